@@ -1,0 +1,115 @@
+"""What users and disks do wrong. Each message says what was expected, what was found, where, and what to do next.
+
+Broken invariants of ours are ``assert`` statements, not exceptions of this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = [
+    "CheckpointDamaged",
+    "CheckpointError",
+    "CheckpointMismatch",
+    "CheckpointsExist",
+    "ConfigurationError",
+    "DataflowError",
+    "DirectoryInUse",
+    "GraphError",
+    "InputChanged",
+    "JobCancelled",
+    "JobTimeout",
+    "NoCheckpoint",
+    "OutputExists",
+    "SchemaMismatch",
+    "SourceError",
+    "StoreError",
+    "UnknownColumn",
+    "did_you_mean",
+]
+
+
+class DataflowError(Exception):
+    """The root of every error this library raises on purpose."""
+
+
+class GraphError(DataflowError):
+    """The pipeline as written makes no sense; found before anything runs."""
+
+
+class UnknownColumn(GraphError):
+    """A column that the stream does not have."""
+
+    def __init__(self, column: str, valid: Iterable[str], where: str) -> None:
+        names = list(valid)
+        self.column = column
+        super().__init__(f"{where}: there is no column {column!r}{did_you_mean(column, names)}; valid columns: {names}")
+
+
+class SchemaMismatch(GraphError):
+    """Columns or types differ from what an operator, a file or a sink needs."""
+
+
+class ConfigurationError(DataflowError):
+    """Settings that exclude each other, or a value outside its range."""
+
+
+class SourceError(DataflowError):
+    """An input is missing or cannot be read."""
+
+
+class InputChanged(SourceError):
+    """An input is not the one the checkpoint was taken over, so its offsets mean nothing."""
+
+
+class OutputExists(DataflowError):
+    """A sink's target already holds the output of another run."""
+
+
+class CheckpointError(DataflowError):
+    """The root of what can go wrong with checkpoints."""
+
+
+class StoreError(CheckpointError):
+    """The checkpoint store could not write or read."""
+
+
+class NoCheckpoint(CheckpointError):
+    """A restore was asked for and there is nothing to restore."""
+
+
+class CheckpointDamaged(CheckpointError):
+    """A part of a checkpoint is missing or fails its checksum."""
+
+
+class CheckpointMismatch(CheckpointError):
+    """The checkpoint belongs to another pipeline; the message lists what differs."""
+
+
+class CheckpointsExist(CheckpointError):
+    """``restore="never"`` into a directory that already holds checkpoints."""
+
+
+class DirectoryInUse(CheckpointError):
+    """Another job holds the checkpoint directory."""
+
+
+class JobCancelled(DataflowError):
+    """The job was cancelled before its input ended."""
+
+
+class JobTimeout(DataflowError, TimeoutError):
+    """``run(timeout=)`` passed before the job was done."""
+
+
+def did_you_mean(word: str, valid: Iterable[str]) -> str:
+    """A hint for a misspelt word, or nothing.
+
+    >>> did_you_mean("prize", ["price", "auction"])
+    " (did you mean 'price'?)"
+    >>> did_you_mean("zzz", ["price"])
+    ''
+    """
+    close = get_close_matches(word, list(valid), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

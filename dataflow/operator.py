@@ -1,0 +1,290 @@
+"""The contracts between the engine and what runs in it: operators, sources, sinks.
+
+The engine calls, the operator answers; nothing here starts a thread or reads a clock. Everything an operator needs at
+birth comes in an ``OperatorContext``, restored state included: **restoring is constructing**. The calls, in order::
+
+    operator = factory(context)          # context.restored holds its snapshot, or None on a fresh start
+    operator.open()                      # once, before the first row
+    operator.process(port, batch, out)   # any number of these four, never two at a time,
+    operator.advance(watermark, out)     # and never between a barrier and the snapshot it asks for
+    operator.timer(due, out)
+    operator.snapshot()
+    operator.finish(out)                 # once, when every input ended; rows may still be emitted
+    operator.snapshot()                  # the last checkpoint comes after finish
+    operator.close()                     # always, also after an error
+
+A call that emits more than one batch returns a generator and yields after each one, so that the engine can wait for
+room downstream between them; no barrier is taken while one is pending.
+
+>>> import pyarrow as pa
+>>> class Doubler(Operator):
+...     stateless = True
+...     def process(self, port, batch, out):
+...         out.emit(pa.record_batch({"x": pa.compute.multiply(batch["x"], 2)}))
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol
+
+from dataflow.clock import Clock
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "END",
+    "Collector",
+    "EndOfSplit",
+    "Guarantee",
+    "Handle",
+    "Json",
+    "Operator",
+    "OperatorContext",
+    "OperatorFactory",
+    "Out",
+    "Sink",
+    "Snapshot",
+    "Source",
+    "SourceContext",
+    "Split",
+    "SplitReader",
+    "TwoPhaseSink",
+    "TwoPhaseWriter",
+]
+
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+Handle = Mapping[str, Json]
+"""What a two-phase sink needs to commit a prepared transaction, as JSON; it is stored in the checkpoint."""
+
+
+class Guarantee(Enum):
+    """How often a row counts after a failure, weakest first."""
+
+    AT_MOST_ONCE = "at most once"
+    AT_LEAST_ONCE = "at least once"
+    EXACTLY_ONCE = "exactly once"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An operator's state at a barrier. It owns its memory: nothing the operator does later may show through.
+
+    ``values`` holds small things as JSON; ``tables`` holds columns. Numpy memory must be *copied* into a table
+    (``pa.array(numpy_array)`` shares it).
+    """
+
+    values: Mapping[str, Json] = field(default_factory=dict)
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+
+
+class Out(Protocol):
+    """Where an operator sends its rows. The batch belongs to the engine from then on: never write into it again."""
+
+    def emit(self, batch: pa.RecordBatch, tag: str | None = None) -> None:
+        """Send ``batch`` downstream; ``tag`` names a side output (None: the main one). Empty batches are dropped."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorContext:
+    """What an operator is born with.
+
+    ``name`` is the operator's stable name and ``subtask`` its index below ``parallelism``. ``input_schemas`` has one
+    schema a port. ``key_groups`` is the range of key groups (out of ``max_key_groups``) whose keys come here.
+    ``restored`` is this subtask's own snapshot, or None. ``schedule(due)`` asks for one call of ``timer(due, out)`` at
+    or after ``due`` (microseconds of ``clock``); timers are not in the snapshot: ask again in ``open``.
+    """
+
+    name: str
+    subtask: int
+    parallelism: int
+    input_schemas: tuple[pa.Schema, ...]
+    output_schema: pa.Schema
+    key_groups: range
+    max_key_groups: int
+    restored: Snapshot | None
+    clock: Clock
+    schedule: Callable[[int], None]
+    run_id: str = "run"
+
+
+class Operator:
+    """A piece of a pipeline that takes batches and emits batches. See the module's text for the order of calls.
+
+    ``stateless`` says that what comes out depends on the batch that went in and nothing else; it decides the colour of
+    emitted rows, so when in doubt leave it False.
+    ``blocking`` says that a call may wait for something outside (a disk, a socket): its task gets a thread of its own.
+    """
+
+    stateless: ClassVar[bool] = False
+    blocking: ClassVar[bool] = False
+
+    def open(self) -> None:
+        """Acquire resources. Called once, after construction and before any row."""
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
+        """Take a batch that came in on input ``port``."""
+        raise NotImplementedError(f"{type(self).__name__} takes no rows: define process(port, batch, out)")
+
+    def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
+        """The merged watermark (microseconds) moved; the engine forwards it downstream after this call."""
+
+    def timer(self, due: int, out: Out) -> Iterator[None] | None:
+        """A time asked for through ``context.schedule`` has come."""
+
+    def finish(self, out: Out) -> Iterator[None] | None:
+        """Every input ended: emit what is left."""
+
+    def snapshot(self) -> Snapshot:
+        """The state now, in memory of its own."""
+        return Snapshot()
+
+    def close(self) -> None:
+        """Release resources. Called once, whatever happened."""
+
+
+class Collector(Operator):
+    """An operator whose final state is a result of the run; ``RunResult`` shows it under the operator's name."""
+
+    def result(self) -> pa.Table:
+        """The rows collected so far, restored ones included; read when the job is over."""
+        raise NotImplementedError(f"{type(self).__name__} collects nothing: define result()")
+
+
+OperatorFactory = Callable[[OperatorContext], Operator]
+
+
+class EndOfSplit(Enum):
+    """The type of ``END``."""
+
+    END = "end"
+
+
+END: Final = EndOfSplit.END
+"""What a ``SplitReader`` answers once it has nothing more, ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A part of a source that is read by one subtask. ``info`` says what it is (file, size, hash), as JSON.
+
+    A checkpoint keeps splits with their offsets; on restore the source is asked to ``check`` each one.
+    """
+
+    id: str
+    info: Mapping[str, Json] = field(default_factory=dict)
+
+
+class SplitReader(ABC):
+    """Reads one split from an offset on."""
+
+    @abstractmethod
+    def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
+        """The next at most ``max_rows`` rows; None: nothing now; ``END``: nothing ever."""
+
+    @property
+    @abstractmethod
+    def offset(self) -> Json:
+        """The position behind the last polled batch, which ``Source.reader`` accepts; in rows where it can be."""
+
+    def close(self) -> None:
+        """Release resources."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceContext:
+    """What a split reader is born with."""
+
+    name: str
+    subtask: int
+    parallelism: int
+    clock: Clock
+
+
+class Source(ABC):
+    """Where rows come from: a description, picklable where it can be, that opens readers; it holds no position itself.
+
+    ``bounded``: the input ends. ``replayable``: a reader opened at an offset gives the same rows again; a source that
+    is not is refused together with checkpoints unless the user accepts at-most-once.
+    ``blocking``: a poll may wait for something outside, so its tasks get threads of their own.
+    """
+
+    bounded: bool = True
+    replayable: bool = True
+    blocking: bool = False
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The schema of every batch."""
+
+    @abstractmethod
+    def splits(self) -> Sequence[Split]:
+        """The splits of a fresh start, in a stable order."""
+
+    def check(self, split: Split) -> None:
+        """Raise ``InputChanged`` unless ``split`` (from a checkpoint) is still what it was."""
+
+    @abstractmethod
+    def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        """A reader of ``split`` from ``offset`` on (None: from the beginning)."""
+
+    def select(self, columns: Sequence[str]) -> Source:
+        """The same source giving at least ``columns``; the planner calls it with those the pipeline uses."""
+        return self
+
+
+class Sink(ABC):
+    """Where rows go: a description that makes one writer a subtask."""
+
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise ``SchemaMismatch`` where rows of ``schema`` cannot be written. Called while the graph is built."""
+
+    @abstractmethod
+    def writer(self, context: OperatorContext) -> Operator:
+        """The writer of one subtask; restored state is in ``context.restored``."""
+
+
+class TwoPhaseWriter(Operator):
+    """A writer whose rows become visible only when a checkpoint completes.
+
+    Calls: ``process`` stages rows; ``prepare(n)`` at barrier n, right before ``snapshot()``, makes everything staged
+    since the last ``prepare`` durable and returns the handles of *its* transaction (none where there were no rows).
+    The engine stores handles in checkpoint n and in every later one until they are committed.
+    """
+
+    @abstractmethod
+    def prepare(self, checkpoint: int) -> Sequence[Handle]:
+        """Make the rows staged so far durable but invisible."""
+
+
+class TwoPhaseSink(Sink):
+    """A sink that commits with the checkpoints, exactly once. One committer a sink, whatever its parallelism.
+
+    ``commit`` must be idempotent: after a crash it may be called again for the same checkpoint and handles.
+    """
+
+    guarantee = Guarantee.EXACTLY_ONCE
+
+    @abstractmethod
+    def writer(self, context: OperatorContext) -> TwoPhaseWriter:
+        """The writer of one subtask."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """A fresh start: raise ``OutputExists`` where the target holds another run's output, else make it ready."""
+
+    @abstractmethod
+    def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
+        """Make the transactions of ``handles`` (all up to and including ``checkpoint``) visible. Idempotent."""
+
+    @abstractmethod
+    def recover(self, checkpoint: int, handles: Sequence[Handle]) -> None:
+        """After a restore of ``checkpoint``, before any row: commit ``handles``, delete all else this sink staged."""

@@ -1,0 +1,56 @@
+"""The contract of a barrier handler: the automaton inside an input gate.
+
+An input gate tells its handler what it took from which channel, and asks it which channels are blocked. The handler
+answers with actions. It holds no thread, clock, queue or Arrow; time comes in as ``now`` (microseconds).
+
+Guarantees: no method blocks or raises for any order of calls in which channels deliver first-in-first-out, nothing is
+taken from a channel in ``blocked``, and nothing follows an ``end``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import Protocol
+
+from dataflow.events import Barrier, Data, Element
+from dataflow.protocol.actions import AbortReason, Action
+
+__all__ = ["BarrierHandler"]
+
+
+class BarrierHandler(Protocol):
+    """What every handler answers. Channels are the integers 0 .. n-1 of the gate."""
+
+    @property
+    def blocked(self) -> Set[int]:
+        """Channels nothing may be taken from now (urgent elements excepted)."""
+        ...
+
+    @property
+    def deadline(self) -> int | None:
+        """When to call ``tick``, in microseconds; None: no need."""
+        ...
+
+    def element(self, channel: int, data: Data) -> Data:
+        """Rows were taken from ``channel``; answers them with the colour they have here."""
+        ...
+
+    def barrier(self, channel: int, barrier: Barrier, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
+        """A barrier was taken; ``overtaken`` is what is still queued on the channel ahead of where it stood."""
+        ...
+
+    def cancel(self, channel: int, checkpoint: int, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
+        """An in-band cancel was taken, ahead of ``overtaken``, which is still queued."""
+        ...
+
+    def end(self, channel: int, now: int) -> list[Action]:
+        """The channel ended: it counts as aligned with every later barrier, once."""
+        ...
+
+    def abort(self, checkpoint: int, reason: AbortReason, now: int) -> list[Action]:
+        """The coordinator gave ``checkpoint`` up; answers nothing where it is not pending here."""
+        ...
+
+    def tick(self, now: int) -> list[Action]:
+        """Time passed."""
+        ...
