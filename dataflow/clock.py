@@ -8,10 +8,54 @@
 
 from __future__ import annotations
 
+import re
 import time
+from datetime import timedelta
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock"]
+from dataflow.errors import ConfigurationError
+
+__all__ = ["Clock", "Duration", "ManualClock", "SystemClock", "duration_text", "microseconds"]
+
+Duration = timedelta | str
+"""A length of time: a ``timedelta``, or text such as ``"250ms"`` or ``"10s"``; never a bare number."""
+
+_UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "min": 60_000_000, "h": 3_600_000_000}
+_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min|m|h)\s*")
+
+
+def microseconds(duration: Duration, what: str = "a duration") -> int:
+    """``duration`` in whole microseconds.
+
+    Raises: ConfigurationError for a bare number, an unknown unit, or a negative length.
+
+    >>> microseconds("1.5s"), microseconds(timedelta(milliseconds=2))
+    (1500000, 2000)
+    """
+    if isinstance(duration, timedelta):
+        if duration < timedelta(0):
+            raise ConfigurationError(f"{what} cannot be negative, got {duration}")
+        return duration // timedelta(microseconds=1)
+    if isinstance(duration, str) and (match := _TEXT.fullmatch(duration)):
+        return round(float(match[1]) * _UNITS[match[2]])
+    raise ConfigurationError(
+        f"{what} is a timedelta or text such as '250ms', '10s', '5min', '1h'; got {duration!r} ({type(duration).__name__})"
+    )
+
+
+def duration_text(length: int) -> str:
+    """Microseconds, for people.
+
+    >>> duration_text(850), duration_text(12_345), duration_text(2_500_000), duration_text(90_000_000)
+    ('850 us', '12.3 ms', '2.50 s', '1.5 min')
+    """
+    if length < 1_000:
+        return f"{length} us"
+    if length < 1_000_000:
+        return f"{length / 1_000:.1f} ms"
+    if length < 60_000_000:
+        return f"{length / 1_000_000:.2f} s"
+    return f"{length / 60_000_000:.1f} min"
 
 
 class Clock(Protocol):

@@ -1,14 +1,311 @@
-"""Logical nodes and edges: what the user's words build, and what every engine reads."""
+"""Logical nodes and edges: what the user's words build, and what every engine reads.
+
+A node says *what* is done (its spec), on which inputs (its edges), and what comes out (its schema). It holds no state
+and no code of an engine; ``operators`` implements specs, and a runner binds the two.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Emit"]
+from dataflow.errors import GraphError
+from dataflow.operator import Guarantee, Json, OperatorFactory, Sink, Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.expressions import Aggregation, Expr
+
+__all__ = [
+    "Aggregate",
+    "Apply",
+    "Edge",
+    "Emit",
+    "Filter",
+    "Graph",
+    "MapBatches",
+    "Node",
+    "Partitioning",
+    "Project",
+    "Read",
+    "Spec",
+    "Union",
+    "Write",
+    "schema_json",
+]
 
 
 class Emit(Enum):
-    """When a keyed aggregate emits."""
+    """When a keyed aggregate emits: a row per touched key after each batch, or a row per key at the end."""
 
     UPDATES = "updates"
     FINAL = "final"
+
+
+class Partitioning(Enum):
+    """How the rows of an edge are spread over the subtasks of its target."""
+
+    FORWARD = "forward"
+    HASH = "hash"
+    REBALANCE = "rebalance"
+    BROADCAST = "broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Rows from a source."""
+
+    source: Source
+
+    def detail(self) -> dict[str, Json]:
+        return {"source": type(self.source).__name__}
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The rows for which ``predicate`` is true."""
+
+    predicate: Expr
+
+    def detail(self) -> dict[str, Json]:
+        return {"predicate": str(self.predicate)}
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """One column per expression, in order; serves ``select`` and ``with_columns``."""
+
+    columns: tuple[Expr, ...]
+
+    def detail(self) -> dict[str, Json]:
+        return {"columns": [str(c) for c in self.columns]}
+
+
+@dataclass(frozen=True, slots=True)
+class MapBatches:
+    """A user's function from batch to batches."""
+
+    function: Callable[[pa.RecordBatch], Any]
+
+    def detail(self) -> dict[str, Json]:
+        return {"function": getattr(self.function, "__qualname__", type(self.function).__name__)}
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Aggregates per key. ``every`` (microseconds) spaces the updates out; None: after each batch."""
+
+    keys: tuple[str, ...]
+    aggregations: tuple[Aggregation, ...]
+    emit: Emit
+    every: int | None
+
+    def detail(self) -> dict[str, Json]:
+        return {
+            "keys": list(self.keys),
+            "aggregations": [str(a) for a in self.aggregations],
+            "emit": self.emit.value,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """The rows of all inputs."""
+
+    def detail(self) -> dict[str, Json]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A user's operator, one per subtask. ``label`` names it in descriptions."""
+
+    factory: OperatorFactory
+    label: str
+    stateless: bool
+    blocking: bool
+
+    def detail(self) -> dict[str, Json]:
+        return {"operator": self.label}
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Rows into a sink."""
+
+    sink: Sink
+
+    def detail(self) -> dict[str, Json]:
+        return {"sink": type(self.sink).__name__}
+
+
+Spec = Read | Filter | Project | MapBatches | Aggregate | Union | Apply | Write
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Rows of node ``source`` (its side output ``tag``, or the main one) as one input of a node.
+
+    ``partitioning`` None leaves the choice to the planner: forward where both ends have the same parallelism, else
+    rebalance.
+    """
+
+    source: int
+    partitioning: Partitioning | None = None
+    keys: tuple[str, ...] = ()
+    tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A logical operator. ``name`` is stable between runs: a checkpoint finds the operator's state by it."""
+
+    id: int
+    name: str
+    spec: Spec
+    inputs: tuple[Edge, ...]
+    schema: pa.Schema
+    parallelism: int | None = None
+    named: bool = False
+
+    @property
+    def kind(self) -> str:
+        return type(self.spec).__name__.lower()
+
+    @property
+    def stateful(self) -> bool:
+        """Whether a checkpoint holds something of this node, so that its name must not change."""
+        match self.spec:
+            case Filter() | Project() | MapBatches() | Union():
+                return False
+            case Apply(stateless=stateless):
+                return not stateless
+            case _:
+                return True
+
+    @property
+    def blocking(self) -> bool:
+        """Whether a call may wait for something outside the engine."""
+        match self.spec:
+            case Read(source=source):
+                return source.blocking
+            case Apply(blocking=blocking):
+                return blocking
+            case Write():
+                return True
+            case _:
+                return False
+
+    def describe(self, names: Sequence[str]) -> dict[str, Json]:
+        """The node as JSON, with the nodes of the graph called ``names``: what a checkpoint keeps of the pipeline."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "stateful": self.stateful,
+            "inputs": [names[edge.source] for edge in self.inputs],
+            "keys": [list(edge.keys) for edge in self.inputs if edge.keys],
+            "schema": schema_json(self.schema),
+            "detail": self.spec.detail(),
+        }
+
+
+@dataclass(slots=True)
+class Graph:
+    """A growing directed acyclic graph; a node's inputs exist before it does, so ids are in topological order."""
+
+    nodes: list[Node] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def add(
+        self,
+        spec: Spec,
+        inputs: Sequence[Edge],
+        schema: pa.Schema,
+        *,
+        label: str,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Node:
+        """Append a node. Without ``name`` it is called ``label``, ``label-2``, ... counted among its own kind.
+
+        Raises: GraphError for a name that is taken or not usable, or a parallelism below 1.
+        """
+        for edge in inputs:
+            assert 0 <= edge.source < len(self.nodes), f"edge from node {edge.source} of {len(self.nodes)}"
+        taken = {node.name for node in self.nodes}
+        if name is not None and (not name or any(c in name for c in "/[]\\\0") or name.startswith(".")):
+            raise GraphError(f"an operator's name goes into file names: {name!r} is empty or holds one of / [ ] \\ or .")
+        if name in taken:
+            raise GraphError(f"two operators are called {name!r}; names must differ, for state is found by them")
+        if parallelism is not None and parallelism < 1:
+            raise GraphError(f"operator {name or label!r}: parallelism is at least 1, got {parallelism}")
+        unique, count = name or label, 1
+        while unique in taken:
+            count += 1
+            unique = f"{label}-{count}"
+        node = Node(len(self.nodes), unique, spec, tuple(inputs), schema, parallelism, named=name is not None)
+        self.nodes.append(node)
+        return node
+
+    def consumers(self, node: Node) -> list[Node]:
+        """The nodes with an edge from ``node``."""
+        return [n for n in self.nodes if any(edge.source == node.id for edge in n.inputs)]
+
+    def upstream(self, node: Node) -> Graph:
+        """A graph of ``node`` and all it depends on, with the same names."""
+        needed = {node.id}
+        for candidate in reversed(self.nodes[: node.id + 1]):
+            if candidate.id in needed:
+                needed.update(edge.source for edge in candidate.inputs)
+        renumber = {old: new for new, old in enumerate(sorted(needed))}
+        part = Graph()
+        for old in sorted(needed):
+            n = self.nodes[old]
+            edges = tuple(Edge(renumber[e.source], e.partitioning, e.keys, e.tag) for e in n.inputs)
+            part.nodes.append(Node(renumber[old], n.name, n.spec, edges, n.schema, n.parallelism, n.named))
+        return part
+
+    def validate(self) -> None:
+        """Raise GraphError for a graph that cannot run: nothing in it, or rows that go nowhere."""
+        if not self.nodes:
+            raise GraphError("the pipeline is empty: begin with p.source(...)")
+        for node in self.nodes:
+            if not isinstance(node.spec, Write) and not self.consumers(node):
+                raise GraphError(
+                    f"the rows of {node.name!r} go nowhere: end the stream with .sink(...), "
+                    "or ask for them with stream.collect()"
+                )
+
+    @property
+    def bounded(self) -> bool:
+        return all(node.spec.source.bounded for node in self.nodes if isinstance(node.spec, Read))
+
+    def guarantee(self, mode: Guarantee) -> Guarantee:
+        """End to end: the weakest of the sources, the checkpoint mode and the sinks."""
+        found = [mode]
+        for node in self.nodes:
+            match node.spec:
+                case Read(source=source) if not source.replayable:
+                    found.append(Guarantee.AT_MOST_ONCE)
+                case Write(sink=sink):
+                    found.append(sink.guarantee)
+                case _:
+                    pass
+        return min(found, key=list(Guarantee).index)
+
+    def describe(self) -> list[dict[str, Json]]:
+        names = [node.name for node in self.nodes]
+        return [node.describe(names) for node in self.nodes]
+
+
+def schema_json(schema: pa.Schema) -> list[Json]:
+    """Column names and types as text, for descriptions."""
+    return [[f.name, str(f.type)] for f in schema]

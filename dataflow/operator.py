@@ -151,6 +151,11 @@ class Operator:
 class Collector(Operator):
     """An operator whose final state is a result of the run; ``RunResult`` shows it under the operator's name."""
 
+    @property
+    def full(self) -> bool:
+        """Whether it has all the rows it was asked for, so that the job may stop."""
+        return False
+
     def result(self) -> pa.Table:
         """The rows collected so far, restored ones included; read when the job is over."""
         raise NotImplementedError(f"{type(self).__name__} collects nothing: define result()")
@@ -210,12 +215,13 @@ class Source(ABC):
     """Where rows come from: a description, picklable where it can be, that opens readers; it holds no position itself.
 
     ``bounded``: the input ends. ``replayable``: a reader opened at an offset gives the same rows again; a source that
-    is not is refused together with checkpoints unless the user accepts at-most-once.
+    is not is refused together with checkpoints unless it ``accepts_loss``: the user settled for at-most-once.
     ``blocking``: a poll may wait for something outside, so its tasks get threads of their own.
     """
 
     bounded: bool = True
     replayable: bool = True
+    accepts_loss: bool = False
     blocking: bool = False
 
     @property

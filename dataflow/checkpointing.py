@@ -1,0 +1,115 @@
+"""The settings of checkpoints: where, how often, and in which mode.
+
+>>> Checkpointing("ckpt/", every="1s", mode="unaligned").mode.guarantee.value
+'at least once'
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Literal
+
+from dataflow.clock import Duration, microseconds
+from dataflow.errors import ConfigurationError, did_you_mean
+from dataflow.operator import Guarantee
+
+if TYPE_CHECKING:
+    from dataflow.store.base import CheckpointStore
+
+__all__ = ["Checkpointing", "Mode"]
+
+
+class Mode(Enum):
+    """What a task does between the first and the last barrier of a checkpoint.
+
+    ``ALIGNED``: a channel whose barrier came is blocked until all barriers came; exactly once. Flink: EXACTLY_ONCE.
+    ``UNALIGNED``: alignment is skipped and nothing is blocked; at least once, and the restore reports the duplicates.
+    Flink: AT_LEAST_ONCE (not its "unaligned checkpoint").
+    """
+
+    ALIGNED = "aligned"
+    UNALIGNED = "unaligned"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.EXACTLY_ONCE if self is Mode.ALIGNED else Guarantee.AT_LEAST_ONCE
+
+    def __str__(self) -> str:
+        """The mode, never without its guarantee."""
+        return f"{self.value} ({self.guarantee.value})"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Checkpointing:
+    """How a job takes checkpoints.
+
+    Args:
+        location: a directory (made if missing), or a ``CheckpointStore``.
+        every: time between two triggers; None takes checkpoints on request only, and the last one at end of input.
+        mode: ``"aligned"`` or ``"unaligned"``, see `Mode`.
+        min_pause: least time between the end of one checkpoint and the next periodic trigger.
+        timeout: a checkpoint that takes longer expires: it is aborted and counts as a failure.
+        max_concurrent: how many may be in progress at once.
+        tolerable_failures: how many failures in a row the job survives; one more fails it. None: any number.
+        keep: how many completed checkpoints stay in the store; older ones are deleted. Savepoints stay.
+        duplicates: ``"sample"`` stores a few of the rows that a restore from an unaligned checkpoint delivers twice,
+            ``"rows"`` all of them. They are counted completely either way.
+
+    Raises: ConfigurationError naming the setting.
+    """
+
+    location: str | os.PathLike[str] | CheckpointStore
+    every: int | None
+    mode: Mode
+    min_pause: int
+    timeout: int
+    max_concurrent: int
+    tolerable_failures: int | None
+    keep: int
+    duplicates: Literal["sample", "rows"]
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str] | CheckpointStore,
+        *,
+        every: Duration | None = None,
+        mode: Mode | str = Mode.ALIGNED,
+        min_pause: Duration = "0s",
+        timeout: Duration = "10min",
+        max_concurrent: int = 1,
+        tolerable_failures: int | None = None,
+        keep: int = 3,
+        duplicates: Literal["sample", "rows"] = "sample",
+    ) -> None:
+        interval = None if every is None else microseconds(every, "Checkpointing(every=)")
+        if interval == 0:
+            raise ConfigurationError("Checkpointing(every=) must be above zero; None switches periodic checkpoints off")
+        if max_concurrent < 1 or keep < 1:
+            raise ConfigurationError(
+                f"Checkpointing(max_concurrent=, keep=) are at least 1, got {max_concurrent} and {keep}"
+            )
+        if tolerable_failures is not None and tolerable_failures < 0:
+            raise ConfigurationError(f"Checkpointing(tolerable_failures=) is 0 or more, got {tolerable_failures}")
+        if duplicates not in ("sample", "rows"):
+            raise ConfigurationError(f"Checkpointing(duplicates=) is 'sample' or 'rows', got {duplicates!r}")
+        put = object.__setattr__
+        put(self, "location", location)
+        put(self, "every", interval)
+        put(self, "mode", _mode(mode))
+        put(self, "min_pause", microseconds(min_pause, "Checkpointing(min_pause=)"))
+        put(self, "timeout", microseconds(timeout, "Checkpointing(timeout=)"))
+        put(self, "max_concurrent", max_concurrent)
+        put(self, "tolerable_failures", tolerable_failures)
+        put(self, "keep", keep)
+        put(self, "duplicates", duplicates)
+
+
+def _mode(mode: Mode | str) -> Mode:
+    if isinstance(mode, Mode):
+        return mode
+    names = [m.value for m in Mode]
+    if mode not in names:
+        raise ConfigurationError(f"Checkpointing(mode=) is one of {names}{did_you_mean(str(mode), names)}, got {mode!r}")
+    return Mode(mode)

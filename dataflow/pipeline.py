@@ -1,0 +1,368 @@
+"""The user's words: Pipeline, Stream, KeyedStream. They build a graph and run nothing.
+
+>>> import pyarrow as pa, dataflow as flow, operators as op
+>>> from dataflow import col
+>>> with flow.Pipeline("prices") as p:
+...     high = p.source(op.from_arrow(pa.table({"price": [1, 5, 9]}))).filter(col("price") > 3)
+...     high.sink(op.collect(), name="high")
+>>> p.run().table("high")["price"].to_pylist()
+[5, 9]
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from dataflow.clock import Duration, microseconds
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
+from dataflow.expressions import Aggregation, Expr, col
+from dataflow.graph import (
+    Aggregate,
+    Apply,
+    Edge,
+    Emit,
+    Filter,
+    Graph,
+    MapBatches,
+    Node,
+    Partitioning,
+    Project,
+    Read,
+    Spec,
+    Union,
+    Write,
+)
+from dataflow.operator import Operator, OperatorFactory, Sink, Source
+from dataflow.registry import resolve
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.runners.base import RunningJob, RunResult
+
+__all__ = ["KeyedStream", "Pipeline", "Stream"]
+
+
+class Pipeline:
+    """A named graph of sources, transforms and sinks.
+
+    As a context manager it checks the graph when the block is left. The same pipeline may be run any number of times;
+    every run begins with operators of its own.
+
+    Args:
+        name: what manifests, logs and results call it.
+    """
+
+    def __init__(self, name: str = "pipeline") -> None:
+        self.name = name
+        self.graph = Graph()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is None:
+            self.graph.validate()
+
+    def __repr__(self) -> str:
+        lines = [f"Pipeline({self.name!r})"]
+        names = [node.name for node in self.graph]
+        for node in self.graph:
+            inputs = ", ".join(names[e.source] + (f" by {', '.join(e.keys)}" if e.keys else "") for e in node.inputs)
+            columns = ", ".join(node.schema.names)
+            lines.append(f"  {node.name} = {node.kind}({inputs}) -> [{columns}]")
+        return "\n".join(lines)
+
+    def source(self, source: Source, *, name: str | None = None, parallelism: int | None = None) -> Stream:
+        """A stream of the rows of ``source``."""
+        if not isinstance(source, Source):
+            raise GraphError(
+                f"p.source() takes a Source such as op.read_parquet(...), got {type(source).__name__}; "
+                "wrap tables in op.from_arrow(...)"
+            )
+        node = self.graph.add(Read(source), (), source.schema, label="source", name=name, parallelism=parallelism)
+        return Stream(self, node)
+
+    def run(
+        self,
+        runner: Any = "local",
+        *,
+        timeout: Duration | None = None,
+        **options: Any,
+    ) -> RunResult:
+        """Run to the end of the input and return the result.
+
+        Args:
+            runner: ``"local"`` (threads), ``"simulated"`` (one seeded schedule), or a runner object.
+            timeout: give up with JobTimeout (the job is cancelled; its last checkpoint stays).
+            options: what the runner takes: ``parallelism=``, ``checkpoint=Checkpointing(...)``, ``restore=``, ...
+
+        Raises: whatever a user's function raised, with operator, subtask and a sample of the batch as notes; or an
+        error of `dataflow.errors`.
+        """
+        limit = None if timeout is None else microseconds(timeout, "run(timeout=)")
+        return self.start(runner, **options).wait(timeout=limit)
+
+    def start(self, runner: Any = "local", **options: Any) -> RunningJob:
+        """Start the job and return at once; a context manager that cancels the job if it is left early."""
+        self.graph.validate()
+        engine = resolve("runner", runner)() if isinstance(runner, str) else runner
+        return engine.start(self, **options)  # type: ignore[no-any-return]
+
+
+class Stream:
+    """The rows that come out of an operator. Every method returns a new stream; using one twice branches.
+
+    ``schema`` is known, and checked, while the graph is built.
+    """
+
+    def __init__(self, pipeline: Pipeline, node: Node, edge: Edge | None = None) -> None:
+        self._pipeline = pipeline
+        self._node = node
+        self._edge = edge or Edge(node.id)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._node.schema
+
+    @property
+    def name(self) -> str:
+        return self._node.name
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{f.name}: {f.type}" for f in self.schema)
+        return f"{type(self).__name__}({self.name!r}, [{columns}])"
+
+    def _then(
+        self,
+        spec: Spec,
+        schema: pa.Schema,
+        label: str,
+        name: str | None,
+        parallelism: int | None,
+        inputs: tuple[Edge, ...] | None = None,
+    ) -> Stream:
+        node = self._pipeline.graph.add(
+            spec, inputs or (self._edge,), schema, label=label, name=name, parallelism=parallelism
+        )
+        return Stream(self._pipeline, node)
+
+    def filter(self, predicate: Expr, *, name: str | None = None, parallelism: int | None = None) -> Stream:
+        """The rows for which ``predicate`` is true; null counts as false."""
+        import pyarrow as pa
+
+        kind = _expr(predicate, "filter").dtype(self.schema, where="filter")
+        if kind != pa.bool_():
+            raise SchemaMismatch(f"filter: expected a boolean expression, found {predicate} of type {kind}")
+        return self._then(Filter(predicate), self.schema, "filter", name, parallelism)
+
+    def select(self, *columns: str | Expr, name: str | None = None, parallelism: int | None = None) -> Stream:
+        """Exactly these columns, in this order."""
+        return self._project([_expr(c, "select") for c in columns], "select", name, parallelism)
+
+    def with_columns(
+        self, *columns: Expr, name: str | None = None, parallelism: int | None = None, **named: Expr
+    ) -> Stream:
+        """All columns, with these added or replaced; ``with_columns(total=col("a") + col("b"))`` names them."""
+        added = [_expr(c, "with_columns") for c in columns]
+        added += [_expr(c, "with_columns").alias(alias) for alias, c in named.items()]
+        new = {c.name: c for c in added}
+        kept = [new.pop(n, None) or col(n) for n in self.schema.names]
+        return self._project([*kept, *new.values()], "with_columns", name, parallelism)
+
+    def _project(self, columns: list[Expr], label: str, name: str | None, parallelism: int | None) -> Stream:
+        import pyarrow as pa
+
+        if not columns:
+            raise GraphError(f"{label}: give at least one column")
+        _distinct([c.name for c in columns], label)
+        schema = pa.schema([pa.field(c.name, c.dtype(self.schema, where=label)) for c in columns])
+        return self._then(Project(tuple(columns)), schema, label, name, parallelism)
+
+    def map_batches(
+        self,
+        function: Callable[[pa.RecordBatch], Any],
+        *,
+        schema: pa.Schema | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """``function`` applied to each batch; it returns a batch, a table, an iterable of them, or None.
+
+        Args:
+            function: called with a ``pa.RecordBatch`` of `schema`; must depend on its argument only.
+            schema: what it returns; None: the same as it takes.
+        """
+        if not callable(function):
+            raise GraphError(f"map_batches: expected a function, got {type(function).__name__}")
+        return self._then(MapBatches(function), schema or self.schema, "map_batches", name, parallelism)
+
+    def key_by(self, *keys: str) -> KeyedStream:
+        """The same rows, such that rows with equal ``keys`` meet in one subtask. Null is a key like any other."""
+        if not keys:
+            raise GraphError("key_by: give at least one column")
+        _distinct(keys, "key_by")
+        for key in keys:
+            if key not in self.schema.names:
+                raise UnknownColumn(key, self.schema.names, "key_by")
+        return KeyedStream(
+            self._pipeline, self._node, Edge(self._node.id, Partitioning.HASH, tuple(keys), self._edge.tag)
+        )
+
+    def rebalance(self) -> Stream:
+        """The same rows, spread evenly over the subtasks of the next operator."""
+        return Stream(self._pipeline, self._node, Edge(self._node.id, Partitioning.REBALANCE, (), self._edge.tag))
+
+    def broadcast(self) -> Stream:
+        """The same rows, all of them in every subtask of the next operator."""
+        return Stream(self._pipeline, self._node, Edge(self._node.id, Partitioning.BROADCAST, (), self._edge.tag))
+
+    def side(self, tag: str) -> Stream:
+        """The rows that the operator emitted with ``tag``; they have the operator's output schema."""
+        return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
+
+    def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:
+        """The rows of this stream and the others, in no particular order. Schemas must be equal."""
+        for other in others:
+            if other._pipeline is not self._pipeline:
+                raise GraphError(f"union: {other.name!r} belongs to another pipeline")
+            if not other.schema.equals(self.schema):
+                raise SchemaMismatch(
+                    f"union: {self.name!r} has [{_columns(self.schema)}] and {other.name!r} has "
+                    f"[{_columns(other.schema)}]; select the same columns first"
+                )
+        edges = (self._edge, *(other._edge for other in others))
+        return self._then(Union(), self.schema, "union", name, parallelism, edges)
+
+    def apply(
+        self,
+        operator: OperatorFactory,
+        *,
+        schema: pa.Schema | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Any operator of one's own: ``operator(context)`` builds it, once a subtask.
+
+        Args:
+            operator: a subclass of `Operator` whose constructor takes an `OperatorContext`, or a function from context
+                to operator (``functools.partial`` passes further arguments).
+            schema: what it emits; None: the same as it takes.
+        """
+        if isinstance(operator, Operator) or not callable(operator):
+            raise GraphError(
+                f"apply: expected an Operator class or a function from OperatorContext to Operator, got "
+                f"{type(operator).__name__}; each subtask needs an operator of its own"
+            )
+        described: Any = inspect.unwrap(getattr(operator, "func", operator))
+        label = getattr(described, "__qualname__", type(described).__name__)
+        spec = Apply(
+            operator,
+            label,
+            stateless=getattr(described, "stateless", False),
+            blocking=getattr(described, "blocking", False),
+        )
+        return self._then(spec, schema or self.schema, "apply", name, parallelism)
+
+    def sink(self, sink: Sink, *, name: str | None = None, parallelism: int | None = None) -> None:
+        """Send the rows to ``sink``; a stream may have several."""
+        if not isinstance(sink, Sink):
+            raise GraphError(f"sink: expected a Sink such as op.write_parquet(...), got {type(sink).__name__}")
+        sink.check(self.schema)
+        self._then(Write(sink), self.schema, "sink", name, parallelism)
+
+    def collect(self, **options: Any) -> pa.Table:
+        """Run what this stream depends on, and return its rows. Takes the options of `Pipeline.run`."""
+        return self._alone(None).run(**options).table("collected")
+
+    def head(self, n: int = 5, **options: Any) -> pa.Table:
+        """The first ``n`` rows to arrive; the job stops as soon as they are there."""
+        if n < 0:
+            raise ConfigurationError(f"head(n): n is 0 or more, got {n}")
+        job = self._alone(n).start(**options)
+        return job.wait().table("collected").slice(0, n)
+
+    def _alone(self, limit: int | None) -> Pipeline:
+        part = Pipeline(self._pipeline.name)
+        part.graph = self._pipeline.graph.upstream(self._node)
+        node = part.graph.nodes[-1]
+        edge = Edge(node.id, self._edge.partitioning, self._edge.keys, self._edge.tag)
+        sink = resolve("sink", "collect")(limit=limit)
+        part.graph.add(Write(sink), (edge,), node.schema, label="collected", name="collected", parallelism=1)
+        return part
+
+
+class KeyedStream(Stream):
+    """A stream partitioned by key: what follows sees all rows of a key in one subtask."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self._edge.keys
+
+    def agg(
+        self,
+        *aggregations: Aggregation,
+        emit: str | Emit | None = None,
+        every: Duration | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **named: Aggregation,
+    ) -> Stream:
+        """Aggregates per key: the key columns, then one column per aggregate.
+
+        Args:
+            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments name them.
+            emit: ``"updates"``: one row per key touched by a batch (a changelog: the last row of a key counts);
+                ``"final"``: one row per key at the end. Default: final for bounded input, else updates.
+            every: with updates, the least time between two emissions.
+        """
+        import pyarrow as pa
+
+        found = [*aggregations, *(a.alias(alias) for alias, a in named.items())]
+        for a in found:
+            if not isinstance(a, Aggregation):
+                raise GraphError(f"agg: expected aggregates such as col('x').sum(), got {a!r} ({type(a).__name__})")
+        if not found:
+            raise GraphError("agg: give at least one aggregate")
+        _distinct([*self.keys, *(a.name for a in found)], "agg")
+        chosen = _emit(emit, every, bounded=self._pipeline.graph.bounded)
+        fields = [self.schema.field(k) for k in self.keys]
+        fields += [pa.field(a.name, a.dtype(self.schema, where=f"agg {a.name!r}")) for a in found]
+        spacing = None if every is None else microseconds(every, "agg(every=)")
+        spec = Aggregate(self.keys, tuple(found), chosen, spacing)
+        return self._then(spec, pa.schema(fields), "agg", name, parallelism)
+
+
+def _emit(emit: str | Emit | None, every: Duration | None, *, bounded: bool) -> Emit:
+    if emit is None:
+        return Emit.FINAL if bounded and every is None else Emit.UPDATES
+    names = [e.value for e in Emit]
+    if not isinstance(emit, Emit) and emit not in names:
+        raise ConfigurationError(f"agg(emit=) is one of {names}, got {emit!r}")
+    chosen = Emit(emit)
+    if chosen is Emit.FINAL and every is not None:
+        raise ConfigurationError("agg(every=) spaces out updates; it has no meaning with emit='final'")
+    return chosen
+
+
+def _expr(value: str | Expr, where: str) -> Expr:
+    if isinstance(value, str):
+        return col(value)
+    if not isinstance(value, Expr):
+        raise GraphError(f"{where}: expected a column name or an expression, got {value!r} ({type(value).__name__})")
+    return value
+
+
+def _distinct(names: Iterable[str], where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise GraphError(f"{where}: column {name!r} would be there twice; rename one with .alias(...)")
+        seen.add(name)
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{f.name}: {f.type}" for f in schema)

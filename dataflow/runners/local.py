@@ -1,0 +1,277 @@
+"""Threads: a few workers share the tasks, a task that may block has a worker of its own, one thread moves the job.
+
+This file and ``runtime/background.py`` are where threads start. A worker's life: step every task it has; when none could
+do anything, sleep until somebody rings: a channel it reads got something, a channel it writes got room, or mail came.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from dataflow.checkpointing import Checkpointing
+from dataflow.clock import Clock, Duration, SystemClock, microseconds
+from dataflow.errors import ConfigurationError, JobTimeout
+from dataflow.events import BarrierKind
+from dataflow.plan import of
+from dataflow.runners.base import RunResult, result_of
+from dataflow.runtime.background import Background
+from dataflow.runtime.build import Settings, build
+from dataflow.runtime.diagnosis import who_waits_for_whom
+from dataflow.runtime.inlet import GateInlet
+from dataflow.runtime.job import CheckpointRecord, Job, JobState
+from dataflow.runtime.task import Progress, Task
+
+if TYPE_CHECKING:
+    from dataflow.pipeline import Pipeline
+
+__all__ = ["LocalJob", "LocalRunner"]
+
+log = logging.getLogger("dataflow.local")
+
+_NAP = 0.001
+"""Seconds between two polls of a source that has nothing to give and cannot ring."""
+_TICK = 0.005
+"""Seconds the job's thread sleeps at most when nothing comes in: the resolution of checkpoint intervals."""
+
+
+class LocalRunner:
+    """Runs a pipeline on threads of this process.
+
+    Args:
+        threads: workers for tasks that never block; None: one a core, but no more than there are such tasks.
+        stall_after: when no task moved for this long, who waits for whom is logged as a warning (once a stall).
+    """
+
+    def __init__(self, *, threads: int | None = None, stall_after: Duration = "10s") -> None:
+        if threads is not None and threads < 1:
+            raise ConfigurationError(f"LocalRunner(threads=) is at least 1, got {threads}")
+        self._threads = threads
+        self._stall_after = microseconds(stall_after, "LocalRunner(stall_after=)")
+
+    def start(
+        self,
+        pipeline: Pipeline,
+        *,
+        parallelism: int = 1,
+        checkpoint: Checkpointing | None = None,
+        restore: object = "auto",
+        channel_credit: int = 4,
+    ) -> LocalJob:
+        """Begin to run ``pipeline``; the returned job is a context manager.
+
+        Args:
+            parallelism: subtasks of each operator that does not say otherwise.
+            checkpoint: settings; None: no checkpoints, and a failure means to begin again.
+            restore: ``"auto"`` (the newest valid checkpoint, else a fresh start), ``"never"`` (a fresh start, refused
+                where there are checkpoints), ``"latest"`` (refused where there are none), an id, or a path.
+            channel_credit: batches a channel holds before its writer must wait.
+        """
+        if checkpoint is not None and not isinstance(checkpoint, Checkpointing):
+            raise ConfigurationError(f"checkpoint= takes Checkpointing(...), got {type(checkpoint).__name__}")
+        if channel_credit < 1:
+            raise ConfigurationError(f"channel_credit= is at least 1, got {channel_credit}")
+        plan = of(pipeline.graph, parallelism=parallelism)
+        background = Background()
+        clock = SystemClock()
+        settings = Settings(
+            pipeline=pipeline.name,
+            run_id=uuid.uuid4().hex[:12],
+            checkpointing=checkpoint,
+            restore=restore,
+            clock=clock,
+            submit=background.submit,
+            credit=channel_credit,
+        )
+        try:
+            job = build(plan, settings)
+        except BaseException:
+            background.close()
+            raise
+        return LocalJob(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after)
+
+
+class _Worker(threading.Thread):
+    """Steps its tasks until they are done or the job is over."""
+
+    def __init__(self, name: str, tasks: Sequence[Task], stop: threading.Event) -> None:
+        super().__init__(name=name, daemon=True)
+        self._tasks = tasks
+        self._stop_all = stop
+        self.bell = threading.Event()
+        # a source cannot ring when it has something again, and a timer never does
+        self._naps = any(not isinstance(t.inlet, GateInlet) or t.chain.timed for t in tasks)
+
+    def run(self) -> None:
+        tasks = list(self._tasks)
+        while tasks and not self._stop_all.is_set():
+            self.bell.clear()
+            worked = False
+            for task in tasks:
+                worked = task.step() is Progress.WORKED or worked
+            if not worked:
+                tasks = [task for task in tasks if task.state is not Progress.DONE]
+                napping = self._naps and any(task.state is Progress.WAITING for task in tasks)
+                self.bell.wait(_NAP if napping else 0.1)
+
+
+class LocalJob:
+    """A job running on threads of this process.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> with flow.Pipeline("x") as p:
+    ...     p.source(op.from_arrow(pa.table({"a": [1, 2]}))).sink(op.collect(), name="out")
+    >>> with p.start() as job:
+    ...     job.wait().table("out").num_rows
+    2
+    """
+
+    def __init__(self, job: Job, background: Background, clock: Clock, threads: int, stall_after: int) -> None:
+        self._job = job
+        self._background = background
+        self._clock = clock
+        self._stall_after = stall_after
+        self._stop_all = threading.Event()
+        self._done = threading.Event()
+        self._bell = threading.Event()
+        self._workers = self._hire(threads)
+        job.mailbox.bell = self._bell.set
+        self._boss = threading.Thread(target=self._manage, name=f"dataflow-job-{job.pipeline}", daemon=True)
+        for worker in self._workers:
+            worker.start()
+        self._boss.start()
+
+    def _hire(self, threads: int) -> list[_Worker]:
+        alone: list[list[Task]] = []
+        shared: list[list[Task]] = [[] for _ in range(threads)]
+        for vertex, subtask, name in self._job.plan.tasks():
+            task = self._job.tasks[name]
+            if vertex.blocking:
+                alone.append([task])
+            else:
+                shared[subtask % threads].append(task)
+        workers = []
+        for i, tasks in enumerate([*filter(None, shared), *alone]):
+            worker = _Worker(f"dataflow-worker-{i}", tasks, self._stop_all)
+            workers.append(worker)
+            for task in tasks:
+                task.mailbox.bell = worker.bell.set
+                if isinstance(task.inlet, GateInlet):
+                    for channel in task.inlet.gate.channels:
+                        channel.on_put = worker.bell.set
+                for output in task.chain.outputs:
+                    for channel in output.channels:
+                        channel.on_take = worker.bell.set
+        return workers
+
+    def _manage(self) -> None:
+        """The job's thread: move the job until it is over, then put everything away."""
+        job, last, moved_at, warned = self._job, -1, self._clock.now(), False
+        try:
+            while not job.over:
+                self._bell.clear()
+                if not job.step() and not job.over:
+                    self._bell.wait(_TICK)
+                steps = sum(task.steps for task in job.tasks.values())
+                if steps != last:
+                    last, moved_at, warned = steps, self._clock.now(), False
+                elif not warned and self._clock.now() - moved_at > self._stall_after:
+                    warned = True
+                    log.warning("nothing has moved for a while:\n%s", self.who_waits())
+        except BaseException as error:
+            job.fail(error)
+        finally:
+            self._put_away()
+            self._done.set()
+
+    def _put_away(self) -> None:
+        self._stop_all.set()
+        for worker in self._workers:
+            worker.bell.set()
+        for worker in self._workers:
+            worker.join()
+        self._background.close()
+        self._job.close()
+
+    # --- for users
+
+    @property
+    def state(self) -> JobState:
+        """Where the job stands."""
+        return self._job.state
+
+    @property
+    def checkpoints(self) -> Sequence[CheckpointRecord]:
+        """The checkpoints completed so far."""
+        return tuple(self._job.checkpoints)
+
+    def checkpoint(self, kind: BarrierKind = BarrierKind.CHECKPOINT, *, timeout: Duration | None = None) -> int:
+        """Take a checkpoint now; answers its id when it is durable and its output committed.
+
+        Raises: CheckpointError where it failed; JobCancelled where the job ended first; TimeoutError.
+        """
+        limit = None if timeout is None else microseconds(timeout, "checkpoint(timeout=)") / 1e6
+        return self._job.checkpoint(kind).result(limit)
+
+    def who_waits(self) -> str:
+        """A text that says of every task what it is doing and for whom it waits."""
+        return who_waits_for_whom(self._job, self._clock.now())
+
+    def cancel(self) -> None:
+        """Stop as soon as may be. What the last checkpoint committed stays; nothing more is committed."""
+        self._job.cancel()
+        self._done.wait()
+
+    def stop(self) -> RunResult:
+        """Take a last checkpoint, then stop; a later run with ``restore="auto"`` goes on from there."""
+        self._job.stop()
+        return self.wait()
+
+    def wait(self, timeout: int | None = None) -> RunResult:
+        """Until the job is over (``timeout``: microseconds, then the job is cancelled); raises what made it fail.
+
+        Ctrl-C takes a last checkpoint and stops the job before KeyboardInterrupt goes on; a second one leaves at once.
+        """
+        try:
+            finished = self._done.wait(None if timeout is None else timeout / 1e6)
+        except KeyboardInterrupt as interrupt:
+            self._interrupted(interrupt)
+            raise
+        if not finished:
+            waiting = self.who_waits()
+            self.cancel()
+            raise JobTimeout(f"the job was not done in time and was cancelled; at that moment:\n{waiting}")
+        return result_of(self._job, checkpointed=self._job.checkpointed)
+
+    def _interrupted(self, interrupt: KeyboardInterrupt) -> None:
+        before = len(self._job.checkpoints)
+        try:
+            if self._job.checkpointed:
+                log.warning("interrupted: taking a last checkpoint; interrupt again to leave at once")
+                self._job.stop()
+            else:
+                self._job.cancel("interrupted")
+            self._done.wait()
+        except KeyboardInterrupt:
+            self._job.cancel("interrupted twice")
+            interrupt.add_note("interrupted twice: left without a last checkpoint")
+            return
+        if len(self._job.checkpoints) > before:
+            interrupt.add_note(
+                f"checkpoint {self._job.checkpoints[-1].checkpoint} was taken; run again with restore='auto' to go on"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if not self._done.is_set():
+            self.cancel()
+
+    def __repr__(self) -> str:
+        return f"LocalJob({self._job.pipeline!r}, {self._job.state.value}, {len(self._job.checkpoints)} checkpoints)"

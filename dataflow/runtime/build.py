@@ -1,0 +1,287 @@
+"""From a plan to a job that is ready to step: channels, gates, operators, tasks, coordinator; restored or fresh.
+
+The order matters: lock the store, find and verify the checkpoint, check the sources against it, let the sinks recover
+(which makes visible what the checkpoint holds, and deletes what it does not), then build. Nothing runs before all that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from dataflow.checkpointing import Checkpointing, Mode
+from dataflow.clock import Clock
+from dataflow.errors import CheckpointError, ConfigurationError
+from dataflow.events import BarrierKind
+from dataflow.graph import Node, Read, Write
+from dataflow.operator import Guarantee, OperatorContext, Source, SourceContext, Split, TwoPhaseSink
+from dataflow.plan import Plan, Vertex, pruned_sources, task_id
+from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
+from dataflow.protocol.checkpoint_policy import CheckpointPolicy
+from dataflow.protocol.coordination import Coordinator
+from dataflow.protocol.handler import BarrierHandler
+from dataflow.protocol.tracking import Tracker
+from dataflow.runtime.chain import Chain, ChainNode
+from dataflow.runtime.channel import Channel
+from dataflow.runtime.committer import Committer
+from dataflow.runtime.gate import Choose, InputGate, RoundRobin
+from dataflow.runtime.inlet import GateInlet, Inlet, SourceInlet, SplitState
+from dataflow.runtime.job import Job
+from dataflow.runtime.messages import Mailbox
+from dataflow.runtime.output import output_for
+from dataflow.runtime.parts import TaskState
+from dataflow.runtime.restore import Restored, find
+from dataflow.runtime.task import Submit, Task
+from dataflow.state.hashing import key_group_range
+from dataflow.store.base import CheckpointStore
+from dataflow.store.directory import DirectoryStore
+from dataflow.store.memory import MemoryStore
+from operators.binding import operator_for
+
+__all__ = ["Settings", "build"]
+
+log = logging.getLogger("dataflow.build")
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a runner decides for a job. ``credit`` is the number of batches a channel holds."""
+
+    pipeline: str
+    run_id: str
+    checkpointing: Checkpointing | None
+    restore: object
+    clock: Clock
+    submit: Submit
+    credit: int = 4
+    choose: Callable[[], Choose] = RoundRobin
+    wrap: Callable[[CheckpointStore], CheckpointStore] = lambda store: store
+
+
+def build(plan: Plan, settings: Settings) -> Job:
+    """A job that is ready to step, and holds the lock of its store; ``job.close()`` lets go of it.
+
+    Raises: what locking, restoring, checking the input and readying the sinks can raise; then nothing is left locked.
+    """
+    checkpointing = settings.checkpointing or Checkpointing(MemoryStore())
+    _refuse_unreplayable(plan, settings.checkpointing)
+    store = settings.wrap(_store(checkpointing))
+    store.open(settings.run_id)
+    try:
+        return _Builder(plan, settings, checkpointing, store).build()
+    except BaseException:
+        store.close()
+        raise
+
+
+def _store(checkpointing: Checkpointing) -> CheckpointStore:
+    location = checkpointing.location
+    return location if isinstance(location, CheckpointStore) else DirectoryStore(location)
+
+
+def _refuse_unreplayable(plan: Plan, checkpointing: Checkpointing | None) -> None:
+    for node in plan.graph:
+        if checkpointing and isinstance(node.spec, Read) and not node.spec.source.replayable:
+            if node.spec.source.accepts_loss:
+                continue
+            raise ConfigurationError(
+                f"source {node.name!r} cannot be read again from an offset, so a restore would lose rows: run it without "
+                "checkpoint=, or say replayable=False at the source to accept 'at most once'"
+            )
+
+
+class _Builder:
+    """One use: makes the parts in order and hands out the job."""
+
+    def __init__(self, plan: Plan, settings: Settings, checkpointing: Checkpointing, store: CheckpointStore) -> None:
+        self.plan = plan
+        self.settings = settings
+        self.checkpointing = checkpointing
+        self.store = store
+        self.mailbox: Mailbox[Any] = Mailbox()
+        self.reports: Mailbox[Any] = self.mailbox
+        self.channels: dict[tuple[int, int, int], Channel] = {}
+        self.sources = pruned_sources(plan.graph)
+
+    def build(self) -> Job:
+        plan, settings, store = self.plan, self.settings, self.store
+        restored = find(settings.restore, store, plan)
+        states = restored.states if restored else {}
+        splits = self._splits(states)
+        sinks = {
+            node.name: node.spec.sink
+            for node in plan.graph
+            if isinstance(node.spec, Write) and isinstance(node.spec.sink, TwoPhaseSink)
+        }
+        next_id = store.highest_id() + 1
+        self._ready(restored, sinks)
+        for i, link in enumerate(plan.links):
+            for s, t in plan.channels(link):
+                name = f"{task_id(link.source, s)} -> {task_id(link.target, t)}"
+                self.channels[i, s, t] = Channel(settings.credit, name)
+        tasks = {
+            task: self._task(vertex, subtask, task, states.get(task), splits.get(task, []))
+            for vertex, subtask, task in plan.tasks()
+        }
+        c = self.checkpointing
+        policy = CheckpointPolicy(
+            interval=c.every,
+            min_pause=c.min_pause,
+            timeout=c.timeout,
+            max_concurrent=c.max_concurrent,
+            tolerable_failures=c.tolerable_failures,
+            keep=c.keep,
+        )
+        coordinator = Coordinator(
+            plan.predecessors(),
+            policy,
+            next_id=next_id,
+            now=settings.clock.now(),
+            completed=self._completed(),
+            finished=[task for task, state in states.items() if state.ended],
+        )
+        committer = Committer(sinks, settings.submit, self.mailbox.put, settings.clock)
+        return Job(
+            plan,
+            tasks,
+            coordinator,
+            committer,
+            pipeline=settings.pipeline,
+            run_id=settings.run_id,
+            mode=c.mode,
+            checkpointed=settings.checkpointing is not None,
+            guarantee=self._guarantee(),
+            store=store,
+            submit=settings.submit,
+            clock=settings.clock,
+            mailbox=self.mailbox,
+            restore_report=restored.report if restored else None,
+        )
+
+    def _completed(self) -> list[int]:
+        """The checkpoints that count for keep-N: savepoints stay, and what cannot be read is left to the user."""
+        found = []
+        for checkpoint in self.store.checkpoints():
+            try:
+                if self.store.manifest(checkpoint).kind != BarrierKind.SAVEPOINT.value:
+                    found.append(checkpoint)
+            except CheckpointError as error:
+                log.warning("checkpoint %d cannot be read and is left alone: %s", checkpoint, error)
+        return found
+
+    def _guarantee(self) -> Guarantee:
+        durable = self.settings.checkpointing is not None
+        return self.plan.graph.guarantee(self.checkpointing.mode.guarantee if durable else Guarantee.AT_MOST_ONCE)
+
+    def _ready(self, restored: Restored | None, sinks: Mapping[str, TwoPhaseSink]) -> None:
+        """Bring store and sinks to the point the job starts from.
+
+        Checkpoints newer than the one restored belong to a past that is given up: they must be gone before a sink takes
+        back what it committed with them, or a crash in between would restore one whose rows are no longer there.
+        """
+        if restored is None:
+            for sink in sinks.values():
+                sink.begin()
+            self.store.remove_orphans()
+            return
+        for newer in restored.abandoned:
+            log.warning("checkpoint %d is newer than the one restored and is given up", newer)
+            self.store.retire(newer)
+        self.store.remove_orphans()
+        manifest = restored.manifest
+        for name, sink in sinks.items():
+            sink.recover(manifest.checkpoint, manifest.transactions.get(name, []))
+
+    def _splits(self, states: Mapping[str, TaskState]) -> Mapping[str, list[SplitState]]:
+        """The splits of every source subtask, as restored (and checked) or dealt out in turn."""
+        found: dict[str, list[SplitState]] = {}
+        for vertex in self.plan.vertices.values():
+            if not isinstance(vertex.head.spec, Read):
+                continue
+            source = self.sources[vertex.head.id]
+            fresh = [] if states else list(source.splits())
+            for i, task in enumerate(vertex.tasks):
+                if task in states:
+                    found[task] = [_split_state(entry, source) for entry in states[task].inlet["splits"]]  # type: ignore[union-attr]
+                else:
+                    found[task] = [SplitState(split) for split in fresh[i :: vertex.parallelism]]
+        return found
+
+    def _task(
+        self, vertex: Vertex, subtask: int, name: str, state: TaskState | None, splits: Sequence[SplitState]
+    ) -> Task:
+        nodes = [self._node(vertex, node, subtask, state) for node in vertex.nodes]
+        by_id = {node.id: made for node, made in zip(vertex.nodes, nodes, strict=True)}
+        for node in vertex.nodes[1:]:
+            edge = node.inputs[0]
+            by_id[edge.source].children.setdefault(edge.tag, []).append(by_id[node.id])
+        for i, link in enumerate(self.plan.links):
+            if link.source == vertex.name:
+                channels = [self.channels[i, s, t] for s, t in self.plan.channels(link) if s == subtask]
+                output = output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
+                by_id[link.node].outputs.setdefault(link.tag, []).append(output)
+        return Task(
+            name,
+            self._inlet(vertex, subtask, state, splits),
+            Chain(nodes),
+            store=self.store,
+            submit=self.settings.submit,
+            clock=self.settings.clock,
+            reports=self.reports,
+            keep_duplicates=self.checkpointing.duplicates,
+            ended=state is not None and state.ended,
+        )
+
+    def _inlet(
+        self, vertex: Vertex, subtask: int, state: TaskState | None, splits: Sequence[SplitState]
+    ) -> Inlet:
+        if isinstance(vertex.head.spec, Read):
+            context = SourceContext(vertex.head.name, subtask, vertex.parallelism, self.settings.clock)
+            return SourceInlet(self.sources[vertex.head.id], splits, context)
+        channels, ports = [], []
+        for i, link in enumerate(self.plan.links):
+            if link.target == vertex.name:
+                for s, t in self.plan.channels(link):
+                    if t == subtask:
+                        channels.append(self.channels[i, s, t])
+                        ports.append(link.port)
+        gate = InputGate(channels, self._handler(len(channels)), self.settings.choose())
+        if state is not None:
+            gate.restore_watermarks(state.inlet["watermarks"])
+        return GateInlet(gate, ports)
+
+    def _handler(self, channels: int) -> BarrierHandler:
+        match self.checkpointing.mode:
+            case Mode.ALIGNED:
+                return Aligner(channels, end_of_input=EndOfInputPolicy.ALIGN)
+            case Mode.UNALIGNED:
+                return Tracker(channels)
+            case _:
+                assert_never(self.checkpointing.mode)
+
+    def _node(self, vertex: Vertex, node: Node, subtask: int, state: TaskState | None) -> ChainNode:
+        graph = self.plan.graph
+        parent = None if node is vertex.head else graph.nodes[node.inputs[0].source].name
+        made = ChainNode(node.name, parent)
+        context = OperatorContext(
+            name=node.name,
+            subtask=subtask,
+            parallelism=vertex.parallelism,
+            input_schemas=tuple(graph.nodes[edge.source].schema for edge in node.inputs),
+            output_schema=node.schema,
+            key_groups=key_group_range(subtask, vertex.parallelism, self.plan.max_key_groups),
+            max_key_groups=self.plan.max_key_groups,
+            restored=state.operators.get(node.name) if state is not None else None,
+            clock=self.settings.clock,
+            schedule=made.schedule,
+            run_id=self.settings.run_id,
+        )
+        made.operator = operator_for(node.spec, context)
+        return made
+
+
+def _split_state(entry: Any, source: Source) -> SplitState:
+    split = Split(entry["id"], entry["info"])
+    source.check(split)
+    return SplitState(split, entry["offset"], entry["done"])

@@ -1,0 +1,225 @@
+"""The operators fused in one task: a tree in which rows go from call to call without a queue between threads.
+
+Each operator has an inbox. One ``advance`` does one unit of work of the operator that is furthest downstream, so rows
+leave before more are made, and a long emission (a generator) is resumed only when what it emitted has been carried
+away. A barrier may be taken only when the chain is not ``busy``: then everything it was given has left it.
+
+Colour (EWD 864a): an operator's rows carry the epoch of the batch they come from; a stateful operator's rows carry the
+highest epoch it ever absorbed, for its state remembers.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from dataflow.events import Barrier, Cancel, Data, EndOfInput, Idle, Watermark
+from dataflow.operator import Handle, Operator, Snapshot, TwoPhaseWriter
+from dataflow.protocol.tracking import RedLog
+from dataflow.runtime.output import Output
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Chain", "ChainNode"]
+
+Flow = Data | Watermark | Idle | EndOfInput
+"""What travels down a chain. ``EndOfInput`` means here that *all* inputs of the task ended."""
+
+
+class ChainNode:
+    """One operator with its inbox, its place in the tree, and its counters.
+
+    Invariant: at most one generator is pending, and nothing is taken from the inbox while one is.
+    """
+
+    operator: Operator
+
+    def __init__(self, name: str, parent: str | None) -> None:
+        self.name = name
+        self.parent = parent
+        self.children: dict[str | None, list[ChainNode]] = {}
+        self.outputs: dict[str | None, list[Output]] = {}
+        self.inbox: deque[tuple[int, Flow]] = deque()
+        self.pending: Iterator[None] | None = None
+        self.forward: Flow | None = None
+        self.epoch = 0
+        self.current: Data | None = None
+        self.red: RedLog[str] = RedLog()
+        self.duplicated: Mapping[str, Sequence[Data]] = {}
+        self.uncommitted: dict[int, tuple[Handle, ...]] = {}
+        self.timers: list[int] = []
+        self.rows_in = 0
+        self.rows_out = 0
+
+    @property
+    def busy(self) -> bool:
+        return self.pending is not None or bool(self.inbox)
+
+    def emit(self, batch: pa.RecordBatch, tag: str | None = None) -> None:
+        """Called by the operator (the node is its ``Out``): the rows go to children and outputs; empty ones nowhere."""
+        rows = batch.num_rows
+        if rows == 0:
+            return
+        if tag is None:
+            self.rows_out += rows
+        for output in self.outputs.get(tag, ()):
+            output.emit(batch, self.epoch)
+        children = self.children.get(tag)
+        if children:
+            data = Data(batch, self.epoch)
+            for child in children:
+                child.inbox.append((0, data))
+
+    def work(self) -> None:
+        """Resume the pending emission, or take one element from the inbox."""
+        if self.pending is not None:
+            if next(self.pending, self) is self:
+                self.pending = None
+                self._pass_on()
+            return
+        port, element = self.inbox.popleft()
+        operator = self.operator
+        if isinstance(element, Data):
+            if self.parent is not None:
+                self.red.record(self.parent, element)
+            self.rows_in += len(element.rows)
+            self.epoch = element.epoch if operator.stateless else max(self.epoch, element.epoch)
+            self.current = element
+            self._begin(operator.process(port, element.rows, self))  # type: ignore[arg-type]
+            self.current = None
+            return
+        self.forward = element
+        match element:
+            case Watermark(time):
+                self._begin(operator.advance(time, self))
+            case EndOfInput():
+                self._begin(operator.finish(self))
+            case _:
+                self._begin(None)
+
+    def ring(self, due: int) -> None:
+        """A timer of this operator has come; the chain is not busy."""
+        assert not self.busy, f"a timer of {self.name} while it is busy"
+        self._begin(self.operator.timer(due, self))
+
+    def _begin(self, emission: Iterator[None] | None) -> None:
+        self.pending = emission
+        if emission is None:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Send the control element on, once what the operator emitted because of it has been sent."""
+        control, self.forward = self.forward, None
+        if control is None:
+            return
+        for outputs in self.outputs.values():
+            for output in outputs:
+                output.send(control)
+        for children in self.children.values():
+            for child in children:
+                child.inbox.append((0, control))
+
+    def schedule(self, due: int) -> None:
+        """Called by the operator: ask for ``timer(due, out)`` at or after ``due``."""
+        heapq.heappush(self.timers, due)
+
+    def snapshot(self, checkpoint: int) -> Snapshot:
+        """The operator's state at barrier ``checkpoint``; a two-phase writer prepares its transaction first."""
+        operator = self.operator
+        self.epoch = max(self.epoch, checkpoint)
+        self.duplicated = self.red.take(checkpoint)
+        if isinstance(operator, TwoPhaseWriter):
+            handles = tuple(operator.prepare(checkpoint))
+            if handles:
+                self.uncommitted[checkpoint] = handles
+        return operator.snapshot()
+
+    def transactions(self) -> tuple[Handle, ...]:
+        """Every handle that may not be committed yet, oldest first."""
+        return tuple(handle for n in sorted(self.uncommitted) for handle in self.uncommitted[n])
+
+    def committed(self, checkpoint: int) -> None:
+        """All transactions up to ``checkpoint`` are visible: later checkpoints need not name them."""
+        for done in [n for n in self.uncommitted if n <= checkpoint]:
+            del self.uncommitted[done]
+
+
+class Chain:
+    """The nodes of one task, parents before children; ``nodes[0]`` is the head.
+
+    Invariant: ``busy`` is false exactly when every inbox is empty and nothing is pending.
+    """
+
+    def __init__(self, nodes: Sequence[ChainNode]) -> None:
+        assert nodes, "a chain without operators"
+        self.nodes = tuple(nodes)
+        self.head = nodes[0]
+        self.outputs = tuple(o for node in nodes for outputs in node.outputs.values() for o in outputs)
+        self._deepest_first = tuple(reversed(nodes))
+        self.working: ChainNode | None = None
+
+    @property
+    def busy(self) -> bool:
+        return any([node.pending is not None or node.inbox for node in self.nodes])
+
+    def has_credit(self) -> bool:
+        """Whether every output would take one more batch."""
+        return all([output.has_credit() for output in self.outputs])
+
+    def push(self, port: int, element: Flow) -> None:
+        """Give the head something; ``advance`` until it is no longer busy carries it through."""
+        self.head.inbox.append((port, element))
+
+    def advance(self) -> bool:
+        """Do one unit of work; False: there was none."""
+        for node in self._deepest_first:
+            if node.pending is not None or node.inbox:
+                self.working = node
+                node.work()
+                self.working = None
+                return True
+        return False
+
+    def due(self, now: int) -> bool:
+        """Ring the earliest timer that is due; False: none is. The chain must not be busy."""
+        for node in self.nodes:
+            if node.timers and node.timers[0] <= now:
+                self.working = node
+                node.ring(heapq.heappop(node.timers))
+                self.working = None
+                return True
+        return False
+
+    @property
+    def next_timer(self) -> int | None:
+        return min((node.timers[0] for node in self.nodes if node.timers), default=None)
+
+    def send(self, control: Barrier | Cancel) -> None:
+        """Send a barrier or cancel on every output of every operator."""
+        for output in self.outputs:
+            output.send(control)
+
+    def snapshot(self, checkpoint: int) -> Mapping[str, Snapshot]:
+        """Every operator's state, by name."""
+        assert not self.busy, f"barrier {checkpoint} while the chain of {self.head.name} is busy"
+        states = {}
+        for node in self.nodes:
+            self.working = node
+            states[node.name] = node.snapshot(checkpoint)
+            self.working = None
+        return states
+
+    def close(self) -> list[Exception]:
+        """Close every operator; answers the errors, for one must not keep the others open."""
+        errors: list[Exception] = []
+        for node in self._deepest_first:
+            try:
+                if node.pending is not None:
+                    node.pending.close()  # type: ignore[attr-defined]
+                node.operator.close()
+            except Exception as error:
+                errors.append(error)
+        return errors

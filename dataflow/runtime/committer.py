@@ -1,0 +1,119 @@
+"""Commits of two-phase sinks: after a checkpoint is durable, its transactions become visible, and failure means retry.
+
+Pure bookkeeping around the sinks: what is to be committed, what failed and when to try again. The sinks' ``commit`` runs
+in the background, one sink after the other, oldest checkpoint first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dataflow.clock import Clock
+from dataflow.operator import Handle, TwoPhaseSink
+
+__all__ = ["Committer", "SinkCommitted", "SinkFailed"]
+
+_FIRST_RETRY, _LAST_RETRY = 100_000, 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SinkCommitted:
+    """All transactions of ``sink`` up to ``checkpoint`` are visible."""
+
+    checkpoint: int
+    sink: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFailed:
+    """The commit did not go through; it will be tried again."""
+
+    checkpoint: int
+    sink: str
+    error: Exception
+
+
+@dataclass(slots=True)
+class _Commit:
+    """The newest checkpoint a sink has to commit. Its handles include all older ones that may be uncommitted."""
+
+    checkpoint: int
+    handles: Sequence[Handle]
+    attempts: int = 0
+    retry_at: int | None = None
+
+
+class Committer:
+    """Keeps, for each two-phase sink, the commit it still owes.
+
+    Invariant: a sink owes at most one commit, that of the newest durable checkpoint, because handles are cumulative.
+    """
+
+    def __init__(
+        self,
+        sinks: Mapping[str, TwoPhaseSink],
+        submit: Callable[[str, Callable[[], None]], None],
+        report: Callable[[SinkCommitted | SinkFailed], None],
+        clock: Clock,
+    ) -> None:
+        self._sinks = dict(sinks)
+        self._submit = submit
+        self._report = report
+        self._clock = clock
+        self._owed: dict[str, _Commit] = {}
+        self._committed = dict.fromkeys(sinks, 0)
+
+    def commit(self, checkpoint: int, transactions: Mapping[str, Sequence[Handle]]) -> None:
+        """Start to commit every sink's transactions up to ``checkpoint``."""
+        for name in self._sinks:
+            self._owed[name] = _Commit(checkpoint, transactions.get(name, ()))
+            self._start(name)
+
+    def committed(self, done: SinkCommitted) -> int:
+        """A commit went through; answers the checkpoint up to which *all* sinks have committed."""
+        owed = self._owed.get(done.sink)
+        if owed is not None and owed.checkpoint <= done.checkpoint:
+            del self._owed[done.sink]
+        self._committed[done.sink] = max(self._committed[done.sink], done.checkpoint)
+        return self.horizon
+
+    def failed(self, failure: SinkFailed, now: int) -> int:
+        """A commit failed: it is tried again after a pause that doubles. Answers how often it has failed."""
+        owed = self._owed.get(failure.sink)
+        if owed is None or owed.checkpoint != failure.checkpoint:
+            return 0
+        owed.attempts += 1
+        owed.retry_at = now + min(_FIRST_RETRY << (owed.attempts - 1), _LAST_RETRY)
+        return owed.attempts
+
+    def tick(self, now: int) -> bool:
+        """Try again what is due; False: nothing was."""
+        due = [name for name, owed in self._owed.items() if owed.retry_at is not None and owed.retry_at <= now]
+        for name in due:
+            self._start(name)
+        return bool(due)
+
+    @property
+    def horizon(self) -> int:
+        """The checkpoint up to which every sink has committed."""
+        return min(self._committed.values(), default=0)
+
+    @property
+    def sinks(self) -> Mapping[str, TwoPhaseSink]:
+        return self._sinks
+
+    def _start(self, name: str) -> None:
+        owed = self._owed[name]
+        owed.retry_at = None
+        sink, checkpoint, handles = self._sinks[name], owed.checkpoint, owed.handles
+
+        def run() -> None:
+            try:
+                sink.commit(checkpoint, handles)
+            except Exception as error:
+                self._report(SinkFailed(checkpoint, name, error))
+            else:
+                self._report(SinkCommitted(checkpoint, name))
+
+        self._submit("commit", run)

@@ -1,0 +1,47 @@
+"""Who waits for whom: what to print when nothing moves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dataflow.clock import duration_text
+from dataflow.runtime.inlet import GateInlet
+from dataflow.runtime.task import Progress
+
+if TYPE_CHECKING:
+    from dataflow.runtime.job import Job
+    from dataflow.runtime.task import Task
+
+__all__ = ["who_waits_for_whom"]
+
+
+def who_waits_for_whom(job: Job, now: int) -> str:
+    """One line per task and per cause of waiting, read without locks: a picture, not a proof."""
+    lines = []
+    for name, task in job.tasks.items():
+        lines.append(f"{name}: {task.state.value}, {task.steps} steps")
+        lines += [f"  {cause}" for cause in _causes(task, now)]
+    pending = job.pending_checkpoints
+    lines += [f"checkpoint {n} waits for {', '.join(tasks)}" for n, tasks in pending.items()]
+    return "\n".join(lines)
+
+
+def _causes(task: Task, now: int) -> list[str]:
+    causes = []
+    if task.state is Progress.BACK_PRESSURED:
+        full = [c for output in task.chain.outputs for c in output.channels if not c.has_credit]
+        causes += [f"full: {c.name} ({c.queued_rows} rows queued)" for c in full]
+    if isinstance(task.inlet, GateInlet):
+        gate = task.inlet.gate
+        times = gate.blocked_time(now)
+        for i in sorted(gate.blocked):
+            causes.append(
+                f"blocked by its barrier: {gate.channels[i].name} "
+                f"({gate.channels[i].queued_rows} rows queued, {duration_text(times[i])} in all)"
+            )
+        if task.state in (Progress.WAITING, Progress.BLOCKED):
+            empty = [c.name for i, c in enumerate(gate.channels) if i not in gate.blocked and len(c) == 0]
+            causes += [f"nothing in: {name}" for name in empty]
+    elif task.state is Progress.WAITING:
+        causes.append("its source has nothing to give")
+    return causes

@@ -1,0 +1,226 @@
+"""Where a task's elements come from: an input gate, or the splits of a source. One face for both.
+
+``poll`` answers what was taken and what the protocol made of it. A trigger starts a checkpoint where no barrier can
+arrive through a channel: at a source at once; behind a gate only when every channel has ended, for until then rows of
+the checkpoint may still be queued there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dataflow.events import Barrier, Data, Idle, Watermark
+from dataflow.operator import END, Json, Source, SourceContext, Split, SplitReader
+from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, TakeSnapshot
+from dataflow.runtime.chain import Flow
+from dataflow.runtime.gate import InputGate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["GateInlet", "Inlet", "Input", "SourceInlet", "SplitState"]
+
+_WHOLE = 1 << 30
+"""No limit on a batch: the source's own batch size holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What one poll gave: something for the chain's head (or nothing), then actions to carry out behind it."""
+
+    port: int
+    flow: Flow | None
+    actions: Sequence[Action] = ()
+
+
+class Inlet(ABC):
+    """The head of a task. ``ended``: nothing will ever come from it again, although it stays to take checkpoints."""
+
+    def __init__(self) -> None:
+        self._held: list[Barrier] = []
+
+    @property
+    @abstractmethod
+    def ended(self) -> bool: ...
+
+    @abstractmethod
+    def poll(self, now: int) -> Input | None:
+        """The next element; None: nothing now."""
+
+    @abstractmethod
+    def poll_control(self, now: int) -> Input | None:
+        """The next barrier or cancel that can be reached without taking rows."""
+
+    @abstractmethod
+    def abort(self, checkpoint: int, reason: AbortReason, now: int) -> Sequence[Action]:
+        """The coordinator gave a checkpoint up."""
+
+    def tick(self, now: int) -> Sequence[Action]:
+        """Time passed."""
+        return ()
+
+    @property
+    def alignment(self) -> int:
+        """Microseconds between the first and the last barrier of the checkpoint that was completed last."""
+        return 0
+
+    def channels(self, now: int) -> Sequence[tuple[str, int, int]]:
+        """Of each input channel its name, the rows that came in, and microseconds it was blocked."""
+        return ()
+
+    def close(self) -> None:
+        """Release resources."""
+
+    def trigger(self, barrier: Barrier) -> None:
+        """Start a checkpoint here; ``triggered`` answers when it is time."""
+        self._held.append(barrier)
+
+    def triggered(self) -> Sequence[Action]:
+        """The actions of a trigger whose time has come. The chain must not be busy."""
+        if not self._held or not self._may_start:
+            return ()
+        barrier = self._held.pop(0)
+        return (TakeSnapshot(barrier), Complete(barrier.checkpoint))
+
+    @property
+    @abstractmethod
+    def _may_start(self) -> bool: ...
+
+    def _forget(self, checkpoint: int, reason: AbortReason) -> list[Action]:
+        kept = [b for b in self._held if b.checkpoint != checkpoint]
+        dropped, self._held = len(kept) < len(self._held), kept
+        return [Abort(checkpoint, reason)] if dropped else []
+
+    @abstractmethod
+    def snapshot(self) -> Mapping[str, Json]:
+        """What belongs to the inlet in a checkpoint, as JSON."""
+
+
+class GateInlet(Inlet):
+    """Rows from other tasks. ``ports[i]`` is the input port that channel i of the gate feeds."""
+
+    def __init__(self, gate: InputGate, ports: Sequence[int]) -> None:
+        super().__init__()
+        self.gate = gate
+        self._ports = tuple(ports)
+
+    @property
+    def ended(self) -> bool:
+        return self.gate.ended
+
+    @property
+    def _may_start(self) -> bool:
+        return self.gate.ended
+
+    def poll(self, now: int) -> Input | None:
+        taken = self.gate.poll(now)
+        if taken is None:
+            return None
+        element = taken.element
+        flow = element if isinstance(element, Data | Watermark | Idle) else None
+        return Input(self._ports[taken.channel], flow, taken.actions)
+
+    def poll_control(self, now: int) -> Input | None:
+        taken = self.gate.poll_control(now)
+        return None if taken is None else Input(self._ports[taken.channel], None, taken.actions)
+
+    def abort(self, checkpoint: int, reason: AbortReason, now: int) -> Sequence[Action]:
+        return self._forget(checkpoint, reason) or self.gate.abort(checkpoint, reason, now)
+
+    def tick(self, now: int) -> Sequence[Action]:
+        return self.gate.tick(now)
+
+    @property
+    def alignment(self) -> int:
+        return self.gate.alignment
+
+    def channels(self, now: int) -> Sequence[tuple[str, int, int]]:
+        blocked = self.gate.blocked_time(now)
+        return [(c.name, c.rows_in, b) for c, b in zip(self.gate.channels, blocked, strict=True)]
+
+    def snapshot(self) -> Mapping[str, Json]:
+        return {"watermarks": list(self.gate.watermarks)}
+
+
+@dataclass(slots=True)
+class SplitState:
+    """A split and how far it has been read. ``offset`` None: not begun."""
+
+    split: Split
+    offset: Json = None
+    done: bool = False
+
+    def to_json(self) -> dict[str, Json]:
+        return {"id": self.split.id, "info": self.split.info, "offset": self.offset, "done": self.done}
+
+
+class SourceInlet(Inlet):
+    """Rows from the splits of a source that belong to one subtask.
+
+    One split is read to its end before the next begins, unless it has nothing to give for now. The epoch of a batch is
+    the id of the last barrier that was sent ahead of it.
+    """
+
+    def __init__(self, source: Source, splits: Sequence[SplitState], context: SourceContext) -> None:
+        super().__init__()
+        self._source = source
+        self._context = context
+        self.splits = list(splits)
+        self._readers: dict[int, SplitReader] = {}
+        self._current = 0
+        self.epoch = 0
+
+    @property
+    def ended(self) -> bool:
+        return all([state.done for state in self.splits])
+
+    @property
+    def _may_start(self) -> bool:
+        return True
+
+    def triggered(self) -> Sequence[Action]:
+        actions = super().triggered()
+        for action in actions:
+            if isinstance(action, TakeSnapshot):
+                self.epoch = action.barrier.checkpoint
+        return actions
+
+    def poll(self, now: int) -> Input | None:
+        for _ in range(len(self.splits)):
+            index = self._current
+            state = self.splits[index]
+            batch = None if state.done else self._poll(index, state)
+            if batch is not None:
+                return Input(0, Data(batch, self.epoch))
+            self._current = (index + 1) % len(self.splits)
+        return None
+
+    def _poll(self, index: int, state: SplitState) -> pa.RecordBatch | None:
+        reader = self._readers.get(index)
+        if reader is None:
+            reader = self._readers[index] = self._source.reader(state.split, state.offset, self._context)
+        batch = reader.poll(_WHOLE)
+        state.offset = reader.offset
+        if batch is END:
+            state.done = True
+            self._readers.pop(index).close()
+            return None
+        return batch
+
+    def poll_control(self, now: int) -> Input | None:
+        return None
+
+    def abort(self, checkpoint: int, reason: AbortReason, now: int) -> Sequence[Action]:
+        return self._forget(checkpoint, reason)
+
+    def snapshot(self) -> Mapping[str, Json]:
+        return {"splits": [state.to_json() for state in self.splits]}
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+

@@ -1,0 +1,460 @@
+"""The job: the shell around the coordinator. It carries decisions out and hears of what happened; ``step()`` moves it.
+
+The order of success: every task's part durable -> manifest durable -> the checkpoint exists -> sinks commit every
+transaction up to it. A crash between any two of these neither loses nor repeats a row: before the manifest the
+checkpoint never was; behind it the restore commits what it names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any, assert_never, cast
+
+from dataflow.checkpointing import Mode
+from dataflow.clock import Clock
+from dataflow.errors import CheckpointError, JobCancelled, StoreError
+from dataflow.events import Barrier, BarrierKind
+from dataflow.operator import Guarantee, Handle
+from dataflow.protocol.coordination import Coordinator
+from dataflow.protocol.coordinator_actions import (
+    AbortTasks,
+    CoordinatorAction,
+    Discard,
+    Failed,
+    Inject,
+    Notify,
+    Part,
+    Persist,
+    Release,
+    RequestCompleted,
+    RequestFailed,
+    Retire,
+)
+from dataflow.runtime.committer import Committer, SinkCommitted, SinkFailed
+from dataflow.runtime.messages import (
+    AbortCheckpoint,
+    Acknowledged,
+    Committed,
+    Crashed,
+    Declined,
+    Ended,
+    Enough,
+    Mailbox,
+    Stop,
+    TaskMessage,
+    TaskReport,
+    TaskStats,
+    Trigger,
+)
+from dataflow.runtime.task import Progress, Submit, Task
+from dataflow.store.manifest import FORMAT, Manifest, PartHandle
+
+if TYPE_CHECKING:
+    from dataflow.plan import Plan
+    from dataflow.runtime.restore import RestoreReport
+    from dataflow.store.base import CheckpointStore
+
+__all__ = ["CheckpointRecord", "Job", "JobState"]
+
+log = logging.getLogger("dataflow.job")
+
+_COMMIT_ATTEMPTS = 8
+"""Failed commits of the *last* checkpoint before the job fails; earlier ones are retried for as long as it runs."""
+
+
+class JobState(Enum):
+    """Where a job stands. The last four are final."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """A completed checkpoint: sizes in bytes, times in microseconds."""
+
+    checkpoint: int
+    kind: BarrierKind
+    duration: int
+    size: int
+    tasks: Mapping[str, TaskStats]
+
+    @property
+    def duplicated(self) -> int:
+        """Rows that a restore would deliver twice, summed over the channels where they are counted."""
+        return sum(stats.duplicated for stats in self.tasks.values())
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What the acknowledgements of a checkpoint have brought so far."""
+
+    kind: BarrierKind
+    triggered_at: int
+    transactions: dict[str, list[Handle]] = field(default_factory=dict)
+    stats: dict[str, TaskStats] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Persisted:
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class _PersistFailed:
+    checkpoint: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Somebody outside asks for a checkpoint."""
+
+    kind: BarrierKind
+    future: Future[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cancel:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """Take a last checkpoint, then stop."""
+
+
+JobMessage = TaskReport | SinkCommitted | SinkFailed | _Persisted | _PersistFailed | _Wanted | _Cancel | _Stop
+
+
+class Job:
+    """A running pipeline.
+
+    One thread calls ``step``; tasks, background writers and users talk to it through its mailbox.
+
+    Invariant: a sink is told to commit n only after the manifest of n is durable.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        tasks: Mapping[str, Task],
+        coordinator: Coordinator,
+        committer: Committer,
+        *,
+        pipeline: str,
+        run_id: str,
+        mode: Mode,
+        checkpointed: bool,
+        guarantee: Guarantee,
+        store: CheckpointStore,
+        submit: Submit,
+        clock: Clock,
+        mailbox: Mailbox[JobMessage],
+        restore_report: RestoreReport | None = None,
+    ) -> None:
+        self.plan = plan
+        self.tasks = tasks
+        self.coordinator = coordinator
+        self.committer = committer
+        self.pipeline = pipeline
+        self.run_id = run_id
+        self.mode = mode
+        self.checkpointed = checkpointed
+        self.restore_report = restore_report
+        self.guarantee = guarantee
+        self.store = store
+        self.clock = clock
+        self.mailbox = mailbox
+        self.state = JobState.RUNNING
+        self.error: BaseException | None = None
+        self.checkpoints: list[CheckpointRecord] = []
+        self.failures: list[str] = []
+        self.started_at = clock.now()
+        self._submit = submit
+        self._pending: dict[int, _Pending] = {}
+        self._requests: dict[int, Future[int]] = {}
+        self._answers: dict[int, list[Future[int]]] = {}
+        self._asked = 0
+        self._stopping: Future[int] | None = None
+        self._final = 0
+        self._horizon = 0
+        self._savepoints: set[int] = set()
+        self._released = False
+
+    # --- asked from other threads
+
+    def checkpoint(self, kind: BarrierKind = BarrierKind.CHECKPOINT) -> Future[int]:
+        """Ask for a checkpoint; the future answers its id when it is durable and committed."""
+        future: Future[int] = Future()
+        self.mailbox.put(_Wanted(kind, future))
+        return future
+
+    def cancel(self, reason: str = "cancelled") -> None:
+        """Stop as soon as may be; nothing more is committed."""
+        self.mailbox.put(_Cancel(reason))
+
+    def stop(self) -> None:
+        """Take a last checkpoint, then stop. Without checkpoints of its own the job is cancelled."""
+        self.mailbox.put(_Stop())
+
+    # --- stepping
+
+    @property
+    def over(self) -> bool:
+        return self.state is not JobState.RUNNING
+
+    def step(self) -> bool:
+        """Handle what has come in and what is due; False: there was nothing."""
+        if self.over:
+            return False
+        now = self.clock.now()
+        worked = False
+        while not self.over and (message := self.mailbox.take()) is not None:
+            worked = True
+            self._receive(message, now)
+        if self.over:
+            return True
+        worked = self.committer.tick(now) or worked
+        actions = self.coordinator.tick(now)
+        self._act(actions, now)
+        if self._stopping is not None and self._stopping.done():
+            self._stopped(self._stopping)
+        elif self._released and all(task.state is Progress.DONE for task in self.tasks.values()):
+            self._over(JobState.FINISHED)
+        return worked or bool(actions)
+
+    def _receive(self, message: JobMessage, now: int) -> None:
+        coordinator = self.coordinator
+        match message:
+            case Acknowledged(task, checkpoint, part, transactions, stats):
+                if (pending := self._pending.get(checkpoint)) is not None:
+                    pending.stats[task] = stats
+                    for sink, handles in transactions.items():
+                        pending.transactions.setdefault(sink, []).extend(handles)
+                self._act(coordinator.acknowledge(task, checkpoint, part, now), now)
+            case Declined(task, checkpoint, reason, detail):
+                log.info("%s declined checkpoint %d: %s %s", task, checkpoint, reason.value, detail)
+                self._act(coordinator.decline(task, checkpoint, reason, now), now)
+            case Ended(task):
+                self._act(coordinator.finish(task, now), now)
+            case _Persisted(checkpoint):
+                self._record(checkpoint, now)
+                self._act(coordinator.persisted(checkpoint, now), now)
+                self._pending.pop(checkpoint)
+            case _PersistFailed(checkpoint, why):
+                self._failed_checkpoint(checkpoint, why)
+                self._act(coordinator.persist_failed(checkpoint, why, now), now)
+            case SinkCommitted():
+                self._committed(self.committer.committed(message), now)
+            case SinkFailed():
+                self._commit_failed(message, now)
+            case _Wanted(kind, future):
+                self._request(kind, future, now)
+            case _Stop():
+                self._stop(now)
+            case _Cancel(reason):
+                self.fail(JobCancelled(reason), JobState.CANCELLED)
+            case Enough():
+                self._over(JobState.STOPPED)
+            case Crashed(_, error):
+                self.fail(error)
+            case _:
+                assert_never(message)
+
+    def _act(self, actions: Sequence[CoordinatorAction], now: int) -> None:
+        for action in actions:
+            match action:
+                case Inject():
+                    self._inject(action)
+                case AbortTasks(checkpoint, reason):
+                    self._pending.pop(checkpoint, None)
+                    if reason.is_failure:
+                        self._failed_checkpoint(checkpoint, reason.value)
+                    self._tell(AbortCheckpoint(checkpoint, reason.at_tasks))
+                case Persist(checkpoint, kind, parts):
+                    self._persist(checkpoint, kind, parts)
+                case Notify(checkpoint):
+                    self._notify(checkpoint, now)
+                case Discard(checkpoint, parts):
+                    self._in_store(partial(self.store.discard, checkpoint, cast(Any, parts)))
+                case Retire(checkpoint):
+                    self._in_store(partial(self.store.retire, checkpoint))
+                case RequestCompleted(requests, checkpoint):
+                    self._answers[checkpoint] = [self._requests.pop(request) for request in requests]
+                    self._answer()
+                case RequestFailed(requests, reason):
+                    why = CheckpointError(f"the checkpoint that was asked for came to nothing: {reason.value}")
+                    for request in requests:
+                        self._requests.pop(request).set_exception(why)
+                case Failed(reason):
+                    last = "; ".join(self.failures[-3:])
+                    self.fail(CheckpointError(f"too many checkpoints failed in a row ({reason.value}): {last}"))
+                case Release():
+                    self._released = True
+                    self._tell(Stop())
+                case _:
+                    assert_never(action)
+
+    def _tell(self, message: TaskMessage) -> None:
+        for task in self.tasks.values():
+            task.mailbox.put(message)
+
+    # --- checkpoints
+
+    @property
+    def pending_checkpoints(self) -> Mapping[int, Sequence[str]]:
+        """The checkpoints under way, with the tasks that have not acknowledged yet."""
+        return {n: [t for t in self.tasks if t not in p.stats] for n, p in list(self._pending.items())}
+
+    def _inject(self, action: Inject) -> None:
+        self._pending[action.checkpoint] = _Pending(action.kind, action.triggered_at)
+        barrier = Barrier(action.checkpoint, action.kind, action.triggered_at)
+        for task in action.running:
+            self.tasks[task].mailbox.put(Trigger(barrier, finished=False))
+        for task in action.finished:
+            self.tasks[task].mailbox.put(Trigger(barrier, finished=True))
+
+    def _persist(self, checkpoint: int, kind: BarrierKind, parts: Mapping[str, Part]) -> None:
+        pending = self._pending[checkpoint]
+        manifest = Manifest(
+            format=FORMAT,
+            checkpoint=checkpoint,
+            kind=kind.value,
+            pipeline=self.pipeline,
+            nodes=tuple(dict(node) for node in self.plan.describe()),
+            mode=self.mode.value,
+            guarantee=self.guarantee.value,
+            finished=kind is BarrierKind.FINAL,
+            created=self.clock.wall(),
+            run_id=self.run_id,
+            parts=tuple(cast(PartHandle, parts[task]) for task in self.tasks),
+            transactions={sink: [dict(h) for h in handles] for sink, handles in pending.transactions.items()},
+            summary={
+                "duplicated": sum(s.duplicated for s in pending.stats.values()),
+                "bytes": sum(s.size for s in pending.stats.values()),
+                "triggered_to_acknowledged_us": self.clock.now() - pending.triggered_at,
+            },
+        )
+
+        def run() -> None:
+            try:
+                self.store.commit(manifest)
+            except (StoreError, OSError) as error:
+                self.mailbox.put(_PersistFailed(checkpoint, str(error)))
+            except Exception as error:
+                self.mailbox.put(Crashed("coordinator", error))
+            else:
+                self.mailbox.put(_Persisted(checkpoint))
+
+        self._submit("store", run)
+
+    def _record(self, checkpoint: int, now: int) -> None:
+        pending = self._pending[checkpoint]
+        if pending.kind is BarrierKind.SAVEPOINT:
+            self._savepoints.add(checkpoint)
+        size = sum(stats.size for stats in pending.stats.values())
+        record = CheckpointRecord(checkpoint, pending.kind, now - pending.triggered_at, size, pending.stats)
+        self.checkpoints.append(record)
+        log.info("checkpoint %d is durable: %d bytes, %d us", checkpoint, size, record.duration)
+
+    def _notify(self, checkpoint: int, now: int) -> None:
+        pending = self._pending[checkpoint]
+        if pending.kind is BarrierKind.FINAL:
+            self._final = checkpoint
+        if self.committer.sinks:
+            self.committer.commit(checkpoint, pending.transactions)
+        else:
+            self._committed(checkpoint, now)
+
+    def _committed(self, horizon: int, now: int) -> None:
+        if horizon > self._horizon:
+            self._horizon = horizon
+            self._tell(Committed(horizon))
+            self._answer()
+            self._act(self.coordinator.committed(horizon, now), now)
+
+    def _answer(self) -> None:
+        """Answer the requests whose checkpoint is durable, and committed where it is one that commits."""
+        for checkpoint in list(self._answers):
+            if checkpoint <= self._horizon or checkpoint in self._savepoints:
+                for future in self._answers.pop(checkpoint):
+                    future.set_result(checkpoint)
+
+    def _commit_failed(self, failure: SinkFailed, now: int) -> None:
+        attempts = self.committer.failed(failure, now)
+        log.warning(
+            "commit of checkpoint %d by sink %r failed, attempt %d: %s",
+            failure.checkpoint, failure.sink, attempts, failure.error,
+        )  # fmt: skip
+        if failure.checkpoint == self._final and attempts >= _COMMIT_ATTEMPTS:
+            failure.error.add_note(
+                f"sink {failure.sink!r} could not commit the last checkpoint {failure.checkpoint} in {attempts} attempts; "
+                "its rows are staged and durable: mend the cause and run again with restore='auto' to commit them"
+            )
+            self.fail(failure.error)
+
+    def _failed_checkpoint(self, checkpoint: int, why: str) -> None:
+        self.failures.append(f"checkpoint {checkpoint}: {why}")
+        log.warning("checkpoint %d failed: %s", checkpoint, why)
+
+    def _in_store(self, call: Callable[[], None]) -> None:
+        """House-keeping in the store; when it fails the files stay and the next start removes them."""
+
+        def run() -> None:
+            try:
+                call()
+            except (StoreError, OSError) as error:
+                log.warning("could not clean up in %s: %s", self.store.location, error)
+
+        self._submit("store", run)
+
+    # --- endings
+
+    def _request(self, kind: BarrierKind, future: Future[int], now: int) -> None:
+        self._asked += 1
+        self._requests[self._asked] = future
+        self._act(self.coordinator.trigger(kind, now, self._asked), now)
+
+    def _stop(self, now: int) -> None:
+        if not self.checkpointed:
+            self.fail(JobCancelled("stopped; without checkpoints there is nothing to go on from"), JobState.CANCELLED)
+        elif self._stopping is None:
+            self._stopping = Future()
+            self._request(BarrierKind.CHECKPOINT, self._stopping, now)
+
+    def _stopped(self, last: Future[int]) -> None:
+        error = last.exception()
+        if error is None:
+            self._over(JobState.STOPPED)
+        else:
+            assert isinstance(error, Exception)
+            self.fail(error)
+
+    def fail(self, error: BaseException, state: JobState = JobState.FAILED) -> None:
+        """End the job with ``error``; the first one counts."""
+        if not self.over:
+            self.error = error
+            self._over(state)
+
+    def _over(self, state: JobState) -> None:
+        self.state = state
+        waiting = [*self._requests.values(), *(f for futures in self._answers.values() for f in futures)]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(self.error or JobCancelled(f"the job is {state.value}"))
+
+    def close(self) -> None:
+        """Close tasks and store. When no other thread steps a task any more."""
+        for name, task in self.tasks.items():
+            for error in task.close():
+                log.warning("closing %s: %r", name, error)
+        self.store.close()

@@ -1,0 +1,114 @@
+"""Where a task's rows leave it: one output per link, which spreads batches over channels.
+
+Rows need credit, asked for once before work begins (``has_credit``); control needs none, and goes to every channel.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, assert_never
+
+from dataflow.events import Data, Element
+from dataflow.graph import Partitioning
+from dataflow.runtime.channel import Channel
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BroadcastOutput", "ForwardOutput", "HashOutput", "Output", "RebalanceOutput", "output_for"]
+
+
+class Output(ABC):
+    """The channels of one link that begin at one subtask."""
+
+    def __init__(self, channels: Sequence[Channel]) -> None:
+        assert channels, "an output without channels"
+        self.channels = tuple(channels)
+        self.rows = 0
+
+    def has_credit(self) -> bool:
+        """Whether one more batch may be emitted, wherever its rows go."""
+        return all([channel.has_credit for channel in self.channels])
+
+    def emit(self, batch: pa.RecordBatch, epoch: int) -> None:
+        """Send a batch that is not empty."""
+        self.rows += batch.num_rows
+        self._spread(batch, epoch)
+
+    def send(self, control: Element) -> None:
+        """Send a control element to every channel, in-band (a ``Cancel`` overtakes what is queued)."""
+        assert not isinstance(control, Data), "rows go through emit"
+        for channel in self.channels:
+            channel.put(control)
+
+    @abstractmethod
+    def _spread(self, batch: pa.RecordBatch, epoch: int) -> None: ...
+
+
+class ForwardOutput(Output):
+    """One channel, to the subtask of the same index."""
+
+    def _spread(self, batch: pa.RecordBatch, epoch: int) -> None:
+        self.channels[0].put(Data(batch, epoch))
+
+
+class BroadcastOutput(Output):
+    """Every row to every channel; the memory is shared, for batches are immutable."""
+
+    def _spread(self, batch: pa.RecordBatch, epoch: int) -> None:
+        data = Data(batch, epoch)
+        for channel in self.channels:
+            channel.put(data)
+
+
+class RebalanceOutput(Output):
+    """Whole batches in turn, to the next channel that has credit; at least one must."""
+
+    def __init__(self, channels: Sequence[Channel]) -> None:
+        super().__init__(channels)
+        self._next = 0
+
+    def has_credit(self) -> bool:
+        return any([channel.has_credit for channel in self.channels])
+
+    def _spread(self, batch: pa.RecordBatch, epoch: int) -> None:
+        n = len(self.channels)
+        order = [(self._next + i) % n for i in range(n)]
+        chosen = next((i for i in order if self.channels[i].has_credit), self._next)
+        self.channels[chosen].put(Data(batch, epoch))
+        self._next = (chosen + 1) % n
+
+
+class HashOutput(Output):
+    """Rows to the subtask that owns the key group of their key."""
+
+    def __init__(self, channels: Sequence[Channel], keys: Sequence[str], max_key_groups: int) -> None:
+        super().__init__(channels)
+        self._keys = tuple(keys)
+        self._max_key_groups = max_key_groups
+
+    def _spread(self, batch: pa.RecordBatch, epoch: int) -> None:
+        from dataflow.state.partition import hash_partition
+
+        parts = hash_partition(batch, self._keys, len(self.channels), self._max_key_groups)
+        for channel, part in zip(self.channels, parts, strict=True):
+            if part is not None:
+                channel.put(Data(part, epoch))
+
+
+def output_for(
+    partitioning: Partitioning, channels: Sequence[Channel], keys: Sequence[str], max_key_groups: int
+) -> Output:
+    """The output of a link's partitioning."""
+    match partitioning:
+        case Partitioning.FORWARD:
+            return ForwardOutput(channels)
+        case Partitioning.BROADCAST:
+            return BroadcastOutput(channels)
+        case Partitioning.REBALANCE:
+            return RebalanceOutput(channels)
+        case Partitioning.HASH:
+            return HashOutput(channels, keys, max_key_groups)
+        case _:
+            assert_never(partitioning)

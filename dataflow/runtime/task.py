@@ -1,0 +1,359 @@
+"""A task: one subtask of a vertex. ``step()`` is the only way it moves, and the only caller of operators.
+
+A step, in this order: messages; what the chain still has to carry; a checkpoint whose time has come; a timer; the next
+element. Rows are taken only when every output has credit; barriers and cancels are taken without.
+
+At barrier n (and nothing in between): the barrier leaves on ALL outputs, then every operator's state is copied. The
+copy is written in the background; the acknowledgement follows when it is durable.
+
+Guarantees: ``step`` never blocks on another task. This code assumes that one thread at a time calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Literal, assert_never
+
+from dataflow.clock import Clock
+from dataflow.errors import StoreError
+from dataflow.events import Barrier, Cancel, EndOfInput
+from dataflow.operator import Collector, Snapshot
+from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
+from dataflow.protocol.coordinator_actions import FailureReason
+from dataflow.runtime.chain import Chain
+from dataflow.runtime.inlet import GateInlet, Inlet, Input
+from dataflow.runtime.messages import (
+    AbortCheckpoint,
+    Acknowledged,
+    Committed,
+    Crashed,
+    Declined,
+    Ended,
+    Enough,
+    Mailbox,
+    Stop,
+    TaskMessage,
+    TaskReport,
+    TaskStats,
+    Trigger,
+)
+from dataflow.runtime.parts import Duplicates, TaskState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.store.base import CheckpointStore
+
+__all__ = ["Meter", "Progress", "Submit", "Task"]
+
+Submit = Callable[[str, Callable[[], None]], None]
+"""``submit(lane, job)`` runs ``job`` later, on another thread; jobs of one lane run one after the other, in order."""
+
+_UNITS_PER_STEP = 64
+"""Bound on the operator calls of one step, so that one long emission does not hold up the tasks of the same thread."""
+
+
+class Progress(Enum):
+    """What a task is doing after a step."""
+
+    WORKED = "worked"
+    WAITING = "waiting for input"
+    BLOCKED = "blocked by a barrier"
+    BACK_PRESSURED = "back-pressured"
+    ENDED = "ended, waiting for the last checkpoint"
+    DONE = "done"
+
+
+@dataclass(slots=True)
+class Meter:
+    """Where a task's time went, in microseconds; the sum is the time since it was built."""
+
+    busy: int = 0
+    waiting: int = 0
+    blocked: int = 0
+    back_pressured: int = 0
+    ready: int = 0
+
+    def add(self, state: Progress, elapsed: int) -> None:
+        """Account the time between two steps to the state the earlier one left."""
+        match state:
+            case Progress.WORKED:
+                self.ready += elapsed
+            case Progress.WAITING | Progress.ENDED | Progress.DONE:
+                self.waiting += elapsed
+            case Progress.BLOCKED:
+                self.blocked += elapsed
+            case Progress.BACK_PRESSURED:
+                self.back_pressured += elapsed
+            case _:
+                assert_never(state)
+
+
+class _Phase(Enum):
+    """How near a task is to its end."""
+
+    RUNNING = "running"
+    FINISHING = "finishing"  # every input ended; what ``finish`` emits is being carried away
+    ENDED = "ended"  # EndOfInput left; only the last checkpoint is still to come
+
+
+class Task:
+    """One subtask: an inlet, a chain of operators, outputs.
+
+    Invariant: no row, timer or watermark passes between ``TakeSnapshot`` and the copy of the state.
+    Invariant: in phase ENDED nothing leaves any more, not even a barrier.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inlet: Inlet,
+        chain: Chain,
+        *,
+        store: CheckpointStore,
+        submit: Submit,
+        clock: Clock,
+        reports: Mailbox[TaskReport],
+        keep_duplicates: Literal["sample", "rows"] = "sample",
+        ended: bool = False,
+    ) -> None:
+        self.name = name
+        self.inlet = inlet
+        self.chain = chain
+        self.mailbox: Mailbox[TaskMessage] = Mailbox()
+        self.state = Progress.WORKED
+        self.meter = Meter()
+        self.steps = 0
+        self._store = store
+        self._submit = submit
+        self._clock = clock
+        self._reports = reports
+        self._keep_duplicates = keep_duplicates
+        self._phase = _Phase.RUNNING
+        self._restored_ended = ended
+        self._opened = False
+        self._released = False
+        self._snapshots: dict[int, tuple[Mapping[str, Snapshot], int]] = {}
+        self._collectors = [n.operator for n in chain.nodes if isinstance(n.operator, Collector)]
+        self._since = clock.now()
+
+    # --- stepping
+
+    def step(self) -> Progress:
+        """Do a little. What an operator raises is reported to the job, with where and on what it happened as notes."""
+        before = self._clock.now()
+        self.meter.add(self.state, before - self._since)
+        try:
+            self.state = self._step(before)
+        except Exception as error:
+            _annotate(error, self)
+            self.state = Progress.DONE
+            self._reports.put(Crashed(self.name, error))
+        if self.state is Progress.WORKED:
+            self.steps += 1
+        self._since = self._clock.now()
+        self.meter.busy += self._since - before
+        return self.state
+
+    def _step(self, now: int) -> Progress:
+        if self.state is Progress.DONE:
+            return Progress.DONE
+        if not self._opened:
+            self._open()
+        received = self._receive(now)
+        if self._released:
+            return Progress.DONE
+        chain = self.chain
+        if chain.busy:
+            return Progress.WORKED if self._carry() or received else Progress.BACK_PRESSURED
+        if self._phase is _Phase.FINISHING:
+            self._phase = _Phase.ENDED
+            self._reports.put(Ended(self.name))
+            return Progress.WORKED
+        if actions := self.inlet.triggered() or self.inlet.tick(now):
+            self._act(actions, now)
+            return Progress.WORKED
+        if self._phase is _Phase.ENDED:
+            return Progress.WORKED if received else Progress.ENDED
+        if not chain.has_credit():
+            taken, idle = self.inlet.poll_control(now), Progress.BACK_PRESSURED
+        elif chain.due(now):
+            self._carry()
+            return Progress.WORKED
+        elif self.inlet.ended:
+            self._phase = _Phase.FINISHING
+            chain.push(0, EndOfInput())
+            self._carry()
+            return Progress.WORKED
+        else:
+            taken, idle = self.inlet.poll(now), Progress.WAITING
+        if taken is not None:
+            self._take(taken, now)
+            return Progress.WORKED
+        return Progress.WORKED if received else self._why(idle)
+
+    def _open(self) -> None:
+        self._opened = True
+        for node in self.chain.nodes:
+            self.chain.working = node
+            node.operator.open()
+        self.chain.working = None
+        if self._restored_ended:
+            self._phase = _Phase.ENDED
+            for output in self.chain.outputs:
+                output.send(EndOfInput())
+            self._reports.put(Ended(self.name))
+
+    def _take(self, taken: Input, now: int) -> None:
+        if taken.flow is not None:
+            self.chain.push(taken.port, taken.flow)
+            self._carry()
+        if taken.actions:
+            assert not self.chain.busy, f"{self.name}: a barrier was taken while the chain is busy"
+            self._act(taken.actions, now)
+
+    def _carry(self) -> bool:
+        """Work the chain off while there is credit; False: nothing could be done."""
+        chain, worked = self.chain, False
+        for _ in range(_UNITS_PER_STEP):
+            if not chain.has_credit() or not chain.advance():
+                break
+            worked = True
+        if any([collector.full for collector in self._collectors]):
+            self._reports.put(Enough(self.name))
+        return worked
+
+    def _why(self, idle: Progress) -> Progress:
+        blocked = isinstance(self.inlet, GateInlet) and self.inlet.gate.blocked
+        return Progress.BLOCKED if blocked and idle is Progress.WAITING else idle
+
+    # --- checkpoints
+
+    def _receive(self, now: int) -> bool:
+        received = False
+        while (message := self.mailbox.take()) is not None:
+            received = True
+            match message:
+                case Trigger(barrier, finished):
+                    ready = _Phase.ENDED if finished else _Phase.RUNNING
+                    if self._phase is ready:
+                        self.inlet.trigger(barrier)
+                    else:
+                        self._decline(barrier.checkpoint, FailureReason.NOT_READY, f"{self.name} is {self._phase.value}")
+                case AbortCheckpoint(checkpoint, reason):
+                    self._snapshots.pop(checkpoint, None)
+                    self._act(self.inlet.abort(checkpoint, reason, now), now)
+                case Committed(checkpoint):
+                    for node in self.chain.nodes:
+                        node.committed(checkpoint)
+                case Stop():
+                    self._released = True
+                case _:
+                    assert_never(message)
+        return received
+
+    def _act(self, actions: Sequence[Action], now: int) -> None:
+        for action in actions:
+            match action:
+                case TakeSnapshot(barrier):
+                    self._take_snapshot(barrier, now)
+                case Complete():
+                    self._persist(action, now)
+                case Abort(checkpoint, reason):
+                    self._snapshots.pop(checkpoint, None)
+                    self._cancel(checkpoint)
+                    self._decline(checkpoint, FailureReason.of(reason), reason.value)
+                case Ignore():
+                    pass
+                case _:
+                    assert_never(action)
+
+    def _take_snapshot(self, barrier: Barrier, now: int) -> None:
+        if self._phase is not _Phase.ENDED:
+            self.chain.send(barrier)
+        try:
+            states = self.chain.snapshot(barrier.checkpoint)
+        except StoreError as error:
+            self._cancel(barrier.checkpoint)
+            self._decline(barrier.checkpoint, FailureReason.SNAPSHOT, str(error))
+            return
+        self._snapshots[barrier.checkpoint] = (states, self._clock.now() - now)
+
+    def _persist(self, complete: Complete, now: int) -> None:
+        n = complete.checkpoint
+        if n not in self._snapshots:
+            return  # the snapshot failed and was declined
+        states, copied = self._snapshots.pop(n)
+        state = TaskState(
+            task=self.name,
+            ended=self._phase is _Phase.ENDED,
+            inlet=self.inlet.snapshot(),
+            operators=states,
+            duplicates=self._duplicates(complete),
+            transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
+        )
+        stats = TaskStats(
+            alignment=self.inlet.alignment,
+            copy=copied,
+            duplicated=sum(d.rows for d in state.duplicates),
+        )
+        self._submit(self.name, lambda: self._write(n, state, stats))
+
+    def _write(self, checkpoint: int, state: TaskState, stats: TaskStats) -> None:
+        """Runs in the background: it touches nothing of the task but what it was given, the store and the mailbox."""
+        started = self._clock.now()
+        try:
+            data = state.encode(self._keep_duplicates)
+            part = self._store.write(checkpoint, self.name, data)
+        except (StoreError, OSError) as error:
+            self._decline(checkpoint, FailureReason.IO, str(error))
+        except Exception as error:
+            error.add_note(f"while the state of {self.name} was written for checkpoint {checkpoint}")
+            self._reports.put(Crashed(self.name, error))
+        else:
+            stats = replace(stats, write=self._clock.now() - started, size=part.size)
+            self._reports.put(Acknowledged(self.name, checkpoint, part, state.transactions, stats))
+
+    def _duplicates(self, complete: Complete) -> list[Duplicates]:
+        found = []
+        if isinstance(self.inlet, GateInlet):
+            for channel, rows in complete.duplicated.items():
+                name = self.inlet.gate.channels[channel].name
+                found.append(Duplicates.of(self.chain.head.name, self.name, name, rows))
+        for node in self.chain.nodes:
+            for parent, rows in node.duplicated.items():
+                found.append(Duplicates.of(node.name, self.name, parent, rows))
+        return found
+
+    def _cancel(self, checkpoint: int) -> None:
+        if self._phase is not _Phase.ENDED:
+            self.chain.send(Cancel(checkpoint))
+
+    def _decline(self, checkpoint: int, reason: FailureReason, detail: str) -> None:
+        self._reports.put(Declined(self.name, checkpoint, reason, detail))
+
+    # --- the end
+
+    def close(self) -> list[Exception]:
+        """Close readers and operators; answers what they raised. Not while another thread is in ``step``."""
+        errors = self.chain.close() if self._opened else []
+        try:
+            self.inlet.close()
+        except Exception as error:
+            errors.append(error)
+        return errors
+
+
+def _annotate(error: Exception, task: Task) -> None:
+    """Say where an error came from: operator, subtask, and a sample of the batch at hand."""
+    node = task.chain.working
+    if node is None:
+        error.add_note(f"raised in task {task.name}")
+        return
+    error.add_note(f"raised by operator {node.name!r} ({type(node.operator).__name__}), subtask {task.name}")
+    if node.current is not None:
+        batch: pa.RecordBatch = node.current.rows  # type: ignore[assignment]
+        sample = "\n".join(f"  {row}" for row in batch.slice(0, 3).to_pylist())
+        error.add_note(f"the batch at hand has {batch.num_rows} rows of [{', '.join(batch.schema.names)}]; first:\n{sample}")

@@ -1,0 +1,41 @@
+"""From a logical node to the operator that does it. Runners call this; nothing below them does."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from dataflow.graph import Aggregate, Apply, Filter, MapBatches, Project, Read, Spec, Union, Write
+from dataflow.operator import Operator, OperatorContext
+
+__all__ = ["operator_for"]
+
+
+def operator_for(spec: Spec, context: OperatorContext) -> Operator:
+    """The operator of one subtask, born with ``context``."""
+    match spec:
+        case Read() | Union():
+            from operators.transforms.union import PassThrough
+
+            return PassThrough()
+        case Filter(predicate):
+            from operators.transforms.filter import Filter as FilterOperator
+
+            return FilterOperator(context, predicate)
+        case Project(columns):
+            from operators.transforms.project import Project as ProjectOperator
+
+            return ProjectOperator(context, columns)
+        case MapBatches(function):
+            from operators.transforms.map_batches import MapBatches as MapBatchesOperator
+
+            return MapBatchesOperator(context, function)
+        case Aggregate(keys, aggregations, emit, every):
+            from operators.aggregate import KeyedAggregate
+
+            return KeyedAggregate(context, keys, aggregations, emit, every)
+        case Apply(factory):
+            return factory(context)
+        case Write(sink):
+            return sink.writer(context)
+        case _:
+            assert_never(spec)
