@@ -1,0 +1,188 @@
+"""Unaligned barriers without channel state: nothing is ever blocked. At least once, and the duplicates are known.
+
+The alignment of Algorithm 1 (Carbone et al. 2015) is skipped: rows behind a barrier are taken while other barriers are
+still awaited. They are red messages accepted by a white machine (EWD 864a), and ``RedLog`` keeps them for the report.
+
+1. The first barrier of an id above every id seen opens a checkpoint; several may be open, at most the newest 50.
+2. When the barriers of all live channels are here, take the snapshot; all lower ids are dropped in silence.
+3. A second barrier of the same channel, or of an id that is neither open nor new, is ignored.
+4. A cancel of n gives n up if it is pending, or if n is news; older pending ones are *superseded*, unless their barrier
+   is still queued on that channel. Any other cancel changes nothing.
+5. An id given up stays open, so that its barriers are absorbed in silence, until every live channel reported for it
+   (by a barrier or a cancel) or a higher id completes.
+6. An ended channel has reported for everything. What its end completes is taken in ascending order.
+
+Duplicates: a row taken from a channel behind its highest barrier m is red for every checkpoint up to m. The duplicates
+of n are the rows taken behind the channel's own barrier n (an end counts as one) and before snapshot n, and those that
+came red from upstream.
+
+Invariant: the open ids ascend and are at most the highest id seen; no open one has the reports of all live channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+
+from dataflow.events import Barrier, Data, Element
+from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
+from dataflow.protocol.alignment import is_queued
+from dataflow.protocol.given_up import GivenUp
+from dataflow.protocol.red_log import RedLog
+
+__all__ = ["Tracker"]
+
+LIMIT = 50
+NOTHING: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class _Open:
+    """A checkpoint some channels reported for. ``barrier`` is None once it was given up."""
+
+    barrier: Barrier | None
+    reported: set[int] = field(default_factory=set)
+    ahead: dict[int, int] = field(default_factory=dict)
+    """Per channel, how many of its rows look red by a higher barrier but stood before this one's."""
+
+
+class Tracker:
+    """The handler of ``unaligned`` checkpoints over the channels 0 .. ``channels`` - 1. See the module's rules.
+
+    >>> tracker = Tracker(2)
+    >>> tracker.barrier(0, Barrier(1), now=0)
+    []
+    >>> tracker.element(0, Data(["x"]))
+    Data(rows=['x'], epoch=1)
+    >>> tracker.barrier(1, Barrier(1), now=0)[-1].duplicated
+    {0: (Data(rows=['x'], epoch=1),)}
+    """
+
+    __slots__ = ("_colours", "_given_up", "_latest", "_live", "_open", "_red")
+
+    def __init__(self, channels: int) -> None:
+        assert channels > 0, f"a gate has at least one channel, got {channels}"
+        self._live = set(range(channels))
+        self._open: dict[int, _Open] = {}
+        self._latest = 0
+        self._given_up = GivenUp()
+        self._colours = [0] * channels
+        self._red: RedLog[int] = RedLog()
+
+    @property
+    def blocked(self) -> Set[int]:
+        """Nothing, ever."""
+        return NOTHING
+
+    @property
+    def deadline(self) -> int | None:
+        """None: nothing here depends on time."""
+        return None
+
+    def element(self, channel: int, data: Data) -> Data:
+        """Rows with the colour they have behind the channel's barriers; the same object where it has it already."""
+        colour = self._colours[channel]
+        if data.epoch < colour:
+            data = Data(data.rows, colour)
+        if data.epoch >= self._red.floor:
+            self._red.record(channel, data)
+        return data
+
+    def barrier(self, channel: int, barrier: Barrier, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
+        """Count the barrier; answer the snapshot when it was the last one to wait for."""
+        checkpoint = barrier.checkpoint
+        entry = self._open.get(checkpoint)
+        if entry is None and checkpoint > self._latest:
+            entry = self._add(checkpoint, None if self._given_up.remove(checkpoint) else barrier)
+        counted = entry is not None and (entry.barrier is None or channel not in entry.reported)
+        if entry is not None and channel not in entry.reported:
+            self._report(channel, checkpoint, entry)
+        self._colours[channel] = max(self._colours[channel], checkpoint)
+        return self._settle() if counted else [Ignore(checkpoint)]
+
+    def cancel(self, channel: int, checkpoint: int, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
+        """Give ``checkpoint`` up where that is news; see rule 4 for older pending ones."""
+        entry = self._open.get(checkpoint)
+        if entry is None and checkpoint <= self._latest:
+            return []
+        actions: list[Action] = []
+        is_news = not self._given_up.remove(checkpoint) if entry is None else entry.barrier is not None
+        if is_news:
+            for older, other in self._open.items():
+                if older < checkpoint and other.barrier is not None and not is_queued(older, overtaken):
+                    other.barrier = None
+                    actions.append(Abort(older, AbortReason.SUPERSEDED))
+            actions.append(Abort(checkpoint, AbortReason.CANCEL))
+        entry = entry or self._add(checkpoint, None)
+        entry.barrier = None
+        entry.reported.add(channel)
+        return actions + self._settle()
+
+    def end(self, channel: int, now: int) -> list[Action]:
+        """The channel leaves the set that checkpoints wait for; those that waited for it alone are taken, in order."""
+        for checkpoint, entry in self._open.items():
+            if channel not in entry.reported:
+                self._report(channel, checkpoint, entry)
+        self._live.discard(channel)
+        return self._settle()
+
+    def abort(self, checkpoint: int, reason: AbortReason, now: int) -> list[Action]:
+        """Give a pending ``checkpoint`` up; remember one whose barriers are still to come."""
+        if checkpoint > self._latest:
+            self._given_up.add(checkpoint)
+            return []
+        entry = self._open.get(checkpoint)
+        if entry is None or entry.barrier is None:
+            return []
+        entry.barrier = None
+        return [Abort(checkpoint, reason), *self._settle()]
+
+    def tick(self, now: int) -> list[Action]:
+        """Time changes nothing here."""
+        return []
+
+    def validate(self) -> None:
+        """Walk the invariants."""
+        assert list(self._open) == sorted(self._open), f"open checkpoints out of order: {list(self._open)}"
+        assert len(self._open) <= LIMIT, f"{len(self._open)} checkpoints are open, at most {LIMIT} may be"
+        for checkpoint, entry in self._open.items():
+            assert checkpoint <= self._latest, f"{checkpoint} is open above the highest id {self._latest}"
+            assert not self._live <= entry.reported, f"{checkpoint} is open, but {self._live} all reported"
+            assert entry.barrier is None or entry.barrier.checkpoint == checkpoint, f"{entry.barrier} as {checkpoint}"
+        self._red.validate()
+
+    def _add(self, checkpoint: int, barrier: Barrier | None) -> _Open:
+        """Open ``checkpoint``, the highest so far; without a barrier it is one given up."""
+        self._latest = checkpoint
+        self._given_up.forget(checkpoint)
+        self._open[checkpoint] = entry = _Open(barrier)
+        if len(self._open) > LIMIT:
+            del self._open[next(iter(self._open))]
+        return entry
+
+    def _report(self, channel: int, checkpoint: int, entry: _Open) -> None:
+        """The channel's barrier (or its end) is here: what it delivered so far stood ahead of it."""
+        entry.reported.add(channel)
+        if self._colours[channel] > checkpoint:
+            entry.ahead[channel] = self._red.red(channel, checkpoint)
+
+    def _settle(self) -> list[Action]:
+        """Close, in ascending order, every open checkpoint that all live channels reported for."""
+        actions: list[Action] = []
+        for checkpoint, entry in list(self._open.items()):
+            if not self._live <= entry.reported:
+                continue
+            if entry.barrier is None:
+                del self._open[checkpoint]
+            else:
+                self._open = {other: kept for other, kept in self._open.items() if other > checkpoint}
+                actions += [TakeSnapshot(entry.barrier), Complete(checkpoint, duplicated=self._take(checkpoint, entry))]
+        # No id but a pending or a new one is ever taken, so rows below both can be in no later report.
+        pending = (checkpoint for checkpoint, entry in self._open.items() if entry.barrier is not None)
+        self._red.forget(next(pending, self._latest + 1))
+        return actions
+
+    def _take(self, checkpoint: int, entry: _Open) -> dict[int, tuple[Data, ...]]:
+        red = self._red.take(checkpoint)
+        behind = {channel: rows[entry.ahead.get(channel, 0) :] for channel, rows in red.items()}
+        return {channel: rows for channel, rows in behind.items() if rows}

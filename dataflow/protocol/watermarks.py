@@ -1,0 +1,107 @@
+"""One watermark out of many: the minimum over the channels that are live and not idle.
+
+Rules: a channel that said nothing yet holds everything back. An idle channel is left out until its next row or
+watermark; then it counts with what it said last, but the merged watermark never goes back. While every live channel
+is idle the merged watermark stays. An ended channel is one at ``MAX_WATERMARK``; a channel that reached it has nothing
+more to say about time and is left out, and when all have, the merged watermark is ``MAX_WATERMARK``.
+
+Invariant: the merged watermark never goes back, and never passes the watermark of a channel that counts, except where
+that channel came back from idleness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["MAX_WATERMARK", "WatermarkMerger"]
+
+MAX_WATERMARK = 2**63 - 1
+"""Behind every time: no row is expected any more."""
+
+
+class WatermarkMerger:
+    """Merges the watermarks (microseconds) of the channels 0 .. ``channels`` - 1.
+
+    >>> merger = WatermarkMerger(2)
+    >>> merger.advance(0, 5), merger.advance(1, 3), merger.idle(1), merger.end(0), merger.end(1)
+    (None, 3, 5, None, 9223372036854775807)
+    """
+
+    __slots__ = ("_idle", "_merged", "_times")
+
+    def __init__(self, channels: int) -> None:
+        assert channels > 0, f"a gate has at least one channel, got {channels}"
+        self._times: list[int | None] = [None] * channels
+        self._idle: set[int] = set()
+        self._merged: int | None = None
+
+    @property
+    def merged(self) -> int | None:
+        """The merged watermark; None: there is none yet."""
+        return self._merged
+
+    @property
+    def all_idle(self) -> bool:
+        """Whether there are live channels and all of them are idle."""
+        live = self._live()
+        return bool(live) and self._idle.issuperset(live)
+
+    def advance(self, channel: int, time: int) -> int | None:
+        """The channel's watermark is ``time``; answers the merged one if it moved. A step back is no news."""
+        self._idle.discard(channel)
+        before = self._times[channel]
+        if before is None or time > before:
+            self._times[channel] = time
+        return self._merge()
+
+    def resume(self, channel: int) -> None:
+        """A row came: the channel is not idle. That can hold the merged watermark, never move it."""
+        self._idle.discard(channel)
+
+    def idle(self, channel: int) -> int | None:
+        """Leave the channel out until its next row or watermark; answers the merged watermark if it moved."""
+        if self._times[channel] != MAX_WATERMARK:
+            self._idle.add(channel)
+        return self._merge()
+
+    def end(self, channel: int) -> int | None:
+        """The channel ended; answers the merged watermark if it moved. A second call changes nothing."""
+        return self.advance(channel, MAX_WATERMARK)
+
+    def snapshot(self) -> tuple[int | None, ...]:
+        """One watermark a channel, as few as give this merged watermark again; idleness is not kept.
+
+        An idle channel is given the merged watermark: it will say so again if it is idle still.
+        """
+        if self._merged is None:
+            return tuple(None if channel in self._idle else time for channel, time in enumerate(self._times))
+        return tuple(
+            self._merged if channel in self._idle or time is None else max(time, self._merged)
+            for channel, time in enumerate(self._times)
+        )
+
+    def restore(self, times: Sequence[int | None]) -> None:
+        """Become the merger that ``snapshot`` was taken from, without its idle channels. Called before any event."""
+        assert len(times) == len(self._times), f"{len(times)} watermarks for {len(self._times)} channels"
+        self._times = list(times)
+        self._idle.clear()
+        self._merged = None
+        self._merge()
+
+    def _live(self) -> list[int]:
+        return [channel for channel, time in enumerate(self._times) if time != MAX_WATERMARK]
+
+    def _merge(self) -> int | None:
+        live = self._live()
+        counting = [self._times[channel] for channel in live if channel not in self._idle]
+        if live and not counting:
+            return None
+        low = MAX_WATERMARK
+        for time in counting:
+            if time is None:
+                return None
+            low = min(low, time)
+        if self._merged is not None and low <= self._merged:
+            return None
+        self._merged = low
+        return low

@@ -1,0 +1,12 @@
+"""Tools for tests, public: replay a script of barriers through the real gate and handlers.
+
+>>> from dataflow.testing import replay
+>>> replay("aligned", channels="ab", script="a:1 a|1 a:2 b:3 b|1 b:4").log
+['1', '3', 'S(1)', '2', '4']
+"""
+
+from __future__ import annotations
+
+from dataflow.testing.replaying import Replay, replay
+
+__all__ = ["Replay", "replay"]

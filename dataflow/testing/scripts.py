@@ -1,0 +1,120 @@
+"""The notation of protocol scripts: one token an event, in order of arrival.
+
+========  ============================================================
+``a:x``   a row of value ``x`` arrives on channel ``a``
+``a|n``   the barrier of checkpoint ``n``
+``a^n``   a barrier that was already converted to an unaligned one
+``a!n``   a cancel of checkpoint ``n``
+``a$``    the end of the channel
+``+t``    ``t`` milliseconds pass
+``[ ]``   the operator is busy: arrivals queue, nothing is polled before ``]``
+========  ============================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dataflow.events import Barrier, Cancel, Data, Element, EndOfInput
+
+__all__ = ["Arrive", "Busy", "Pass", "Ready", "Step", "parse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrive:
+    """``element`` arrives on channel number ``channel``."""
+
+    token: str
+    channel: int
+    element: Element
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Time passes."""
+
+    microseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """``[``: nothing is polled from here on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """``]``: everything that can be is polled."""
+
+
+Step = Arrive | Pass | Busy | Ready
+
+
+def parse(script: str, channels: str, triggered_at: dict[int, int]) -> list[Step]:
+    """The steps of ``script`` over ``channels`` (one letter each); ``triggered_at`` maps checkpoints to microseconds.
+
+    Raises: ValueError, naming the token and its position, where the script is malformed.
+
+    >>> parse("a|1 +2", "a", {})[1]
+    Pass(microseconds=2000)
+    """
+    return list(_steps(script, channels, triggered_at))
+
+
+def _steps(script: str, channels: str, triggered_at: dict[int, int]) -> Iterator[Step]:
+    ended: set[str] = set()
+    busy_since: str | None = None
+    for number, match in enumerate(re.finditer(r"\S+", script), start=1):
+        token = match.group()
+        where = f"token {number}, {token!r} (character {match.start()})"
+        if token == "[":
+            if busy_since is not None:
+                raise ValueError(f"{where}: the operator is busy already, since {busy_since}; brackets do not nest")
+            busy_since = where
+            yield Busy()
+        elif token == "]":
+            if busy_since is None:
+                raise ValueError(f"{where}: there is no '[' before it")
+            busy_since = None
+            yield Ready()
+        elif token[0] == "+":
+            yield Pass(_number(token[1:], "milliseconds", where) * 1_000)
+        else:
+            name = token[0]
+            if name not in channels:
+                raise ValueError(f"{where}: expected '[', ']', '+t' or a channel, one of {channels!r}, found {name!r}")
+            if name in ended:
+                raise ValueError(f"{where}: channel {name!r} has ended, nothing may follow")
+            element = _element(token[1:], where, triggered_at)
+            if isinstance(element, EndOfInput):
+                ended.add(name)
+            yield Arrive(token, channels.index(name), element)
+    if busy_since is not None:
+        raise ValueError(f"{busy_since}: expected a ']' before the end of the script")
+
+
+def _element(text: str, where: str, triggered_at: dict[int, int]) -> Element:
+    mark, rest = text[:1], text[1:]
+    match mark:
+        case ":":
+            if not rest:
+                raise ValueError(f"{where}: expected the row's value after ':'")
+            return Data((rest,))
+        case "|":
+            checkpoint = _number(rest, "a checkpoint id", where)
+            return Barrier(checkpoint, triggered_at=triggered_at.get(checkpoint, 0))
+        case "!":
+            return Cancel(_number(rest, "a checkpoint id", where))
+        case "$" if not rest:
+            return EndOfInput()
+        case "^":
+            raise ValueError(f"{where}: barriers arrive unaligned in the modes that keep channel state only; use '|'")
+        case _:
+            raise ValueError(f"{where}: expected ':row', '|n', '!n' or '$' after the channel, found {text!r}")
+
+
+def _number(text: str, what: str, where: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"{where}: expected {what} as digits, found {text!r}")
+    return int(text)
