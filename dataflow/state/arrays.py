@@ -1,0 +1,138 @@
+"""Arrow buffers as numpy views: the door between Arrow and the kernels. Nothing here copies unless it says so.
+
+>>> words(pa.array([1, None, 3]).slice(2)).tolist()
+[3]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["Bits", "byte_ranges", "canonical_words", "from_words", "is_bytes", "is_word", "validity", "words"]
+
+Bits = tuple[npt.NDArray[np.uint8], int]
+"""A validity bitmap and the bit its first row has in it; an empty bitmap means that no row is null."""
+
+CANONICAL_NAN = 0x7FF8000000000000
+
+_NO_BYTES = np.empty(0, np.uint8)
+
+
+def is_word(type_: pa.DataType) -> bool:
+    """Whether a value of this type fits into one 64-bit word: integers, floats, booleans, dates, times."""
+    return bool(
+        pa.types.is_integer(type_)
+        or pa.types.is_floating(type_)
+        or pa.types.is_boolean(type_)
+        or pa.types.is_date(type_)
+        or pa.types.is_time(type_)
+        or pa.types.is_timestamp(type_)
+        or pa.types.is_duration(type_)
+    )
+
+
+def is_bytes(type_: pa.DataType) -> bool:
+    """Whether a value of this type is a run of bytes to us: strings, binaries, decimals."""
+    return bool(
+        pa.types.is_string(type_)
+        or pa.types.is_large_string(type_)
+        or pa.types.is_binary(type_)
+        or pa.types.is_large_binary(type_)
+        or pa.types.is_fixed_size_binary(type_)
+        or pa.types.is_decimal(type_)
+    )
+
+
+def storage_dtype(type_: pa.DataType) -> np.dtype[Any]:
+    """The numpy type of a fixed-width Arrow type's memory; dates and times are signed integers."""
+    width = type_.bit_width // 8
+    if pa.types.is_floating(type_):
+        return np.dtype(f"f{width}")
+    return np.dtype(f"u{width}" if pa.types.is_unsigned_integer(type_) else f"i{width}")
+
+
+def validity(array: pa.Array) -> Bits:
+    """The validity bitmap of ``array``, where it has nulls."""
+    if array.null_count == 0:
+        return _NO_BYTES, 0
+    assert array.buffers()[0] is not None, f"an array of {array.type} has {array.null_count} nulls and no bitmap"
+    return np.frombuffer(array.buffers()[0], np.uint8), array.offset
+
+
+def storage(array: pa.Array) -> npt.NDArray[Any]:
+    """The values of a fixed-width array; what stands under a null is undefined."""
+    dtype = storage_dtype(array.type)
+    buffer = array.buffers()[1]
+    if buffer is None or len(array) == 0:
+        return np.zeros(len(array), dtype)
+    view = np.frombuffer(buffer, dtype, len(array), array.offset * dtype.itemsize)
+    return view if view.flags.aligned else view.copy()
+
+
+def words(array: pa.Array) -> npt.NDArray[np.int64]:
+    """One word a row: integers and times extended to 64 bits, floats as the bits of a float64. Copies narrow types."""
+    if pa.types.is_boolean(array.type):
+        return storage(array.cast(pa.int8())).astype(np.int64)
+    values = storage(array)
+    if values.dtype.kind == "f":
+        return values.astype(np.float64, copy=False).view(np.int64)
+    return values.view(np.int64) if values.dtype.itemsize == 8 else values.astype(np.int64)
+
+
+def canonical_words(array: pa.Array) -> npt.NDArray[np.int64]:
+    """As ``words``, with one zero and one NaN, so that equal values are equal words."""
+    found = words(array)
+    if not pa.types.is_floating(array.type):
+        return found
+    floats = found.view(np.float64)
+    with np.errstate(invalid="ignore"):
+        bits: npt.NDArray[np.int64] = (floats + 0.0).view(np.int64)
+    bits[np.isnan(floats)] = CANONICAL_NAN
+    return bits
+
+
+def from_words(values: npt.NDArray[np.int64], type_: pa.DataType, bitmap: pa.Buffer | None = None) -> pa.Array:
+    """The inverse of ``words``. 64-bit types take over the memory of ``values``; others copy it."""
+    if pa.types.is_boolean(type_):
+        return from_words(values, pa.int8(), bitmap).cast(type_)
+    dtype = storage_dtype(type_)
+    typed = values.view(np.float64) if dtype.kind == "f" else values
+    if dtype.itemsize != 8:
+        with np.errstate(over="ignore", invalid="ignore"):
+            typed = typed.astype(dtype)
+    return pa.Array.from_buffers(type_, len(values), [bitmap, pa.py_buffer(typed)])
+
+
+def byte_ranges(array: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The bytes of a string, binary or wide fixed-width array and the ``len + 1`` offsets of its rows in them."""
+    type_, first, rows = array.type, array.offset, len(array)
+    data = array.buffers()[-1]
+    octets = _NO_BYTES if data is None else np.frombuffer(data, np.uint8)
+    if pa.types.is_fixed_size_binary(type_) or pa.types.is_decimal(type_):
+        width = type_.bit_width // 8
+        return octets, np.arange(first, first + rows + 1, dtype=np.int64) * width
+    large = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
+    dtype = np.dtype(np.int64 if large else np.int32)
+    if rows == 0:
+        return octets, np.zeros(1, np.int64)
+    offsets = np.frombuffer(array.buffers()[1], dtype, rows + 1, first * dtype.itemsize)
+    return octets, offsets.astype(np.int64, copy=not offsets.flags.aligned)
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """The array in a layout this package reads: views become large arrays, nulls without a type get one."""
+    type_ = column.type
+    if pa.types.is_null(type_):
+        return pa.nulls(len(column), pa.int8())
+    if pa.types.is_string_view(type_):
+        return column.cast(pa.large_string())
+    if pa.types.is_binary_view(type_):
+        return column.cast(pa.large_binary())
+    if pa.types.is_run_end_encoded(type_):
+        return pc.run_end_decode(column)
+    return column.storage if isinstance(column, pa.ExtensionArray) else column

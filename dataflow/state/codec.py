@@ -1,0 +1,156 @@
+"""One checkpoint part: small values and columns in one self-describing run of bytes. No pickle, now or ever.
+
+Layout, little-endian, every section starting at a multiple of 64 bytes so that decoded columns are views::
+
+    0   8  magic ``BARRIERF``
+    8   4  format version (uint32)
+    12  4  unused, zero
+    16  8  length of the header (uint64)
+    24     header: JSON {"values": ..., "tables": [{"name", "rows", "offset", "length"}, ...]}
+    ...    one Arrow IPC stream a table, at its offset
+
+A reader refuses versions above its own, and reads every version from 1 on (``tests/state/golden``).
+
+>>> part = encode({"offset": 7}, {"keys": pa.table({"k": ["a", "b"]})})
+>>> values, tables = decode(part)
+>>> values["offset"], tables["keys"].to_pydict()
+(7, {'k': ['a', 'b']})
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from dataflow.errors import CheckpointDamaged
+
+__all__ = ["FORMAT_VERSION", "decode", "encode"]
+
+MAGIC = b"BARRIERF"
+FORMAT_VERSION = 1
+
+_PREFIX = struct.Struct("<8sIIQ")
+_ALIGNMENT = 64
+
+
+class _Section(msgspec.Struct, frozen=True):
+    name: str
+    rows: int
+    offset: int
+    length: int
+
+
+class _Header(msgspec.Struct, frozen=True):
+    values: dict[str, Any]
+    tables: list[_Section]
+
+
+def encode(values: Mapping[str, object], tables: Mapping[str, pa.Table]) -> pa.Buffer:
+    """Write ``values`` (what JSON can say) and ``tables`` into one buffer, which owns its memory.
+
+    Raises ``ValueError`` for values that JSON would change in silence (NaN and infinities, integers past 64 bits) and
+    ``TypeError`` for those it cannot say.
+    """
+    _check(values, "values")
+    streams = {name: _stream(table) for name, table in tables.items()}
+    sections = _sections(streams, tables)
+    header = msgspec.json.encode({"values": values, "tables": sections})
+    start = _aligned(_PREFIX.size + len(header))
+    end = start + sum(_aligned(stream.size) for stream in streams.values())
+    out = pa.BufferOutputStream()
+    out.write(_PREFIX.pack(MAGIC, FORMAT_VERSION, 0, len(header)))
+    out.write(header)
+    for section, stream in zip(sections, streams.values(), strict=True):
+        out.write(bytes(start + section.offset - out.tell()))
+        out.write(stream)
+    out.write(bytes(end - out.tell()))
+    return out.getvalue()
+
+
+def decode(part: pa.Buffer | bytes | memoryview) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+    """The values and tables of a part. Tables are views into ``part`` and keep it alive.
+
+    Raises ``CheckpointDamaged`` for anything that is not a whole part of a known version.
+    """
+    buffer = part if isinstance(part, pa.Buffer) else pa.py_buffer(part)
+    if buffer.size < _PREFIX.size:
+        raise CheckpointDamaged(f"a checkpoint part has at least {_PREFIX.size} bytes, found {buffer.size}")
+    magic, version, _, length = _PREFIX.unpack(buffer[: _PREFIX.size].to_pybytes())
+    if magic != MAGIC:
+        raise CheckpointDamaged(f"not a checkpoint part: it begins with {magic!r}, expected {MAGIC!r}")
+    if not 1 <= version <= FORMAT_VERSION:
+        raise CheckpointDamaged(
+            f"the checkpoint part has format version {version}, this release reads 1 to {FORMAT_VERSION}: "
+            f"restore it with the release that wrote it, or a newer one"
+        )
+    if _PREFIX.size + length > buffer.size:
+        raise CheckpointDamaged(f"the part's header should have {length} bytes, the whole part has {buffer.size}")
+    try:
+        header = msgspec.json.decode(memoryview(buffer)[_PREFIX.size : _PREFIX.size + length], type=_Header)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CheckpointDamaged(f"the part's header is not what this format holds: {error}") from error
+    start = _aligned(_PREFIX.size + length)
+    return header.values, {section.name: _table(buffer, start, section) for section in header.tables}
+
+
+def _stream(table: pa.Table) -> pa.Buffer:
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema, options=pa.ipc.IpcWriteOptions(unify_dictionaries=False)) as writer:
+        if table.num_columns:
+            writer.write_table(table.unify_dictionaries() if _has_dictionaries(table.schema) else table)
+    return out.getvalue()
+
+
+def _has_dictionaries(schema: pa.Schema) -> bool:
+    return any("dictionary<" in str(type_) for type_ in schema.types)
+
+
+def _sections(streams: Mapping[str, pa.Buffer], tables: Mapping[str, pa.Table]) -> list[_Section]:
+    """Where each stream goes, counted from the end of the header, so that the header does not hold its own length."""
+    found, offset = [], 0
+    for name, stream in streams.items():
+        found.append(_Section(name, tables[name].num_rows, offset, stream.size))
+        offset += _aligned(stream.size)
+    return found
+
+
+def _table(buffer: pa.Buffer, start: int, section: _Section) -> pa.Table:
+    begin, end = start + section.offset, start + section.offset + section.length
+    if section.offset < 0 or section.length < 0 or end > buffer.size:
+        raise CheckpointDamaged(f"table {section.name!r} should end at byte {end}, the part has {buffer.size} bytes")
+    try:
+        with pa.ipc.open_stream(buffer.slice(begin, section.length)) as reader:
+            table = reader.read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise CheckpointDamaged(f"table {section.name!r} at byte {begin} cannot be read: {error}") from error
+    if not table.num_columns and section.rows:
+        return pa.table({"": pa.nulls(section.rows)}).select([]).replace_schema_metadata(table.schema.metadata)
+    if table.num_rows != section.rows:
+        raise CheckpointDamaged(f"table {section.name!r} should have {section.rows} rows, found {table.num_rows}")
+    return table
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _check(value: object, where: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{where} is {value}, which JSON cannot say: keep it in a table")
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise ValueError(f"{where} is {value}, past 64 bits: keep it as a string")
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{where} has the key {key!r}: keys of JSON are strings")
+            _check(inner, f"{where}[{key!r}]")
+    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
+        for i, inner in enumerate(value):
+            _check(inner, f"{where}[{i}]")
+    elif value is not None and not isinstance(value, (str, int, float)):
+        raise TypeError(f"{where} is a {type(value).__name__}, which JSON cannot say")

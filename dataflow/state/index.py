@@ -1,0 +1,138 @@
+"""Keys to dense slots: a hash table whose answers index the columns of keyed state.
+
+>>> index = SlotIndex()
+>>> index.lookup(np.array([700, -1, 700])).tolist()
+[0, 1, 0]
+>>> index.words.tolist()
+[[700], [-1]]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dataflow.state.arrays import Bits
+
+__all__ = ["MAX_SLOTS", "SlotIndex", "Slots", "WideSlotIndex"]
+
+Slots = npt.NDArray[np.int32]
+
+MAX_SLOTS = 2**31 - 1
+"""Slots are int32: half the traffic, and 2 billion keys a subtask are out of reach of its memory anyway."""
+
+_NOT_NULL: Bits = (np.empty(0, np.uint8), 0)
+_FIRST = 512
+
+
+class _Index:
+    """What both indexes share: scratch memory, and when to grow.
+
+    Invariant: there is room for ``capacity`` slots, and the table has twice as many entries, so it is at most half
+    full and every probe ends.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        assert capacity > 0 and capacity & (capacity - 1) == 0, f"the capacity is a power of two, got {capacity}"
+        self._state = np.array([0, -1], np.int64)
+        self._scratch: Slots = np.empty(0, np.int32)
+
+    def __len__(self) -> int:
+        return int(self._state[0])
+
+    def _room(self, rows: int) -> Slots:
+        if len(self._scratch) < rows:
+            self._scratch = np.empty(max(rows, 2 * len(self._scratch)), np.int32)
+        return self._scratch[:rows]
+
+
+class SlotIndex(_Index):
+    """Keys of one word. A null key, where rows are marked null, has a slot like any other."""
+
+    def __init__(self, capacity: int = _FIRST) -> None:
+        """``capacity`` is for how many keys there is room at first; a power of two."""
+        super().__init__(capacity)
+        self._keys = np.empty(capacity, np.int64)
+        self._table, self._shift = _empty_table(capacity)
+
+    @property
+    def words(self) -> npt.NDArray[np.int64]:
+        """The keys in the order of their slots, one row a slot: a view, valid until the next lookup."""
+        return self._keys[: len(self), None]
+
+    @property
+    def null_slot(self) -> int | None:
+        """The slot of the null key, once it came."""
+        found = int(self._state[1])
+        return None if found < 0 else found
+
+    def lookup(self, words: npt.NDArray[np.int64], bits: Bits = _NOT_NULL) -> Slots:
+        """The slot of each key; unknown keys get the next ones. ``bits`` marks the rows that are not null.
+
+        The answer is scratch memory, valid until the next lookup.
+        """
+        from dataflow.state.kernels.index import find_words
+
+        slots = self._room(len(words))
+        row = 0
+        while True:
+            row = find_words(words, *bits, row, self._table, self._shift, self._keys, self._state, slots)
+            if row == len(words):
+                return slots
+            self._grow()
+
+    def _grow(self) -> None:
+        from dataflow.state.kernels.index import rehash_words
+
+        self._keys = _longer(self._keys)
+        self._table, self._shift = _empty_table(len(self._keys))
+        rehash_words(self._keys, len(self), self._state[1], self._table, self._shift)
+
+
+class WideSlotIndex(_Index):
+    """Keys of ``width`` words each."""
+
+    def __init__(self, width: int, capacity: int = _FIRST) -> None:
+        super().__init__(capacity)
+        self._keys = np.empty((capacity, width), np.int64)
+        self._table = np.zeros(2 * capacity, np.uint64)
+
+    @property
+    def words(self) -> npt.NDArray[np.int64]:
+        """The keys in the order of their slots, one row a slot: a view, valid until the next lookup."""
+        return self._keys[: len(self)]
+
+    def lookup(self, words: npt.NDArray[np.int64]) -> Slots:
+        """The slot of each key ``words[:, i]``, as ``SlotIndex.lookup`` does."""
+        from dataflow.state.kernels.index import find_rows
+
+        slots = self._room(words.shape[1])
+        row = 0
+        while True:
+            row = find_rows(words, row, self._table, self._keys, self._state, slots)
+            if row == words.shape[1]:
+                return slots
+            self._grow()
+
+    def _grow(self) -> None:
+        from dataflow.state.kernels.index import rehash_rows
+
+        self._keys = _longer(self._keys)
+        self._table = np.zeros(2 * len(self._keys), np.uint64)
+        rehash_rows(self._keys, len(self), self._table)
+
+
+def _empty_table(capacity: int) -> tuple[npt.NDArray[np.int64], np.uint64]:
+    entries = 2 * capacity
+    return np.zeros((entries, 2), np.int64), np.uint64(64 - (entries.bit_length() - 1))
+
+
+def _longer(keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Twice the room, four times while small."""
+    capacity = len(keys) * (4 if len(keys) < 2**17 else 2)
+    assert capacity <= MAX_SLOTS, f"a subtask has at most {MAX_SLOTS} keys"
+    grown = np.empty((capacity, *keys.shape[1:]), keys.dtype)
+    grown[: len(keys)] = keys
+    return grown

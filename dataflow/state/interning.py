@@ -1,0 +1,138 @@
+"""Strings to dense integers: equal bytes get equal codes, numbered in the order in which they first came.
+
+The arena is append-only. Strings, binaries and decimals (their 16 bytes) are interned alike. The dictionary of a
+dictionary-encoded column is interned once, and its rows only look their codes up.
+
+>>> interner = Interner()
+>>> interner.codes(pa.array(["x", "y", "x"])).tolist()
+[0, 1, 0]
+>>> interner.codes(pa.array(["y", None]).dictionary_encode()).tolist()
+[1, 0]
+>>> interner.values(np.array([1, 0]), pa.string()).to_pylist()
+['y', 'x']
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataflow.state.arrays import byte_ranges, validity, words
+
+__all__ = ["Interner"]
+
+Codes = npt.NDArray[np.int64]
+
+_MAX_CODES = 2**32 - 2
+
+
+class Interner:
+    """A growing set of byte strings, numbered.
+
+    Invariant: value k is ``arena[starts[k]:starts[k + 1]]``, and the table, never more than half full, finds it.
+    """
+
+    def __init__(self, capacity: int = 512) -> None:
+        """``capacity`` is how many values there is room for at first; a power of two."""
+        assert capacity & (capacity - 1) == 0, f"the capacity is a power of two, got {capacity}"
+        self._state = np.zeros(1, np.int64)
+        self._table = np.zeros(2 * capacity, np.uint64)
+        self._starts = np.zeros(capacity + 1, np.int64)
+        self._arena = np.empty(16 * capacity, np.uint8)
+        self._dictionary: pa.Array | None = None
+        self._dictionary_codes: Codes = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return int(self._state[0])
+
+    def codes(self, array: pa.Array) -> Codes:
+        """The code of each row; 0 under a null. Dictionary arrays give the codes of their values."""
+        if not pa.types.is_dictionary(array.type):
+            return self._intern(array)
+        if len(array.dictionary) == 0:
+            return np.zeros(len(array), np.int64)
+        indices = words(array.indices)
+        return self._codes_of_dictionary(array.dictionary).take(indices, mode="clip")
+
+    def _codes_of_dictionary(self, dictionary: pa.Array) -> Codes:
+        """Interns a dictionary unless it is the last one; holding it keeps its address from being used again."""
+        held = self._dictionary
+        if held is None or not _same_memory(held, dictionary):
+            self._dictionary_codes = self._intern(dictionary)
+            self._dictionary = dictionary
+        return self._dictionary_codes
+
+    def _intern(self, array: pa.Array) -> Codes:
+        from dataflow.state.kernels.interning import intern_rows
+
+        data, offsets = byte_ranges(array)
+        bits, first = validity(array)
+        codes = np.empty(len(array), np.int64)
+        row = 0
+        while True:
+            row = intern_rows(
+                data, offsets, bits, first, row, self._table, self._arena, self._starts, self._state, codes
+            )
+            if row == len(codes):
+                return codes
+            self._grow(int(offsets[row + 1] - offsets[row]))
+
+    def _grow(self, length: int) -> None:
+        """Make room for one more value, of ``length`` bytes, and many after it."""
+        from dataflow.state.kernels.interning import rehash_codes
+
+        known = len(self)
+        used = int(self._starts[known])
+        if used + length > len(self._arena):
+            arena = np.empty(max(2 * len(self._arena), used + length), np.uint8)
+            arena[:used] = self._arena[:used]
+            self._arena = arena
+        if known + 1 >= len(self._starts):
+            capacity = 2 * (len(self._starts) - 1)
+            assert capacity <= _MAX_CODES, f"an interner numbers at most {_MAX_CODES} values"
+            starts = np.zeros(capacity + 1, np.int64)
+            starts[: known + 1] = self._starts[: known + 1]
+            self._starts = starts
+            self._table = np.zeros(2 * capacity, np.uint64)
+            rehash_codes(self._arena, starts, known, self._table)
+
+    def values(self, codes: Codes, type_: pa.DataType, bitmap: pa.Buffer | None = None) -> pa.Array:
+        """The values of ``codes`` as an array of ``type_`` that owns its memory; rows with bit 0 in ``bitmap`` are null.
+
+        ``type_`` is a type whose bytes were interned. Raises ``pa.ArrowInvalid`` where a string column of 32-bit
+        offsets would pass 2 GiB.
+        """
+        from dataflow.state.kernels.interning import gather_bytes
+
+        bits = np.empty(0, np.uint8) if bitmap is None else np.frombuffer(bitmap, np.uint8)
+        fixed = pa.types.is_fixed_size_binary(type_) or pa.types.is_decimal(type_)
+        if fixed:
+            ends = np.arange(1, len(codes) + 1, dtype=np.int64) * (type_.bit_width // 8)
+        else:
+            lengths = self._starts[codes + 1] - self._starts[codes]
+            if bitmap is not None:
+                lengths *= np.unpackbits(bits, bitorder="little", count=len(codes))
+            ends = np.cumsum(lengths)
+        data = np.zeros(int(ends[-1]) if len(ends) else 0, np.uint8)
+        gather_bytes(self._arena, self._starts, codes, bits, ends, data)
+        buffers = [bitmap, pa.py_buffer(data)]
+        if not fixed:
+            large = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
+            if not large and len(data) >= 2**31:
+                raise pa.ArrowInvalid(f"{len(data)} bytes do not fit into one array of {type_}: use a large_ type")
+            offsets = np.zeros(len(codes) + 1, np.int64 if large else np.int32)
+            offsets[1:] = ends
+            buffers.insert(1, pa.py_buffer(offsets))
+        return pa.Array.from_buffers(type_, len(codes), buffers)
+
+
+def _same_memory(one: pa.Array, other: pa.Array) -> bool:
+    """Whether two arrays are the same rows of the same buffers."""
+    if one is other:
+        return True
+    addresses = [
+        [None if buffer is None else buffer.address for buffer in array.buffers()] for array in (one, other)
+    ]
+    same_rows = one.offset == other.offset and len(one) == len(other) and one.type == other.type
+    return same_rows and addresses[0] == addresses[1]

@@ -1,0 +1,140 @@
+"""Kernels of the slot index: key words to dense slots, by open addressing with linear probing.
+
+One-word keys stand in the table itself, beside their slot, so that a hit costs one cache line: ``table[p]`` is
+``(key, slot + 1)``. Wider keys leave a tag there, half their hash, and stand in ``keys``; ``table[p]`` is
+``tag << 32 | slot + 1``. A slot part of 0 is a free entry in both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit, types
+
+from dataflow.state.kernels.words import GOLDEN, RI64, RU8, WI32, WI64, WU64, hash_word, valid
+
+__all__ = ["find_rows", "find_words", "rehash_rows", "rehash_words"]
+
+HIGH = 0xFFFFFFFF00000000
+LOW = 0x00000000FFFFFFFF
+
+
+@njit(types.uint64(types.int64, types.uint64), nogil=True, cache=True)
+def home(key: Any, shift: Any) -> Any:
+    """Where in a table of ``2**(64 - shift)`` entries a key belongs: Fibonacci hashing of its folded halves."""
+    word = types.uint64(key)
+    return ((word ^ (word >> types.uint64(32))) * types.uint64(GOLDEN)) >> shift
+
+
+@njit(
+    types.int64(RI64, RU8, types.int64, types.int64, types.int64[:, ::1], types.uint64, WI64, WI64, WI32),
+    nogil=True,
+    cache=True,
+)
+def find_words(
+    words: Any, bits: Any, offset: Any, row: Any, table: Any, shift: Any, keys: Any, state: Any, slots: Any
+) -> Any:
+    """The slot of each one-word key from ``row`` on, entering new ones, until ``keys`` is full.
+
+    ``state`` is (number of slots, slot of the null key or -1). Returns the first row without a slot, or the length.
+    """
+    mask = types.uint64(table.shape[0] - 1)
+    known = state[0]
+    for i in range(row, words.size):
+        if bits.size != 0 and not valid(bits, offset + i):
+            if state[1] < 0:
+                if known == keys.size:
+                    state[0] = known
+                    return i
+                keys[known] = 0
+                state[1] = known
+                known += 1
+            slots[i] = state[1]
+            continue
+        key = words[i]
+        place = home(key, shift)
+        while True:
+            slot = table[place, 1]
+            if slot == 0:
+                if known == keys.size:
+                    state[0] = known
+                    return i
+                keys[known] = key
+                known += 1
+                table[place, 0] = key
+                table[place, 1] = known
+                slot = known
+                break
+            if table[place, 0] == key:
+                break
+            place = (place + types.uint64(1)) & mask
+        slots[i] = slot - 1
+    state[0] = known
+    return words.size
+
+
+@njit(types.void(RI64, types.int64, types.int64, types.int64[:, ::1], types.uint64), nogil=True, cache=True)
+def rehash_words(keys: Any, known: Any, null_slot: Any, table: Any, shift: Any) -> None:
+    """Enter the first ``known`` keys into an empty ``table``."""
+    mask = types.uint64(table.shape[0] - 1)
+    for slot in range(known):
+        if slot != null_slot:
+            place = home(keys[slot], shift)
+            while table[place, 1] != 0:
+                place = (place + types.uint64(1)) & mask
+            table[place, 0] = keys[slot]
+            table[place, 1] = slot + 1
+
+
+@njit(
+    types.int64(types.Array(types.int64, 2, "C", readonly=True), types.int64, WU64, types.int64[:, ::1], WI64, WI32),
+    nogil=True,
+    cache=True,
+)
+def find_rows(words: Any, row: Any, table: Any, keys: Any, state: Any, slots: Any) -> Any:
+    """As ``find_words``, for the keys ``words[:, i]`` of several words."""
+    mask = types.uint64(table.size - 1)
+    width = words.shape[0]
+    known = state[0]
+    for i in range(row, words.shape[1]):
+        hashed = types.uint64(0)
+        for c in range(width):
+            hashed = hash_word(hashed * types.uint64(GOLDEN) + types.uint64(words[c, i]))
+        place = hashed & mask
+        while True:
+            entry = table[place]
+            if entry == 0:
+                if known == keys.shape[0]:
+                    state[0] = known
+                    return i
+                for c in range(width):
+                    keys[known, c] = words[c, i]
+                slots[i] = known
+                known += 1
+                table[place] = (hashed & types.uint64(HIGH)) | types.uint64(known)
+                break
+            if (entry ^ hashed) & types.uint64(HIGH) == 0:
+                slot = types.int64(entry & types.uint64(LOW)) - 1
+                same = True
+                for c in range(width):
+                    same &= keys[slot, c] == words[c, i]
+                if same:
+                    slots[i] = slot
+                    break
+            place = (place + types.uint64(1)) & mask
+    state[0] = known
+    return words.shape[1]
+
+
+@njit(types.void(types.int64[:, ::1], types.int64, WU64), nogil=True, cache=True)
+def rehash_rows(keys: Any, known: Any, table: Any) -> None:
+    """Enter the first ``known`` keys of several words into an empty ``table``."""
+    mask = types.uint64(table.size - 1)
+    for slot in range(known):
+        hashed = types.uint64(0)
+        for c in range(keys.shape[1]):
+            hashed = hash_word(hashed * types.uint64(GOLDEN) + types.uint64(keys[slot, c]))
+        place = hashed & mask
+        while table[place] != 0:
+            place = (place + types.uint64(1)) & mask
+        table[place] = (hashed & types.uint64(HIGH)) | types.uint64(slot + 1)

@@ -1,0 +1,36 @@
+"""Kernels that split a batch by target: one counting pass, one scatter, one gather a column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit, types
+
+from dataflow.state.kernels.words import RI32, RI64, RU64, WI32, WI64
+
+__all__ = ["count_targets", "gather_words", "scatter_rows"]
+
+
+@njit(types.void(RU64, RI32, WI32, WI64), nogil=True, cache=True)
+def count_targets(hashes: Any, owners: Any, targets: Any, counts: Any) -> None:
+    """The target of each row, and how many rows each target gets. ``owners`` maps a key group to its target."""
+    groups = types.uint64(owners.size)
+    for i in range(hashes.size):
+        target = owners[((hashes[i] >> types.uint64(32)) * groups) >> types.uint64(32)]
+        targets[i] = target
+        counts[target] += 1
+
+
+@njit(types.void(RI32, WI64, WI32), nogil=True, cache=True)
+def scatter_rows(targets: Any, places: Any, order: Any) -> None:
+    """Write each row's number to the next place of its target, which keeps rows of a target in their order."""
+    for i in range(targets.size):
+        target = types.uint64(targets[i])
+        order[places[target]] = i
+        places[target] += 1
+
+
+@njit(types.void(RI64, RI32, WI64), nogil=True, cache=True)
+def gather_words(words: Any, order: Any, out: Any) -> None:
+    for i in range(order.size):
+        out[i] = words[types.uint64(order[i])]

@@ -1,0 +1,135 @@
+"""Key columns of any type to slots, and back: the part of keyed state that knows types.
+
+Every key column becomes one 64-bit word a row: numbers and times are their own word, strings and decimals the code an
+interner gives them. One column makes a one-word key, whose null has a slot of its own; several columns make a key of
+one word each and a last one that marks which of them are null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataflow.errors import SchemaMismatch
+from dataflow.state.arrays import canonical_words, from_words, is_bytes, is_word, validity
+from dataflow.state.index import SlotIndex, Slots, WideSlotIndex
+from dataflow.state.interning import Interner
+
+__all__ = ["KeyIndex"]
+
+Words = npt.NDArray[np.int64]
+
+
+class KeyIndex:
+    """The keys of one subtask, numbered by slot in the order in which they first came.
+
+    Nulls are keys, one per column; -0.0 is the key 0.0 and all NaNs are one key. ``key_schema`` has the key columns
+    and nothing else. Raises ``SchemaMismatch`` for types that cannot be keys (nested ones) and for no columns at all.
+
+    >>> index = KeyIndex(pa.schema({"user": pa.string(), "day": pa.int8()}))
+    >>> batch = pa.record_batch({"user": ["ann", "bob", "ann"], "day": pa.array([1, None, 1], pa.int8())})
+    >>> index.slots(batch.columns).tolist()
+    [0, 1, 0]
+    >>> index.keys(range(1, 2))[1].type, index.keys([1])[0].to_pylist()
+    (DataType(int8), ['bob'])
+    """
+
+    def __init__(self, key_schema: pa.Schema) -> None:
+        if not len(key_schema):
+            raise SchemaMismatch("keyed state needs at least one key column")
+        self.schema = key_schema
+        self._interners = [_interner(field) for field in key_schema]
+        self._one = SlotIndex() if len(key_schema) == 1 else None
+        self._wide = WideSlotIndex(len(key_schema) + 1)
+
+    def __len__(self) -> int:
+        return len(self._wide) if self._one is None else len(self._one)
+
+    def slots(self, columns: Sequence[pa.Array]) -> Slots:
+        """The slot of each row's key, new keys getting the next slots. Columns come in the order of the schema.
+
+        The answer is scratch memory, valid until the next call.
+        """
+        assert [column.type for column in columns] == self.schema.types, (
+            f"key columns of types {[str(column.type) for column in columns]}, expected {self.schema.types}"
+        )
+        if self._one is not None:
+            return self._one.lookup(self._words(0, columns[0]), _bits(columns[0]))
+        words = np.empty((len(columns) + 1, len(columns[0])), np.int64)
+        words[-1] = 0
+        for i, column in enumerate(columns):
+            words[i] = self._words(i, column)
+            bits, first = _bits(column)
+            if len(bits):
+                valid = np.unpackbits(bits, bitorder="little", count=first + len(column))[first:].astype(bool)
+                words[i, ~valid] = 0
+                words[-1] |= np.where(valid, 0, 1 << i)
+        return self._wide.lookup(words)
+
+    def _words(self, column: int, array: pa.Array) -> Words:
+        interner = self._interners[column]
+        if interner is not None:
+            return interner.codes(array)
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        return canonical_words(array)
+
+    def keys(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> list[pa.Array]:
+        """The key columns of ``slots``, in the exact types of the schema; the arrays own their memory."""
+        words = (self._wide if self._one is None else self._one).words
+        chosen = words[slots.start : slots.stop : slots.step] if isinstance(slots, range) else words[np.asarray(slots)]
+        if self._one is None:
+            absent = [(chosen[:, -1] >> i) & 1 == 1 for i in range(len(self.schema))]
+        else:
+            null_slot = self._one.null_slot
+            absent = [(np.asarray(slots) == null_slot) if null_slot is not None else np.zeros(len(chosen), bool)]
+        return [self._array(i, chosen[:, i].copy(), absent[i]) for i in range(len(self.schema))]
+
+    def _array(self, column: int, words: Words, absent: npt.NDArray[np.bool_]) -> pa.Array:
+        declared = self.schema.types[column]
+        dictionary = pa.types.is_dictionary(declared)
+        type_ = declared.value_type if dictionary else declared
+        bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
+        interner = self._interners[column]
+        if interner is not None:
+            plain = interner.values(words, type_, bitmap)
+        else:
+            plain = from_words(words, type_, bitmap)
+        return plain.dictionary_encode().cast(declared) if dictionary else plain
+
+    def snapshot(self) -> pa.Table:
+        """All keys in the order of their slots, in memory of their own."""
+        return pa.Table.from_arrays(self.keys(range(len(self))), schema=self.schema)
+
+    def restore(self, table: pa.Table) -> None:
+        """Take over the keys of a snapshot: row i becomes slot i. Only for an index that knows no key yet."""
+        assert not len(self), f"restore is for an empty index; this one has {len(self)} keys"
+        for batch in table.to_batches():
+            self.slots(batch.columns)
+        assert len(self) == table.num_rows, f"{table.num_rows} rows are only {len(self)} different keys"
+
+
+def _interner(field: pa.Field) -> Interner | None:
+    type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if is_word(type_):
+        return None
+    if is_bytes(type_):
+        return Interner()
+    raise SchemaMismatch(
+        f"the column {field.name!r} of type {field.type} cannot be a key: "
+        f"expected a number, boolean, text, binary, time or decimal column"
+    )
+
+
+def _bits(array: pa.Array) -> tuple[npt.NDArray[np.uint8], int]:
+    """The validity of the rows; a dictionary array may have its nulls in the dictionary as well."""
+    if pa.types.is_dictionary(array.type):
+        if array.dictionary.null_count:
+            valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+            valid &= np.asarray(array.dictionary_decode().is_valid().to_numpy(zero_copy_only=False))
+            return np.packbits(valid, bitorder="little"), 0
+        return validity(array.indices)
+    return validity(array)

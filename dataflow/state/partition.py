@@ -1,0 +1,89 @@
+"""A batch split by key: every row to the subtask that owns its key group.
+
+One counting pass and one scatter order the rows by target; one gather a column makes a batch in that order; the parts
+are slices of it. No mask is ever built, so the cost does not grow with the number of targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataflow.state.arrays import is_word, words
+from dataflow.state.hashing import Hashes, hash_rows, subtask_of
+
+__all__ = ["hash_partition", "partition_rows"]
+
+
+def partition_rows(
+    hashes: Hashes, parallelism: int, max_key_groups: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Row numbers ordered by target, and the ``parallelism + 1`` offsets of the targets among them.
+
+    Rows of one target keep their order. Raises ``ValueError`` where there are fewer key groups than subtasks.
+
+    >>> order, offsets = partition_rows(np.array([0, 2**64 - 1, 0], np.uint64), 2, 128)
+    >>> order.tolist(), offsets.tolist()
+    ([0, 2, 1], [0, 2, 3])
+    """
+    from dataflow.state.kernels.partition import count_targets, scatter_rows
+
+    targets = np.empty(len(hashes), np.int32)
+    counts = np.zeros(parallelism, np.int64)
+    count_targets(hashes, _owners(parallelism, max_key_groups), targets, counts)
+    offsets = np.zeros(parallelism + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    order = np.empty(len(hashes), np.int32)
+    scatter_rows(targets, offsets[:-1].copy(), order)
+    return order, offsets
+
+
+def hash_partition(
+    batch: pa.RecordBatch, keys: Sequence[str], parallelism: int, max_key_groups: int
+) -> list[pa.RecordBatch | None]:
+    """The part of ``batch`` for each of ``parallelism`` subtasks, None where it is empty.
+
+    Rows of one subtask keep their order. The parts are slices that share memory with each other; where a single
+    subtask gets every row its part is ``batch`` itself.
+
+    >>> batch = pa.record_batch({"k": [1, 2, 3, 1], "v": ["a", "b", "c", "d"]})
+    >>> parts = hash_partition(batch, ["k"], parallelism=2, max_key_groups=128)
+    >>> sum(part.num_rows for part in parts if part is not None)
+    4
+    """
+    if not batch.num_rows:
+        return [None] * parallelism
+    if parallelism == 1:
+        return [batch]
+    order, offsets = partition_rows(hash_rows([batch.column(key) for key in keys]), parallelism, max_key_groups)
+    counts = np.diff(offsets)
+    alone = int(counts.argmax())
+    if counts[alone] == batch.num_rows:
+        return [batch if target == alone else None for target in range(parallelism)]
+    gathered = pa.RecordBatch.from_arrays([_gather(column, order) for column in batch.columns], schema=batch.schema)
+    return [
+        gathered.slice(int(offsets[target]), int(counts[target])) if counts[target] else None
+        for target in range(parallelism)
+    ]
+
+
+def _gather(column: pa.Array, order: npt.NDArray[np.int32]) -> pa.Array:
+    if column.null_count or not is_word(column.type) or column.type.bit_width != 64:
+        return column.take(pa.array(order))
+    from dataflow.state.kernels.partition import gather_words
+
+    out = np.empty(len(order), np.int64)
+    gather_words(words(column), order, out)
+    return pa.Array.from_buffers(column.type, len(out), [None, pa.py_buffer(out)])
+
+
+@lru_cache(maxsize=64)
+def _owners(parallelism: int, max_key_groups: int) -> npt.NDArray[np.int32]:
+    """The subtask of each key group."""
+    if parallelism > max_key_groups:
+        raise ValueError(f"{parallelism} subtasks need at least as many key groups, got {max_key_groups}")
+    return np.array([subtask_of(group, parallelism, max_key_groups) for group in range(max_key_groups)], np.int32)
