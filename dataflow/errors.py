@@ -23,6 +23,7 @@ __all__ = [
     "NoCheckpoint",
     "OutputExists",
     "SchemaMismatch",
+    "SinkBroken",
     "SourceError",
     "StoreError",
     "UnknownColumn",
@@ -61,6 +62,10 @@ class SourceError(DataflowError):
 
 class InputChanged(SourceError):
     """An input is not the one the checkpoint was taken over, so its offsets mean nothing."""
+
+
+class SinkBroken(DataflowError):
+    """Rows that a sink had staged are lost: the job must stop and restart from its last checkpoint, which is intact."""
 
 
 class OutputExists(DataflowError):

@@ -264,6 +264,10 @@ class TwoPhaseWriter(Operator):
     Calls: ``process`` stages rows; ``prepare(n)`` at barrier n, right before ``snapshot()``, makes everything staged
     since the last ``prepare`` durable and returns the handles of *its* transaction (none where there were no rows).
     The engine stores handles in checkpoint n and in every later one until they are committed.
+
+    Failures: ``prepare`` raises ``StoreError`` for "not now": the checkpoint fails, the job goes on, and the rows are
+    part of the next transaction that can be prepared. Any call raises ``SinkBroken`` when staged rows are lost: the
+    engine stops the job, and the restart replays them from the last checkpoint.
     """
 
     @abstractmethod

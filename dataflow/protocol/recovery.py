@@ -1,0 +1,208 @@
+"""What to restore, derived from what the store holds; and whether a checkpoint fits the pipeline.
+
+The rules: a restore that was named exactly gets exactly that, or an error. "auto" and "latest" take the newest valid
+ordinary checkpoint, and list what they passed over and why, so that falling back is never silent. Savepoints belong to
+the user: they are restored by id or path only. "auto" starts afresh only where there is nothing to lose: with
+checkpoints that are all damaged it is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, assert_never
+
+from dataflow.errors import CheckpointDamaged, CheckpointsExist, ConfigurationError, NoCheckpoint, did_you_mean
+
+__all__ = [
+    "ByPath",
+    "Fresh",
+    "Found",
+    "Policy",
+    "Request",
+    "Restore",
+    "Skipped",
+    "choose",
+    "differences",
+    "parse",
+]
+
+
+class Policy(Enum):
+    """The restores that are not one certain checkpoint."""
+
+    AUTO = "auto"
+    NEVER = "never"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class ByPath:
+    """Restore the checkpoint in this directory, wherever it is."""
+
+    path: str
+
+
+Request = Policy | int | ByPath
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look at one checkpoint said: whether it is a savepoint, and what is damaged, if anything."""
+
+    savepoint: bool = False
+    damage: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A checkpoint that is newer than the one restored, and why it was passed over."""
+
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Start from the beginning."""
+
+    skipped: tuple[Skipped, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Restore ``checkpoint`` of this store; ``skipped`` ones were newer."""
+
+    checkpoint: int
+    skipped: tuple[Skipped, ...] = ()
+
+
+def parse(restore: object) -> Request:
+    """What the user's ``restore=`` asks for: a policy's name, an id (also as digits), else a path.
+
+    >>> parse("auto"), parse(7), parse("7"), parse("old/chk-00000007")
+    (<Policy.AUTO: 'auto'>, 7, 7, ByPath(path='old/chk-00000007'))
+    """
+    if isinstance(restore, Policy | ByPath):
+        return restore
+    if isinstance(restore, int) and not isinstance(restore, bool) and restore > 0:
+        return restore
+    text = restore.__fspath__() if hasattr(restore, "__fspath__") else restore
+    if not isinstance(text, str) or not text:
+        raise ConfigurationError(
+            f'restore= takes "auto", "never", "latest", a checkpoint id or a path, got {restore!r}'
+        )
+    if text in {policy.value for policy in Policy}:
+        return Policy(text)
+    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else ByPath(text)
+
+
+def choose(request: Policy | int, ids: Sequence[int], inspect: Callable[[int], Found], where: str) -> Fresh | Restore:
+    """Choose among the existing ``ids``; ``inspect`` is called newest first and no more often than needed.
+
+    Raises: NoCheckpoint, listing what exists; CheckpointDamaged; CheckpointsExist for "never" where there are some.
+
+    >>> choose(Policy.LATEST, [1, 2, 3], lambda id: Found(damage="truncated" if id == 3 else None), "ckpt/")
+    Restore(checkpoint=2, skipped=(Skipped(checkpoint=3, reason='truncated'),))
+    """
+    newest_first = sorted(ids, reverse=True)
+    match request:
+        case Policy.NEVER:
+            if newest_first:
+                raise CheckpointsExist(
+                    f'{where} already holds checkpoints {newest_first[::-1]} and restore="never" was asked for: '
+                    'use another directory, or restore="auto"'
+                )
+            return Fresh()
+        case Policy.AUTO | Policy.LATEST:
+            return _newest(request, newest_first, inspect, where)
+        case int():
+            if request not in newest_first:
+                raise NoCheckpoint(f"there is no checkpoint {request} in {where}; there are {newest_first[::-1]}")
+            damage = inspect(request).damage
+            if damage is not None:
+                raise CheckpointDamaged(f"checkpoint {request} in {where} was asked for and is damaged: {damage}")
+            return Restore(request)
+        case _:
+            assert_never(request)
+
+
+def _newest(policy: Policy, newest_first: list[int], inspect: Callable[[int], Found], where: str) -> Fresh | Restore:
+    skipped: list[Skipped] = []
+    damaged = False
+    for checkpoint in newest_first:
+        found = inspect(checkpoint)
+        if found.damage is not None:
+            damaged = True
+            skipped.append(Skipped(checkpoint, found.damage))
+        elif found.savepoint:
+            skipped.append(Skipped(checkpoint, f"a savepoint is restored only when named: restore={checkpoint}"))
+        else:
+            return Restore(checkpoint, tuple(skipped))
+    passed_over = "".join(f"\n  {skip.checkpoint}: {skip.reason}" for skip in skipped)
+    if damaged:
+        raise CheckpointDamaged(
+            f"no checkpoint in {where} can be restored:{passed_over}\nuse another directory to start from the beginning"
+        )
+    if policy is Policy.LATEST:
+        raise NoCheckpoint(f"there is no checkpoint in {where} to restore{passed_over and ':' + passed_over}")
+    return Fresh(tuple(skipped))
+
+
+_MISSING = object()
+
+
+def differences(
+    saved: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], *, ignore: Collection[str] = ()
+) -> list[str]:
+    """How the operators of a checkpoint differ from those of a pipeline, a sentence each; nothing where they agree.
+
+    Operators are matched by ``name``; a field that is a mapping is compared entry by entry; those in ``ignore`` are not
+    compared (parallelism, for a restore that rescales).
+
+    >>> differences([{"name": "counts", "detail": {"keys": ["origin"]}}, {"name": "x"}],
+    ...             [{"name": "counts", "detail": {"keys": ["origin", "carrier"]}}])
+    ["operator 'counts': keys were [origin], now [origin, carrier]", "operator 'x' is gone"]
+    """
+    before = {str(node["name"]): node for node in saved}
+    after = {str(node["name"]): node for node in now}
+    added = [name for name in after if name not in before]
+    found: list[str] = []
+    for name, node in before.items():
+        if name not in after:
+            found.append(f"operator {name!r} is gone{did_you_mean(name, added)}")
+            continue
+        found += [
+            f"operator {name!r}: {sentence}"
+            for sentence in _changes(node, after[name])
+            if sentence.split(" ", 1)[0] not in ignore
+        ]
+    return found + [f"operator {name!r} is new" for name in added]
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    found: list[str] = []
+    for field in [*before, *(field for field in after if field not in before)]:
+        was, is_now = _as_json(before.get(field, _MISSING)), _as_json(after.get(field, _MISSING))
+        if was == is_now:
+            continue
+        if isinstance(was, Mapping) and isinstance(is_now, Mapping):
+            found += _changes(was, is_now)
+            continue
+        verb = "were" if field.endswith("s") else "was"
+        found.append(f"{field} {verb} {_show(was)}, now {_show(is_now)}")
+    return found
+
+
+def _as_json(value: Any) -> Any:
+    """A tuple of the pipeline is a list in the manifest."""
+    return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _show(value: Any) -> str:
+    if value is _MISSING:
+        return "absent"
+    if isinstance(value, list):
+        return "[" + ", ".join(_show(item) for item in value) + "]"
+    return str(value)

@@ -1,0 +1,144 @@
+"""Checkpoints in a directory: one folder each, the manifest written last.
+
+    ckpt/LOCK FENCE          who may write (see ``lock``)
+    ckpt/HIGHEST             the largest id whose folder is gone
+    ckpt/chk-00000007/       see ``folder``
+
+>>> import tempfile
+>>> from dataflow.store.manifest import FORMAT
+>>> with tempfile.TemporaryDirectory() as path, DirectoryStore(path) as store:
+...     parts = (store.write(1, "counts-0", b"state"),)
+...     store.commit(Manifest(format=FORMAT, checkpoint=1, kind="checkpoint", pipeline="bids", mode="aligned",
+...                           guarantee="exactly once", finished=False, created=0.0, run_id="a", parts=parts))
+...     store.checkpoints(), store.read(1, parts[0])
+([1], b'state')
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from dataflow.clock import Clock, SystemClock
+from dataflow.errors import NoCheckpoint, StoreError
+from dataflow.store.base import CheckpointStore
+from dataflow.store.files import DISK, Buffer, FileSystem, storing
+from dataflow.store.folder import CheckpointFolder
+from dataflow.store.lock import DirectoryLock
+from dataflow.store.manifest import Manifest, PartHandle
+
+__all__ = ["DirectoryStore"]
+
+HIGHEST: Final = "HIGHEST"
+_FOLDER: Final = re.compile(r"chk-(\d{8,})")
+_CLOCK: Final = SystemClock()
+
+
+class DirectoryStore(CheckpointStore):
+    """Checkpoints in directory ``path``, whose parent must exist.
+
+    Thread-safe where the contract asks for it: ``write`` may run in many threads, beside any other call.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, files: FileSystem = DISK, clock: Clock = _CLOCK) -> None:
+        self._path = Path(path)
+        self._files = files
+        self._lock = DirectoryLock(self._path, files=files, clock=clock)
+        self._counting = threading.Lock()  # guards the file HIGHEST: read, compare, replace
+
+    @property
+    def location(self) -> str:
+        return str(self._path)
+
+    def open(self, run_id: str = "run") -> None:
+        if self._path.exists() and not self._path.is_dir():
+            raise StoreError(f"a checkpoint directory is expected at {self._path}, found a file: choose another path")
+        if not self._path.parent.is_dir():
+            raise StoreError(f"cannot make {self._path}: there is no directory {self._path.parent}; create it first")
+        with storing("make", self._path):
+            self._files.make_directory(self._path)
+        self._lock.acquire(run_id)
+
+    def close(self) -> None:
+        self._lock.release()
+
+    def folder(self, checkpoint: int) -> CheckpointFolder:
+        """Where checkpoint ``checkpoint`` is, or would be."""
+        assert checkpoint > 0, f"checkpoint ids start at 1, got {checkpoint}"
+        return CheckpointFolder(self._path / f"chk-{checkpoint:08d}", files=self._files)
+
+    def write(self, checkpoint: int, task: str, data: Buffer) -> PartHandle:
+        self._lock.check()
+        folder = self.folder(checkpoint)
+        if folder.exists:
+            raise StoreError(f"checkpoint {checkpoint} in {self._path} is complete: task {task!r} wrote too late")
+        return folder.write(task, data)
+
+    def commit(self, manifest: Manifest) -> None:
+        self._lock.check()
+        self.folder(manifest.checkpoint).commit(manifest)
+
+    def checkpoints(self) -> list[int]:
+        return [checkpoint for checkpoint in self._folders() if self.folder(checkpoint).exists]
+
+    def manifest(self, checkpoint: int) -> Manifest:
+        folder = self.folder(checkpoint)
+        if not folder.exists:
+            raise NoCheckpoint(f"there is no checkpoint {checkpoint} in {self._path}; there are {self.checkpoints()}")
+        return folder.manifest()
+
+    def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
+        return self.folder(checkpoint).read(handle)
+
+    def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
+        self._lock.check()
+        folder = self.folder(checkpoint)
+        if not folder.exists:
+            self._remember(checkpoint)
+            folder.remove_parts(parts)
+
+    def retire(self, checkpoint: int) -> None:
+        self._lock.check()
+        self._remember(checkpoint)
+        self.folder(checkpoint).remove()
+
+    def highest_id(self) -> int:
+        return max(self._counted(), *self._folders(), 0)
+
+    def remove_orphans(self) -> list[int]:
+        self._lock.check()
+        orphans = [checkpoint for checkpoint in self._folders() if not self.folder(checkpoint).exists]
+        if orphans:
+            self._remember(orphans[-1])
+        for checkpoint in orphans:
+            self.folder(checkpoint).remove()
+        return orphans
+
+    def _folders(self) -> list[int]:
+        if not self._path.is_dir():
+            return []
+        with storing("list", self._path):
+            matches = (_FOLDER.fullmatch(name) for name in self._files.names(self._path))
+        return sorted(int(match[1]) for match in matches if match)
+
+    def _counted(self) -> int:
+        path = self._path / HIGHEST
+        if self._files.size(path) is None:
+            return 0
+        with storing("read", path):
+            data = self._files.read(path)
+        if not data.strip().isdigit():
+            raise StoreError(f"{path}: expected a checkpoint id, found {data[:80]!r}; write the largest id ever used")
+        return int(data)
+
+    def _remember(self, checkpoint: int) -> None:
+        """Before the folder of ``checkpoint`` goes: keep its id where no other folder and no earlier note does."""
+        with self._counting:
+            others = [other for other in self._folders() if other != checkpoint]
+            if checkpoint > max(self._counted(), *others, 0):
+                with storing("write", self._path / HIGHEST):
+                    self._files.write_new(self._path / HIGHEST, b"%d\n" % checkpoint)

@@ -1,0 +1,177 @@
+"""A real file system that fails, crashes or loses power where it is told to: for tests and for the simulator.
+
+It works on real files. Before each primitive it asks ``fault(number, name, path)``, which may raise: an ``OSError``
+for a disk that says no, a ``Crash`` for a process that ends there. ``lose_power`` then also takes away what was never
+synced.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as directory:
+...     files = FaultyFileSystem(crash_at(5))            # remove, create, write, sync, and no rename
+...     try:
+...         files.write_new(Path(directory) / "a", b"x")
+...     except Crash as crash:
+...         print(crash, files.names(Path(directory)))
+operation 5: rename a.tmp ['a.tmp']
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataflow.store.files import Buffer, FileSystem
+
+__all__ = ["Crash", "Fault", "FaultyFileSystem", "crash_at", "fail_at", "fail_from", "no_fault"]
+
+Fault = Callable[[int, str, Path], None]
+
+
+class Crash(BaseException):
+    """The process ends here: no handler of ours may run for it."""
+
+
+def no_fault(number: int, name: str, path: Path) -> None:
+    """Everything works."""
+
+
+def crash_at(at: int) -> Fault:
+    """Crash right before operation ``at`` (the first one is 1); a write is torn in the middle."""
+
+    def fault(number: int, name: str, path: Path) -> None:
+        if number == at:
+            raise Crash(f"operation {number}: {name} {path.name}")
+
+    return fault
+
+
+def fail_at(at: int, code: int = errno.ENOSPC) -> Fault:
+    """Refuse operation ``at`` with ``code``, once."""
+
+    def fault(number: int, name: str, path: Path) -> None:
+        if number == at:
+            raise OSError(code, os.strerror(code), str(path))
+
+    return fault
+
+
+def fail_from(at: int, code: int = errno.ENOSPC) -> Fault:
+    """Refuse operation ``at`` and all later ones with ``code``."""
+
+    def fault(number: int, name: str, path: Path) -> None:
+        if number >= at:
+            raise OSError(code, os.strerror(code), str(path))
+
+    return fault
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A directory entry that changed and is not durable; ``undo`` makes it unhappen."""
+
+    directory: Path
+    undo: Callable[[], None]
+
+
+class FaultyFileSystem(FileSystem):
+    """See the module's text. ``log`` lists the primitives that were asked for. Not thread-safe."""
+
+    def __init__(self, fault: Fault = no_fault) -> None:
+        self.fault = fault
+        self.log: list[tuple[str, Path]] = []
+        self._pending: list[_Pending] = []
+        self._unsynced: dict[int, int] = {}  # inode -> how many of its bytes are durable
+
+    def _step(self, name: str, path: Path) -> None:
+        self.log.append((name, path))
+        self.fault(len(self.log), name, path)
+
+    def make_directory(self, path: Path) -> None:
+        self._step("make_directory", path)
+        if not path.exists():
+            os.mkdir(path)
+            self._pending.append(_Pending(path.parent, lambda: shutil.rmtree(path, ignore_errors=True)))
+            self.sync_directory(path.parent)
+        super().make_directory(path)
+
+    def create(self, path: Path) -> io.FileIO:
+        self._step("create", path)
+        file = super().create(path)
+        self._unsynced[os.fstat(file.fileno()).st_ino] = 0
+        self._pending.append(_Pending(path.parent, lambda: path.unlink(missing_ok=True)))
+        return file
+
+    def write(self, file: io.FileIO, data: Buffer, offset: int) -> int:
+        try:
+            self._step("write", Path(str(file.name)))
+        except BaseException:
+            super().write(file, memoryview(data)[: len(data) // 2], offset)
+            raise
+        self._unsynced.setdefault(os.fstat(file.fileno()).st_ino, offset)
+        return super().write(file, data, offset)
+
+    def sync(self, file: io.FileIO) -> None:
+        self._step("sync", Path(str(file.name)))
+        self._unsynced.pop(os.fstat(file.fileno()).st_ino, None)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._step("rename", source)
+        replaced = target.read_bytes() if target.exists() else None
+        super().rename(source, target)
+
+        def undo() -> None:
+            if target.exists():
+                os.replace(target, source)
+            if replaced is not None:
+                target.write_bytes(replaced)
+
+        self._pending.append(_Pending(target.parent, undo))
+
+    def remove(self, path: Path) -> None:
+        self._step("remove", path)
+        content = path.read_bytes() if path.exists() else None
+        super().remove(path)
+        if content is not None:
+
+            def undo() -> None:
+                path.write_bytes(content)
+
+            self._pending.append(_Pending(path.parent, undo))
+
+    def remove_directory(self, path: Path) -> None:
+        self._step("remove_directory", path)
+        existed = path.exists()
+        super().remove_directory(path)
+        if existed and not path.exists():
+            self._pending = [pending for pending in self._pending if pending.directory != path]
+            self._pending.append(_Pending(path.parent, lambda: path.mkdir(exist_ok=True)))
+
+    def sync_directory(self, path: Path) -> None:
+        self._step("sync_directory", path)
+        self._pending = [pending for pending in self._pending if pending.directory != path]
+
+    def read(self, path: Path) -> bytes:
+        self._step("read", path)
+        return super().read(path)
+
+    def lose_power(self, root: Path, seed: int) -> None:
+        """Take away what was not durable below ``root``: unsynced bytes, and the last few directory entries.
+
+        Seed 0 takes all of them; others keep some, the older ones first, as a journal does.
+        """
+        dice = random.Random(seed)
+        for path in sorted(root.rglob("*")):
+            durable = self._unsynced.get(path.stat().st_ino)
+            if durable is not None and path.is_file():
+                size = path.stat().st_size
+                os.truncate(path, durable if seed == 0 else dice.randint(min(durable, size), size))
+        kept = 0 if seed == 0 else dice.randint(0, len(self._pending))
+        for pending in reversed(self._pending[kept:]):
+            pending.undo()
+        self._pending.clear()
+        self._unsynced.clear()

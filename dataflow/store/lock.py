@@ -1,0 +1,139 @@
+"""Who may write into a directory: a lock that dies with its process, and a token for the one that does not notice.
+
+The lock is ``flock`` on ``LOCK``: the kernel lets go of it when the process is killed, so none is ever stale. Where a
+lock is lost without the holder's knowledge (the file was deleted, a network file system forgot it) the *fencing token*
+helps: each owner durably raises the number in ``FENCE`` and, before each commit, finds its own number there or stops
+(M. Kleppmann, "How to do distributed locking", 2016).
+
+This code assumes: between a look at the token and the rename that follows it, no second job takes over. POSIX has no
+way to make the two one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any, Final
+
+from dataflow.clock import Clock
+from dataflow.errors import DirectoryInUse, StoreError
+from dataflow.store.files import FileSystem, storing
+
+__all__ = ["DirectoryLock"]
+
+LOCK: Final = "LOCK"
+FENCE: Final = "FENCE"
+
+
+class DirectoryLock:
+    """The right to write into ``directory``, held from ``acquire`` to ``release``."""
+
+    def __init__(self, directory: Path, *, files: FileSystem, clock: Clock) -> None:
+        self._directory = directory
+        self._files = files
+        self._clock = clock
+        self._descriptor: int | None = None
+        self._token = 0
+
+    @property
+    def held(self) -> bool:
+        """Whether ``acquire`` succeeded; ``check`` tells whether that is still so."""
+        return self._descriptor is not None
+
+    def acquire(self, run_id: str) -> None:
+        """Raises: DirectoryInUse naming the holder; StoreError where the directory cannot be written."""
+        if self.held:
+            raise DirectoryInUse(f"{self._directory} is already open in this object: close it first")
+        owner = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "run": run_id,
+            "since": self._clock.wall(),
+        }
+        with storing("lock", self._directory / LOCK):
+            self._descriptor = self._flock(owner)
+        try:
+            self._token = self._fence().get("token", 0) + 1
+            fence = self._directory / FENCE
+            with storing("write", fence):
+                self._files.write_new(fence, json.dumps({"token": self._token, **owner}).encode())
+        except BaseException:
+            self.release()
+            raise
+
+    def check(self) -> None:
+        """Raises: StoreError when not acquired; DirectoryInUse when another job has taken over."""
+        if not self.held:
+            raise StoreError(f"{self._directory} is not open for writing: call open() first")
+        fence = self._fence()
+        if fence.get("token") != self._token:
+            raise DirectoryInUse(
+                f"{self._directory} was taken over by {_describe(fence)} (token {fence.get('token')}, ours is "
+                f"{self._token}): this job may not write there any more; stop it"
+            )
+
+    def release(self) -> None:
+        """Let go; harmless when not held."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)  # and with it the lock
+            self._descriptor = None
+
+    def _flock(self, owner: dict[str, Any]) -> int:
+        path = self._directory / LOCK
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    holder = _parse(os.pread(descriptor, 4096, 0))
+                    raise DirectoryInUse(
+                        f"{self._directory} is in use by {_describe(holder)}: "
+                        "wait for that job, or use another directory"
+                    ) from None
+                if _same_file(descriptor, path):
+                    os.ftruncate(descriptor, 0)
+                    os.pwrite(descriptor, json.dumps(owner).encode(), 0)
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)  # someone deleted the file before we locked it: that lock protects nothing
+
+    def _fence(self) -> dict[str, Any]:
+        path = self._directory / FENCE
+        with storing("read", path):
+            try:
+                data = self._files.read(path)
+            except FileNotFoundError:
+                return {}
+        fence = _parse(data)
+        if not isinstance(fence.get("token"), int):
+            raise StoreError(
+                f'{path}: expected {{"token": n, ...}}, found {data[:80]!r}; delete it if no job runs here'
+            )
+        return fence
+
+
+def _same_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _describe(owner: dict[str, Any]) -> str:
+    if not owner:
+        return "another process"
+    return f"process {owner.get('pid')} on {owner.get('host')} (run {owner.get('run')!r}, since {owner.get('since')})"

@@ -1,0 +1,114 @@
+"""The manifest: what a checkpoint consists of. A checkpoint exists if, and only if, its manifest does.
+
+It is JSON in an envelope with the checksum of its own bytes, because a flipped digit in a manifest is still JSON.
+The envelope never changes; what is inside has a format number, and old formats stay readable.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+import xxhash
+
+from dataflow.errors import CheckpointDamaged, CheckpointError
+
+__all__ = ["FORMAT", "Manifest", "PartHandle", "check_part", "decode", "encode", "part_handle"]
+
+FORMAT: Final = 1
+
+
+class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One file of a checkpoint: whose state it is, and what must be found in it (xxh3-64 as 16 hex digits)."""
+
+    task: str
+    file: str
+    size: int
+    xxh3: str
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything about a checkpoint but the state itself.
+
+    ``kind`` is "checkpoint", "savepoint" or "final"; ``nodes`` describes the operators (name, kind, parallelism,
+    detail, inputs, schema), to be compared with the pipeline that restores it; ``transactions`` has the handles each
+    sink must commit; ``created`` is in seconds since 1970; ``summary`` is for people.
+
+    >>> manifest = Manifest(format=FORMAT, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
+    ...                     guarantee="exactly once", finished=False, created=0.0, run_id="a")
+    >>> decode(encode(manifest), "here") == manifest
+    True
+    """
+
+    format: int
+    checkpoint: int
+    kind: str
+    pipeline: str
+    mode: str
+    guarantee: str
+    finished: bool
+    created: float
+    run_id: str
+    nodes: tuple[dict[str, Any], ...] = ()
+    parts: tuple[PartHandle, ...] = ()
+    transactions: dict[str, list[dict[str, Any]]] = {}
+    summary: dict[str, Any] = {}
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    xxh3: str
+    manifest: msgspec.Raw
+
+
+class _Header(msgspec.Struct, frozen=True):
+    format: int
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The manifest as it stands on disk."""
+    assert manifest.format == FORMAT, f"only format {FORMAT} is written, got {manifest.format}"
+    body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    return b'{"xxh3": "%s",\n"manifest": %s}\n' % (xxhash.xxh3_64_hexdigest(body).encode(), body)
+
+
+def decode(data: bytes, where: str) -> Manifest:
+    """The manifest in ``data``; ``where`` is for messages.
+
+    Raises: CheckpointDamaged where the bytes are not what was written; CheckpointError for a newer format.
+    """
+    try:
+        envelope = msgspec.json.decode(data, type=_Envelope)
+        found = xxhash.xxh3_64_hexdigest(envelope.manifest)
+        if found != envelope.xxh3:
+            raise CheckpointDamaged(f"{where}: the manifest was written with xxh3 {envelope.xxh3}, found {found}")
+        newest = msgspec.json.decode(envelope.manifest, type=_Header).format
+        if newest > FORMAT:
+            raise CheckpointError(
+                f"{where}: the manifest has format {newest} and this version reads up to {FORMAT}: "
+                "restore it with the version that wrote it, or a later one"
+            )
+        return msgspec.json.decode(envelope.manifest, type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CheckpointDamaged(f"{where}: not a whole manifest of {len(data)} bytes ({error})") from error
+
+
+def part_handle(task: str, data: bytes | bytearray | memoryview) -> PartHandle:
+    """The handle of a part with this content; its file name is safe on every file system, also a case-blind one."""
+    plain = re.sub(r"[^a-z0-9_.\-]+", "-", task.lower())[:80].strip("-.")
+    file = task if plain == task else f"{plain}-{xxhash.xxh3_64_hexdigest(task.encode())}"
+    return PartHandle(task, f"{file}.part", memoryview(data).nbytes, xxhash.xxh3_64_hexdigest(data))
+
+
+def check_part(handle: PartHandle, data: bytes, where: str) -> bytes:
+    """``data``, if it is what ``handle`` promises; else CheckpointDamaged."""
+    if len(data) != handle.size:
+        raise CheckpointDamaged(
+            f"{where}: the part of task {handle.task!r} had {handle.size} bytes when it was written, found {len(data)}"
+        )
+    found = xxhash.xxh3_64_hexdigest(data)
+    if found != handle.xxh3:
+        raise CheckpointDamaged(
+            f"{where}: the part of task {handle.task!r} was written with xxh3 {handle.xxh3}, found {found}"
+        )
+    return data

@@ -1,0 +1,90 @@
+"""Checkpoints in memory: they survive a job that crashes, because the store outlives it, and nothing more.
+
+>>> store = MemoryStore()
+>>> with store:
+...     handle = store.write(1, "counts-0", b"state")
+>>> store.checkpoints(), store.highest_id()
+([], 1)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from dataflow.errors import NoCheckpoint, StoreError
+from dataflow.store.base import CheckpointStore
+from dataflow.store.files import Buffer
+from dataflow.store.manifest import Manifest, PartHandle, check_part, decode, encode, part_handle
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore(CheckpointStore):
+    """Keeps copies of parts, and manifests in the bytes they would have on disk.
+
+    ``open`` always succeeds: the job that held it may have crashed without a ``close``.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the three below; parts are written from several threads
+        self._parts: dict[int, dict[str, bytes]] = {}
+        self._manifests: dict[int, bytes] = {}
+        self._highest = 0
+
+    @property
+    def location(self) -> str:
+        return "memory"
+
+    def open(self, run_id: str = "run") -> None: ...
+
+    def close(self) -> None: ...
+
+    def write(self, checkpoint: int, task: str, data: Buffer) -> PartHandle:
+        handle = part_handle(task, data)
+        with self._lock:
+            if checkpoint in self._manifests:
+                raise StoreError(f"checkpoint {checkpoint} in memory is complete: task {task!r} wrote too late")
+            self._highest = max(self._highest, checkpoint)
+            self._parts.setdefault(checkpoint, {})[handle.file] = bytes(data)
+        return handle
+
+    def commit(self, manifest: Manifest) -> None:
+        with self._lock:
+            self._highest = max(self._highest, manifest.checkpoint)
+            self._manifests[manifest.checkpoint] = encode(manifest)
+
+    def checkpoints(self) -> list[int]:
+        with self._lock:
+            return sorted(self._manifests)
+
+    def manifest(self, checkpoint: int) -> Manifest:
+        data = self._manifests.get(checkpoint)
+        if data is None:
+            raise NoCheckpoint(f"there is no checkpoint {checkpoint} in memory; there are {self.checkpoints()}")
+        return decode(data, f"checkpoint {checkpoint} in memory")
+
+    def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
+        data = self._parts.get(checkpoint, {}).get(handle.file, b"")
+        return check_part(handle, data, f"checkpoint {checkpoint} in memory")
+
+    def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
+        with self._lock:
+            if checkpoint not in self._manifests:
+                for handle in parts:
+                    self._parts.get(checkpoint, {}).pop(handle.file, None)
+
+    def retire(self, checkpoint: int) -> None:
+        with self._lock:
+            self._manifests.pop(checkpoint, None)
+            self._parts.pop(checkpoint, None)
+
+    def highest_id(self) -> int:
+        return self._highest
+
+    def remove_orphans(self) -> list[int]:
+        with self._lock:
+            orphans = sorted(self._parts.keys() - self._manifests.keys())
+            for checkpoint in orphans:
+                del self._parts[checkpoint]
+            return orphans
