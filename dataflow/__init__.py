@@ -1,0 +1,100 @@
+"""A barrier-aligned dataflow engine: Arrow batches through operator graphs, with checkpoints one can compare.
+
+>>> import pyarrow as pa, dataflow as flow, operators as op
+>>> from dataflow import col
+>>> with flow.Pipeline("totals") as p:
+...     (p.source(op.from_arrow(pa.table({"k": ["a", "b", "a"], "x": [1, 2, 3]})))
+...       .key_by("k")
+...       .agg(col("x").sum().alias("total"), name="totals")
+...       .sink(op.collect(), name="out"))
+>>> p.run().table("out").sort_by("k").to_pylist()
+[{'k': 'a', 'total': 4}, {'k': 'b', 'total': 2}]
+"""
+
+from __future__ import annotations
+
+import logging as _logging
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from dataflow.checkpointing import Checkpointing, Mode
+from dataflow.expressions import Expr, col, lit
+from dataflow.operator import (
+    END,
+    Guarantee,
+    Operator,
+    OperatorContext,
+    Out,
+    Sink,
+    Snapshot,
+    Source,
+    Split,
+    SplitReader,
+    TwoPhaseSink,
+    TwoPhaseWriter,
+)
+from dataflow.pipeline import KeyedStream, Pipeline, Stream
+from dataflow.registry import register as _register
+
+if _TYPE_CHECKING:
+    from dataflow.runners.base import RunResult
+    from dataflow.runners.local import LocalJob, LocalRunner
+    from dataflow.runners.simulated import SimulatedRunner
+    from dataflow.runtime.restore import RestoreReport
+    from dataflow.store.directory import DirectoryStore
+    from dataflow.store.memory import MemoryStore
+
+__all__ = [
+    "Pipeline",
+    "Stream",
+    "KeyedStream",
+    "col",
+    "lit",
+    "Expr",
+    "Checkpointing",
+    "Mode",
+    "Guarantee",
+    "RunResult",
+    "RestoreReport",
+    "LocalRunner",
+    "LocalJob",
+    "SimulatedRunner",
+    "DirectoryStore",
+    "MemoryStore",
+    "Operator",
+    "OperatorContext",
+    "Out",
+    "Snapshot",
+    "Source",
+    "Split",
+    "SplitReader",
+    "END",
+    "Sink",
+    "TwoPhaseSink",
+    "TwoPhaseWriter",
+    "__version__",
+]
+
+__version__ = "0.1.0"
+
+_logging.getLogger("dataflow").addHandler(_logging.NullHandler())
+
+_register("runner", "local", "dataflow.runners.local:LocalRunner")
+_register("runner", "simulated", "dataflow.runners.simulated:SimulatedRunner")
+_register("sink", "collect", "operators.sinks.collect:collect")
+
+_LAZY = {
+    "RunResult": "dataflow.runners.base",
+    "RestoreReport": "dataflow.runtime.restore",
+    "LocalRunner": "dataflow.runners.local",
+    "LocalJob": "dataflow.runners.local",
+    "SimulatedRunner": "dataflow.runners.simulated",
+    "DirectoryStore": "dataflow.store.directory",
+    "MemoryStore": "dataflow.store.memory",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _LAZY:
+        return getattr(_import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

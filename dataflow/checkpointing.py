@@ -111,5 +111,7 @@ def _mode(mode: Mode | str) -> Mode:
         return mode
     names = [m.value for m in Mode]
     if mode not in names:
-        raise ConfigurationError(f"Checkpointing(mode=) is one of {names}{did_you_mean(str(mode), names)}, got {mode!r}")
+        raise ConfigurationError(
+            f"Checkpointing(mode=) is one of {names}{did_you_mean(str(mode), names)}, got {mode!r}"
+        )
     return Mode(mode)

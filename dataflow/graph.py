@@ -242,7 +242,9 @@ class Graph:
             assert 0 <= edge.source < len(self.nodes), f"edge from node {edge.source} of {len(self.nodes)}"
         taken = {node.name for node in self.nodes}
         if name is not None and (not name or any(c in name for c in "/[]\\\0") or name.startswith(".")):
-            raise GraphError(f"an operator's name goes into file names: {name!r} is empty or holds one of / [ ] \\ or .")
+            raise GraphError(
+                f"an operator's name goes into file names: {name!r} is empty or holds one of / [ ] \\ or ."
+            )
         if name in taken:
             raise GraphError(f"two operators are called {name!r}; names must differ, for state is found by them")
         if parallelism is not None and parallelism < 1:

@@ -110,7 +110,7 @@ class Pipeline:
         """Start the job and return at once; a context manager that cancels the job if it is left early."""
         self.graph.validate()
         engine = resolve("runner", runner)() if isinstance(runner, str) else runner
-        return engine.start(self, **options)  # type: ignore[no-any-return]
+        return engine.start(self, **options)
 
 
 class Stream:
@@ -170,7 +170,7 @@ class Stream:
         added = [_expr(c, "with_columns") for c in columns]
         added += [_expr(c, "with_columns").alias(alias) for alias, c in named.items()]
         new = {c.name: c for c in added}
-        kept = [new.pop(n, None) or col(n) for n in self.schema.names]
+        kept = [new.pop(n) if n in new else col(n) for n in self.schema.names]
         return self._project([*kept, *new.values()], "with_columns", name, parallelism)
 
     def _project(self, columns: list[Expr], label: str, name: str | None, parallelism: int | None) -> Stream:

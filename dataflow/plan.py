@@ -6,29 +6,15 @@ What is left are vertices whose head takes rows from channels (or is a source), 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import assert_never
 
 from dataflow.errors import ConfigurationError, GraphError
-from dataflow.graph import (
-    Aggregate,
-    Apply,
-    Edge,
-    Filter,
-    Graph,
-    MapBatches,
-    Node,
-    Partitioning,
-    Project,
-    Read,
-    Spec,
-    Union,
-    Write,
-)
-from dataflow.operator import Json, Source
+from dataflow.graph import Edge, Graph, Node, Partitioning, Read
+from dataflow.operator import Json
+from dataflow.pruning import prune
 
-__all__ = ["Link", "Plan", "Vertex", "of", "pruned_sources", "task_id"]
+__all__ = ["Link", "Plan", "Vertex", "of", "task_id"]
 
 
 def task_id(vertex: str, subtask: int) -> str:
@@ -76,9 +62,13 @@ class Vertex:
 
 @dataclass(slots=True)
 class Plan:
-    """Vertices in topological order, and the links between them."""
+    """Vertices in topological order, and the links between them.
+
+    ``graph`` is what runs; ``logical`` is what the user wrote, with the columns that nobody uses.
+    """
 
     graph: Graph
+    logical: Graph
     vertices: dict[str, Vertex]
     links: list[Link]
     max_key_groups: int
@@ -115,7 +105,7 @@ class Plan:
     def describe(self) -> list[dict[str, Json]]:
         """The graph's description with the parallelism of each operator: what a checkpoint keeps."""
         width = {node.name: vertex.parallelism for vertex in self.vertices.values() for node in vertex.nodes}
-        return [{**node, "parallelism": width[str(node["name"])]} for node in self.graph.describe()]
+        return [{**node, "parallelism": width[str(node["name"])]} for node in self.logical.describe()]
 
 
 def of(graph: Graph, *, parallelism: int = 1, max_key_groups: int = 128) -> Plan:
@@ -126,9 +116,9 @@ def of(graph: Graph, *, parallelism: int = 1, max_key_groups: int = 128) -> Plan
     """
     if not 1 <= parallelism:
         raise ConfigurationError(f"parallelism is at least 1, got {parallelism}")
-    plan = Plan(graph, {}, [], max_key_groups)
+    plan = Plan(prune(graph), graph, {}, [], max_key_groups)
     home: dict[int, Vertex] = {}
-    for node in graph:
+    for node in plan.graph:
         width = node.parallelism or parallelism
         if width > max_key_groups:
             raise ConfigurationError(
@@ -163,35 +153,3 @@ def _partitioning(edge: Edge, node: Node, before: int, width: int) -> Partitioni
     if edge.partitioning is Partitioning.FORWARD and before != width:
         raise GraphError(f"operator {node.name!r}: a forward edge needs equal parallelism, found {before} and {width}")
     return edge.partitioning
-
-
-def pruned_sources(graph: Graph) -> Mapping[int, Source]:
-    """The source of each ``Read`` node, told to give only the columns that the pipeline uses."""
-    used: dict[int, set[str]] = {node.id: set() for node in graph}
-    for node in reversed(graph.nodes):
-        for edge in node.inputs:
-            above = graph.nodes[edge.source].schema.names
-            used[edge.source].update(edge.keys, _reads(node.spec, used[node.id], above))
-    sources = {}
-    for node in graph:
-        if isinstance(node.spec, Read):
-            columns = [name for name in node.schema.names if name in used[node.id]] or node.schema.names[:1]
-            sources[node.id] = node.spec.source.select(columns)
-    return sources
-
-
-def _reads(spec: Spec, used: set[str], available: Sequence[str]) -> Iterable[str]:
-    """The input columns an operator needs, if ``used`` of its output are used."""
-    match spec:
-        case Filter(predicate=predicate):
-            return {*used, *predicate.columns()}
-        case Project(columns=columns):
-            return [name for column in columns for name in column.columns()]
-        case Aggregate(keys=keys, aggregations=aggregations):
-            return {*keys, *(name for a in aggregations for name in a.columns())}
-        case Union():
-            return used
-        case Read() | MapBatches() | Apply() | Write():
-            return available
-        case _:
-            assert_never(spec)

@@ -13,10 +13,14 @@ __all__ = ["operator_for"]
 def operator_for(spec: Spec, context: OperatorContext) -> Operator:
     """The operator of one subtask, born with ``context``."""
     match spec:
-        case Read() | Union():
-            from operators.transforms.union import PassThrough
+        case Read():
+            from operators.transforms.pass_through import PassThrough
 
             return PassThrough()
+        case Union():
+            from operators.transforms.union import Union as UnionOperator
+
+            return UnionOperator(context)
         case Filter(predicate):
             from operators.transforms.filter import Filter as FilterOperator
 

@@ -86,7 +86,7 @@ class RunResult:
         """
         if name is None and len(self.tables) == 1:
             return next(iter(self.tables.values()))
-        if name not in self.tables:
+        if name is None or name not in self.tables:
             raise KeyError(f"there is no collecting sink {name!r}; there are {list(self.tables)}")
         return self.tables[name]
 
@@ -114,7 +114,9 @@ class RunResult:
         if self.mode is not None:
             done = len(self.checkpoints)
             worst = max((c.duration for c in self.checkpoints), default=0)
-            lines.append(f"  checkpoints: {done} completed, {len(self.failures)} failed, slowest {duration_text(worst)}")
+            lines.append(
+                f"  checkpoints: {done} completed, {len(self.failures)} failed, slowest {duration_text(worst)}"
+            )
         lines += [f"  failed {failure}" for failure in self.failures[-3:]]
         if self.restore_report is not None:
             lines += ["  " + line for line in str(self.restore_report).splitlines()]

@@ -36,6 +36,8 @@ log = logging.getLogger("dataflow.local")
 
 _NAP = 0.001
 """Seconds between two polls of a source that has nothing to give and cannot ring."""
+_LONG = 0.1
+"""Seconds a worker sleeps at most when everybody it waits for can ring."""
 _TICK = 0.005
 """Seconds the job's thread sleeps at most when nothing comes in: the resolution of checkpoint intervals."""
 
@@ -104,8 +106,6 @@ class _Worker(threading.Thread):
         self._tasks = tasks
         self._stop_all = stop
         self.bell = threading.Event()
-        # a source cannot ring when it has something again, and a timer never does
-        self._naps = any(not isinstance(t.inlet, GateInlet) or t.chain.timed for t in tasks)
 
     def run(self) -> None:
         tasks = list(self._tasks)
@@ -116,8 +116,13 @@ class _Worker(threading.Thread):
                 worked = task.step() is Progress.WORKED or worked
             if not worked:
                 tasks = [task for task in tasks if task.state is not Progress.DONE]
-                napping = self._naps and any(task.state is Progress.WAITING for task in tasks)
-                self.bell.wait(_NAP if napping else 0.1)
+                self.bell.wait(_NAP if any(_cannot_ring(task) for task in tasks) else _LONG)
+
+
+def _cannot_ring(task: Task) -> bool:
+    """A source cannot ring when it has something again, and a timer never does: such a task is looked after."""
+    source = not isinstance(task.inlet, GateInlet) and task.state is Progress.WAITING
+    return source or task.chain.next_timer is not None
 
 
 class LocalJob:

@@ -17,7 +17,7 @@ from dataflow.errors import CheckpointError, ConfigurationError
 from dataflow.events import BarrierKind
 from dataflow.graph import Node, Read, Write
 from dataflow.operator import Guarantee, OperatorContext, Source, SourceContext, Split, TwoPhaseSink
-from dataflow.plan import Plan, Vertex, pruned_sources, task_id
+from dataflow.plan import Plan, Vertex, task_id
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.checkpoint_policy import CheckpointPolicy
 from dataflow.protocol.coordination import Coordinator
@@ -32,6 +32,7 @@ from dataflow.runtime.job import Job
 from dataflow.runtime.messages import Mailbox
 from dataflow.runtime.output import output_for
 from dataflow.runtime.parts import TaskState
+from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.restore import Restored, find
 from dataflow.runtime.task import Submit, Task
 from dataflow.state.hashing import key_group_range
@@ -44,9 +45,14 @@ __all__ = ["Settings", "build"]
 
 log = logging.getLogger("dataflow.build")
 
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a runner decides for a job. ``credit`` is the number of batches a channel holds."""
+    """What a runner decides for a job.
+
+    ``credit`` is the number of batches a channel holds; ``choose`` makes the rule by which a gate picks a channel;
+    ``store`` stands in for the location of the checkpoints, where a runner has put something in between.
+    """
 
     pipeline: str
     run_id: str
@@ -56,7 +62,8 @@ class Settings:
     submit: Submit
     credit: int = 4
     choose: Callable[[], Choose] = RoundRobin
-    wrap: Callable[[CheckpointStore], CheckpointStore] = lambda store: store
+    probe: Probe = no_probe
+    store: CheckpointStore | None = None
 
 
 def build(plan: Plan, settings: Settings) -> Job:
@@ -66,7 +73,7 @@ def build(plan: Plan, settings: Settings) -> Job:
     """
     checkpointing = settings.checkpointing or Checkpointing(MemoryStore())
     _refuse_unreplayable(plan, settings.checkpointing)
-    store = settings.wrap(_store(checkpointing))
+    store = settings.store or _store(checkpointing)
     store.open(settings.run_id)
     try:
         return _Builder(plan, settings, checkpointing, store).build()
@@ -102,7 +109,6 @@ class _Builder:
         self.mailbox: Mailbox[Any] = Mailbox()
         self.reports: Mailbox[Any] = self.mailbox
         self.channels: dict[tuple[int, int, int], Channel] = {}
-        self.sources = pruned_sources(plan.graph)
 
     def build(self) -> Job:
         plan, settings, store = self.plan, self.settings, self.store
@@ -141,7 +147,7 @@ class _Builder:
             completed=self._completed(),
             finished=[task for task, state in states.items() if state.ended],
         )
-        committer = Committer(sinks, settings.submit, self.mailbox.put, settings.clock)
+        committer = Committer(sinks, settings.submit, self.mailbox.put, settings.probe)
         return Job(
             plan,
             tasks,
@@ -156,6 +162,7 @@ class _Builder:
             submit=settings.submit,
             clock=settings.clock,
             mailbox=self.mailbox,
+            probe=settings.probe,
             restore_report=restored.report if restored else None,
         )
 
@@ -185,13 +192,16 @@ class _Builder:
                 sink.begin()
             self.store.remove_orphans()
             return
+        self.settings.probe(Point.RECOVERY)
         for newer in restored.abandoned:
             log.warning("checkpoint %d is newer than the one restored and is given up", newer)
             self.store.retire(newer)
         self.store.remove_orphans()
         manifest = restored.manifest
         for name, sink in sinks.items():
+            self.settings.probe(Point.RECOVERY)
             sink.recover(manifest.checkpoint, manifest.transactions.get(name, []))
+        self.settings.probe(Point.RECOVERY)
 
     def _splits(self, states: Mapping[str, TaskState]) -> Mapping[str, list[SplitState]]:
         """The splits of every source subtask, as restored (and checked) or dealt out in turn."""
@@ -199,7 +209,7 @@ class _Builder:
         for vertex in self.plan.vertices.values():
             if not isinstance(vertex.head.spec, Read):
                 continue
-            source = self.sources[vertex.head.id]
+            source = vertex.head.spec.source
             fresh = [] if states else list(source.splits())
             for i, task in enumerate(vertex.tasks):
                 if task in states:
@@ -229,16 +239,15 @@ class _Builder:
             submit=self.settings.submit,
             clock=self.settings.clock,
             reports=self.reports,
+            probe=self.settings.probe,
             keep_duplicates=self.checkpointing.duplicates,
             ended=state is not None and state.ended,
         )
 
-    def _inlet(
-        self, vertex: Vertex, subtask: int, state: TaskState | None, splits: Sequence[SplitState]
-    ) -> Inlet:
+    def _inlet(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: Sequence[SplitState]) -> Inlet:
         if isinstance(vertex.head.spec, Read):
             context = SourceContext(vertex.head.name, subtask, vertex.parallelism, self.settings.clock)
-            return SourceInlet(self.sources[vertex.head.id], splits, context)
+            return SourceInlet(vertex.head.spec.source, splits, context)
         channels, ports = [], []
         for i, link in enumerate(self.plan.links):
             if link.target == vertex.name:
@@ -248,7 +257,8 @@ class _Builder:
                         ports.append(link.port)
         gate = InputGate(channels, self._handler(len(channels)), self.settings.choose())
         if state is not None:
-            gate.restore_watermarks(state.inlet["watermarks"])
+            watermarks: Any = state.inlet["watermarks"]
+            gate.restore_watermarks(watermarks)
         return GateInlet(gate, ports)
 
     def _handler(self, channels: int) -> BarrierHandler:

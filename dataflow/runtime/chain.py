@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from dataflow.events import Barrier, Cancel, Data, EndOfInput, Idle, Watermark
 from dataflow.operator import Handle, Operator, Snapshot, TwoPhaseWriter
-from dataflow.protocol.tracking import RedLog
+from dataflow.protocol.red_log import RedLog
 from dataflow.runtime.output import Output
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ChainNode:
         self.epoch = 0
         self.current: Data | None = None
         self.red: RedLog[str] = RedLog()
-        self.duplicated: Mapping[str, Sequence[Data]] = {}
+        self.duplicated: Mapping[str, tuple[Data, ...]] = {}
         self.uncommitted: dict[int, tuple[Handle, ...]] = {}
         self.timers: list[int] = []
         self.rows_in = 0
@@ -88,7 +88,7 @@ class ChainNode:
             self.rows_in += len(element.rows)
             self.epoch = element.epoch if operator.stateless else max(self.epoch, element.epoch)
             self.current = element
-            self._begin(operator.process(port, element.rows, self))  # type: ignore[arg-type]
+            self._begin(operator.process(port, element.rows, self))
             self.current = None
             return
         self.forward = element
@@ -195,6 +195,7 @@ class Chain:
 
     @property
     def next_timer(self) -> int | None:
+        """When the earliest timer is due; None: there is none."""
         return min((node.timers[0] for node in self.nodes if node.timers), default=None)
 
     def send(self, control: Barrier | Cancel) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dataflow.clock import Clock
 from dataflow.operator import Handle, TwoPhaseSink
+from dataflow.runtime.points import Point, Probe, no_probe
 
 __all__ = ["Committer", "SinkCommitted", "SinkFailed"]
 
@@ -55,12 +55,12 @@ class Committer:
         sinks: Mapping[str, TwoPhaseSink],
         submit: Callable[[str, Callable[[], None]], None],
         report: Callable[[SinkCommitted | SinkFailed], None],
-        clock: Clock,
+        probe: Probe = no_probe,
     ) -> None:
         self._sinks = dict(sinks)
         self._submit = submit
         self._report = report
-        self._clock = clock
+        self._probe = probe
         self._owed: dict[str, _Commit] = {}
         self._committed = dict.fromkeys(sinks, 0)
 
@@ -110,7 +110,9 @@ class Committer:
 
         def run() -> None:
             try:
+                self._probe(Point.COMMIT)
                 sink.commit(checkpoint, handles)
+                self._probe(Point.COMMITTED)
             except Exception as error:
                 self._report(SinkFailed(checkpoint, name, error))
             else:

@@ -91,6 +91,11 @@ class InputGate:
         self._alignment = 0
 
     @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The channels, by number."""
+        return self._channels
+
+    @property
     def blocked(self) -> Set[int]:
         """The channels nothing is polled from now, urgent elements excepted."""
         return self._handler.blocked
@@ -123,6 +128,11 @@ class InputGate:
     def alignment(self) -> int:
         """Microseconds from the first barrier polled to the snapshot, of the last checkpoint taken here."""
         return self._alignment
+
+    @property
+    def aligning(self) -> bool:
+        """Whether some checkpoint's first barrier was polled, and neither its snapshot taken nor the wait given up."""
+        return bool(self._first_barrier)
 
     def blocked_time(self, now: int) -> tuple[int, ...]:
         """Microseconds each channel was blocked so far."""

@@ -40,6 +40,8 @@ class Inlet(ABC):
     """The head of a task. ``ended``: nothing will ever come from it again, although it stays to take checkpoints."""
 
     def __init__(self) -> None:
+        self.finished = False
+        """Set by the task once it has finished (or was restored so): nothing is polled any more."""
         self._held: list[Barrier] = []
 
     @property
@@ -80,7 +82,7 @@ class Inlet(ABC):
 
     def triggered(self) -> Sequence[Action]:
         """The actions of a trigger whose time has come. The chain must not be busy."""
-        if not self._held or not self._may_start:
+        if not self._held or not (self.finished or self._may_start):
             return ()
         barrier = self._held.pop(0)
         return (TakeSnapshot(barrier), Complete(barrier.checkpoint))
@@ -139,7 +141,7 @@ class GateInlet(Inlet):
 
     def channels(self, now: int) -> Sequence[tuple[str, int, int]]:
         blocked = self.gate.blocked_time(now)
-        return [(c.name, c.rows_in, b) for c, b in zip(self.gate.channels, blocked, strict=True)]
+        return [(c.name, c.rows, b) for c, b in zip(self.gate.channels, blocked, strict=True)]
 
     def snapshot(self) -> Mapping[str, Json]:
         return {"watermarks": list(self.gate.watermarks)}
@@ -223,4 +225,3 @@ class SourceInlet(Inlet):
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
-

@@ -51,6 +51,7 @@ from dataflow.runtime.messages import (
     TaskStats,
     Trigger,
 )
+from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.task import Progress, Submit, Task
 from dataflow.store.manifest import FORMAT, Manifest, PartHandle
 
@@ -160,6 +161,7 @@ class Job:
         clock: Clock,
         mailbox: Mailbox[JobMessage],
         restore_report: RestoreReport | None = None,
+        probe: Probe = no_probe,
     ) -> None:
         self.plan = plan
         self.tasks = tasks
@@ -169,6 +171,7 @@ class Job:
         self.run_id = run_id
         self.mode = mode
         self.checkpointed = checkpointed
+        self._probe = probe
         self.restore_report = restore_report
         self.guarantee = guarantee
         self.store = store
@@ -347,7 +350,9 @@ class Job:
 
         def run() -> None:
             try:
+                self._probe(Point.MANIFEST)
                 self.store.commit(manifest)
+                self._probe(Point.DURABLE)
             except (StoreError, OSError) as error:
                 self.mailbox.put(_PersistFailed(checkpoint, str(error)))
             except Exception as error:

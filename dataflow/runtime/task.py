@@ -39,6 +39,7 @@ from dataflow.runtime.messages import (
     TaskStats,
     Trigger,
 )
+from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.parts import Duplicates, TaskState
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class Task:
         submit: Submit,
         clock: Clock,
         reports: Mailbox[TaskReport],
+        probe: Probe = no_probe,
         keep_duplicates: Literal["sample", "rows"] = "sample",
         ended: bool = False,
     ) -> None:
@@ -130,6 +132,7 @@ class Task:
         self._submit = submit
         self._clock = clock
         self._reports = reports
+        self._probe = probe
         self._keep_duplicates = keep_duplicates
         self._phase = _Phase.RUNNING
         self._restored_ended = ended
@@ -169,8 +172,7 @@ class Task:
         if chain.busy:
             return Progress.WORKED if self._carry() or received else Progress.BACK_PRESSURED
         if self._phase is _Phase.FINISHING:
-            self._phase = _Phase.ENDED
-            self._reports.put(Ended(self.name))
+            self._ended()
             return Progress.WORKED
         if actions := self.inlet.triggered() or self.inlet.tick(now):
             self._act(actions, now)
@@ -201,10 +203,14 @@ class Task:
             node.operator.open()
         self.chain.working = None
         if self._restored_ended:
-            self._phase = _Phase.ENDED
             for output in self.chain.outputs:
                 output.send(EndOfInput())
-            self._reports.put(Ended(self.name))
+            self._ended()
+
+    def _ended(self) -> None:
+        self._phase = _Phase.ENDED
+        self.inlet.finished = True
+        self._reports.put(Ended(self.name))
 
     def _take(self, taken: Input, now: int) -> None:
         if taken.flow is not None:
@@ -241,7 +247,9 @@ class Task:
                     if self._phase is ready:
                         self.inlet.trigger(barrier)
                     else:
-                        self._decline(barrier.checkpoint, FailureReason.NOT_READY, f"{self.name} is {self._phase.value}")
+                        self._decline(
+                            barrier.checkpoint, FailureReason.NOT_READY, f"{self.name} is {self._phase.value}"
+                        )
                 case AbortCheckpoint(checkpoint, reason):
                     self._snapshots.pop(checkpoint, None)
                     self._act(self.inlet.abort(checkpoint, reason, now), now)
@@ -273,6 +281,7 @@ class Task:
     def _take_snapshot(self, barrier: Barrier, now: int) -> None:
         if self._phase is not _Phase.ENDED:
             self.chain.send(barrier)
+        self._probe(Point.COPY)
         try:
             states = self.chain.snapshot(barrier.checkpoint)
         except StoreError as error:
@@ -305,8 +314,10 @@ class Task:
         """Runs in the background: it touches nothing of the task but what it was given, the store and the mailbox."""
         started = self._clock.now()
         try:
+            self._probe(Point.WRITE)
             data = state.encode(self._keep_duplicates)
             part = self._store.write(checkpoint, self.name, data)
+            self._probe(Point.WRITTEN)
         except (StoreError, OSError) as error:
             self._decline(checkpoint, FailureReason.IO, str(error))
         except Exception as error:
@@ -323,8 +334,8 @@ class Task:
                 name = self.inlet.gate.channels[channel].name
                 found.append(Duplicates.of(self.chain.head.name, self.name, name, rows))
         for node in self.chain.nodes:
-            for parent, rows in node.duplicated.items():
-                found.append(Duplicates.of(node.name, self.name, parent, rows))
+            for parent, red in node.duplicated.items():
+                found.append(Duplicates.of(node.name, self.name, parent, red))
         return found
 
     def _cancel(self, checkpoint: int) -> None:
@@ -354,6 +365,8 @@ def _annotate(error: Exception, task: Task) -> None:
         return
     error.add_note(f"raised by operator {node.name!r} ({type(node.operator).__name__}), subtask {task.name}")
     if node.current is not None:
-        batch: pa.RecordBatch = node.current.rows  # type: ignore[assignment]
+        batch: pa.RecordBatch = node.current.rows
         sample = "\n".join(f"  {row}" for row in batch.slice(0, 3).to_pylist())
-        error.add_note(f"the batch at hand has {batch.num_rows} rows of [{', '.join(batch.schema.names)}]; first:\n{sample}")
+        error.add_note(
+            f"the batch at hand has {batch.num_rows} rows of [{', '.join(batch.schema.names)}]; first:\n{sample}"
+        )

@@ -10,19 +10,22 @@ __all__ = ["Union"]
 
 
 class Union(Operator):
-    """Passes the batches of all ports on. Ports may differ in nullability and metadata, not in columns or types."""
+    """Passes the batches of all ports on, with the output's columns in its order. Ports may have more columns, or differ
+    in nullability and metadata, but not in the types of columns.
+    """
 
     stateless = True
 
     def __init__(self, context: OperatorContext) -> None:
         self._schema = context.output_schema
         for port, schema in enumerate(context.input_schemas):
-            same = schema.names == self._schema.names and schema.types == self._schema.types
+            same = all(f.name in schema.names and schema.field(f.name).type == f.type for f in self._schema)
             assert same, f"union {context.name!r}: port {port} has {schema}, the output {self._schema}"
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if batch.num_rows == 0:
             return
         if batch.num_columns and not batch.schema.equals(self._schema, check_metadata=True):
-            batch = pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+            columns = [batch.column(name) for name in self._schema.names]
+            batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         out.emit(batch)

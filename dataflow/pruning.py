@@ -1,0 +1,64 @@
+"""Columns that nobody uses are not read: a graph whose sources give only what the pipeline needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from dataflow.graph import Aggregate, Apply, Filter, Graph, MapBatches, Project, Read, Spec, Union, Write
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["prune"]
+
+
+def prune(graph: Graph) -> Graph:
+    """The same graph with ``Source.select`` applied, and the schemas of operators that pass columns through."""
+    used: dict[int, set[str]] = {node.id: set() for node in graph}
+    for node in reversed(graph.nodes):
+        for edge in node.inputs:
+            above = graph.nodes[edge.source].schema.names
+            used[edge.source].update(edge.keys, _reads(node.spec, used[node.id], above))
+    pruned = Graph()
+    for node in graph:
+        spec, schema = node.spec, node.schema
+        match spec:
+            case Read(source):
+                columns = [name for name in schema.names if name in used[node.id]] or schema.names[:1]
+                source = source.select(columns)
+                spec, schema = Read(source), source.schema
+            case Filter():
+                schema = pruned.nodes[node.inputs[0].source].schema
+            case Union():
+                schema = _common([pruned.nodes[edge.source].schema for edge in node.inputs])
+            case _:
+                pass
+        pruned.nodes.append(replace(node, spec=spec, schema=schema))
+    return pruned
+
+
+def _common(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """The columns that all inputs of a union still have, in the order of the first."""
+    import pyarrow as pa
+
+    first, *others = schemas
+    return pa.schema([field for field in first if all(field.name in other.names for other in others)])
+
+
+def _reads(spec: Spec, used: set[str], available: Sequence[str]) -> Iterable[str]:
+    """The input columns an operator needs, if ``used`` of its output are used."""
+    match spec:
+        case Filter(predicate=predicate):
+            return {*used, *predicate.columns()}
+        case Project(columns=columns):
+            return [name for column in columns for name in column.columns()]
+        case Aggregate(keys=keys, aggregations=aggregations):
+            return {*keys, *(name for a in aggregations for name in a.columns())}
+        case Union():
+            return used
+        case Read() | MapBatches() | Apply() | Write():
+            return available
+        case _:
+            assert_never(spec)

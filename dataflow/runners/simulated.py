@@ -1,0 +1,325 @@
+"""One seeded schedule: the same tasks, job and store as on threads, but every choice comes from a seed.
+
+The scheduler steps one actor at a time: a task, the job, the oldest job of a background lane, or the clock. What runs
+next, which channel a gate polls, who stalls, which write fails and where the process dies is drawn from one random
+generator, so a seed is a reproduction. After a crash everything but the store (and what sinks made durable) is thrown
+away, and a new job is built from the newest checkpoint.
+
+Assumes: operators, sources and sinks have no randomness of their own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from dataflow.checkpointing import Checkpointing
+from dataflow.clock import ManualClock
+from dataflow.errors import JobTimeout, StoreError
+from dataflow.plan import Plan, of
+from dataflow.runners.base import RunResult, result_of
+from dataflow.runtime.build import Settings, build
+from dataflow.runtime.diagnosis import who_waits_for_whom
+from dataflow.runtime.inlet import GateInlet
+from dataflow.runtime.job import Job
+from dataflow.runtime.points import Point
+from dataflow.runtime.restore import RestoreReport
+from dataflow.runtime.task import Progress
+from dataflow.store.base import CheckpointStore
+from dataflow.store.directory import DirectoryStore
+from dataflow.store.files import Buffer
+from dataflow.store.manifest import Manifest, PartHandle
+from dataflow.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from dataflow.pipeline import Pipeline
+
+__all__ = ["Attempt", "Faults", "SimulatedJob", "SimulatedRunner"]
+
+
+class _Crash(BaseException):
+    """The process is gone. Not an ``Exception``: nothing in the engine may catch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What may go wrong, and how often.
+
+    Attributes:
+        crashes: how many times the process dies, at most.
+        crash_at: where: points, and ``"alignment"`` (a channel is blocked or waits for barriers) or ``"step"``
+            (anywhere); each crash draws one of them, and the number of chances it lets pass first.
+        stall: chance per scheduler turn that some task stops for a while.
+        slow: chance that a background job waits a while before it runs.
+        fail: chance that an operation of the store raises StoreError.
+    """
+
+    crashes: int = 0
+    crash_at: Sequence[Point | str] = ("step", "alignment", *Point)
+    stall: float = 0.0
+    slow: float = 0.0
+    fail: float = 0.0
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One life of the process: what it restored, which checkpoints it completed, and where it died (None: it did not)."""
+
+    restored: RestoreReport | None = None
+    checkpoints: list[int] = field(default_factory=list)
+    duplicated: int = 0
+    blocked: int = 0
+    crash: str | None = None
+    turns: int = 0
+
+
+class SimulatedRunner:
+    """Runs a pipeline on one seeded schedule, crashing and restoring as ``faults`` say, until it finishes.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> with flow.Pipeline("x") as p:
+    ...     p.source(op.from_arrow(pa.table({"a": [1, 2, 3]}))).sink(op.collect(), name="out")
+    >>> p.run(SimulatedRunner(seed=7)).table("out")["a"].to_pylist()
+    [1, 2, 3]
+    """
+
+    def __init__(self, seed: int = 0, faults: Faults = Faults(), *, max_turns: int = 1_000_000) -> None:  # noqa: B008
+        self._seed = seed
+        self._faults = faults
+        self._max_turns = max_turns
+
+    def start(
+        self,
+        pipeline: Pipeline,
+        *,
+        parallelism: int = 1,
+        checkpoint: Checkpointing | None = None,
+        restore: object = "auto",
+        channel_credit: int = 2,
+    ) -> SimulatedJob:
+        """The job; it runs when it is waited for. Options as for the local runner."""
+        plan = of(pipeline.graph, parallelism=parallelism)
+        if checkpoint is None and self._faults.crashes:
+            checkpoint = Checkpointing(MemoryStore())
+        return SimulatedJob(
+            pipeline.name, plan, checkpoint, restore, channel_credit, self._seed, self._faults, self._max_turns
+        )
+
+
+class SimulatedJob:
+    """A job in a simulated process that may die and be started again.
+
+    ``attempts`` tells each life; the last one finished.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        plan: Plan,
+        checkpoint: Checkpointing | None,
+        restore: object,
+        credit: int,
+        seed: int,
+        faults: Faults,
+        max_turns: int,
+    ) -> None:
+        self.attempts: list[Attempt] = []
+        self._pipeline = pipeline
+        self._plan = plan
+        self._checkpoint = checkpoint
+        self._restore = restore
+        self._credit = credit
+        self._seed = seed
+        self._faults = faults
+        self._max_turns = max_turns
+        self._random = random.Random(seed)
+        self._clock = ManualClock()
+        self._turn = 0
+        self._lanes: dict[str, deque[tuple[int, Callable[[], None]]]] = {}
+        self._stalled: dict[str, int] = {}
+        self._crashes_left = faults.crashes
+        self._target: Point | str | None = None
+        self._chances = 0
+        self._store = None if checkpoint is None else _FaultyStore(_store(checkpoint), self._maybe_fail)
+
+    def wait(self, timeout: int | None = None) -> RunResult:
+        """Run to the end. Raises: what made the job fail; JobTimeout after ``max_turns`` turns or simulated ``timeout``."""
+        restore = self._restore
+        while True:
+            self.attempts.append(Attempt())
+            self._aim()
+            try:
+                return self._live(restore, timeout)
+            except _Crash as crash:
+                self.attempts[-1].crash = str(crash)
+                self._crashes_left -= 1
+            restore = "auto"
+            self._lanes.clear()
+            self._stalled.clear()
+
+    def cancel(self) -> None:
+        """Nothing runs unless somebody waits."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None: ...
+
+    # --- one life
+
+    def _live(self, restore: object, timeout: int | None) -> RunResult:
+        settings = Settings(
+            pipeline=self._pipeline,
+            run_id=f"seed-{self._seed}",
+            checkpointing=self._checkpoint,
+            store=self._store,
+            restore=restore,
+            clock=self._clock,
+            submit=self._submit,
+            credit=self._credit,
+            choose=lambda: self._random.choice,
+            probe=self._probe,
+        )
+        job = build(self._plan, settings)
+        attempt = self.attempts[-1]
+        attempt.restored = job.restore_report
+        started, first = self._clock.now(), self._turn
+        try:
+            while not job.over:
+                self._turn += 1
+                self._crash_here(job)
+                self._advance(job)
+                late = timeout is not None and self._clock.now() - started > timeout
+                if late or self._turn - first > self._max_turns:
+                    waiting = who_waits_for_whom(job, self._clock.now())
+                    raise JobTimeout(f"seed {self._seed}: not done after {self._turn - first} turns:\n{waiting}")
+        finally:
+            attempt.turns = self._turn - first
+            attempt.checkpoints = [record.checkpoint for record in job.checkpoints]
+            attempt.duplicated = sum(record.duplicated for record in job.checkpoints)
+            attempt.blocked = sum(
+                sum(task.inlet.gate.blocked_time(self._clock.now()))
+                for task in job.tasks.values()
+                if isinstance(task.inlet, GateInlet)
+            )
+        job.close()
+        return result_of(job, checkpointed=job.checkpointed)
+
+    def _advance(self, job: Job) -> None:
+        """One turn of the scheduler."""
+        draw = self._random
+        self._clock.advance(draw.randrange(1, 200))
+        if draw.random() < self._faults.stall:
+            self._stalled[draw.choice(list(job.tasks))] = self._turn + draw.randrange(10, 300)
+        actors: list[Callable[[], object]] = [job.step]
+        for name, task in job.tasks.items():
+            if task.state is not Progress.DONE and self._stalled.get(name, 0) <= self._turn:
+                actors.append(task.step)
+        for lane, jobs in self._lanes.items():
+            if jobs[0][0] <= self._turn:
+                actors.append(lambda lane=lane: self._run(lane))  # type: ignore[misc]
+        draw.choice(actors)()
+
+    def _submit(self, lane: str, job: Callable[[], None]) -> None:
+        delay = self._random.randrange(10, 400) if self._random.random() < self._faults.slow else 0
+        self._lanes.setdefault(lane, deque()).append((self._turn + delay, job))
+
+    def _run(self, lane: str) -> None:
+        _, job = self._lanes[lane].popleft()
+        if not self._lanes[lane]:
+            del self._lanes[lane]
+        job()
+
+    # --- faults
+
+    def _aim(self) -> None:
+        """Draw where this life ends, and how many chances to end there it survives."""
+        self._target = None
+        if self._crashes_left > 0:
+            self._target = self._random.choice(list(self._faults.crash_at))
+            self._chances = self._random.randrange(400) if self._target == "step" else self._random.randrange(12)
+
+    def _chance(self, what: Point | str) -> None:
+        if what != self._target:
+            return
+        if self._chances == 0:
+            self._target = None
+            raise _Crash(what.name.lower() if isinstance(what, Point) else what)
+        self._chances -= 1
+
+    def _probe(self, point: Point) -> None:
+        self._chance(point)
+
+    def _crash_here(self, job: Job) -> None:
+        self._chance("step")
+        if self._target == "alignment" and _aligning(job):
+            self._chance("alignment")
+
+    def _maybe_fail(self, what: str) -> None:
+        if self._random.random() < self._faults.fail:
+            raise StoreError(f"injected: cannot {what} (seed {self._seed}, turn {self._turn})")
+
+
+def _aligning(job: Job) -> bool:
+    """Whether some task has taken a checkpoint's first barrier and not yet its last."""
+    return any(isinstance(task.inlet, GateInlet) and task.inlet.gate.aligning for task in job.tasks.values())
+
+
+def _store(checkpoint: Checkpointing) -> CheckpointStore:
+    location = checkpoint.location
+    return location if isinstance(location, CheckpointStore) else DirectoryStore(location)
+
+
+class _FaultyStore(CheckpointStore):
+    """A store whose writing operations may be refused; reading is left to tests of damaged files."""
+
+    def __init__(self, store: CheckpointStore, maybe_fail: Callable[[str], None]) -> None:
+        self._inner = store
+        self._maybe_fail = maybe_fail
+
+    @property
+    def location(self) -> str:
+        return self._inner.location
+
+    def open(self, run_id: str = "run") -> None:
+        self._inner.open(run_id)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def write(self, checkpoint: int, task: str, data: Buffer) -> PartHandle:
+        self._maybe_fail(f"write the part of {task}")
+        return self._inner.write(checkpoint, task, data)
+
+    def commit(self, manifest: Manifest) -> None:
+        self._maybe_fail(f"write manifest {manifest.checkpoint}")
+        self._inner.commit(manifest)
+
+    def checkpoints(self) -> list[int]:
+        return self._inner.checkpoints()
+
+    def manifest(self, checkpoint: int) -> Manifest:
+        return self._inner.manifest(checkpoint)
+
+    def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
+        return self._inner.read(checkpoint, handle)
+
+    def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
+        self._maybe_fail(f"discard {checkpoint}")
+        self._inner.discard(checkpoint, parts)
+
+    def retire(self, checkpoint: int) -> None:
+        self._maybe_fail(f"retire {checkpoint}")
+        self._inner.retire(checkpoint)
+
+    def highest_id(self) -> int:
+        return self._inner.highest_id()
+
+    def remove_orphans(self) -> list[int]:
+        return self._inner.remove_orphans()
