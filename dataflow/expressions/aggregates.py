@@ -37,7 +37,8 @@ class AggregateKind(Enum):
 class Aggregation:
     """An aggregate of ``argument``; None counts rows.
 
-    An empty ``name`` becomes ``{column}_{kind}``, or the kind's word where there is no column. Like expressions, aggregations compare by identity; ``equals`` compares by structure.
+    An empty ``name`` becomes ``{column}_{kind}``, or the kind's word where there is no column. Like expressions,
+    aggregations compare by identity; ``equals`` compares by structure.
     """
 
     kind: AggregateKind

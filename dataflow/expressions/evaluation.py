@@ -7,6 +7,7 @@ integer division is C's and raises on zero, so ``//`` and ``%`` of ints go throu
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -112,13 +113,19 @@ def _through_dictionary(
 
 def _operand(typed: Typed, target: pa.DataType, schema: pa.Schema, where: str, parent: Expr) -> Lowered:
     if isinstance(typed.node, Literal):
-        scalar = _implicit(pa.scalar(typed.node.value, typed.dtype), target)
+        scalar = _constant(typed.node.value, typed.dtype, target)
         return lambda batch: scalar
     lowered = _lower(typed, schema, where)
     if typed.dtype.equals(target):
         return lowered
     convert = _reporting(lambda value: _implicit(value, target), parent, where)
     return lambda batch: convert(lowered(batch))
+
+
+def _constant(value: object, dtype: pa.DataType, target: pa.DataType) -> Value:
+    if type(value) is int and types.is_decimal(target):
+        return pa.scalar(Decimal(value), target)  # the cast would ask for the digits of any int64
+    return _implicit(pa.scalar(value, dtype), target)
 
 
 def _implicit(value: Value, target: pa.DataType) -> Value:
@@ -186,7 +193,7 @@ def _fill_null(value: Value, replacement: Value) -> Value:
     return pc.coalesce(value, replacement)
 
 
-def _membership(values: tuple[object, ...], compute: pa.DataType) -> Callable[[Value], Value]:
+def _membership(values: tuple[object, ...], compute: pa.DataType) -> Callable[..., Value]:
     """IEEE equality, which pyarrow's hash set does not keep: NaN equals nothing and the two zeros are equal."""
     listed = [value for value in values if value == value]
     if types.is_floating(compute):

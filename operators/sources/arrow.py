@@ -1,0 +1,302 @@
+"""Arrow data in memory as a source: whatever speaks the Arrow C interfaces, and one-shot streams of batches.
+
+Tables are cut into contiguous splits and sliced, never copied (but for view types, which few kernels take: they become
+plain text or binary once, at import). A ``RecordBatchReader`` can be read once, so it is not replayable.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any, Literal
+
+import pyarrow as pa
+import xxhash
+from pyarrow import types
+
+from dataflow.errors import ConfigurationError, InputChanged, SourceError, UnknownColumn
+from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+
+__all__ = ["ArrowSource", "StreamSource", "from_arrow"]
+
+_HASH_ROWS = 65_536
+_HASH_BYTES = 256 << 20
+
+
+def from_arrow(
+    data: Any, *, batch_rows: int = 65_536, splits: int = 1, replayable: bool | None = None
+) -> ArrowSource | StreamSource:
+    """The rows of ``data``: a table or batch, a list of these, a ``RecordBatchReader``, a polars or pandas frame, a
+    DuckDB result, anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``.
+
+    A ``RecordBatchReader`` is streamed as it comes, in one split, once: it is not replayable unless
+    ``replayable=True`` asks to read all of it into memory now. All else is imported once, cut into ``splits``.
+
+    Raises: TypeError for what is not Arrow; ConfigurationError for settings out of range.
+
+    >>> source = from_arrow(pa.table({"x": range(5)}), splits=2)
+    >>> [split.info["rows"] for split in source.splits()]
+    [3, 2]
+    """
+    if batch_rows < 1 or splits < 1:
+        raise ConfigurationError(f"from_arrow: batch_rows and splits are at least 1, got {batch_rows} and {splits}")
+    if isinstance(data, pa.RecordBatchReader) and not replayable:
+        if splits != 1:
+            raise ConfigurationError(
+                f"from_arrow: a RecordBatchReader comes in one order, so in 1 split, not {splits}; "
+                f"replayable=True reads it into memory first"
+            )
+        return StreamSource(data, batch_rows)
+    return ArrowSource(_plain(_table(data)), batch_rows, splits, replayable=replayable is not False)
+
+
+class ArrowSource(Source):
+    """See ``from_arrow``. Splits are contiguous ranges of rows, offsets are rows within one."""
+
+    def __init__(
+        self,
+        table: pa.Table,
+        batch_rows: int,
+        splits: int,
+        *,
+        replayable: bool = True,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self.replayable = replayable
+        self._whole = table  # what hashes are made of, so that they do not depend on which columns are used
+        self._table = (
+            table if columns is None else table.select([name for name in table.schema.names if name in columns])
+        )
+        self._batch_rows = batch_rows
+        self._parts = splits
+        self._made: tuple[Split, ...] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._table.schema
+
+    def splits(self) -> tuple[Split, ...]:
+        """Contiguous ranges whose lengths differ by at most one. ``info`` has rows, schema and content as hashes."""
+        if self._made is None:
+            self._made = tuple(self._split(index) for index in range(self._parts))
+        return self._made
+
+    def _split(self, index: int) -> Split:
+        share, extra = divmod(self._whole.num_rows, self._parts)
+        start, rows = index * share + min(index, extra), share + (index < extra)
+        content = _content_hash(self._whole.slice(start, rows))
+        info = {"start": start, "rows": rows, "schema": _schema_hash(self._whole.schema), "content": content}
+        return Split(f"rows-{start}-{start + rows}", info)
+
+    def check(self, split: Split) -> None:
+        now = next((mine for mine in self.splits() if mine.id == split.id), None)
+        if now is None:
+            mine = [split.id for split in self.splits()]
+            raise InputChanged(
+                f"from_arrow: the checkpoint was taken over {split.id!r}, the data is now cut into {mine}"
+            )
+        for what in ("schema", "rows", "content"):
+            if now.info[what] != split.info[what]:
+                raise InputChanged(
+                    f"from_arrow: the checkpoint was taken over other data: the {what} of {split.id!r} was "
+                    f"{split.info[what]} and is {now.info[what]}; give the same data, or start afresh"
+                )
+
+    def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        assert offset is None or isinstance(offset, int), f"an offset is a row of the split, got {offset!r}"
+        start, rows = split.info["start"], split.info["rows"]
+        return _TableReader(self._table.slice(start, rows), offset or 0, self._batch_rows)
+
+    def select(self, columns: Sequence[str]) -> ArrowSource:
+        _check_known(columns, self.schema)
+        made = ArrowSource(self._whole, self._batch_rows, self._parts, replayable=self.replayable, columns=columns)
+        made._made = self._made
+        return made
+
+
+class _TableReader(SplitReader):
+    """Slices of the table's own chunks; a batch never spans two."""
+
+    def __init__(self, table: pa.Table, offset: int, batch_rows: int) -> None:
+        self._chunks = [chunk for chunk in table.to_batches() if chunk.num_rows]
+        self._ends = list(accumulate(chunk.num_rows for chunk in self._chunks))
+        self._offset = offset
+        self._batch_rows = batch_rows
+
+    def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
+        index = bisect_right(self._ends, self._offset)
+        if index == len(self._chunks):
+            return END
+        chunk = self._chunks[index]
+        start = self._offset - (self._ends[index] - chunk.num_rows)
+        batch = chunk.slice(start, min(max_rows, self._batch_rows))
+        self._offset += batch.num_rows
+        return batch
+
+    @property
+    def offset(self) -> int:
+        return self._offset
+
+    def close(self) -> None:
+        self._chunks, self._ends = [], []
+
+
+class StreamSource(Source):
+    """A ``RecordBatchReader``, read once as it comes. Offsets count rows; a restore goes on where the reader stands."""
+
+    replayable = False
+    blocking = True
+
+    def __init__(self, stream: pa.RecordBatchReader, batch_rows: int, columns: Sequence[str] | None = None) -> None:
+        self._stream = _Once(stream)
+        self._whole = stream.schema
+        self._batch_rows = batch_rows
+        self._names = [name for name in stream.schema.names if columns is None or name in columns]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([_plain_field(self._whole.field(name)) for name in self._names])
+
+    def splits(self) -> tuple[Split, ...]:
+        return (Split("stream", {"rows": None, "schema": _schema_hash(self._whole), "content": None}),)
+
+    def check(self, split: Split) -> None:
+        mine = self.splits()[0]
+        if (split.id, split.info.get("schema")) != (mine.id, mine.info["schema"]):
+            raise InputChanged(f"from_arrow: the checkpoint was taken over {split}, this stream is {mine}")
+
+    def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        assert offset is None or isinstance(offset, int), f"an offset is a count of rows, got {offset!r}"
+        return _StreamReader(self._stream.take(), offset or 0, self.schema, self._batch_rows)
+
+    def select(self, columns: Sequence[str]) -> StreamSource:
+        _check_known(columns, self.schema)
+        made = StreamSource(self._stream.stream, self._batch_rows, [name for name in self._names if name in columns])
+        made._stream = self._stream
+        return made
+
+
+class _Once:
+    """A stream that is handed out once, whichever selection of its columns asks first."""
+
+    def __init__(self, stream: pa.RecordBatchReader) -> None:
+        self.stream = stream
+        self._taken = False
+
+    def take(self) -> pa.RecordBatchReader:
+        if self._taken:
+            raise SourceError(
+                "from_arrow: this RecordBatchReader was read by an earlier run and cannot be read twice; "
+                "make a new one, or pass replayable=True to read it into memory"
+            )
+        self._taken = True
+        return self.stream
+
+
+class _StreamReader(SplitReader):
+    def __init__(self, stream: pa.RecordBatchReader, offset: int, schema: pa.Schema, batch_rows: int) -> None:
+        self._stream = stream
+        self._offset = offset
+        self._schema = schema
+        self._batch_rows = batch_rows
+        self._rest: pa.RecordBatch | None = None
+
+    def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
+        while self._rest is None or self._rest.num_rows == 0:
+            try:
+                batch = self._stream.read_next_batch()
+            except StopIteration:
+                return END
+            except (OSError, pa.ArrowException) as error:
+                raise SourceError(f"from_arrow: the stream broke behind row {self._offset}: {error}") from error
+            self._rest = _conformed(batch.select(self._schema.names), self._schema)
+        rows = min(max_rows, self._batch_rows)
+        batch, self._rest = self._rest.slice(0, rows), self._rest.slice(rows)
+        self._offset += batch.num_rows
+        return batch
+
+    @property
+    def offset(self) -> int:
+        return self._offset
+
+    def close(self) -> None:
+        self._rest = None
+        self._stream.close()
+
+
+def _table(data: Any) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, list | tuple) and data and all(isinstance(part, pa.RecordBatch | pa.Table) for part in data):
+        return pa.concat_tables([_table(part) for part in data])
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data).read_all()
+    if hasattr(data, "__arrow_c_array__"):
+        return pa.Table.from_batches([pa.record_batch(data)])
+    raise TypeError(
+        f"from_arrow takes Arrow data (a pyarrow table, batch, reader or non-empty list of batches, a polars or pandas "
+        f"frame, a DuckDB result), got a {type(data).__module__}.{type(data).__qualname__}; try pa.table(data)"
+    )
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Schema metadata put aside (two runs may differ in it), view types replaced."""
+    return table.cast(pa.schema([_plain_field(field) for field in table.schema]))
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _plain_type(field.type), field.nullable)
+
+
+def _plain_type(dtype: pa.DataType) -> pa.DataType:
+    if types.is_string_view(dtype):
+        return pa.large_string()
+    if types.is_binary_view(dtype):
+        return pa.large_binary()
+    if types.is_dictionary(dtype):
+        return pa.dictionary(dtype.index_type, _plain_type(dtype.value_type), dtype.ordered)
+    return dtype
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return batch if not schema.names or batch.schema.equals(schema, check_metadata=True) else batch.cast(schema)
+
+
+def _check_known(columns: Sequence[str], schema: pa.Schema) -> None:
+    for name in columns:
+        if name not in schema.names:
+            raise UnknownColumn(name, schema.names, "from_arrow")
+
+
+def _schema_hash(schema: pa.Schema) -> str:
+    return xxhash.xxh3_64_hexdigest(str(schema.remove_metadata()).encode())
+
+
+def _content_hash(table: pa.Table) -> str:
+    """xxh3 over the rows in Arrow's IPC form, in windows of fixed length, so that chunks and slices do not matter.
+
+    Past 256 MiB only evenly spaced windows of about that many bytes are hashed, the first among them: what is
+    promised is to notice other data, not each changed cell of a huge table.
+    """
+    digest = xxhash.xxh3_64(str(table.num_rows).encode())
+    if table.num_columns:
+        for start in _windows(table):
+            window = _undictionaried(table.slice(start, _HASH_ROWS)).combine_chunks()
+            for batch in window.to_batches():
+                digest.update(batch.serialize())
+    return digest.hexdigest()
+
+
+def _windows(table: pa.Table) -> Iterator[int]:
+    stride = 1 + table.nbytes // _HASH_BYTES
+    yield from range(0, table.num_rows, stride * _HASH_ROWS)
+
+
+def _undictionaried(table: pa.Table) -> pa.Table:
+    fields = [
+        field.with_type(field.type.value_type) if types.is_dictionary(field.type) else field for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))

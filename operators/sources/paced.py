@@ -1,0 +1,99 @@
+"""A source slowed down to so many rows a second, for demos and for tests of skewed inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from dataflow.clock import Clock
+from dataflow.errors import ConfigurationError
+from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+
+__all__ = ["PacedSource", "paced"]
+
+_SECOND: Final = 1_000_000
+_BEAT: Final = 10_000  # microseconds between batches of a rate above 100 rows a second
+
+
+def paced(source: Source, rows_per_second: float | Sequence[float]) -> PacedSource:
+    """``source``, each of its splits giving ``rows_per_second`` rows; of several rates split i has number i modulo
+    their count.
+
+    Rows fall due steadily from a reader's first poll on, and come every 10 ms, or one by one where that is less than
+    a row. Those that fell due while nobody polled are given at once.
+
+    >>> from operators.sources.arrow import from_arrow
+    >>> from dataflow.clock import ManualClock
+    >>> clock, source = ManualClock(), paced(from_arrow(pa.table({"x": range(10)})), 1_000)
+    >>> reader = source.reader(source.splits()[0], None, SourceContext("numbers", 0, 1, clock))
+    >>> print(reader.poll(100))
+    None
+    >>> clock.advance(10_000)
+    >>> reader.poll(100).num_rows
+    10
+    """
+    rates = (rows_per_second,) if isinstance(rows_per_second, int | float) else tuple(rows_per_second)
+    if not rates or not all(0 < rate < float("inf") for rate in rates):
+        raise ConfigurationError(f"paced: a rate is a number of rows a second above 0, got {rows_per_second!r}")
+    return PacedSource(source, rates)
+
+
+class PacedSource(Source):
+    """See ``paced``. Everything but the pace is the inner source's."""
+
+    def __init__(self, source: Source, rates: tuple[float, ...]) -> None:
+        self._source = source
+        self._rates = rates
+        self.bounded = source.bounded
+        self.replayable = source.replayable
+        self.blocking = source.blocking
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._source.schema
+
+    def splits(self) -> Sequence[Split]:
+        return self._source.splits()
+
+    def check(self, split: Split) -> None:
+        self._source.check(split)
+
+    def select(self, columns: Sequence[str]) -> PacedSource:
+        return PacedSource(self._source.select(columns), self._rates)
+
+    def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        index = next((index for index, mine in enumerate(self.splits()) if mine.id == split.id), 0)
+        return _PacedReader(
+            self._source.reader(split, offset, context), self._rates[index % len(self._rates)], context.clock
+        )
+
+
+class _PacedReader(SplitReader):
+    def __init__(self, reader: SplitReader, rate: float, clock: Clock) -> None:
+        self._reader = reader
+        self._rate = rate
+        self._clock = clock
+        self._start: int | None = None
+        self._given = 0
+        self._least = max(1, int(rate * _BEAT / _SECOND))
+
+    def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
+        now = self._clock.now()
+        if self._start is None:
+            self._start = now
+        due = int((now - self._start) * self._rate / _SECOND) - self._given
+        if due < min(self._least, max_rows):
+            return None
+        batch = self._reader.poll(min(due, max_rows))
+        if batch is not None and batch is not END:
+            self._given += batch.num_rows
+        return batch
+
+    @property
+    def offset(self) -> Json:
+        return self._reader.offset
+
+    def close(self) -> None:
+        self._reader.close()

@@ -1,0 +1,283 @@
+"""Parquet files as a source: a split is a row group (or a file), an offset is a row within it.
+
+Only footers are read until a reader polls. A reader decodes batch by batch, so it holds the compressed pages of one
+row group and the rows of one batch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, Final, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+from pyarrow import types
+
+from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
+from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from operators.sources.paths import Paths, expand
+
+__all__ = ["ParquetSource", "read_parquet"]
+
+_DAMAGED: Final = (OSError, pa.ArrowException)  # what pyarrow raises while it reads a file that is not as it should be
+
+
+def read_parquet(
+    paths: Paths,
+    *,
+    columns: Sequence[str] | None = None,
+    batch_rows: int = 65_536,
+    dictionary: Sequence[str] = (),
+    split_by: Literal["row_group", "file"] = "row_group",
+) -> ParquetSource:
+    """The rows of Parquet files, in order of file names, each file in its own order.
+
+    ``paths`` is a file, a directory, a glob or a list of these. ``columns`` are read and no others (None: all; the
+    files' order is kept). ``dictionary`` names text columns to read as dictionaries, which is several times faster
+    where values repeat. ``split_by`` says what is read by one subtask as a whole.
+
+    Raises: SourceError for a missing, unreadable, truncated or non-Parquet file; SchemaMismatch where files differ in
+    their columns or types; UnknownColumn.
+
+    >>> import pyarrow.parquet, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> pa.parquet.write_table(pa.table({"x": [1, 2, 3]}), f"{folder.name}/a.parquet", row_group_size=2)
+    >>> source = read_parquet(f"{folder.name}/*.parquet")
+    >>> source.schema.names, [split.info["rows"] for split in source.splits()]
+    (['x'], [2, 1])
+    >>> folder.cleanup()
+    """
+    if batch_rows < 1:
+        raise ConfigurationError(f"read_parquet: batch_rows is at least 1, got {batch_rows}")
+    if split_by not in ("row_group", "file"):
+        raise ConfigurationError(f"read_parquet: split_by is 'row_group' or 'file', got {split_by!r}")
+    files = tuple(_File.open(path) for path in expand(paths, ".parquet"))
+    whole = files[0].schema(tuple(dictionary))
+    for name in (*dictionary, *(columns or ())):
+        if name not in whole.names:
+            raise UnknownColumn(name, whole.names, f"read_parquet({files[0].path!r})")
+    for name in dictionary:
+        if not types.is_dictionary(whole.field(name).type):
+            raise SchemaMismatch(
+                f"read_parquet({files[0].path!r}): only text and binary columns can be read as dictionaries, "
+                f"but {name!r} is {whole.field(name).type}; take it out of dictionary="
+            )
+    schema = whole if columns is None else _selected(whole, columns)
+    for file in files[1:]:
+        _check_same(files[0].path, schema, file.path, file.schema(tuple(dictionary)), everything=columns is None)
+    return ParquetSource(files, schema, tuple(dictionary), batch_rows, split_by)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file as it was when its footer was read. ``footer`` is the xxh3 of the footer's bytes, in hex."""
+
+    path: str
+    bytes: int
+    modified: int
+    footer: str
+    metadata: pq.FileMetaData
+
+    @classmethod
+    def open(cls, path: str) -> _File:
+        try:
+            status = os.stat(path)
+            with open(path, "rb") as raw:
+                metadata = pq.read_metadata(raw)
+                footer = _footer_hash(raw, status.st_size)
+        except _DAMAGED as error:
+            raise SourceError(
+                f"read_parquet: cannot read {path!r} as Parquet: {error}; replace or remove it"
+            ) from error
+        return cls(path, status.st_size, status.st_mtime_ns, footer, metadata)
+
+    def schema(self, dictionary: tuple[str, ...]) -> pa.Schema:
+        """The Arrow schema as batches will have it: dictionaries applied, metadata and nullability put aside."""
+        fields = []
+        for field in self.metadata.schema.to_arrow_schema():
+            textual = any(check(field.type) for check in _TEXTUAL)
+            encoded = field.name in dictionary and textual
+            fields.append(pa.field(field.name, pa.dictionary(pa.int32(), field.type) if encoded else field.type))
+        names = [field.name for field in fields]
+        if len(set(names)) < len(names):
+            raise SchemaMismatch(f"read_parquet({self.path!r}): column names must differ, found {names}")
+        return pa.schema(fields)
+
+
+_TEXTUAL: Final = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+
+
+class ParquetSource(Source):
+    """See ``read_parquet``. Picklable."""
+
+    def __init__(
+        self, files: tuple[_File, ...], schema: pa.Schema, dictionary: tuple[str, ...], batch_rows: int, split_by: str
+    ) -> None:
+        self._files = files
+        self._schema = schema
+        self._dictionary = dictionary
+        self._batch_rows = batch_rows
+        self._split_by = split_by
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def splits(self) -> tuple[Split, ...]:
+        """One split for each row group, or file, that has rows."""
+        return tuple(split for file in self._files for split in self._splits_of(file) if split.info["rows"])
+
+    def _splits_of(self, file: _File) -> Iterator[Split]:
+        info: dict[str, Json] = {"path": file.path, "bytes": file.bytes, "footer": file.footer}
+        if self._split_by == "file":
+            yield Split(file.path, {**info, "row_group": None, "rows": file.metadata.num_rows})
+            return
+        for group in range(file.metadata.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            yield Split(f"{file.path}#{group}", {**info, "row_group": group, "rows": rows})
+
+    def check(self, split: Split) -> None:
+        path, expected = str(split.info["path"]), split.info
+        try:
+            file = _File.open(path)
+        except SourceError as error:
+            raise InputChanged(f"{_lost(split)}: it cannot be read any more: {error}") from error
+        if file.bytes != expected["bytes"]:
+            raise InputChanged(f"{_lost(split)}: it had {expected['bytes']} bytes and has {file.bytes}")
+        if file.footer != expected["footer"]:
+            raise InputChanged(f"{_lost(split)}: its footer had hash {expected['footer']} and has {file.footer}")
+
+    def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        assert offset is None or isinstance(offset, int), f"an offset is a row of the split, got {offset!r}"
+        self._check_unmoved(split)
+        return _Reader(split, offset or 0, self._schema, self._dictionary, self._batch_rows)
+
+    def _check_unmoved(self, split: Split) -> None:
+        """A stat is enough where nothing touched the file since its footer was read."""
+        path = str(split.info["path"])
+        known = next((file for file in self._files if file.path == path and file.footer == split.info["footer"]), None)
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise InputChanged(f"{_lost(split)}: it cannot be read any more: {error}") from error
+        if known is None or (status.st_size, status.st_mtime_ns) != (known.bytes, known.modified):
+            self.check(split)
+
+    def select(self, columns: Sequence[str]) -> ParquetSource:
+        for name in columns:
+            if name not in self._schema.names:
+                raise UnknownColumn(name, self._schema.names, f"read_parquet({self._files[0].path!r})")
+        schema = _selected(self._schema, columns)
+        return ParquetSource(self._files, schema, self._dictionary, self._batch_rows, self._split_by)
+
+    def __repr__(self) -> str:
+        more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
+        return f"read_parquet({self._files[0].path!r}{more})"
+
+
+class _Reader(SplitReader):
+    """Decodes a split front to back; the rows before a restored offset are decoded too, whole row groups excepted."""
+
+    def __init__(
+        self, split: Split, offset: int, schema: pa.Schema, dictionary: tuple[str, ...], batch_rows: int
+    ) -> None:
+        self._split = split
+        self._offset = offset
+        self._schema = schema
+        self._batch_rows = batch_rows
+        self._rest: pa.RecordBatch | None = None
+        try:
+            # memory_map would be a few percent faster and end the process, not the read, if the file shrank meanwhile
+            self._file = pq.ParquetFile(
+                str(split.info["path"]),
+                memory_map=False,
+                pre_buffer=False,
+                read_dictionary=[name for name in dictionary if name in schema.names],
+            )
+            groups, skip = self._remaining()
+            self._batches = self._file.iter_batches(batch_rows, groups, schema.names, use_threads=False)
+            while skip > 0 and (batch := self._next()) is not None:
+                self._rest = batch.slice(skip)
+                skip -= batch.num_rows
+        except _DAMAGED as error:
+            raise self._damaged(error) from error
+
+    def _remaining(self) -> tuple[list[int], int]:
+        """The row groups that hold rows from the offset on, and how many rows of the first to leave out."""
+        group, skip = self._split.info["row_group"], self._offset
+        if group is not None:
+            return [group], skip  # type: ignore[list-item]
+        groups = list(range(self._file.num_row_groups))
+        while groups and skip >= (rows := self._file.metadata.row_group(groups[0]).num_rows):
+            skip -= rows
+            del groups[0]
+        return groups, skip
+
+    def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
+        while self._rest is None or self._rest.num_rows == 0:
+            try:
+                self._rest = self._next()
+            except _DAMAGED as error:
+                raise self._damaged(error) from error
+            if self._rest is None:
+                return END
+        batch, self._rest = self._rest.slice(0, max_rows), self._rest.slice(max_rows)
+        self._offset += batch.num_rows
+        return batch
+
+    def _next(self) -> pa.RecordBatch | None:
+        batch = next(self._batches, None)
+        if batch is None or not self._schema.names:
+            return batch
+        # a name with a dot may have brought along a struct; files may order their columns differently
+        return pa.RecordBatch.from_arrays([batch.column(name) for name in self._schema.names], schema=self._schema)
+
+    def _damaged(self, error: Exception) -> SourceError:
+        return SourceError(
+            f"read_parquet: {self._split.id!r} is damaged somewhere behind row {self._offset}: {error}; "
+            f"restore the file from a good copy"
+        )
+
+    @property
+    def offset(self) -> int:
+        return self._offset
+
+    def close(self) -> None:
+        self._rest = None
+        self._batches = iter(())
+        self._file.close()
+
+
+def _footer_hash(raw: BinaryIO, size: int) -> str:
+    """xxh3 of the footer: the last 8 bytes are its length and the magic word."""
+    raw.seek(size - 8)
+    length = int.from_bytes(raw.read(4), "little")
+    raw.seek(size - 8 - length)
+    return xxhash.xxh3_64_hexdigest(raw.read(length))
+
+
+def _selected(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name in columns])
+
+
+def _check_same(first: str, expected: pa.Schema, path: str, found: pa.Schema, *, everything: bool) -> None:
+    differing = [
+        f"{field.name!r} is {field.type} in the first and "
+        + (f"{found.field(field.name).type} in the second" if field.name in found.names else "missing in the second")
+        for field in expected
+        if field.name not in found.names or found.field(field.name).type != field.type
+    ]
+    if everything:
+        differing += [f"{name!r} is missing in the first" for name in found.names if name not in expected.names]
+    if differing:
+        raise SchemaMismatch(
+            f"read_parquet: {first!r} and {path!r} differ: {'; '.join(differing)}; "
+            f"read them as two sources, or choose the columns they share with columns=[...]"
+        )
+
+
+def _lost(split: Split) -> str:
+    return f"the checkpoint was taken over {split.id!r}, which is not what it was"
