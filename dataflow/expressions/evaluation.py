@@ -28,7 +28,7 @@ from dataflow.expressions.nodes import (
     Unary,
     UnaryOperator,
 )
-from dataflow.expressions.typing import COMPARISONS, Typed, resolve, value_type
+from dataflow.expressions.typing import COMPARISONS, Typed, literal_type, resolve, value_type
 
 __all__ = ["compile_expression", "compile_value"]
 
@@ -198,9 +198,9 @@ def _membership(values: tuple[object, ...], compute: pa.DataType) -> Callable[..
     listed = [value for value in values if value == value]
     if types.is_floating(compute):
         listed = [*listed, 0.0, -0.0] if 0 in listed else listed
-    # each value by way of its own type: a float64 may stand for an int literal
-    scalars = [_implicit(pa.scalar(value, pa.uint64() if _is_huge(value) else None), compute) for value in listed]
-    options = pa.array([scalar.as_py() for scalar in scalars], compute)
+    options = pa.concat_arrays(
+        [pa.array([], compute), *(pa.repeat(_constant(value, literal_type(value), compute), 1) for value in listed)]
+    )
 
     def is_in(value: Value) -> Value:
         found = pc.is_in(value, value_set=options)
@@ -209,10 +209,6 @@ def _membership(values: tuple[object, ...], compute: pa.DataType) -> Callable[..
         return pc.if_else(value.is_valid(), found, pa.scalar(None, pa.bool_())) if value.null_count else found
 
     return is_in
-
-
-def _is_huge(value: object) -> bool:
-    return isinstance(value, int) and value >= 2**63
 
 
 def _whole(on_floats: np.ufunc, left: Value, right: Value) -> Value:

@@ -264,6 +264,8 @@ class Expr:
 
     def alias(self, name: str) -> Expr:
         """The same values under another name."""
+        if not isinstance(name, str):
+            raise TypeError(f"alias takes a name, got {name!r}")
         return Alias(self, name)
 
     def count(self) -> Aggregation:
@@ -401,6 +403,8 @@ _PLAIN = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.time, d
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        raise TypeError(f"expected a datetime or a timedelta, got {value!r}: numpy's nanoseconds have no plain value")
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, int) and not -(2**63) <= value < 2**64:

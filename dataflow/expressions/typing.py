@@ -36,6 +36,7 @@ __all__ = [
     "Typed",
     "common_type",
     "family",
+    "literal_type",
     "output_schema",
     "resolve",
     "value_type",
@@ -75,7 +76,7 @@ def resolve(expr: Expr, schema: pa.Schema, where: str) -> Typed:
                 raise UnknownColumn(label, schema.names, where)
             return Typed(expr, schema.field(label).type)
         case Literal(value):
-            return Typed(expr, _literal_type(value))
+            return Typed(expr, literal_type(value))
     operands = tuple(resolve(operand, schema, where) for operand in expr.operands())
     found = _operation(expr, *operands)
     if found is None:
@@ -122,7 +123,7 @@ def _operation(expr: Expr, first: Typed, second: Typed | None = None) -> _Found 
         case IsIn(_, values):
             compute = own
             for value in values:
-                common = common_type(Typed(expr.operand, compute), Typed(Literal(value), _literal_type(value)))
+                common = common_type(Typed(expr.operand, compute), Typed(Literal(value), literal_type(value)))
                 if common is None:
                     return None
                 compute = common
@@ -304,7 +305,8 @@ def _widest_decimal(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
 
 
-def _literal_type(value: object) -> pa.DataType:
+def literal_type(value: object) -> pa.DataType:
+    """The type of a constant by itself."""
     return pa.uint64() if isinstance(value, int) and value >= 2**63 else pa.scalar(value).type
 
 

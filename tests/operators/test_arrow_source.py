@@ -71,7 +71,7 @@ def test_a_reader_at_any_offset_gives_exactly_the_rest(splits: int) -> None:
     whole = [
         [row for b in polled(source.reader(split, None, CONTEXT)) for row in b.to_pylist()] for split in source.splits()
     ]
-    assert sum(whole, []) == TABLE.to_pylist()
+    assert [row for part in whole for row in part] == TABLE.to_pylist()
     for split, part in zip(source.splits(), whole, strict=True):
         for offset in range(len(part) + 1):
             reader = source.reader(split, offset, CONTEXT)
