@@ -16,9 +16,10 @@ import pyarrow as pa
 from pyarrow import types
 
 from dataflow.errors import SchemaMismatch
+from dataflow.expressions.coercion import family, value_type
 from dataflow.expressions.nodes import Expr
 from dataflow.expressions.text import render_receiver
-from dataflow.expressions.typing import family, resolve, value_type
+from dataflow.expressions.typing import resolve
 
 __all__ = ["AggregateKind", "Aggregation", "count"]
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dataflow.expressions.coercion import literal_type, value_type
 from dataflow.expressions.nodes import (
     Alias,
     Binary,
@@ -28,7 +29,7 @@ from dataflow.expressions.nodes import (
     Unary,
     UnaryOperator,
 )
-from dataflow.expressions.typing import COMPARISONS, Typed, literal_type, resolve, value_type
+from dataflow.expressions.typing import COMPARISONS, Typed, resolve
 
 __all__ = ["compile_expression", "compile_value"]
 
