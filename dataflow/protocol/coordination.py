@@ -1,0 +1,329 @@
+"""The coordinator of checkpoints: one place decides what is triggered, complete, given up, kept and deleted.
+
+Life of a checkpoint::
+
+    trigger -> COLLECTING -- every task acknowledged -> PERSISTING -- persisted -> durable: Notify, Retire
+                   |                                        |
+                   +-- declined, expired, subsumed          +-- persist_failed: given up
+
+Rules:
+
+1. A checkpoint exists when its manifest is durable. Nothing gives it up after that, and nothing but the store's own
+   answer decides while it is being made durable: all acknowledgements, ``Persist``, ``persisted``, ``Notify``.
+2. A durable checkpoint subsumes the lower ones still collecting. Savepoints neither subsume nor are subsumed.
+3. What broke or took too long counts as a failure; what was overtaken by events (subsumed, a task that had just
+   finished, a cancel that tells of an abort elsewhere) does not, nor does a savepoint. A success sets the count to 0.
+4. Parts that no manifest will name are discarded: late, repeated and unknown acknowledgements, and those of a
+   checkpoint given up. So every acknowledgement must name files of its own.
+5. A request waits while too many checkpoints are under way, savepoints first; it does not wait for the pause, and the
+   requests for a plain checkpoint that wait together are served by one. A savepoint does not put off the next periodic
+   checkpoint, for it is not restored from automatically.
+6. A task that finished stays, and acknowledges with its last snapshot. When all have finished and what was under way is
+   settled, a last checkpoint is taken, so that sinks commit everything; it is retried, then fails the job. Once it is
+   committed, the tasks may stop.
+
+Invariant: at most ``max_concurrent`` checkpoints are under way, ids ascend, and each acknowledged part is owned by one
+checkpoint under way, by a ``Persist`` or by a ``Discard``.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dataflow.events import BarrierKind
+from dataflow.protocol.checkpoint_policy import CheckpointPolicy, Timetable
+from dataflow.protocol.coordinator_actions import (
+    AbortTasks,
+    CoordinatorAction,
+    Discard,
+    Failed,
+    FailureReason,
+    Inject,
+    Notify,
+    Part,
+    Persist,
+    Release,
+    RequestCompleted,
+    RequestFailed,
+    Retire,
+)
+
+__all__ = ["Coordinator"]
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A checkpoint that was triggered and is neither durable nor given up."""
+
+    kind: BarrierKind
+    triggered_at: int
+    requests: tuple[int, ...]
+    parts: dict[str, Part] = field(default_factory=dict)
+    persisting: bool = False
+
+
+class Coordinator:
+    """Decides for the tasks of ``topology``, each with its predecessors. See the module's rules.
+
+    ``next_id`` is above every id the store has seen. ``completed`` are the checkpoints (not savepoints) it holds,
+    ``finished`` the tasks that a restored checkpoint says had finished. Times are microseconds of the job's clock.
+    After each event call ``tick`` at the ``deadline``, which may lie in the past.
+
+    >>> coordinator = Coordinator({"source": (), "sink": ("source",)}, CheckpointPolicy(), next_id=1, now=0)
+    >>> coordinator.trigger(BarrierKind.CHECKPOINT, now=5, request=None)[0].running
+    ('source',)
+    >>> coordinator.acknowledge("source", 1, "s", now=6)
+    []
+    >>> coordinator.acknowledge("sink", 1, "k", now=7)[0].parts
+    {'source': 's', 'sink': 'k'}
+    >>> coordinator.persisted(1, now=8)
+    [Notify(checkpoint=1)]
+    """
+
+    def __init__(
+        self,
+        topology: Mapping[str, Sequence[str]],
+        policy: CheckpointPolicy,
+        *,
+        next_id: int,
+        now: int,
+        completed: Iterable[int] = (),
+        finished: Iterable[str] = (),
+    ) -> None:
+        assert topology, "a job has at least one task"
+        self._topology = {task: tuple(predecessors) for task, predecessors in topology.items()}
+        for task, predecessors in self._topology.items():
+            assert all(p in self._topology for p in predecessors), f"{task} has unknown predecessors: {predecessors}"
+        self._policy = policy
+        self._timetable = Timetable(policy, now)
+        self._next_id = next_id
+        self._completed = sorted(completed)
+        assert all(n < next_id for n in self._completed), f"{self._completed} are not all below the next id {next_id}"
+        self._finished = set(finished)
+        self._under_way: dict[int, _UnderWay] = {}
+        self._waiting: list[int | None] = []
+        self._waiting_savepoints: list[int | None] = []
+        self._failures = 0
+        self._final_attempts = 0
+        self._final: int | None = None
+        self._done = False
+
+    @property
+    def deadline(self) -> int | None:
+        """When to call ``tick``; None: there is nothing to wait for but events."""
+        if self._done:
+            return None
+        if self._all_finished() and not self._under_way and self._final is None:
+            return 0
+        times = [attempt.triggered_at + self._policy.timeout for _, attempt in self._collecting()]
+        due = self._timetable.due
+        if due is not None and len(self._under_way) < self._policy.max_concurrent and not self._all_finished():
+            times.append(due)
+        return min(times, default=None)
+
+    @property
+    def under_way(self) -> tuple[int, ...]:
+        """The checkpoints that are neither durable nor given up, ascending."""
+        return tuple(self._under_way)
+
+    @property
+    def completed(self) -> tuple[int, ...]:
+        """The durable checkpoints that are kept, ascending, without savepoints; the last is the one to restore."""
+        return tuple(self._completed)
+
+    def trigger(self, kind: BarrierKind, now: int, request: int | None) -> list[CoordinatorAction]:
+        """A user wants a checkpoint or savepoint; ``request`` is answered if it is not None."""
+        assert kind is not BarrierKind.FINAL, "the last checkpoint is the coordinator's own"
+        if self._done:
+            why = FailureReason.JOB_FAILED if self._final is None else FailureReason.JOB_ENDING
+            return _failed([request], why)
+        waiting = self._waiting_savepoints if kind is BarrierKind.SAVEPOINT else self._waiting
+        waiting.append(request)
+        return self._start(now)
+
+    def tick(self, now: int) -> list[CoordinatorAction]:
+        """Time passed: give up what took too long, start what is due."""
+        actions: list[CoordinatorAction] = []
+        for checkpoint, attempt in self._collecting():
+            if checkpoint in self._under_way and now >= attempt.triggered_at + self._policy.timeout:
+                actions += self._give_up(checkpoint, FailureReason.EXPIRED)
+        return actions + self._start(now)
+
+    def acknowledge(self, task: str, checkpoint: int, part: Part, now: int) -> list[CoordinatorAction]:
+        """``task`` wrote its ``part`` of ``checkpoint``."""
+        attempt = self._under_way.get(checkpoint)
+        if attempt is None or task not in self._topology or task in attempt.parts:
+            return [Discard(checkpoint, (part,))]
+        attempt.parts[task] = part
+        if len(attempt.parts) < len(self._topology):
+            return []
+        attempt.persisting = True
+        return [Persist(checkpoint, attempt.kind, {name: attempt.parts[name] for name in self._topology})]
+
+    def decline(self, task: str, checkpoint: int, reason: FailureReason, now: int) -> list[CoordinatorAction]:
+        """``task`` will not take its part of ``checkpoint``."""
+        attempt = self._under_way.get(checkpoint)
+        if attempt is None or attempt.persisting or task not in self._topology:
+            return []
+        return self._give_up(checkpoint, reason) + self._start(now)
+
+    def finish(self, task: str, now: int) -> list[CoordinatorAction]:
+        """All inputs of ``task`` ended, its ``finish`` was called, and what that emitted was sent. It stays alive."""
+        assert task in self._topology, f"unknown task {task!r} finished; tasks: {list(self._topology)}"
+        self._finished.add(task)
+        return self._start(now)
+
+    def persisted(self, checkpoint: int, now: int) -> list[CoordinatorAction]:
+        """The manifest of ``checkpoint`` is durable."""
+        attempt = self._persisting(checkpoint)
+        del self._under_way[checkpoint]
+        self._timetable.completed(now)
+        self._failures = 0
+        if attempt.kind is BarrierKind.SAVEPOINT:
+            return [*_completed(attempt.requests, checkpoint), *self._start(now)]
+        if attempt.kind is BarrierKind.FINAL:
+            self._final = checkpoint
+        insort(self._completed, checkpoint)
+        newest = self._completed[-1]
+        # A higher one that was faster has told the sinks already; after a failure, the restore will.
+        notice: list[CoordinatorAction] = [Notify(checkpoint)] if checkpoint == newest and not self._done else []
+        answers = _completed(attempt.requests, newest)
+        return [*notice, *answers, *self._subsume(checkpoint), *self._retire(), *self._start(now)]
+
+    def persist_failed(self, checkpoint: int, why: str, now: int) -> list[CoordinatorAction]:
+        """The store did not accept ``checkpoint``, and it will never show up there; ``why`` is for people."""
+        self._persisting(checkpoint)
+        return self._give_up(checkpoint, FailureReason.PERSIST) + self._start(now)
+
+    def committed(self, checkpoint: int, now: int) -> list[CoordinatorAction]:
+        """All sinks committed their transactions up to ``checkpoint``."""
+        if self._done or self._final is None or checkpoint != self._final:
+            return []
+        self._done = True
+        return [Release()]
+
+    def validate(self) -> None:
+        """Walk the invariants."""
+        assert list(self._under_way) == sorted(self._under_way), f"out of order: {list(self._under_way)}"
+        assert len(self._under_way) <= self._policy.max_concurrent, f"{len(self._under_way)} checkpoints are under way"
+        assert max(self._under_way, default=0) < self._next_id, f"{list(self._under_way)} reach {self._next_id}"
+        assert self._completed == sorted(self._completed), f"out of order: {self._completed}"
+        for checkpoint, attempt in self._under_way.items():
+            complete = len(attempt.parts) == len(self._topology)
+            assert attempt.persisting == complete, f"checkpoint {checkpoint}: {list(attempt.parts)} acknowledged"
+
+    def _start(self, now: int) -> list[CoordinatorAction]:
+        """Trigger what may be triggered now."""
+        if self._done:
+            return []
+        if self._all_finished():
+            return self._start_final(now)
+        actions: list[CoordinatorAction] = []
+        while len(self._under_way) < self._policy.max_concurrent:
+            due = self._timetable.due
+            if self._waiting_savepoints:
+                actions.append(self._inject(BarrierKind.SAVEPOINT, [self._waiting_savepoints.pop(0)], now))
+            elif self._waiting or (due is not None and due <= now):
+                actions.append(self._inject(BarrierKind.CHECKPOINT, self._waiting, now))
+                self._waiting = []
+                self._timetable.triggered(now)
+            else:
+                break
+        return actions
+
+    def _start_final(self, now: int) -> list[CoordinatorAction]:
+        """Every task has finished: only the last checkpoint may start, and it serves the requests for a plain one."""
+        refused = _failed(self._waiting_savepoints, FailureReason.JOB_ENDING)
+        self._waiting_savepoints = []
+        if self._under_way:
+            return refused
+        waiting, self._waiting = self._waiting, []
+        if self._final is not None:
+            return refused + _completed(waiting, self._final)
+        self._final_attempts += 1
+        return [*refused, self._inject(BarrierKind.FINAL, waiting, now)]
+
+    def _inject(self, kind: BarrierKind, requests: Sequence[int | None], now: int) -> Inject:
+        checkpoint, self._next_id = self._next_id, self._next_id + 1
+        answers = tuple(request for request in requests if request is not None)
+        self._under_way[checkpoint] = _UnderWay(kind, now, answers)
+        running = tuple(
+            task
+            for task, predecessors in self._topology.items()
+            if task not in self._finished and self._finished.issuperset(predecessors)
+        )
+        finished = tuple(task for task in self._topology if task in self._finished)
+        return Inject(checkpoint, kind, now, running, finished, answers)
+
+    def _give_up(self, checkpoint: int, reason: FailureReason) -> list[CoordinatorAction]:
+        """Abort ``checkpoint`` and draw the consequences."""
+        attempt = self._under_way.pop(checkpoint)
+        actions = _abort(checkpoint, attempt, reason)
+        if attempt.kind is BarrierKind.FINAL and not self._done:
+            if self._final_attempts < self._policy.final_attempts:
+                self._waiting = [*attempt.requests, *self._waiting]
+                return actions
+            return [*actions, *_failed(attempt.requests, reason), *self._fail(reason)]
+        actions += _failed(attempt.requests, reason)
+        if self._done or not reason.is_failure or attempt.kind is BarrierKind.SAVEPOINT:
+            return actions
+        self._failures += 1
+        tolerable = self._policy.tolerable_failures
+        if tolerable is not None and self._failures > tolerable:
+            actions += self._fail(reason)
+        return actions
+
+    def _fail(self, reason: FailureReason) -> list[CoordinatorAction]:
+        """The job fails: give everything up but what is being made durable, whose outcome only the store knows."""
+        self._done = True
+        actions: list[CoordinatorAction] = []
+        for checkpoint, attempt in self._collecting():
+            del self._under_way[checkpoint]
+            actions += _abort(checkpoint, attempt, FailureReason.JOB_FAILED)
+            actions += _failed(attempt.requests, FailureReason.JOB_FAILED)
+        actions += _failed([*self._waiting_savepoints, *self._waiting], FailureReason.JOB_FAILED)
+        self._waiting_savepoints, self._waiting = [], []
+        return [*actions, Failed(reason)]
+
+    def _subsume(self, completed: int) -> list[CoordinatorAction]:
+        """Lower checkpoints have no use any more; whoever asked for one is served by ``completed``."""
+        actions: list[CoordinatorAction] = []
+        for checkpoint, attempt in self._collecting():
+            if checkpoint < completed and attempt.kind is not BarrierKind.SAVEPOINT:
+                del self._under_way[checkpoint]
+                actions += _abort(checkpoint, attempt, FailureReason.SUBSUMED)
+                actions += _completed(attempt.requests, completed)
+        return actions
+
+    def _retire(self) -> list[CoordinatorAction]:
+        retired, self._completed = self._completed[: -self._policy.keep], self._completed[-self._policy.keep :]
+        return [Retire(checkpoint) for checkpoint in retired]
+
+    def _collecting(self) -> list[tuple[int, _UnderWay]]:
+        return [(checkpoint, attempt) for checkpoint, attempt in self._under_way.items() if not attempt.persisting]
+
+    def _persisting(self, checkpoint: int) -> _UnderWay:
+        attempt = self._under_way.get(checkpoint)
+        assert attempt is not None, f"the store answered for {checkpoint}; under way: {self.under_way}"
+        assert attempt.persisting, f"the store answered for {checkpoint} with the parts of {list(attempt.parts)} only"
+        return attempt
+
+    def _all_finished(self) -> bool:
+        return len(self._finished) == len(self._topology)
+
+
+def _abort(checkpoint: int, attempt: _UnderWay, reason: FailureReason) -> list[CoordinatorAction]:
+    aborted = AbortTasks(checkpoint, reason)
+    return [aborted, Discard(checkpoint, tuple(attempt.parts.values()))] if attempt.parts else [aborted]
+
+
+def _completed(requests: Iterable[int | None], checkpoint: int) -> list[CoordinatorAction]:
+    asked = tuple(request for request in requests if request is not None)
+    return [RequestCompleted(asked, checkpoint)] if asked else []
+
+
+def _failed(requests: Iterable[int | None], reason: FailureReason) -> list[CoordinatorAction]:
+    asked = tuple(request for request in requests if request is not None)
+    return [RequestFailed(asked, reason)] if asked else []
