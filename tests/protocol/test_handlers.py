@@ -108,6 +108,14 @@ def test_the_red_log_keeps_what_a_later_snapshot_may_report() -> None:
     assert log.take(2) == {"a": (two,)}
 
 
+def test_the_red_log_lets_go_of_what_it_reported_for_the_last_time() -> None:
+    log: RedLog[str] = RedLog()
+    log.record("a", Data("x", epoch=1))
+    log.take(1)
+    log.validate()
+    assert (log.floor, log.red("a", 1)) == (2, 0)
+
+
 def test_the_memory_of_checkpoints_given_up_is_bounded() -> None:
     memory = GivenUp()
     for checkpoint in range(60):
