@@ -94,10 +94,7 @@ class KeyIndex:
         type_ = declared.value_type if dictionary else declared
         bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
         interner = self._interners[column]
-        if interner is not None:
-            plain = interner.values(words, type_, bitmap)
-        else:
-            plain = from_words(words, type_, bitmap)
+        plain = from_words(words, type_, bitmap) if interner is None else interner.values(words, type_, bitmap)
         return plain.dictionary_encode().cast(declared) if dictionary else plain
 
     def snapshot(self) -> pa.Table:

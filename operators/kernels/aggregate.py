@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit, types
 
 from dataflow.state.kernels.words import RI32, RI64, RU8, WI32, WI64, valid
 
 __all__ = ["COUNT", "EXTREME", "MARK", "SUM", "SUM_FLOAT", "SUM_UNSIGNED", "TOUCH", "WIDTH"]
-__all__ += ["clear_touched", "fold", "read_flags", "read_words"]
+__all__ += ["clear_touched", "fold", "gather_records", "read_flags", "read_words"]
 
 TOUCH, MARK, COUNT, SUM, SUM_UNSIGNED, SUM_FLOAT, EXTREME = range(7)
 
@@ -38,9 +39,59 @@ READ_RECORDS = types.Array(types.int64, 2, "C", readonly=True)
 
 
 @njit(
+    types.int64(RECORDS, types.float64[:, ::1], RI32, RI64, RI64),
+    nogil=True,
+    cache=True,
+)
+def run_instruction(records: Any, floats: Any, slots: Any, column: Any, instruction: Any) -> Any:
+    """Run one instruction over a block without nulls; returns the row where a sum would have left 64 bits, or -1."""
+    operation = instruction[0]
+    word = types.uint64(instruction[1])
+    if operation == COUNT:
+        for i in range(slots.size):
+            records[types.uint64(slots[i]), word] += 1
+    elif operation == MARK:
+        flags = instruction[2]
+        for i in range(slots.size):
+            records[types.uint64(slots[i]), 0] |= flags
+    elif operation == SUM:
+        for i in range(slots.size):
+            slot = types.uint64(slots[i])
+            value = column[i]
+            before = records[slot, word]
+            after = before + value
+            if (before ^ after) & (value ^ after) < 0:
+                return i
+            records[slot, word] = after
+    elif operation == SUM_UNSIGNED:
+        for i in range(slots.size):
+            slot = types.uint64(slots[i])
+            before = records[slot, word]
+            after = before + column[i]
+            if types.uint64(after) < types.uint64(before):
+                return i
+            records[slot, word] = after
+    elif operation == SUM_FLOAT:
+        numbers = column.view(types.float64)
+        for i in range(slots.size):
+            floats[types.uint64(slots[i]), word] += numbers[i]
+    else:
+        flip = instruction[3]
+        mask = instruction[4]
+        largest = instruction[5]
+        for i in range(slots.size):
+            slot = types.uint64(slots[i])
+            value = column[i]
+            if value & ~SIGN > largest:
+                value = largest + 2**51
+            order = value ^ flip ^ ((value >> 63) & mask)
+            records[slot, word] = max(records[slot, word], order)
+    return -1
+
+
+@njit(
     types.UniTuple(types.int64, 3)(
         RECORDS,
-        types.float64[:, ::1],
         RI32,
         READ_RECORDS,
         types.UniTuple(RI64, WIDTH),
@@ -53,97 +104,74 @@ READ_RECORDS = types.Array(types.int64, 2, "C", readonly=True)
     cache=True,
 )
 def fold(
-    records: Any, floats: Any, slots: Any, program: Any, values: Any, bitmaps: Any, firsts: Any, touched: Any, count: Any
+    records: Any, slots: Any, program: Any, columns: Any, bitmaps: Any, firsts: Any, touched: Any, count: Any
 ) -> Any:
     """Run ``program``, rows of (operation, word, flags, flip, mask, largest), over all rows of the batch.
 
-    Instruction a reads ``values[a]``, one word a row; an empty ``bitmaps[a]`` says that no row is null, else bit
-    ``firsts[a] + i`` belongs to row i. Rows that are null change nothing. ``touched`` has ``count`` entries, and room.
+    Instruction a reads ``columns[a]``, one word a row (none for a count); an empty ``bitmaps[a]`` says that no row is
+    null, else bit ``firsts[a] + i`` belongs to row i. The last record is nobody's: rows that are null go there, as 0.
+    ``touched`` has ``count`` entries, and room for every slot and one more.
     Returns (entries of touched, row, instruction), the last two -1, or where a sum would have left 64 bits.
     """
+    floats = records.view(types.float64)
+    nobody = records.shape[0] - 1
+    some_slots = np.empty(BLOCK, np.int32)
+    some_values = np.empty(BLOCK, np.int64)
     for start in range(0, slots.size, BLOCK):
         stop = min(start + BLOCK, slots.size)
         for a in range(program.shape[0]):
-            operation = program[a, 0]
-            word = types.uint64(program[a, 1])
-            flags = program[a, 2]
-            column = values[a]
+            column = columns[a]
             bits = bitmaps[a]
-            first = firsts[a]
-            if operation == TOUCH:
+            if program[a, 0] == TOUCH:
+                flags = program[a, 2]
                 for i in range(start, stop):
                     slot = types.uint64(slots[i])
                     before = records[slot, 0]
                     records[slot, 0] = before | flags
-                    if before & 1 == 0:
-                        touched[count] = slots[i]
-                        count += 1
-            elif operation == MARK:
-                for i in range(start, stop):
-                    if bits.size == 0 or valid(bits, first + i):
-                        records[types.uint64(slots[i]), 0] |= flags
-            elif operation == COUNT:
-                if bits.size == 0:
-                    for i in range(start, stop):
-                        records[types.uint64(slots[i]), word] += 1
-                else:
-                    for i in range(start, stop):
-                        records[types.uint64(slots[i]), word] += types.int64(valid(bits, first + i))
-            elif operation == SUM:
-                for i in range(start, stop):
-                    if bits.size == 0 or valid(bits, first + i):
-                        slot = types.uint64(slots[i])
-                        before = records[slot, word]
-                        after = before + column[i]
-                        if (before ^ after) & (column[i] ^ after) < 0:
-                            return count, i, a
-                        records[slot, word] = after
-            elif operation == SUM_UNSIGNED:
-                for i in range(start, stop):
-                    if bits.size == 0 or valid(bits, first + i):
-                        slot = types.uint64(slots[i])
-                        before = records[slot, word]
-                        after = before + column[i]
-                        if types.uint64(after) < types.uint64(before):
-                            return count, i, a
-                        records[slot, word] = after
-            elif operation == SUM_FLOAT:
-                numbers = column.view(types.float64)
-                for i in range(start, stop):
-                    if bits.size == 0 or valid(bits, first + i):
-                        floats[types.uint64(slots[i]), word] += numbers[i]
+                    touched[count] = slots[i]  # no branch: which row is the first of its key cannot be predicted
+                    count += 1 - (before & 1)
+                continue
+            if bits.size == 0:
+                bad = run_instruction(records, floats, slots[start:stop], column[start:stop], program[a])
             else:
-                flip = program[a, 3]
-                mask = program[a, 4]
-                largest = program[a, 5]
                 for i in range(start, stop):
-                    if bits.size == 0 or valid(bits, first + i):
-                        slot = types.uint64(slots[i])
-                        value = column[i]
-                        if value & ~SIGN > largest:
-                            value = largest + 2**51
-                        order = value ^ flip ^ ((value >> 63) & mask)
-                        records[slot, word] = max(records[slot, word], order)
+                    present = valid(bits, firsts[a] + i)
+                    some_slots[i - start] = slots[i] if present else nobody
+                    some_values[i - start] = column[i] if present and column.size > 0 else 0
+                bad = run_instruction(
+                    records, floats, some_slots[: stop - start], some_values[: stop - start], program[a]
+                )
+            if bad >= 0:
+                return count, start + bad, a
     return count, -1, -1
 
 
-@njit(types.void(READ_RECORDS, RI32, types.int64, types.int64, types.int64, WI64), nogil=True, cache=True)
-def read_words(records: Any, slots: Any, word: Any, flip: Any, mask: Any, out: Any) -> None:
-    """One word of the record of each slot; ``flip`` and ``mask`` undo the order of an ``EXTREME`` (else 0)."""
+@njit(types.void(READ_RECORDS, RI32, RECORDS), nogil=True, cache=True)
+def gather_records(records: Any, slots: Any, out: Any) -> None:
+    """Copy the record of each slot to ``out``: the one random pass, after which a column is a stride."""
     for i in range(slots.size):
-        value = records[types.uint64(slots[i]), types.uint64(word)] ^ flip
+        slot = types.uint64(slots[i])
+        for word in range(records.shape[1]):
+            out[i, word] = records[slot, word]
+
+
+@njit(types.void(READ_RECORDS, types.int64, types.int64, types.int64, WI64), nogil=True, cache=True)
+def read_words(records: Any, word: Any, flip: Any, mask: Any, out: Any) -> None:
+    """One word of every record; ``flip`` and ``mask`` undo the order of an ``EXTREME`` (else 0)."""
+    for i in range(out.size):
+        value = records[i, types.uint64(word)] ^ flip
         out[i] = value ^ ((value >> 63) & mask)
 
 
-@njit(types.int64(READ_RECORDS, RI32, types.int64, types.uint8[::1]), nogil=True, cache=True)
-def read_flags(records: Any, slots: Any, flag: Any, bitmap: Any) -> Any:
-    """Set bit i of the zeroed ``bitmap`` where the record of slot i has ``flag``; returns how many have not."""
-    absent = slots.size
-    for i in range(slots.size):
-        if records[types.uint64(slots[i]), 0] & flag != 0:
-            bitmap[i >> 3] |= types.uint8(1 << (i & 7))
-            absent -= 1
-    return absent
+@njit(types.int64(READ_RECORDS, types.int64, types.uint8[::1]), nogil=True, cache=True)
+def read_flags(records: Any, flag: Any, bitmap: Any) -> Any:
+    """Set bit i of the zeroed ``bitmap`` where record i has ``flag``; returns how many have not."""
+    present = 0
+    for i in range(records.shape[0]):
+        has = types.uint8(records[i, 0] & flag != 0)
+        bitmap[i >> 3] |= has << types.uint8(i & 7)
+        present += has
+    return records.shape[0] - present
 
 
 @njit(types.void(RECORDS, RI32), nogil=True, cache=True)

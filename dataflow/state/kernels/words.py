@@ -93,7 +93,7 @@ def same_bytes(left: Any, left_at: Any, right: Any, right_at: Any, length: Any) 
         if load(left, left_at + done) != load(right, right_at + done):
             return False
         done += 8
-    while done < length:  # noqa: SIM110 - numba
+    while done < length:
         if left[left_at + done] != right[right_at + done]:
             return False
         done += 1

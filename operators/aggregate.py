@@ -1,0 +1,175 @@
+"""Running aggregates per key: counts, sums, extremes and means that grow with every batch.
+
+What comes out is a changelog with ``Emit.UPDATES`` (one row for each key a batch touched, or at intervals), or one row
+a key at the end with ``Emit.FINAL``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, UnknownColumn
+from dataflow.expressions import Aggregation
+from dataflow.graph import Emit
+from dataflow.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.state.hashing import hash_rows, key_groups
+from dataflow.state.index import Slots
+from dataflow.state.keyed import KeyIndex
+from operators.records import Records, SumOverflow
+
+__all__ = ["KeyedAggregate"]
+
+CHUNK = 65_536
+"""The most rows of an emission that goes out in several batches."""
+
+
+class KeyedAggregate(Operator):
+    """Folds rows into one record a key.
+
+    Emission: with ``Emit.UPDATES``, every ``process`` emits one row for each key of its batch, in order of first touch;
+    with ``every`` (microseconds) the keys touched since the last emission come out at timers, and the rest in
+    ``finish``. With ``Emit.FINAL``, ``finish`` emits one row a key, in the order in which keys first came, and drops
+    the state.
+
+    State: one slot a key; see ``operators.records``. The snapshot's tables ``keys`` and ``records`` belong together row
+    by row. To rescale, join the tables of several subtasks: rows outside the context's key groups are left out.
+
+    Raises: ``UnknownColumn`` and ``SchemaMismatch`` when built, ``CheckpointMismatch`` when the restored state is of
+    other aggregates, and ``OverflowError`` when a sum of integers leaves 64 bits, naming the key and the column.
+    """
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        keys: Sequence[str],
+        aggregations: Sequence[Aggregation],
+        emit: Emit,
+        every: int | None = None,
+    ) -> None:
+        if every is not None and (emit is Emit.FINAL or every <= 0):
+            raise ConfigurationError(f"{context.name}: every={every} us needs Emit.UPDATES and a positive interval")
+        (schema,) = context.input_schemas
+        for key in keys:
+            if key not in schema.names:
+                raise UnknownColumn(key, schema.names, context.name)
+        self._context = context
+        self._emit = emit
+        self._every = every
+        self._timer_set = False
+        self._aggregations = list(aggregations)
+        self._positions = [schema.get_field_index(key) for key in keys]
+        self._key_schema = pa.schema([schema.field(position) for position in self._positions])
+        self._start()
+        self._check_output()
+        if context.restored is not None and context.restored.tables:
+            self._restore(context.restored)
+
+    def _start(self) -> None:
+        """Begin with no key."""
+        self._index = KeyIndex(self._key_schema)
+        self._records = Records(self._aggregations, self._context.input_schemas[0], self._context.name)
+
+    def open(self) -> None:
+        if len(self._records.touched):
+            self._set_timer()
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        if not batch.num_rows:
+            return
+        slots = self._index.slots([batch.column(position) for position in self._positions])
+        try:
+            self._records.fold(batch, slots, len(self._index))
+        except SumOverflow as error:
+            columns = self._index.keys(slots[error.row : error.row + 1])
+            key = pa.Table.from_arrays(columns, schema=self._key_schema).to_pylist()[0]
+            raise OverflowError(
+                f"{self._context.name}: the sum {error.column!r} of key {key} "
+                f"does not fit into 64 bits: cast its argument to float64"
+            ) from error
+        if self._every is not None:
+            self._set_timer()
+        elif self._emit is Emit.UPDATES:
+            out.emit(self._rows(self._records.touched))
+            self._records.forget_touched()
+
+    def timer(self, due: int, out: Out) -> Iterator[None] | None:
+        self._timer_set = False
+        return self._emit_touched(out) if len(self._records.touched) else None
+
+    def finish(self, out: Out) -> Iterator[None] | None:
+        if self._emit is Emit.FINAL:
+            return self._emit_all(out)
+        return self._emit_touched(out) if len(self._records.touched) else None
+
+    def snapshot(self) -> Snapshot:
+        if not len(self._index):
+            return Snapshot()
+        return Snapshot(
+            values={"aggregations": self._described()},
+            tables={"keys": self._index.snapshot(), "records": self._records.snapshot(len(self._index))},
+        )
+
+    def _restore(self, restored: Snapshot) -> None:
+        found = restored.values.get("aggregations")
+        if found != self._described():
+            raise CheckpointMismatch(
+                f"{self._context.name}: the checkpoint holds the aggregates {found}, the pipeline {self._described()}"
+            )
+        keys, records = restored.tables["keys"], restored.tables["records"]
+        assert keys.num_rows == records.num_rows, f"{keys.num_rows} keys have {records.num_rows} records"
+        if keys.schema.types != self._key_schema.types:
+            raise CheckpointMismatch(
+                f"{self._context.name}: the checkpoint's keys are {keys.schema.types}, the pipeline's "
+                f"{self._key_schema.types}"
+            )
+        mine = np.flatnonzero(self._owned(keys))
+        if len(mine) < keys.num_rows:
+            keys, records = keys.take(mine), records.take(mine)
+        self._index.restore(keys)
+        self._records.restore(records)
+
+    def _owned(self, keys: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        groups, total = self._context.key_groups, self._context.max_key_groups
+        if len(groups) == total:
+            return np.ones(keys.num_rows, bool)
+        hashes = [hash_rows(batch.columns) for batch in keys.to_batches()]
+        found = key_groups(np.concatenate([*hashes, np.empty(0, np.uint64)]), total)
+        return (found >= groups.start) & (found < groups.stop)
+
+    def _described(self) -> list[str]:
+        return [aggregation.fingerprint() for aggregation in self._aggregations]
+
+    def _rows(self, slots: Slots) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(
+            [*self._index.keys(slots), *self._records.read(slots)], schema=self._context.output_schema
+        )
+
+    def _emit_touched(self, out: Out) -> Iterator[None]:
+        touched = self._records.touched.copy()
+        self._records.forget_touched()
+        for start in range(0, len(touched), CHUNK):
+            out.emit(self._rows(touched[start : start + CHUNK]))
+            yield
+
+    def _emit_all(self, out: Out) -> Iterator[None]:
+        for start in range(0, len(self._index), CHUNK):
+            slots = np.arange(start, min(start + CHUNK, len(self._index)), dtype=np.int32)
+            out.emit(self._rows(slots))
+            yield
+        self._start()
+
+    def _set_timer(self) -> None:
+        if self._every is not None and not self._timer_set:
+            self._timer_set = True
+            self._context.schedule(self._context.clock.now() + self._every)
+
+    def _check_output(self) -> None:
+        expected = [*self._key_schema.types, *self._records.types]
+        if self._context.output_schema.types != expected:
+            raise SchemaMismatch(
+                f"{self._context.name}: keys and aggregates have the types {[str(t) for t in expected]}, the output "
+                f"schema says {[str(t) for t in self._context.output_schema.types]}"
+            )
