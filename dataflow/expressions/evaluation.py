@@ -1,0 +1,272 @@
+"""Expressions on the local engine: lowered once to a chain of pyarrow kernels, then called batch by batch.
+
+A lowered node is a function of a batch that answers an Array or, where no column is involved, a Scalar. pyarrow's own
+integer division is C's and raises on zero, so ``//`` and ``%`` of ints go through numpy over the same buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from dataflow.expressions.nodes import (
+    Alias,
+    Binary,
+    BinaryOperator,
+    Cast,
+    Column,
+    Expr,
+    FillNull,
+    IsIn,
+    Literal,
+    Unary,
+    UnaryOperator,
+)
+from dataflow.expressions.typing import COMPARISONS, Typed, resolve, value_type
+
+__all__ = ["compile_expression", "compile_value"]
+
+Value = Any  # pa.Array | pa.Scalar; pyarrow has no types
+Lowered = Callable[[pa.RecordBatch], Value]
+
+_O, _U = BinaryOperator, UnaryOperator
+
+
+def compile_expression(
+    expr: Expr, schema: pa.Schema, where: str = "expression"
+) -> Callable[[pa.RecordBatch], pa.Array]:
+    """A function from batches of ``schema`` to arrays of as many values, of type ``expr.dtype(schema)``.
+
+    Raises: UnknownColumn, SchemaMismatch. The function raises OverflowError, and ValueError where a cast fails.
+    """
+    lowered = compile_value(expr, schema, where)
+
+    def evaluate(batch: pa.RecordBatch) -> pa.Array:
+        value = lowered(batch)
+        return pa.repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
+
+    return evaluate
+
+
+def compile_value(expr: Expr, schema: pa.Schema, where: str = "expression") -> Lowered:
+    """As ``compile_expression``, but what is the same in every row stays a Scalar."""
+    return _lower(resolve(expr, schema, where), schema, where)
+
+
+def _lower(typed: Typed, schema: pa.Schema, where: str) -> Lowered:
+    node = typed.node
+    function: Callable[..., Value]
+    match node:
+        case Column(label):
+            index = schema.get_field_index(label)
+            return lambda batch: batch.column(index)
+        case Literal(value):
+            scalar = pa.scalar(value, typed.dtype)
+            return lambda batch: scalar
+        case IsIn(_, values):
+            function = _membership(values, typed.compute[0])
+        case Cast(_, target):
+            function = _reporting(lambda value: _cast(value, target), node, where)
+        case _:
+            function = _reporting(_function(node), node, where)
+    through_dictionary = _compares(node) and any(types.is_dictionary(operand.dtype) for operand in typed.operands)
+    sides = [
+        _operand(operand, operand.dtype if through_dictionary else target, schema, where, node)
+        for operand, target in zip(typed.operands, typed.compute, strict=True)
+    ]
+    if through_dictionary:
+        return _through_dictionary(function, sides, typed.compute)
+    if len(sides) == 1:
+        (only,) = sides
+        return lambda batch: function(only(batch))
+    left, right = sides
+    return lambda batch: function(left(batch), right(batch))
+
+
+def _compares(node: Expr) -> bool:
+    return isinstance(node, IsIn) or (isinstance(node, Binary) and node.operator in COMPARISONS)
+
+
+def _through_dictionary(
+    function: Callable[..., Value], sides: list[Lowered], compute: tuple[pa.DataType, ...]
+) -> Lowered:
+    """A comparison never raises, so it may look at each dictionary entry once instead of at each row."""
+
+    def compare(batch: pa.RecordBatch) -> Value:
+        values = [side(batch) for side in sides]
+        encoded = [value for value in values if isinstance(value, pa.DictionaryArray)]
+        constant = all(value is encoded[0] or isinstance(value, pa.Scalar) for value in values) if encoded else False
+        if not constant or len(encoded[0].dictionary) > len(encoded[0]):
+            return function(*(_implicit(value, target) for value, target in zip(values, compute, strict=True)))
+        entries = [value.dictionary if value is encoded[0] else value for value in values]
+        answers = function(*(_implicit(value, target) for value, target in zip(entries, compute, strict=True)))
+        return answers.take(encoded[0].indices)
+
+    return compare
+
+
+def _operand(typed: Typed, target: pa.DataType, schema: pa.Schema, where: str, parent: Expr) -> Lowered:
+    if isinstance(typed.node, Literal):
+        scalar = _implicit(pa.scalar(typed.node.value, typed.dtype), target)
+        return lambda batch: scalar
+    lowered = _lower(typed, schema, where)
+    if typed.dtype.equals(target):
+        return lowered
+    convert = _reporting(lambda value: _implicit(value, target), parent, where)
+    return lambda batch: convert(lowered(batch))
+
+
+def _implicit(value: Value, target: pa.DataType) -> Value:
+    """Bring an operand to the type of its operation: ints round to the nearest float, all else is exact or raises."""
+    if types.is_dictionary(value.type) and not types.is_dictionary(target):
+        value = value.cast(value.type.value_type)
+    if value.type.equals(target):
+        return value
+    if types.is_integer(value.type) and types.is_floating(target):
+        return pc.cast(value, options=pc.CastOptions(target, allow_float_truncate=True))
+    return value.cast(target)
+
+
+def _cast(value: Value, target: pa.DataType) -> Value:
+    source = value_type(value.type)
+    if types.is_floating(source) and types.is_integer(target):
+        return pc.trunc(_implicit(value, source)).cast(target)
+    return _implicit(value, target)
+
+
+def _reporting(function: Callable[..., Value], node: Expr, where: str) -> Callable[..., Value]:
+    """Kernels report overflow as ArrowInvalid, a ValueError; say OverflowError, and say where."""
+
+    def call(*values: Value) -> Value:
+        try:
+            return function(*values)
+        except pa.ArrowInvalid as error:
+            reason = str(error)
+            overflow = (
+                "overflow" in reason or "not in range" in reason or "out of bounds" in reason or "truncated" in reason
+            )
+            kind = OverflowError if overflow else ValueError
+            raise kind(f"{where}: {node}: {reason}; cast to a wider type, or filter such rows out first") from error
+        except OverflowError as error:
+            raise OverflowError(f"{where}: {node}: {error}") from error
+
+    return call
+
+
+def _function(node: Expr) -> Callable[..., Value]:
+    match node:
+        case Alias():
+            return lambda value: value
+        case Unary(operator):
+            return _UNARY[operator]
+        case FillNull():
+            return _fill_null
+        case Binary(operator):
+            return _BINARY[operator]
+    raise AssertionError(f"no lowering for a {type(node).__name__}")
+
+
+def _is_null(value: Value) -> Value:
+    if isinstance(value, pa.DictionaryArray) and value.dictionary.null_count:
+        value = value.cast(value.type.value_type)
+    return pc.is_null(value)
+
+
+def _fill_null(value: Value, replacement: Value) -> Value:
+    if isinstance(value, pa.Array) and value.null_count == 0 and not isinstance(value, pa.DictionaryArray):
+        return value
+    if isinstance(value, pa.DictionaryArray):
+        filled = pc.coalesce(value.cast(value.type.value_type), replacement.cast(value.type.value_type))
+        return filled.cast(value.type)
+    return pc.coalesce(value, replacement)
+
+
+def _membership(values: tuple[object, ...], compute: pa.DataType) -> Callable[[Value], Value]:
+    """IEEE equality, which pyarrow's hash set does not keep: NaN equals nothing and the two zeros are equal."""
+    listed = [value for value in values if value == value]
+    if types.is_floating(compute):
+        listed = [*listed, 0.0, -0.0] if 0 in listed else listed
+    # each value by way of its own type: a float64 may stand for an int literal
+    scalars = [_implicit(pa.scalar(value, pa.uint64() if _is_huge(value) else None), compute) for value in listed]
+    options = pa.array([scalar.as_py() for scalar in scalars], compute)
+
+    def is_in(value: Value) -> Value:
+        found = pc.is_in(value, value_set=options)
+        if isinstance(value, pa.Scalar):
+            return found if value.is_valid else pa.scalar(None, pa.bool_())
+        return pc.if_else(value.is_valid(), found, pa.scalar(None, pa.bool_())) if value.null_count else found
+
+    return is_in
+
+
+def _is_huge(value: object) -> bool:
+    return isinstance(value, int) and value >= 2**63
+
+
+def _whole(on_floats: np.ufunc, left: Value, right: Value) -> Value:
+    """``//`` or ``%`` through numpy, whose signs are Python's: null where a side is null or an int divisor is zero."""
+    if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
+        return _whole(on_floats, pa.repeat(left, 1), right)[0]
+    if types.is_integer(left.type):
+        right = pc.if_else(pc.equal(right, 0), pa.scalar(None, right.type), right)
+    nulls = [side for side in (left, right) if _has_nulls(side)]
+    if any(isinstance(side, pa.Scalar) for side in nulls):
+        return pa.nulls(_length(left, right), left.type)
+    missing = None
+    for side in nulls:
+        here = pc.is_null(side).to_numpy(zero_copy_only=False)
+        missing = here if missing is None else missing | here
+    numerators, divisors = _raw(left), _raw(right)
+    if on_floats is np.floor_divide and types.is_signed_integer(left.type):
+        wrapped = (divisors == -1) & (numerators == np.iinfo(np.int64).min)
+        if np.any(wrapped if missing is None else wrapped & ~missing):
+            raise OverflowError(f"{np.iinfo(np.int64).min} // -1 does not fit int64; cast to float64 first")
+    with np.errstate(all="ignore"):
+        return pa.array(on_floats(numerators, divisors), left.type, mask=missing)
+
+
+def _has_nulls(value: Value) -> bool:
+    return not value.is_valid if isinstance(value, pa.Scalar) else value.null_count > 0
+
+
+def _length(left: Value, right: Value) -> int:
+    return len(right if isinstance(left, pa.Scalar) else left)
+
+
+def _raw(value: Value) -> Any:
+    """The numbers of an int64, uint64 or float64 array without a copy, whatever lies under its nulls included."""
+    dtype = np.dtype(value.type.to_pandas_dtype())
+    if isinstance(value, pa.Scalar):
+        return dtype.type(value.as_py())
+    return np.frombuffer(value.buffers()[1] or b"", dtype, len(value) + value.offset)[value.offset :]
+
+
+_UNARY: Final[dict[UnaryOperator, Callable[[Value], Value]]] = {
+    _U.NEGATE: pc.negate_checked,
+    _U.NOT: pc.invert,
+    _U.ABS: pc.abs_checked,
+    _U.IS_NULL: _is_null,
+    _U.IS_NOT_NULL: lambda value: pc.invert(_is_null(value)),
+}
+_BINARY: Final[dict[BinaryOperator, Callable[[Value, Value], Value]]] = {
+    _O.ADD: pc.add_checked,
+    _O.SUBTRACT: pc.subtract_checked,
+    _O.MULTIPLY: pc.multiply_checked,
+    _O.DIVIDE: pc.divide,
+    _O.FLOOR_DIVIDE: lambda left, right: _whole(np.floor_divide, left, right),
+    _O.MODULO: lambda left, right: _whole(np.remainder, left, right),
+    _O.EQUAL: pc.equal,
+    _O.NOT_EQUAL: pc.not_equal,
+    _O.LESS: pc.less,
+    _O.LESS_EQUAL: pc.less_equal,
+    _O.GREATER: pc.greater,
+    _O.GREATER_EQUAL: pc.greater_equal,
+    _O.AND: pc.and_kleene,
+    _O.OR: pc.or_kleene,
+}
+assert set(_BINARY) | set(_UNARY) == {*_O, *_U}, "every operator is lowered"

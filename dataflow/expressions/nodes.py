@@ -1,0 +1,431 @@
+"""The nodes of the expression tree, and the Python operators that build it.
+
+Nodes are frozen and know no engine: typing is in ``typing``, the pyarrow lowering in ``evaluation``, the text in
+``text``. Since ``==`` builds a node, nodes compare and hash by identity; ``equals`` compares by structure.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from typing import TYPE_CHECKING, NoReturn, TypeVar, dataclass_transform
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.errors import GraphError
+
+if TYPE_CHECKING:
+    from dataflow.expressions.aggregates import Aggregation
+
+__all__ = [
+    "Alias",
+    "Binary",
+    "BinaryOperator",
+    "Cast",
+    "Column",
+    "Expr",
+    "FillNull",
+    "IsIn",
+    "Literal",
+    "Unary",
+    "UnaryOperator",
+    "col",
+    "lit",
+]
+
+
+class UnaryOperator(Enum):
+    """Operations on one operand; a word is written as a method, a sign in front."""
+
+    NEGATE = "-"
+    NOT = "~"
+    ABS = "abs"
+    IS_NULL = "is_null"
+    IS_NOT_NULL = "is_not_null"
+
+
+class BinaryOperator(Enum):
+    """Operations on two operands."""
+
+    ADD = "+"
+    SUBTRACT = "-"
+    MULTIPLY = "*"
+    DIVIDE = "/"
+    FLOOR_DIVIDE = "//"
+    MODULO = "%"
+    EQUAL = "=="
+    NOT_EQUAL = "!="
+    LESS = "<"
+    LESS_EQUAL = "<="
+    GREATER = ">"
+    GREATER_EQUAL = ">="
+    AND = "&"
+    OR = "|"
+
+
+class Expr:
+    """A column computed from the columns of a batch: a tree, built by operators, evaluated by an engine.
+
+    >>> total = (col("price") * 0.9).alias("reduced")
+    >>> total
+    (col('price') * 0.9).alias('reduced')
+    >>> total.name, total.columns()
+    ('reduced', ('price',))
+    >>> total.evaluate(pa.record_batch({"price": [10, None]})).to_pylist()
+    [9.0, None]
+    """
+
+    __slots__ = ()
+    __array_ufunc__ = None  # else numpy scalars on the left would swallow the tree into an object array
+
+    # -- what an engine asks ------------------------------------------------------------------------------------------
+
+    def operands(self) -> tuple[Expr, ...]:
+        """The nodes directly below, left to right."""
+        return ()
+
+    def columns(self) -> tuple[str, ...]:
+        """The columns referenced, in order of first use."""
+        return tuple(dict.fromkeys(_referenced(self)))
+
+    @property
+    def name(self) -> str:
+        """The name of the column this makes: the alias, else that of the leftmost column.
+
+        Raises: GraphError where there is neither.
+        """
+        found = self._output_name()
+        if found is None:
+            raise GraphError(f"{self} refers to no column, so it has no name: add .alias(name)")
+        return found
+
+    def _output_name(self) -> str | None:
+        return next((name for operand in self.operands() if (name := operand._output_name()) is not None), None)
+
+    def dtype(self, schema: pa.Schema, where: str = "expression") -> pa.DataType:
+        """The type of the result over rows of ``schema``; ``where`` begins the error's text.
+
+        Raises: UnknownColumn; SchemaMismatch where an operation does not take its operands' types.
+        """
+        from dataflow.expressions.typing import resolve
+
+        return resolve(self, schema, where).dtype
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
+        """The values for ``batch``, as many as it has rows. For many batches, ``compile_expression`` once instead.
+
+        Raises: what ``dtype`` raises; OverflowError; ValueError where a cast cannot read a value.
+        """
+        from dataflow.expressions.evaluation import compile_expression
+
+        return compile_expression(self, batch.schema)(batch)
+
+    def fingerprint(self) -> str:
+        """The expression as text: equal for equal trees, stable between runs and versions."""
+        from dataflow.expressions.text import render
+
+        return render(self)
+
+    def equals(self, other: Expr) -> bool:
+        """Whether ``other`` is the same tree (``==`` builds a comparison)."""
+        return self.fingerprint() == other.fingerprint()
+
+    def __repr__(self) -> str:
+        return self.fingerprint()
+
+    # -- what a user writes -------------------------------------------------------------------------------------------
+
+    def __add__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.ADD, self, other)
+
+    def __radd__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.ADD, other, self)
+
+    def __sub__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.SUBTRACT, self, other)
+
+    def __rsub__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.SUBTRACT, other, self)
+
+    def __mul__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.MULTIPLY, self, other)
+
+    def __rmul__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.MULTIPLY, other, self)
+
+    def __truediv__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.DIVIDE, self, other)
+
+    def __rtruediv__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.DIVIDE, other, self)
+
+    def __floordiv__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.FLOOR_DIVIDE, self, other)
+
+    def __rfloordiv__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.FLOOR_DIVIDE, other, self)
+
+    def __mod__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.MODULO, self, other)
+
+    def __rmod__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.MODULO, other, self)
+
+    def __and__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.AND, self, other)
+
+    def __rand__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.AND, other, self)
+
+    def __or__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.OR, self, other)
+
+    def __ror__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.OR, other, self)
+
+    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
+        return _binary(BinaryOperator.EQUAL, self, other)
+
+    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
+        return _binary(BinaryOperator.NOT_EQUAL, self, other)
+
+    def __lt__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.LESS, self, other)
+
+    def __le__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.LESS_EQUAL, self, other)
+
+    def __gt__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.GREATER, self, other)
+
+    def __ge__(self, other: object) -> Expr:
+        return _binary(BinaryOperator.GREATER_EQUAL, self, other)
+
+    __hash__ = object.__hash__
+
+    def __neg__(self) -> Expr:
+        return Unary(UnaryOperator.NEGATE, self)
+
+    def __invert__(self) -> Expr:
+        return Unary(UnaryOperator.NOT, self)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"the truth of {self} is known only row by row: use & | ~ in place of and/or/not, write each comparison of "
+            f"a chain (a < b < c) in parentheses of its own joined by &, and compare trees with .equals()"
+        )
+
+    def __contains__(self, value: object) -> NoReturn:
+        raise TypeError(f"`{value!r} in {self}` has no row-wise meaning: use .is_in(values)")
+
+    def __iter__(self) -> Iterator[NoReturn]:
+        raise TypeError(f"{self} is one column, not a sequence: pass a list of expressions")
+
+    def abs(self) -> Expr:
+        """The absolute value."""
+        return Unary(UnaryOperator.ABS, self)
+
+    def is_null(self) -> Expr:
+        """True where the value is null (NaN is not)."""
+        return Unary(UnaryOperator.IS_NULL, self)
+
+    def is_not_null(self) -> Expr:
+        """True where the value is not null."""
+        return Unary(UnaryOperator.IS_NOT_NULL, self)
+
+    def fill_null(self, value: object) -> Expr:
+        """``value`` (or another expression) in place of nulls."""
+        return FillNull(self, _operand(value))
+
+    def cast(self, target: pa.DataType | str) -> Expr:
+        """The values as ``target``, a pyarrow type or its name (``"int32"``, ``"timestamp[us]"``)."""
+        if isinstance(target, str):
+            try:
+                target = pa.type_for_alias(target)
+            except ValueError:
+                raise GraphError(f"cast: there is no type {target!r}; give a pyarrow type or its name") from None
+        if not isinstance(target, pa.DataType):
+            raise TypeError(f"cast takes a pyarrow type or its name, got {target!r}")
+        return Cast(self, target)
+
+    def is_in(self, values: Iterable[object]) -> Expr:
+        """True where the value equals one of ``values``, null where it is null."""
+        if isinstance(values, str | bytes | Expr):
+            raise TypeError(f"is_in takes a collection of plain values, got {values!r}")
+        ordered = sorted(values, key=repr) if isinstance(values, Set) else values
+        plain = tuple(_plain(value) for value in ordered)
+        if any(value is None for value in plain):
+            raise GraphError(f"{self}.is_in(...): nothing equals null, so None cannot be listed: add | x.is_null()")
+        return IsIn(self, plain)
+
+    def alias(self, name: str) -> Expr:
+        """The same values under another name."""
+        return Alias(self, name)
+
+    def count(self) -> Aggregation:
+        """How many values are not null, as int64."""
+        return _aggregation("count", self)
+
+    def sum(self) -> Aggregation:
+        """The sum of the values that are not null; null when there is none."""
+        return _aggregation("sum", self)
+
+    def min(self) -> Aggregation:
+        """The least value that is not null."""
+        return _aggregation("min", self)
+
+    def max(self) -> Aggregation:
+        """The greatest value that is not null."""
+        return _aggregation("max", self)
+
+    def mean(self) -> Aggregation:
+        """The mean of the values that are not null, as float64."""
+        return _aggregation("mean", self)
+
+
+_T = TypeVar("_T")
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def _node(cls: type[_T]) -> type[_T]:
+    return dataclass(frozen=True, slots=True, eq=False, repr=False)(cls)
+
+
+@_node
+class Column(Expr):
+    """A column of the input."""
+
+    label: str
+
+    def _output_name(self) -> str:
+        return self.label
+
+
+@_node
+class Literal(Expr):
+    """A constant: None, bool, int, float, str, bytes, Decimal, date, time, datetime or timedelta."""
+
+    value: object
+
+
+@_node
+class Unary(Expr):
+    """An operation on one operand."""
+
+    operator: UnaryOperator
+    operand: Expr
+
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.operand,)
+
+
+@_node
+class Binary(Expr):
+    """An operation on two operands."""
+
+    operator: BinaryOperator
+    left: Expr
+    right: Expr
+
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.left, self.right)
+
+
+@_node
+class FillNull(Expr):
+    """``replacement`` where ``operand`` is null."""
+
+    operand: Expr
+    replacement: Expr
+
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.operand, self.replacement)
+
+
+@_node
+class Cast(Expr):
+    """``operand`` as another type."""
+
+    operand: Expr
+    target: pa.DataType
+
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.operand,)
+
+
+@_node
+class IsIn(Expr):
+    """Whether ``operand`` equals one of ``values``; none of them is None."""
+
+    operand: Expr
+    values: tuple[object, ...]
+
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.operand,)
+
+
+@_node
+class Alias(Expr):
+    """``operand`` under the name ``label``."""
+
+    operand: Expr
+    label: str
+
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.operand,)
+
+    def _output_name(self) -> str:
+        return self.label
+
+
+def col(name: str) -> Expr:
+    """The column ``name`` of the input."""
+    if not isinstance(name, str):
+        raise TypeError(f"col takes a column's name, got {name!r}; a constant is lit({name!r})")
+    return Column(name)
+
+
+def lit(value: object) -> Expr:
+    """A constant, the same in every row. In an operation a plain value does: ``col("x") + 1``.
+
+    Raises: TypeError for a value no column can hold; GraphError for an int that 64 bits cannot.
+    """
+    return Literal(_plain(value))
+
+
+_PLAIN = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.time, datetime.datetime, datetime.timedelta)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise GraphError(f"the literal {value} does not fit 64 bits: use a Decimal or a float")
+    if value is None or isinstance(value, _PLAIN):
+        return value
+    raise TypeError(f"expected a column expression or a plain value (number, text, time, None), got {value!r}")
+
+
+def _operand(value: object) -> Expr:
+    return value if isinstance(value, Expr) else Literal(_plain(value))
+
+
+def _binary(operator: BinaryOperator, left: object, right: object) -> Expr:
+    return Binary(operator, _operand(left), _operand(right))
+
+
+def _referenced(expr: Expr) -> Iterator[str]:
+    if isinstance(expr, Column):
+        yield expr.label
+    for operand in expr.operands():
+        yield from _referenced(operand)
+
+
+def _aggregation(kind: str, argument: Expr) -> Aggregation:
+    from dataflow.expressions.aggregates import AggregateKind, Aggregation
+
+    return Aggregation(AggregateKind(kind), argument)

@@ -1,0 +1,117 @@
+"""An expression as the Python that builds it, with no parentheses but the needed ones.
+
+The text is the expression's fingerprint, kept in checkpoints: two trees have one text exactly if they are the same
+tree, and evaluating the text gives the tree back.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Final
+
+import pyarrow as pa
+
+from dataflow.expressions.nodes import (
+    Alias,
+    Binary,
+    BinaryOperator,
+    Cast,
+    Column,
+    Expr,
+    FillNull,
+    IsIn,
+    Literal,
+    Unary,
+)
+
+__all__ = ["render", "render_receiver"]
+
+# Python's own levels; a comparison does not associate, so both of its sides need parentheses.
+_COMPARISON, _UNARY, _ATOM = 0, 5, 6
+_LEVELS: Final = {
+    BinaryOperator.OR: 1,
+    BinaryOperator.AND: 2,
+    BinaryOperator.ADD: 3,
+    BinaryOperator.SUBTRACT: 3,
+    BinaryOperator.MULTIPLY: 4,
+    BinaryOperator.DIVIDE: 4,
+    BinaryOperator.FLOOR_DIVIDE: 4,
+    BinaryOperator.MODULO: 4,
+}
+
+
+def render(expr: Expr) -> str:
+    """The text of ``expr``."""
+    match expr:
+        case Column(label):
+            return f"col({label!r})"
+        case Literal(value):
+            return f"lit({_value(value)})"
+        case Unary(operator, operand):
+            if operator.value.isidentifier():
+                return f"{_within(operand, _ATOM)}.{operator.value}()"
+            return f"{operator.value}{_within(operand, _UNARY)}"
+        case Binary(operator, left, right):
+            level = _level(expr)
+            left_text = render(left) if _needs_lit(expr) else _argument(left, level + (level == _COMPARISON))
+            return f"{left_text} {operator.value} {_argument(right, level + 1)}"
+        case FillNull(operand, replacement):
+            return f"{_within(operand, _ATOM)}.fill_null({_argument(replacement, _COMPARISON)})"
+        case Cast(operand, target):
+            return f"{_within(operand, _ATOM)}.cast({_type(target)})"
+        case IsIn(operand, values):
+            return f"{_within(operand, _ATOM)}.is_in([{', '.join(map(_value, values))}])"
+        case Alias(operand, label):
+            return f"{_within(operand, _ATOM)}.alias({label!r})"
+    raise AssertionError(f"no text for a {type(expr).__name__}")
+
+
+def render_receiver(expr: Expr) -> str:
+    """The text of ``expr`` as it stands before ``.method()``."""
+    return _within(expr, _ATOM)
+
+
+def _level(expr: Expr) -> int:
+    match expr:
+        case Binary(operator):
+            return _LEVELS.get(operator, _COMPARISON)
+        case Unary(operator) if not operator.value.isidentifier():
+            return _UNARY
+    return _ATOM
+
+
+def _within(expr: Expr, level: int) -> str:
+    text = render(expr)
+    return text if _level(expr) >= level else f"({text})"
+
+
+def _needs_lit(expr: Binary) -> bool:
+    """Whether Python would not hand ``left operator right`` to us, or would swap it, were the left a bare value."""
+    if not isinstance(expr.left, Literal):
+        return False
+    comparison = expr.operator not in _LEVELS
+    return comparison or isinstance(expr.right, Literal) or not isinstance(expr.left.value, int | float | Decimal)
+
+
+def _argument(expr: Expr, level: int) -> str:
+    return _value(expr.value) if isinstance(expr, Literal) else _within(expr, level)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    return repr(value)
+
+
+def _type(target: pa.DataType) -> str:
+    text = str(target)
+    try:
+        named = pa.type_for_alias(text) == target
+    except ValueError:
+        named = False
+    if named:
+        return repr(text)
+    if pa.types.is_timestamp(target):
+        return f"pa.timestamp({target.unit!r}, {target.tz!r})"
+    return f"pa.{text}"

@@ -1,0 +1,319 @@
+"""Which types an expression has: one pass that every engine's lowering starts from.
+
+``resolve`` turns a tree into ``Typed`` nodes, which say the type of the result and the types the operands are brought
+to before the operation. All coercion is decided here, so that lowerings only carry it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from dataflow.errors import GraphError, SchemaMismatch, UnknownColumn
+from dataflow.expressions.nodes import (
+    Alias,
+    Binary,
+    BinaryOperator,
+    Cast,
+    Column,
+    Expr,
+    FillNull,
+    IsIn,
+    Literal,
+    Unary,
+    UnaryOperator,
+)
+
+__all__ = [
+    "ARITHMETIC",
+    "COMPARISONS",
+    "LOGIC",
+    "Typed",
+    "common_type",
+    "family",
+    "output_schema",
+    "resolve",
+    "value_type",
+]
+
+_O = BinaryOperator
+ARITHMETIC: Final = (_O.ADD, _O.SUBTRACT, _O.MULTIPLY, _O.DIVIDE, _O.FLOOR_DIVIDE, _O.MODULO)
+COMPARISONS: Final = (_O.EQUAL, _O.NOT_EQUAL, _O.LESS, _O.LESS_EQUAL, _O.GREATER, _O.GREATER_EQUAL)
+LOGIC: Final = (_O.AND, _O.OR)
+_PROBES: Final[dict[BinaryOperator, Callable[..., pa.Array]]] = {
+    _O.ADD: pc.add_checked,
+    _O.SUBTRACT: pc.subtract_checked,
+    _O.MULTIPLY: pc.multiply_checked,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Typed:
+    """A node with its type. ``compute`` holds the type each operand is brought to first."""
+
+    node: Expr
+    dtype: pa.DataType
+    operands: tuple[Typed, ...] = ()
+    compute: tuple[pa.DataType, ...] = ()
+
+
+def resolve(expr: Expr, schema: pa.Schema, where: str) -> Typed:
+    """Type ``expr`` over rows of ``schema``.
+
+    Raises: UnknownColumn; SchemaMismatch. Both begin with ``where``.
+    """
+    match expr:
+        case Column(label):
+            if schema.get_field_index(label) < 0:
+                if label in schema.names:
+                    raise SchemaMismatch(f"{where}: column {label!r} occurs more than once; rename one of them")
+                raise UnknownColumn(label, schema.names, where)
+            return Typed(expr, schema.field(label).type)
+        case Literal(value):
+            return Typed(expr, _literal_type(value))
+    operands = tuple(resolve(operand, schema, where) for operand in expr.operands())
+    found = _operation(expr, *operands)
+    if found is None:
+        given = ", ".join(f"{operand.node} is {operand.dtype}" for operand in operands)
+        raise SchemaMismatch(f"{where}: {expr} cannot be computed: {given}{_hint(expr)}")
+    dtype, compute = found
+    return Typed(expr, dtype, operands, compute)
+
+
+def output_schema(columns: list[Expr] | tuple[Expr, ...], schema: pa.Schema, where: str) -> pa.Schema:
+    """The schema of a projection. A plain column keeps its field, nullability and metadata included.
+
+    Raises: GraphError for two columns of one name or a literal without a name; what ``resolve`` raises.
+    """
+    fields = []
+    for expr in columns:
+        typed = resolve(expr, schema, where)
+        plain = schema.field(expr.label) if isinstance(expr, Column) else None
+        fields.append(pa.field(expr.name, typed.dtype) if plain is None else plain)
+    names = [field.name for field in fields]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise GraphError(f"{where}: more than one column would be named {twice}; give one of them another .alias(name)")
+    return pa.schema(fields)
+
+
+_Found = tuple[pa.DataType, tuple[pa.DataType, ...]]
+
+
+def _operation(expr: Expr, first: Typed, second: Typed | None = None) -> _Found | None:
+    """The result type and the operands' types, or None where the operation does not exist."""
+    own = value_type(first.dtype)
+    match expr:
+        case Alias():
+            return first.dtype, (first.dtype,)
+        case Unary(UnaryOperator.IS_NULL | UnaryOperator.IS_NOT_NULL):
+            return pa.bool_(), (first.dtype,)
+        case Unary(UnaryOperator.NOT):
+            return (pa.bool_(), (pa.bool_(),)) if family(own) in ("bool", "null") else None
+        case Unary(UnaryOperator.ABS | UnaryOperator.NEGATE as operator):
+            return _signed(operator, own)
+        case Cast(_, target):
+            return (target, (first.dtype,)) if _castable(first.dtype, target) else None
+        case IsIn(_, values):
+            compute = own
+            for value in values:
+                common = common_type(Typed(expr.operand, compute), Typed(Literal(value), _literal_type(value)))
+                if common is None:
+                    return None
+                compute = common
+            return (pa.bool_(), (compute,)) if family(compute) != "other" else None
+    assert second is not None, f"{type(expr).__name__} has two operands"
+    if isinstance(expr, FillNull):
+        if first.dtype.equals(second.dtype):
+            return first.dtype, (first.dtype, first.dtype)
+        common = common_type(first, second)
+        return None if common is None else (common, (common, common))
+    assert isinstance(expr, Binary), f"no typing for a {type(expr).__name__}"
+    if expr.operator in LOGIC:
+        logical = all(family(value_type(side.dtype)) in ("bool", "null") for side in (first, second))
+        return (pa.bool_(), (pa.bool_(), pa.bool_())) if logical else None
+    if expr.operator in COMPARISONS:
+        common = common_type(first, second)
+        return None if common is None or family(common) == "other" else (pa.bool_(), (common, common))
+    return _arithmetic(expr.operator, first, second)
+
+
+def _arithmetic(operator: BinaryOperator, first: Typed, second: Typed) -> _Found | None:
+    left, right = (_decimal_literal(side, other) for side, other in ((first, second), (second, first)))
+    left, right = (right if types.is_null(left) else left), (left if types.is_null(right) else right)
+    if types.is_null(left):
+        left = right = pa.int64()
+    families = {family(left), family(right)}
+    if families <= {"int", "float", "decimal"}:
+        if "float" in families or operator is _O.DIVIDE:
+            return pa.float64(), (pa.float64(), pa.float64())
+        if families == {"int"}:
+            wide = _wide(left, right, first, second)
+            return wide, (wide, wide)
+    probe = _PROBES.get(operator)
+    if probe is None or families & {"bool", "string", "binary"}:
+        return None  # Python's sequence arithmetic is not ours
+    try:
+        return probe(pa.array([], left), pa.array([], right)).type, (left, right)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def _decimal_literal(side: Typed, other: Typed) -> pa.DataType:
+    """An int literal beside a decimal is a decimal of just its digits, or precision would run out at once."""
+    if isinstance(side.node, Literal) and family(other.dtype) == "decimal" and type(side.node.value) is int:
+        return pa.decimal128(len(str(abs(side.node.value))), 0)
+    return value_type(side.dtype)
+
+
+def _wide(left: pa.DataType, right: pa.DataType, first: Typed, second: Typed) -> pa.DataType:
+    """Integer arithmetic is done in 64 bits: uint64 among uint64 and literals from 0 up, else int64."""
+    unsigned = (types.is_uint64(dtype) or _is_natural(side) for dtype, side in ((left, first), (right, second)))
+    return pa.uint64() if (types.is_uint64(left) or types.is_uint64(right)) and all(unsigned) else pa.int64()
+
+
+def _is_natural(side: Typed) -> bool:
+    return isinstance(side.node, Literal) and isinstance(side.node.value, int) and side.node.value >= 0
+
+
+def _signed(operator: UnaryOperator, own: pa.DataType) -> _Found | None:
+    match family(own):
+        case "int" | "null":
+            keeps = types.is_uint64(own) and operator is UnaryOperator.ABS
+            wide = pa.uint64() if keeps else pa.int64()
+            return wide, (wide,)
+        case "float":
+            return pa.float64(), (pa.float64(),)
+        case "decimal":
+            return own, (own,)
+        case "duration" if operator is UnaryOperator.NEGATE:
+            return own, (own,)
+    return None
+
+
+def _castable(source: pa.DataType, target: pa.DataType) -> bool:
+    try:
+        pa.array([], source).cast(target)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        return False
+    return True
+
+
+def value_type(dtype: pa.DataType) -> pa.DataType:
+    """The type of the values: what a dictionary holds, else ``dtype`` itself."""
+    return dtype.value_type if types.is_dictionary(dtype) else dtype
+
+
+def family(dtype: pa.DataType) -> str:
+    """Types of one family compare with each other; "other" types (lists, structs, ...) do not compare at all."""
+    dtype = value_type(dtype)
+    for name, belongs in _FAMILIES.items():
+        if belongs(dtype):
+            return name
+    if types.is_timestamp(dtype):
+        return "timestamp" if dtype.tz is None else "timestamp with zone"
+    return "other"
+
+
+_FAMILIES: Final[dict[str, Callable[[pa.DataType], bool]]] = {
+    "null": types.is_null,
+    "bool": types.is_boolean,
+    "int": types.is_integer,
+    "float": types.is_floating,
+    "decimal": types.is_decimal,
+    "string": lambda dtype: types.is_string(dtype) or types.is_large_string(dtype),
+    "binary": lambda dtype: types.is_binary(dtype) or types.is_large_binary(dtype),
+    "date": types.is_date,
+    "time": types.is_time,
+    "duration": types.is_duration,
+}
+
+
+def common_type(left: Typed, right: Typed) -> pa.DataType | None:
+    """The type in which values of both sides can be compared, or None; a literal takes the other's type if it fits."""
+    a, b = value_type(left.dtype), value_type(right.dtype)
+    if a.equals(b) or types.is_null(b):
+        return a if not types.is_null(a) else pa.int64()
+    if types.is_null(a):
+        return b
+    families = {family(a), family(b)}
+    if len(families) == 1:
+        if isinstance(right.node, Literal) and _fits(right.node.value, a):
+            return a
+        if isinstance(left.node, Literal) and _fits(left.node.value, b):
+            return b
+        return _widest(families.pop(), a, b)
+    if families == {"int", "decimal"}:
+        return _widest_decimal(a, b)
+    return pa.float64() if families <= {"int", "float", "decimal"} else None
+
+
+def _fits(value: object, dtype: pa.DataType) -> bool:
+    if types.is_floating(dtype):
+        return types.is_float64(dtype)
+    try:
+        pa.scalar(value).cast(dtype)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return True
+
+
+def _widest(kind: str, a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    match kind:
+        case "int" if types.is_uint64(a) or types.is_uint64(b):
+            signed = types.is_signed_integer(a) or types.is_signed_integer(b)
+            return pa.decimal128(20, 0) if signed else pa.uint64()
+        case "int":
+            return pa.int64()
+        case "float":
+            return pa.float64()
+        case "decimal":
+            return _widest_decimal(a, b)
+        case "string":
+            return pa.large_string()
+        case "binary":
+            return pa.large_binary()
+        case "date":
+            return pa.date64()
+        case "time":
+            return pa.time64(_finest(a, b))
+        case "duration":
+            return pa.duration(_finest(a, b))
+        case "timestamp" | "timestamp with zone":
+            return pa.timestamp(_finest(a, b), a.tz)
+    return None
+
+
+def _finest(a: pa.DataType, b: pa.DataType) -> str:
+    units = ("s", "ms", "us", "ns")
+    finest = max(units.index(a.unit), units.index(b.unit))
+    return units[max(finest, 2)] if types.is_time(a) else units[finest]
+
+
+def _widest_decimal(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    digits = [(20, 0) if types.is_integer(side) else (side.precision - side.scale, side.scale) for side in (a, b)]
+    scale = max(scale for _, scale in digits)
+    precision = max(whole for whole, _ in digits) + scale
+    if precision > 76:
+        return None
+    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+
+
+def _literal_type(value: object) -> pa.DataType:
+    return pa.uint64() if isinstance(value, int) and value >= 2**63 else pa.scalar(value).type
+
+
+def _hint(expr: Expr) -> str:
+    match expr:
+        case Binary(operator) if operator in LOGIC:
+            return "; & | take booleans: put each comparison in parentheses"
+        case Unary(UnaryOperator.NOT):
+            return "; ~ takes booleans"
+        case Binary() | FillNull() | IsIn():
+            return "; the types do not go together: .cast(type) one of them"
+    return ""

@@ -1,0 +1,42 @@
+"""Filter: the rows for which a predicate is true."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyarrow import types
+
+from dataflow.errors import SchemaMismatch
+from dataflow.expressions import Expr, compile_value
+from dataflow.operator import Operator, OperatorContext, Out
+
+__all__ = ["Filter"]
+
+
+class Filter(Operator):
+    """Emits the rows where ``predicate`` is true; false and null drop a row. A batch that passes whole is not copied.
+
+    Raises: UnknownColumn, SchemaMismatch at construction where the predicate is no boolean of the input's columns.
+    """
+
+    stateless = True
+
+    def __init__(self, context: OperatorContext, predicate: Expr) -> None:
+        (schema,) = context.input_schemas
+        where = f"filter {context.name!r}"
+        found = predicate.dtype(schema, where)
+        if not (types.is_boolean(found) or types.is_null(found)):
+            raise SchemaMismatch(
+                f"{where}: a predicate is a bool, but {predicate} is {found}; compare it with something"
+            )
+        self._passes = compile_value(predicate, schema, where)
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        passes = self._passes(batch)
+        if isinstance(passes, pa.Scalar):
+            kept = batch.num_rows if passes.as_py() else 0
+        else:
+            kept = passes.true_count if types.is_boolean(passes.type) else 0
+        if kept == batch.num_rows > 0:
+            out.emit(batch)
+        elif kept:
+            out.emit(batch.filter(passes))

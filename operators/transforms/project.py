@@ -1,0 +1,37 @@
+"""Project: a new set of columns computed from each batch. ``select`` and ``with_columns`` are both this."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from dataflow.expressions import Expr, compile_expression, output_schema
+from dataflow.operator import Operator, OperatorContext, Out
+
+__all__ = ["Project"]
+
+
+class Project(Operator):
+    """Emits one row for each row, with ``columns`` as its columns; a plain ``col(name)`` is passed on without a copy.
+
+    Raises: GraphError for two columns of one name or one without a name; UnknownColumn, SchemaMismatch at construction.
+    """
+
+    stateless = True
+
+    def __init__(self, context: OperatorContext, columns: Sequence[Expr]) -> None:
+        (schema,) = context.input_schemas
+        where = f"select {context.name!r}"
+        made = output_schema(tuple(columns), schema, where)
+        assert made.equals(context.output_schema), f"{where} makes {made}, its context says {context.output_schema}"
+        self._schema = context.output_schema
+        self._columns = [compile_expression(expr, schema, where) for expr in columns]
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        if batch.num_rows == 0:
+            return
+        if not self._columns:
+            out.emit(batch.select([]))
+            return
+        out.emit(pa.RecordBatch.from_arrays([column(batch) for column in self._columns], schema=self._schema))

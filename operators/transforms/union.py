@@ -1,0 +1,28 @@
+"""Union: the rows of every input, in the order they come."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from dataflow.operator import Operator, OperatorContext, Out
+
+__all__ = ["Union"]
+
+
+class Union(Operator):
+    """Passes the batches of all ports on. Ports may differ in nullability and metadata, not in columns or types."""
+
+    stateless = True
+
+    def __init__(self, context: OperatorContext) -> None:
+        self._schema = context.output_schema
+        for port, schema in enumerate(context.input_schemas):
+            same = schema.names == self._schema.names and schema.types == self._schema.types
+            assert same, f"union {context.name!r}: port {port} has {schema}, the output {self._schema}"
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        if batch.num_rows == 0:
+            return
+        if batch.num_columns and not batch.schema.equals(self._schema, check_metadata=True):
+            batch = pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+        out.emit(batch)
