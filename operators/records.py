@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from dataflow.errors import ConfigurationError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation, Expr, compile_expression
-from dataflow.state.arrays import from_words, is_word, plain, validity, words
+from dataflow.state.arrays import fresh_words, from_words, is_word, plain, validity, words
 from dataflow.state.index import Slots
 
 __all__ = ["Records", "SumOverflow"]
@@ -91,6 +91,7 @@ class Records:
         self._template = np.array([0, *(field.initial for field in self._fields)], np.int64)
         self._programs: dict[tuple[bool, ...], list[tuple[npt.NDArray[np.int64], list[int]]]] = {}
         self._records = self._allocate(_FIRST)
+        self._scratch = np.empty((0, len(self._template)), np.int64)
         self._touched: Slots = np.empty(_FIRST + 1, np.int32)
         self._touches = 0
 
@@ -141,9 +142,12 @@ class Records:
         """The aggregates of ``slots``, a column each, in memory of their own."""
         from operators.kernels.aggregate import gather_records
 
-        records = np.empty((len(slots), len(self._template)), np.int64)
+        if len(self._scratch) < len(slots):
+            self._scratch = np.empty((2 * len(slots), len(self._template)), np.int64)
+        records = self._scratch[: len(slots)]
         gather_records(self._records, slots, records)
-        return [_read(column, records) for column in self._columns]
+        always = int(np.bitwise_and.reduce(records[:, 0])) if len(slots) else 0
+        return [_read(column, records, always) for column in self._columns]
 
     def snapshot(self, known: int) -> pa.Table:
         """The words of the first ``known`` records, a column each, in memory of their own.
@@ -293,28 +297,25 @@ def _fields(aggregation: Aggregation, type_: pa.DataType, word: int, argument: i
             )
 
 
-def _read(column: _Column, records: npt.NDArray[np.int64]) -> pa.Array:
-    """The column of an aggregate from gathered records."""
+def _read(column: _Column, records: npt.NDArray[np.int64], always: int) -> pa.Array:
+    """The column of an aggregate from gathered records; ``always`` holds the flags that all of them have."""
     first = _words_of(column.fields[0], records)
     if column.kind is AggregateKind.MEAN:
         counts = _words_of(column.fields[1], records)
         first = (first.view(np.float64) / np.maximum(counts, 1)).view(np.int64)
-    return from_words(first, column.dtype, _bitmap(column.flag, records) if column.flag else None)
+    return from_words(first, column.dtype, None if column.flag & ~always == 0 else _bitmap(column.flag, records))
 
 
 def _words_of(field: _Field, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     from operators.kernels.aggregate import read_words
 
-    out = np.empty(len(records), np.int64)
+    out = fresh_words(len(records))
     read_words(records, field.word, field.flip, field.mask, out)
     return out
 
 
-def _bitmap(flag: int, records: npt.NDArray[np.int64]) -> pa.Buffer | None:
-    from operators.kernels.aggregate import read_flags
-
-    bitmap = np.zeros(-(-len(records) // 8), np.uint8)
-    return pa.py_buffer(bitmap) if read_flags(records, flag, bitmap) else None
+def _bitmap(flag: int, records: npt.NDArray[np.int64]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(records[:, 0] & flag != 0, bitorder="little"))
 
 
 def _stored_type(field: _Field) -> pa.DataType:
