@@ -23,12 +23,9 @@ from dataflow.errors import ConfigurationError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation, Expr, compile_expression
 from dataflow.state.arrays import fresh_words, from_words, is_word, plain, validity, words
 from dataflow.state.index import Slots
+from operators.kernels.instructions import COUNT, EXTREME, MARK, SUM, SUM_FLOAT, SUM_UNSIGNED, TOUCH, WIDTH
 
 __all__ = ["Records", "SumOverflow"]
-
-# The operations of ``operators.kernels.aggregate``, which is not imported before a kernel is needed (it loads numba).
-_TOUCH, _MARK, _COUNT, _SUM, _SUM_UNSIGNED, _SUM_FLOAT, _EXTREME = range(7)
-_CALL = 8
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _INFINITY = 0x7FF0000000000000
@@ -59,7 +56,7 @@ class _Field:
 
     @property
     def initial(self) -> int:
-        return _LEAST if self.operation == _EXTREME else 0
+        return _LEAST if self.operation == EXTREME else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +206,15 @@ class Records:
             for column in self._columns:
                 argument = column.fields[0].argument
                 if column.flag and nullable[argument]:
-                    steps.append((_MARK, 0, column.flag, 0, 0, 0, argument))
+                    steps.append((MARK, 0, column.flag, 0, 0, 0, argument))
                 else:
                     touch |= column.flag
                 steps += [(f.operation, f.word, 0, f.flip, f.mask, f.largest, f.argument) for f in column.fields]
-            steps.insert(0, (_TOUCH, 0, touch, 0, 0, 0, 0))
+            steps.insert(0, (TOUCH, 0, touch, 0, 0, 0, 0))
             table = np.array(steps, np.int64)
             self._programs[nullable] = [
-                (table[i : i + _CALL].copy(), (table[i : i + _CALL, 6].tolist() + [0] * _CALL)[:_CALL])
-                for i in range(0, len(table), _CALL)
+                (table[i : i + WIDTH].copy(), (table[i : i + WIDTH, 6].tolist() + [0] * WIDTH)[:WIDTH])
+                for i in range(0, len(table), WIDTH)
             ]
         return self._programs[nullable]
 
@@ -273,13 +270,13 @@ def _fields(aggregation: Aggregation, type_: pa.DataType, word: int, argument: i
     name = f"{aggregation.name}.{aggregation.kind.value}"
     match aggregation.kind:
         case AggregateKind.COUNT:
-            return (_Field(name, _COUNT, word, argument),)
+            return (_Field(name, COUNT, word, argument),)
         case AggregateKind.MEAN:
-            total = _Field(f"{name}.sum", _SUM_FLOAT, word, argument)
-            return total, _Field(f"{name}.count", _COUNT, word + 1, argument)
+            total = _Field(f"{name}.sum", SUM_FLOAT, word, argument)
+            return total, _Field(f"{name}.count", COUNT, word + 1, argument)
         case AggregateKind.SUM:
-            operation = _SUM_UNSIGNED if pa.types.is_unsigned_integer(type_) else _SUM
-            operation = _SUM_FLOAT if pa.types.is_floating(type_) else operation
+            operation = SUM_UNSIGNED if pa.types.is_unsigned_integer(type_) else SUM
+            operation = SUM_FLOAT if pa.types.is_floating(type_) else operation
             return (_Field(name, operation, word, argument),)
         case AggregateKind.MIN | AggregateKind.MAX:
             floating = pa.types.is_floating(type_)
@@ -287,7 +284,7 @@ def _fields(aggregation: Aggregation, type_: pa.DataType, word: int, argument: i
             return (
                 _Field(
                     name,
-                    _EXTREME,
+                    EXTREME,
                     word,
                     argument,
                     flip=~flip if aggregation.kind is AggregateKind.MIN else flip,
@@ -319,7 +316,7 @@ def _bitmap(flag: int, records: npt.NDArray[np.int64]) -> pa.Buffer:
 
 
 def _stored_type(field: _Field) -> pa.DataType:
-    return pa.float64() if field.operation == _SUM_FLOAT else pa.int64()
+    return pa.float64() if field.operation == SUM_FLOAT else pa.int64()
 
 
 def _as_float(evaluate: Argument) -> Argument:

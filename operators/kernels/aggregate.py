@@ -22,14 +22,9 @@ import numpy as np
 from numba import njit, types
 
 from dataflow.state.kernels.words import RI32, RI64, RU8, WI32, WI64, valid
+from operators.kernels.instructions import COUNT, MARK, SUM, SUM_FLOAT, SUM_UNSIGNED, TOUCH, WIDTH
 
-__all__ = ["COUNT", "EXTREME", "MARK", "SUM", "SUM_FLOAT", "SUM_UNSIGNED", "TOUCH", "WIDTH"]
-__all__ += ["clear_touched", "fold", "gather_records", "read_words"]
-
-TOUCH, MARK, COUNT, SUM, SUM_UNSIGNED, SUM_FLOAT, EXTREME = range(7)
-
-WIDTH = 8
-"""How many instructions one call of ``fold`` takes."""
+__all__ = ["clear_touched", "fold", "gather_records", "read_words"]
 
 BLOCK = 512
 SIGN = -(2**63)
