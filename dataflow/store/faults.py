@@ -162,7 +162,7 @@ class FaultyFileSystem(FileSystem):
     def lose_power(self, root: Path, seed: int) -> None:
         """Take away what was not durable below ``root``: unsynced bytes, and the last few directory entries.
 
-        Seed 0 takes all of them; others keep some, the older ones first, as a journal does.
+        Seed 0 takes all of them; even seeds keep some, the older ones first, as a journal does; odd ones any of them.
         """
         dice = random.Random(seed)
         for path in sorted(root.rglob("*")):
@@ -171,7 +171,8 @@ class FaultyFileSystem(FileSystem):
                 size = path.stat().st_size
                 os.truncate(path, durable if seed == 0 else dice.randint(min(durable, size), size))
         kept = 0 if seed == 0 else dice.randint(0, len(self._pending))
-        for pending in reversed(self._pending[kept:]):
+        lost = [pending for pending in self._pending if dice.random() < 0.5] if seed % 2 else self._pending[kept:]
+        for pending in reversed(lost):
             pending.undo()
         self._pending.clear()
         self._unsynced.clear()

@@ -86,7 +86,7 @@ def test_after_a_power_failure_at_any_operation_nothing_promised_is_lost(tmp_pat
         with pytest.raises(Crash):
             script.run()
         script.store.close()
-        script.files.lose_power(tmp_path, seed * 1000 + at if seed else 0)
+        script.files.lose_power(tmp_path, seed + 100 * at if seed else 0)
         restarted(path, save, script)
 
 

@@ -1,0 +1,165 @@
+"""A file that is written little by little and loses nothing when the disk refuses: what a two-phase sink stages.
+
+A refused write does not fail: the bytes wait in memory, up to ``limit`` of them, and are offered again. Only ``sync``
+insists. A refused *sync* is worse than a refused write, because the kernel may have dropped the pages and may call the
+next sync a success (Rebello et al., "Can applications recover from fsync failures?", ATC 2020). So after one the file
+is suspect: the next ``sync`` reads it back, and only if its checksum is that of what was written copies it to a new
+file, which is then synced.
+
+Guarantees: after ``sync`` returned, exactly the bytes written are durable in ``path``. StoreError: not now, nothing is
+lost, call ``sync`` again. SinkBroken: bytes are lost.
+"""
+
+from __future__ import annotations
+
+import io
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+from dataflow.errors import SinkBroken, StoreError
+from dataflow.store.files import DISK, Buffer, FileSystem, storing
+
+__all__ = ["StagedFile"]
+
+_CHUNK: Final = 1 << 20
+
+
+class StagedFile:
+    """A new file at ``path``, in a directory that exists; ``limit`` bytes may wait for a disk that refuses them.
+
+    It has what pyarrow asks of a file object that is written.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     staged = StagedFile(Path(directory) / "a.staged")
+    ...     written = staged.write(b"rows")
+    ...     staged.sync()
+    ...     staged.release()
+    ...     staged.path.read_bytes()
+    b'rows'
+    """
+
+    closed = False  # for pyarrow, which asks
+
+    def __init__(self, path: Path, *, files: FileSystem = DISK, limit: int = 64 << 20) -> None:
+        self.path = path
+        self._files = files
+        self._limit = limit
+        self._file: io.FileIO | None = None
+        self._waiting = bytearray()
+        self._on_disk = 0
+        self._checksum = xxhash.xxh3_64()
+        self._suspect = False
+        self._discarded = False
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far, those that wait included."""
+        return self._on_disk + len(self._waiting)
+
+    def write(self, data: Buffer) -> int:
+        """Take ``data``. Raises: SinkBroken where more than ``limit`` bytes would have to wait."""
+        if self._discarded:  # pyarrow closes a writer that is dropped, footer and all
+            return len(data)
+        self._checksum.update(data)
+        before = len(self._waiting)
+        self._waiting += data
+        if before // _CHUNK != len(self._waiting) // _CHUNK:
+            try:
+                with storing("write", self.path):
+                    self._drain()
+            except StoreError as error:
+                if len(self._waiting) > self._limit:
+                    raise SinkBroken(
+                        f"{self.path}: {len(self._waiting)} bytes wait for a disk that refuses them and at most "
+                        f"{self._limit} may: restart from the last checkpoint when there is room ({error})"
+                    ) from error
+        return len(data)
+
+    def tell(self) -> int:
+        """The position behind the last byte written."""
+        return self.size
+
+    def flush(self) -> None:
+        """Nothing: ``sync`` is what counts."""
+
+    def close(self) -> None:
+        """Nothing: pyarrow is done with the file, we are not."""
+
+    def sync(self) -> None:
+        """Make it all durable, in a directory entry, too. Raises: StoreError, SinkBroken. May be repeated."""
+        assert not self._discarded, f"{self.path} was discarded"
+        with storing("stage", self.path):
+            self._drain()
+            if self._suspect:
+                self._rewrite()
+            assert self._file is not None, "a drained file is open"
+            try:
+                self._files.sync(self._file)
+            except OSError:
+                self._suspect = True
+                raise
+            self._files.sync_directory(self.path.parent)
+
+    def release(self) -> None:
+        """Close the file and let it stand, once it was synced: it is somebody else's now."""
+        if self._file is not None:
+            self._file.close()
+        self._discarded = True
+
+    def discard(self) -> None:
+        """Give it up and remove it, if the disk lets us; what is left is removed by the sink's next recovery."""
+        self.release()
+        self._waiting.clear()
+        with suppress(OSError):
+            self._files.remove(self.path)
+
+    def _drain(self) -> None:
+        if self._file is None:
+            self._file, self.path = _create(self._files, self.path)
+        while self._waiting:
+            with memoryview(self._waiting)[:_CHUNK] as head:
+                written = self._files.write(self._file, head, self._on_disk)
+            del self._waiting[:written]
+            self._on_disk += written
+
+    def _rewrite(self) -> None:
+        """Copy a suspect file, proving on the way that it still holds what was written."""
+        old, found, offset = self.path, xxhash.xxh3_64(), 0
+        file, path = _create(self._files, self.path)
+        try:
+            with open(old, "rb") as source:
+                while chunk := source.read(_CHUNK):
+                    found.update(chunk)
+                    offset = self._files.write_all(file, chunk, offset)
+        except OSError:
+            file.close()
+            with suppress(OSError):
+                self._files.remove(path)
+            raise
+        if found.intdigest() != self._checksum.intdigest():
+            file.close()
+            raise SinkBroken(
+                f"{old}: {self.size} bytes were written, could not be synced, and read back differently: the device "
+                "failed; check it, then restart from the last checkpoint"
+            )
+        assert self._file is not None, "a suspect file was open"
+        self._file.close()
+        self._file, self.path, self._suspect = file, path, False
+        self._files.remove(old)
+
+
+def _create(files: FileSystem, wanted: Path) -> tuple[io.FileIO, Path]:
+    """A new file named like ``wanted``, numbered on where that is taken: a zombie may still be writing there."""
+    stem = wanted.name.partition(".")[0]
+    for again in count():
+        path = wanted if again == 0 else wanted.with_name(f"{stem}.{again}{wanted.suffix}")
+        try:
+            return files.create(path), path
+        except FileExistsError:
+            continue
+    raise AssertionError("count() does not end")

@@ -1,0 +1,71 @@
+"""Rows kept in memory: the result of small pipelines and of tests, exactly once because they are in the checkpoint."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from dataflow.errors import ConfigurationError, SchemaMismatch
+from dataflow.operator import Collector, Guarantee, OperatorContext, Out, Sink, Snapshot
+
+__all__ = ["CollectSink", "CollectWriter", "collect"]
+
+
+class CollectWriter(Collector):
+    """Keeps the rows of one subtask. State: the rows."""
+
+    def __init__(self, context: OperatorContext, *, limit: int | None) -> None:
+        self._name = context.name
+        self._limit = limit
+        self._schema = context.input_schemas[0]
+        restored = context.restored.tables.get("rows") if context.restored else None
+        if restored is not None and restored.schema != self._schema:
+            raise SchemaMismatch(f"sink {self._name!r} collects {self._schema}, its snapshot has {restored.schema}")
+        self._batches: list[pa.RecordBatch] = restored.to_batches() if restored is not None else []
+        self._rows: int = restored.num_rows if restored is not None else 0
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        if batch.schema != self._schema:
+            raise SchemaMismatch(f"sink {self._name!r} collects {self._schema}, got a batch of {batch.schema}")
+        self._rows += batch.num_rows
+        if self._limit is not None and self._rows > self._limit:
+            raise ConfigurationError(
+                f"sink {self._name!r} may keep {self._limit} rows and got {self._rows}: raise collect(limit=), or "
+                "write them to files"
+            )
+        if batch.num_rows:
+            self._batches.append(batch)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(tables={"rows": self.result()})  # batches are immutable, and this list of them is ours
+
+    def result(self) -> pa.Table:
+        return pa.Table.from_batches(self._batches, self._schema)
+
+
+class CollectSink(Sink):
+    """See ``collect``."""
+
+    guarantee = Guarantee.EXACTLY_ONCE
+
+    def __init__(self, *, limit: int | None) -> None:
+        self._limit = limit
+
+    def __repr__(self) -> str:
+        return "collect()"
+
+    def writer(self, context: OperatorContext) -> CollectWriter:
+        return CollectWriter(context, limit=self._limit)
+
+
+def collect(*, limit: int | None = None) -> CollectSink:
+    """Keep the rows in memory; the run's result shows them under the sink's name.
+
+    Every checkpoint holds all rows so far, so this is for small results; more than ``limit`` rows in a subtask stop
+    the job.
+
+    >>> collect(limit=10)
+    collect()
+    """
+    if limit is not None and limit < 0:
+        raise ConfigurationError(f"collect(limit=) is a number of rows or None, got {limit}")
+    return CollectSink(limit=limit)

@@ -1,0 +1,202 @@
+"""The files of a Parquet sink: what lies where, how a transaction becomes visible, and who may delete what.
+
+    out/part-00000007-00000-0000.parquet     committed rows: checkpoint, subtask, and a number
+    out/_staging/00000-000003.staged         rows of an open or prepared transaction; no glob for .parquet finds it
+    out/_commits/7.json                      the files of checkpoint 7, written once all of them are in place
+    out/_commits/0.json                      the files that were here before this job, in append mode
+
+The rename is the commit of a file. ``_commits`` is for readers that want all of a checkpoint or nothing of it, and it
+is how we know which files are ours.
+
+Invariant: a file that ends in ``.parquet`` is whole, durable and committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from dataflow.errors import OutputExists, StoreError
+from dataflow.operator import Handle
+from dataflow.store.files import TEMPORARY, FileSystem, storing
+
+__all__ = ["STAGED", "Committed", "OutputDirectory", "Transaction"]
+
+STAGED: Final = ".staged"
+
+
+class Committed(msgspec.Struct, frozen=True, order=True):
+    """One final file."""
+
+    file: str
+    rows: int
+    size: int
+
+
+class Transaction(msgspec.Struct, frozen=True):
+    """A prepared file: what it is called now, and what it will be."""
+
+    staged: str
+    file: str
+    rows: int
+    size: int
+
+    def handle(self) -> Handle:
+        """As the checkpoint keeps it."""
+        return {"staged": self.staged, "file": self.file, "rows": self.rows, "size": self.size}
+
+    def committed(self) -> Committed:
+        """As the commit list has it."""
+        return Committed(self.file, self.rows, self.size)
+
+
+class _CommitList(msgspec.Struct, frozen=True):
+    format: int
+    checkpoint: int
+    files: tuple[Committed, ...]
+
+
+class OutputDirectory:
+    """The directory of one Parquet sink. One running job at a time."""
+
+    def __init__(self, path: Path, *, files: FileSystem) -> None:
+        self.path = path
+        self.staging = path / "_staging"
+        self._commits = path / "_commits"
+        self._files = files
+
+    def make(self) -> None:
+        """Make the directories. Raises: StoreError."""
+        with storing("make", self.path):
+            for directory in (self.path, self.staging, self._commits):
+                self._files.make_directories(directory)
+
+    def commits(self) -> dict[int, tuple[Committed, ...]]:
+        """The files each checkpoint committed, by id. Raises: StoreError."""
+        if not self._commits.is_dir():
+            return {}
+        with storing("read", self._commits):
+            ids = sorted(int(name[:-5]) for name in self._files.names(self._commits) if _is_commit(name))
+            return {checkpoint: self._read(checkpoint) for checkpoint in ids}
+
+    def strangers(self) -> list[str]:
+        """Parquet files below the directory that no commit list names."""
+        ours = {committed.file for files in self.commits().values() for committed in files}
+        found = (str(path.relative_to(self.path)) for path in self.path.rglob("*.parquet"))
+        return sorted(name for name in found if name not in ours)
+
+    def refuse_output(self) -> None:
+        """Raises: OutputExists where there is output of any kind."""
+        found = self.strangers() or sorted(file.file for files in self.commits().values() for file in files)
+        if found:
+            raise OutputExists(
+                f"{self.path} already holds {len(found)} Parquet files ({found[0]}, ...): restore the job that wrote "
+                'them, use another directory, or say if_exists="append" or "overwrite"'
+            )
+
+    def keep_output(self) -> None:
+        """Move all commit lists into number 0, so that the numbers of a new job are free."""
+        commits = self.commits()
+        if set(commits) - {0}:
+            self._write(0, (file for files in commits.values() for file in files))
+            self._remove_lists(commits.keys() - {0})
+
+    def remove_output(self) -> None:
+        """Delete every committed file. Raises: OutputExists where there are files that are not ours."""
+        if strangers := self.strangers():
+            raise OutputExists(
+                f"{self.path} holds {len(strangers)} Parquet files this sink has no record of ({strangers[0]}, ...), "
+                "and overwrites only its own: move them away, or use another directory"
+            )
+        commits = self.commits()
+        with storing("remove the old output of", self.path):
+            for files in commits.values():
+                for committed in files:
+                    self._files.remove(self.path / committed.file)
+            self._files.sync_directory(self.path)
+        self._remove_lists(commits)
+
+    def free_name(self, checkpoint: int, subtask: int, taken: Iterable[str]) -> str:
+        """The first final name of this checkpoint and subtask that is neither in ``taken`` nor in the directory."""
+        names = set(taken)
+        for number in range(len(names) + 1_000_000):
+            name = f"part-{checkpoint:08d}-{subtask:05d}-{number:04d}.parquet"
+            if name not in names and self._files.size(self.path / name) is None:
+                return name
+        raise AssertionError(f"no free name in {self.path}")
+
+    def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
+        """Rename what is staged, make that durable, then write the commit list. May be repeated.
+
+        What the list already has is done: readers may have moved such files away since. Raises: StoreError.
+        """
+        if not handles:
+            return
+        transactions = [msgspec.convert(dict(handle), Transaction) for handle in handles]
+        listed = self._listed(checkpoint)
+        new = [transaction for transaction in transactions if transaction.committed() not in listed]
+        missing = [transaction for transaction in new if not self._is_final(transaction)]
+        with storing("commit to", self.path):
+            for transaction in missing:
+                self._files.rename(self.staging / transaction.staged, self.path / transaction.file)
+            self._files.sync_directory(self.path)
+            self._files.sync_directory(self.staging)
+        if new:
+            self._write(checkpoint, [*listed, *(transaction.committed() for transaction in new)])
+
+    def clean_staging(self) -> None:
+        """Delete all that is staged, and nothing that another program put there. Raises: StoreError."""
+        with storing("clean up", self.staging):
+            for directory, ending in ((self.staging, STAGED), (self._commits, TEMPORARY)):
+                for name in self._files.names(directory):
+                    if name.endswith(ending):
+                        self._files.remove(directory / name)
+
+    def _is_final(self, transaction: Transaction) -> bool:
+        staged, final = self.staging / transaction.staged, self.path / transaction.file
+        staged_size, final_size = self._files.size(staged), self._files.size(final)
+        if staged_size is not None and final_size is not None and not staged.samefile(final):
+            raise StoreError(
+                f"cannot commit {staged}: {final} is in the way, and is another file; move it, then restart"
+            )
+        size = final_size if final_size is not None else staged_size
+        if size is None:
+            raise StoreError(
+                f"{self.path}: {transaction.rows} rows of a completed checkpoint are gone: expected {staged} or "
+                f"{final}, found neither; put the file back, or restore an earlier checkpoint"
+            )
+        if size != transaction.size:
+            raise StoreError(f"{staged} or {final} had {transaction.size} bytes when it was staged, found {size}")
+        return final_size is not None
+
+    def _listed(self, checkpoint: int) -> tuple[Committed, ...]:
+        if self._files.size(self._commits / f"{checkpoint}.json") is None:
+            return ()
+        with storing("read", self._commits):
+            return self._read(checkpoint)
+
+    def _read(self, checkpoint: int) -> tuple[Committed, ...]:
+        path = self._commits / f"{checkpoint}.json"
+        try:
+            return msgspec.json.decode(self._files.read(path), type=_CommitList).files
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"{path}: expected the files of checkpoint {checkpoint}, found {error}") from error
+
+    def _write(self, checkpoint: int, files: Iterable[Committed]) -> None:
+        path = self._commits / f"{checkpoint}.json"
+        content = msgspec.json.encode(_CommitList(1, checkpoint, tuple(sorted(set(files)))))
+        with storing("write", path):
+            self._files.write_new(path, msgspec.json.format(content, indent=1))
+
+    def _remove_lists(self, checkpoints: Iterable[int]) -> None:
+        with storing("clean up", self._commits):
+            for checkpoint in sorted(checkpoints):
+                self._files.remove(self._commits / f"{checkpoint}.json")
+            self._files.sync_directory(self._commits)
+
+
+def _is_commit(name: str) -> bool:
+    return name.endswith(".json") and name[:-5].isdigit()

@@ -1,0 +1,186 @@
+"""The writer of one subtask: rows wait until they fill a row group, row groups go to a staged file, barriers close it.
+
+Guarantees: a transaction is on disk, durably, before its handle exists. A disk that refuses costs nothing while
+the bytes that wait fit in memory (``StagedFile``): the checkpoint fails, and the closed file joins the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dataflow.errors import SchemaMismatch, SinkBroken
+from dataflow.operator import Handle, OperatorContext, Out, TwoPhaseWriter
+from dataflow.store.files import FileSystem
+from dataflow.store.staging import StagedFile
+from operators.sinks.parquet_files import STAGED, OutputDirectory, Transaction
+
+__all__ = ["ParquetWriter", "RowBuffer"]
+
+
+class RowBuffer:
+    """Rows that wait to become a row group: at most ``rows`` of them and ``size`` bytes, plus one batch.
+
+    Many small batches are merged as they come, or their headers would weigh more than their rows.
+    """
+
+    _MERGE = 256
+
+    def __init__(self, schema: pa.Schema, *, rows: int, size: int) -> None:
+        self._schema = schema
+        self._limit_rows = rows
+        self._limit_size = size
+        self._merged: list[pa.Table] = []
+        self._fresh: list[pa.RecordBatch] = []
+        self.rows = 0
+        self._size = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take ``batch``."""
+        self._fresh.append(batch)
+        self.rows += batch.num_rows
+        self._size += batch.nbytes
+        if len(self._fresh) == self._MERGE:
+            self._merged.append(self._merge())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is a row group's worth."""
+        return self.rows >= self._limit_rows or self._size >= self._limit_size
+
+    def take_full(self) -> pa.Table:
+        """Whole row groups; the rest stays, unless it was the bytes that filled up."""
+        table = self.take()
+        whole = table.num_rows // self._limit_rows * self._limit_rows or table.num_rows
+        for batch in table.slice(whole).to_batches():
+            self.add(batch)
+        return table.slice(0, whole)
+
+    def take(self) -> pa.Table:
+        """Everything, as one table."""
+        tables = [*self._merged, self._merge()]
+        self._merged, self.rows, self._size = [], 0, 0
+        return pa.concat_tables(tables)
+
+    def _merge(self) -> pa.Table:
+        table = pa.Table.from_batches(self._fresh, self._schema)
+        self._fresh = []
+        return table.unify_dictionaries().combine_chunks()
+
+
+@dataclass(slots=True)
+class _Open:
+    staged: StagedFile
+    parquet: pq.ParquetWriter
+    rows: int = 0
+
+
+@dataclass(slots=True)
+class _Closed:
+    staged: StagedFile
+    rows: int
+
+
+class ParquetWriter(TwoPhaseWriter):
+    """See the module's text. State: none; what is not prepared at a barrier is not in that checkpoint."""
+
+    blocking = True
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        directory: OutputDirectory,
+        *,
+        row_group_rows: int,
+        row_group_bytes: int,
+        compression: str,
+        files: FileSystem,
+    ) -> None:
+        self._schema = context.input_schemas[0]
+        self._name = context.name
+        self._subtask = context.subtask
+        self._directory = directory
+        self._compression = compression
+        self._row_group_rows = row_group_rows
+        self._files = files
+        self._numbers = count()
+        self._buffer = RowBuffer(self._schema, rows=row_group_rows, size=row_group_bytes)
+        self._open: _Open | None = None
+        self._closed: list[_Closed] = []  # whole, but not yet durable: the disk refused
+        self._broken: str | None = None
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        self._refuse_if_broken()
+        if batch.schema != self._schema:
+            raise SchemaMismatch(f"sink {self._name!r} was opened for {self._schema}, got a batch of {batch.schema}")
+        if batch.num_rows:
+            self._buffer.add(batch)
+        if self._buffer.is_full:
+            self._write(self._buffer.take_full())
+
+    def prepare(self, checkpoint: int) -> Sequence[Handle]:
+        """Close the file and make it durable. Raises: StoreError (not now, nothing lost), SinkBroken (rows lost)."""
+        self._refuse_if_broken()
+        if self._buffer.rows:
+            self._write(self._buffer.take())
+        self._close_file()
+        for closed in self._closed:
+            try:
+                closed.staged.sync()
+            except SinkBroken as error:
+                self._broken = str(error)
+                raise
+        names: list[str] = []
+        handles: list[Handle] = []
+        for closed in self._closed:
+            closed.staged.release()
+            names.append(self._directory.free_name(checkpoint, self._subtask, names))
+            handles.append(Transaction(closed.staged.path.name, names[-1], closed.rows, closed.staged.size).handle())
+        self._closed.clear()
+        return handles
+
+    def close(self) -> None:
+        """Drop what was never prepared: the restart replays it."""
+        staged = [closed.staged for closed in self._closed]
+        if self._open is not None:
+            staged.append(self._open.staged)
+        for file in staged:
+            file.discard()
+        self._closed.clear()
+        self._open = None
+
+    def _write(self, table: pa.Table) -> None:
+        try:
+            if self._open is None:
+                name = f"{self._subtask:05d}-{next(self._numbers):06d}{STAGED}"
+                staged = StagedFile(self._directory.staging / name, files=self._files)
+                parquet = pq.ParquetWriter(staged, self._schema, compression=self._compression)
+                self._open = _Open(staged, parquet)
+            self._open.parquet.write_table(table, row_group_size=self._row_group_rows)
+            self._open.rows += table.num_rows
+        except (SinkBroken, pa.ArrowException, OSError) as error:
+            self._break(error, table.num_rows)
+
+    def _close_file(self) -> None:
+        if self._open is None:
+            return
+        try:
+            self._open.parquet.close()
+        except (SinkBroken, pa.ArrowException, OSError) as error:
+            self._break(error, 0)
+        self._closed.append(_Closed(self._open.staged, self._open.rows))
+        self._open = None
+
+    def _break(self, error: BaseException, rows: int) -> None:
+        lost = rows + (self._open.rows if self._open else 0)
+        self._broken = f"sink {self._name!r}, subtask {self._subtask}: {lost} staged rows are lost ({error})"
+        self.close()
+        raise SinkBroken(self._broken) from error
+
+    def _refuse_if_broken(self) -> None:
+        if self._broken is not None:
+            raise SinkBroken(f"{self._broken}; the job must restart from its last checkpoint")
