@@ -26,9 +26,9 @@ from dataflow.clock import ManualClock
 from dataflow.errors import SinkBroken, StoreError
 from dataflow.operator import Handle, OperatorContext
 from dataflow.store.faults import Crash, Fault, FaultyFileSystem, crash_at, fail_at, fail_from, no_fault
-from dataflow.store.files import DISK, FileSystem
+from dataflow.store.files import FileSystem
 from dataflow.store.staging import StagedFile
-from operators.sinks.parquet import ParquetSink, committed_files, read_committed, write_parquet
+from operators.sinks.parquet import IfExists, ParquetSink, committed_files, read_committed, write_parquet
 from operators.sinks.parquet_writer import ParquetWriter
 
 X = pa.schema({"x": pa.int64()})
@@ -117,7 +117,7 @@ class Engine:
 
     def restart(self) -> None:
         """A new process on a healthy disk, to the end."""
-        self.files, self.attempts = DISK, 0
+        self.files, self.attempts = FaultyFileSystem(), 0
         self.run()
         assert sorted(seen_by_arrow(self.path).elements()) == list(range(ROWS))
         assert sorted(read_committed(self.path)["x"].to_pylist()) == list(range(ROWS))
@@ -333,3 +333,25 @@ def test_a_real_file_size_limit_fails_checkpoints_and_loses_no_row(tmp_path: Pat
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("the file size limit is reached: raise it") == 2
     assert run.stdout.endswith("all there\n")
+
+
+@pytest.mark.parametrize("if_exists", ["append", "overwrite"])
+@pytest.mark.parametrize("power", [None, 0, 1, 2])
+def test_a_crash_while_old_output_is_taken_over_is_repaired_by_beginning_again(
+    tmp_path: Path, if_exists: IfExists, power: int | None
+) -> None:
+    for at in range(1, 100):
+        path = tmp_path / str(at)
+        Engine(path, FaultyFileSystem()).run()
+        files = FaultyFileSystem(crash_at(at))
+        try:
+            write_parquet(path, if_exists=if_exists, files=files).begin()
+        except Crash:
+            if power is not None:
+                files.lose_power(path, power)
+            write_parquet(path, if_exists=if_exists).begin()
+            assert sorted(seen_by_arrow(path)) == (list(range(ROWS)) if if_exists == "append" else [])
+            assert len(committed_files(path)) == len(list(path.glob("*.parquet")))
+        else:
+            assert at > 5
+            return

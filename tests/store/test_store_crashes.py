@@ -48,7 +48,7 @@ class Script:
 
 def restarted(path: Path, save: Save, script: Script) -> None:
     """What a new process must find, and be able to do."""
-    with DirectoryStore(path) as store:
+    with DirectoryStore(path, files=FaultyFileSystem()) as store:  # a healthy one, and quicker than the disk
         existing = store.checkpoints()
         assert script.promised - script.retiring <= set(existing) <= set(range(1, script.begun + 1)), existing
         for checkpoint in existing:
