@@ -139,8 +139,7 @@ class OutputDirectory:
         with storing("commit to", self.path):
             for transaction in missing:
                 self._files.rename(self.staging / transaction.staged, self.path / transaction.file)
-            self._files.sync_directory(self.path)
-            self._files.sync_directory(self.staging)
+            self._files.sync_directory(self.path)  # an old name that a power failure brings back is cleaned up later
         if new:
             self._write(checkpoint, [*listed, *(transaction.committed() for transaction in new)])
 

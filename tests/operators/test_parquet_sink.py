@@ -179,6 +179,18 @@ def test_a_lost_staged_file_is_said_and_a_final_one_that_readers_moved_is_not(tm
     sink.commit(1, handles)
 
 
+def test_a_rename_of_which_power_failure_kept_both_names_is_finished(tmp_path: Path) -> None:
+    sink = write_parquet(tmp_path)
+    sink.begin()
+    writer = sink.writer(context())
+    fill(writer, rows(1))
+    handles = writer.prepare(1)
+    (tmp_path / str(handles[0]["file"])).hardlink_to(tmp_path / "_staging" / str(handles[0]["staged"]))
+    sink.recover(1, handles)
+    assert visible(tmp_path) == [1]
+    assert list((tmp_path / "_staging").iterdir()) == []
+
+
 def test_a_foreign_file_under_our_name_is_not_overwritten(tmp_path: Path) -> None:
     sink = write_parquet(tmp_path)
     sink.begin()

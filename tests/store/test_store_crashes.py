@@ -13,6 +13,7 @@ import pytest
 from dataflow.errors import CheckpointDamaged, StoreError
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.faults import Crash, Fault, FaultyFileSystem, crash_at, fail_at, fail_from, no_fault
+from dataflow.store.folder import CheckpointFolder
 from dataflow.store.manifest import Manifest
 
 Save = Callable[..., Manifest]
@@ -146,6 +147,36 @@ def test_a_manifest_that_came_back_after_a_power_failure_is_valid_or_known_to_be
         for checkpoint in DirectoryStore(path).checkpoints():
             with suppress(CheckpointDamaged):
                 DirectoryStore(path).verify(checkpoint)
+
+
+def test_a_retirement_cut_by_a_power_failure_leaves_a_whole_checkpoint_or_none(tmp_path: Path, save: Save) -> None:
+    for at in range(1, 12):
+        for seed in range(12):
+            path = tmp_path / f"{at}-{seed}"
+            files = FaultyFileSystem()
+            with DirectoryStore(path, files=files) as store:
+                save(store, 1)
+                save(store, 2)
+                files.fault = crash_at(len(files.log) + at)
+                with suppress(Crash):
+                    store.retire(1)
+            files.lose_power(path, seed)
+            for checkpoint in store.checkpoints():
+                CheckpointFolder(store.folder(checkpoint).path).verify()
+            assert 2 in store.checkpoints()
+
+
+def test_a_folder_whose_making_was_not_synced_is_synced_before_the_commit(tmp_path: Path, save: Save) -> None:
+    files = FaultyFileSystem()
+    with DirectoryStore(tmp_path, files=files) as store:
+        files.fault = fail_at(len(files.log) + 3)  # read FENCE, make the folder, sync its parent
+        with pytest.raises(StoreError):
+            store.write(1, "task-0", b"x")
+        assert files.log[-1] == ("sync_directory", tmp_path)
+        files.fault = no_fault
+        save(store, 1)
+    files.lose_power(tmp_path, 0)
+    assert DirectoryStore(tmp_path).checkpoints() == [1]
 
 
 def refuse_to_sync_a_rename(files: FaultyFileSystem) -> Fault:
