@@ -38,7 +38,8 @@ class RestoreReport:
 
     A duplicate is a *delivery*: a row that an operator took before its snapshot and that is delivered there again. It
     is counted where it is delivered, so counts of different operators must not be added up: one row of a source counts
-    at every operator it reaches. At the first stateful operator of a path the report is exact, behind it an upper bound.
+    at every operator it reaches. At the first stateful operator of a path the report is exact, behind it an upper
+    bound.
 
     ``offsets`` maps "source/split" to the offset that is read from next (None: from the beginning). ``passed_over`` are
     newer checkpoints that could not be restored, with the reason.
@@ -191,7 +192,8 @@ def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:
         listing = "".join(f"\n  {sentence}" for sentence in found)
         raise CheckpointMismatch(
             f"checkpoint {manifest.checkpoint} in {location} belongs to another pipeline "
-            f"({manifest.pipeline!r}):{listing}\nrestore it with the pipeline that took it, or use another checkpoint directory"
+            f"({manifest.pipeline!r}):{listing}\n"
+            "restore it with the pipeline that took it, or use another checkpoint directory"
         )
 
 
