@@ -70,9 +70,13 @@ def _print_table(table: Table) -> None:
     from rich import box
 
     console = _console()
-    if not console.is_terminal:
-        table.box, table.pad_edge = box.MARKDOWN, True
-    console.print(table)
+    if console.is_terminal:
+        console.print(table)
+        return
+    table.box, table.pad_edge = box.MARKDOWN, True
+    with console.capture() as captured:
+        console.print(table)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip()))
 
 
 def _traceback(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's call

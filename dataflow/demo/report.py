@@ -110,6 +110,7 @@ class DemoReport:
         channels = dict.fromkeys(c for m in modes for c in (*m.blocked_before, *m.blocked_after))
         files = dict.fromkeys(name for m in modes for name in m.rewound)
         return [
+            ("processes started", [str(m.attempts) for m in modes]),
             ("checkpoints before the kill", [str(m.completed) for m in modes]),
             ("killed in checkpoint", [_count(m.in_progress) for m in modes]),
             ("restored checkpoint", [_count(m.restored) for m in modes]),

@@ -12,8 +12,9 @@ from dataflow.clock import Clock, SystemClock
 from dataflow.demo.flights import FlightFiles, prepare
 from dataflow.demo.job import AGGREGATE, FILTER, SOURCE, DelaysJob
 from dataflow.demo.killing import Scene, kill_in_checkpoint
-from dataflow.demo.oracle import Delays, departed, differences, expected, last_rows
+from dataflow.demo.oracle import departed
 from dataflow.demo.report import DemoReport, ModeReport
+from dataflow.demo.verdict import judge
 from dataflow.errors import ConfigurationError
 from dataflow.operator import Guarantee
 from dataflow.store.directory import DirectoryStore
@@ -118,7 +119,8 @@ def _restore(job: DelaysJob, scene: Scene, attempts: int, undisturbed: DelaysJob
     result = job.run("latest")
     restored = result.restore_report
     assert restored is not None, "restore='latest' restores or raises"
-    sentence, failures = _judge(job, undisturbed, rows, restored)
+    verdict = judge(job, undisturbed, rows, restored)
+    failures = list(verdict.failures)
     if restored.checkpoint != scene.completed[-1]:
         failures.append(
             f"checkpoint {scene.completed[-1]} was the newest complete one, {restored.checkpoint} was restored"
@@ -135,7 +137,7 @@ def _restore(job: DelaysJob, scene: Scene, attempts: int, undisturbed: DelaysJob
         blocked_after={c.name: c.blocked for task in result.metrics for c in task.channels},
         duplicates=restored.duplicated(AGGREGATE),
         rewound=_rewound(job.files, restored),
-        result=sentence,
+        result=verdict.result,
         failures=failures,
     )
 
@@ -148,41 +150,3 @@ def _rewound(files: FlightFiles, restored: RestoreReport) -> dict[str, tuple[int
         assert offset is None or isinstance(offset, int), f"an offset of {path} is a row, got {offset!r}"
         found[Path(path).name] = (offset or 0, rows)
     return found
-
-
-def _judge(job: DelaysJob, undisturbed: DelaysJob, rows: pa.Table, restored: RestoreReport) -> tuple[str, list[str]]:
-    """What the restored run's result equals, and what is wrong with it."""
-    plain, found = last_rows(undisturbed.output), last_rows(job.output)
-    failures = _apart("the undisturbed run and pyarrow over the input", plain, expected(rows))
-    count, again = restored.duplicated(AGGREGATE), restored.rows(AGGREGATE)
-    if Mode(job.mode).guarantee is Guarantee.EXACTLY_ONCE:
-        if count:
-            failures.append(f"expected no row to be delivered twice, the restore reported {count:,}")
-        failures += _apart("the restored run and the undisturbed one", found, plain)
-        return "equals the undisturbed run", failures
-    if again is None or again.num_rows != count:
-        stored = 0 if again is None else again.num_rows
-        failures.append(
-            f"expected duplicates, all of them stored; the restore reported {count:,} and stored {stored:,}"
-        )
-        return "", failures
-    failures += _apart("the restored run and pyarrow over input + reported rows", found, expected(_both(rows, again)))
-    more = _total(found) - _total(plain)
-    if more != count:
-        failures.append(f"the restored run counted {more:,} flights too many, the restore reported {count:,}")
-    return f"equals the run over input + {count:,} reported rows", failures
-
-
-def _both(rows: pa.Table, again: pa.Table) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.concat_tables([rows, again.select(rows.schema.names).cast(rows.schema)])
-
-
-def _total(delays: Delays) -> int:
-    return sum(delay.flights for delay in delays.values())
-
-
-def _apart(what: str, found: Delays, wanted: Delays) -> list[str]:
-    sentences = differences(found, wanted)
-    return [f"{what} differ in {len(sentences)} of {len(wanted)} keys: {sentences[0]}"] if sentences else []
