@@ -25,6 +25,7 @@ from dataflow.runtime.build import Settings, build
 from dataflow.runtime.diagnosis import who_waits_for_whom
 from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import CheckpointRecord, Job, JobState
+from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Progress, Task
 
 if TYPE_CHECKING:
@@ -214,6 +215,11 @@ class LocalJob:
     def checkpoints(self) -> Sequence[CheckpointRecord]:
         """The checkpoints completed so far."""
         return tuple(self._job.checkpoints)
+
+    @property
+    def restore_report(self) -> RestoreReport | None:
+        """What was restored and which rows are delivered twice; None for a fresh start."""
+        return self._job.restore_report
 
     def checkpoint(self, kind: BarrierKind = BarrierKind.CHECKPOINT, *, timeout: Duration | None = None) -> int:
         """Take a checkpoint now; answers its id when it is durable and its output committed.
