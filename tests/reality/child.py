@@ -2,8 +2,8 @@
 
     python child.py input/ work/ aligned --rate 400000
 
-It prints ``running`` when its job has started and ``done`` when that has finished. Before ``running`` it appends what it
-restored to ``work/restores.jsonl``: the checkpoint, and every row that was reported as delivered again, by operator.
+It prints ``running`` when its job has started and ``done`` when that has finished. Before ``running`` it appends what
+it restored to ``work/restores.jsonl``: the checkpoint, and every row reported as delivered again, by operator.
 """
 
 from __future__ import annotations

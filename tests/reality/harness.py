@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -132,10 +133,8 @@ def _wait_for(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random
 
 
 def _pause(process: subprocess.Popen[str], seconds: float) -> None:
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        pass
 
 
 def _folders(work: Path) -> dict[str, bool]:
