@@ -192,6 +192,7 @@ class Job:
         self._horizon = 0
         self._savepoints: set[int] = set()
         self._released = False
+        self._closed = False
 
     # --- asked from other threads
 
@@ -199,6 +200,8 @@ class Job:
         """Ask for a checkpoint; the future answers its id when it is durable and committed."""
         future: Future[int] = Future()
         self.mailbox.put(_Wanted(kind, future))
+        if self._closed:
+            self._refuse_requests()
         return future
 
     def cancel(self, reason: str = "cancelled") -> None:
@@ -457,8 +460,16 @@ class Job:
             if not future.done():
                 future.set_exception(self.error or JobCancelled(f"the job is {state.value}"))
 
+    def _refuse_requests(self) -> None:
+        """Answer the requests that came too late to be read. Any thread may do so: a message is taken once."""
+        while (message := self.mailbox.take()) is not None:
+            if isinstance(message, _Wanted):
+                message.future.set_exception(JobCancelled(f"no checkpoint: the job is {self.state.value}"))
+
     def close(self) -> None:
-        """Close tasks and store. When no other thread steps a task any more."""
+        """Close tasks and store, and refuse who still asks. When no other thread steps a task any more."""
+        self._closed = True
+        self._refuse_requests()
         for name, task in self.tasks.items():
             for error in task.close():
                 log.warning("closing %s: %r", name, error)

@@ -1,7 +1,10 @@
-"""Input files made once a session."""
+"""Input files made once a session, and a look at what a test leaves behind."""
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,3 +34,35 @@ def write_orders(directory: Path, *, files: int, groups: int, rows: int) -> Path
 def orders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """240,000 rows in two files of four row groups."""
     return write_orders(tmp_path_factory.mktemp("orders"), files=2, groups=4, rows=30_000)
+
+
+@pytest.fixture
+def few_orders(tmp_path: Path) -> Path:
+    """8,000 rows in two files of four row groups, which the test may damage."""
+    return write_orders(tmp_path / "orders", files=2, groups=4, rows=1_000)
+
+
+def engine_threads() -> list[str]:
+    """The threads of jobs in this process."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("dataflow-")]
+
+
+def open_files() -> list[str]:
+    """What this process has open, but for what pyarrow's and Python's own machinery holds."""
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{descriptor}")
+        except FileNotFoundError:  # that of the listing itself
+            continue
+        if target.startswith("/") and not target.startswith(("/dev/", "/proc/")):
+            found.append(target)
+    return sorted(found)
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing_behind() -> Iterator[None]:
+    before = open_files()
+    yield
+    assert engine_threads() == []
+    assert [name for name in open_files() if name not in before] == []
