@@ -26,6 +26,7 @@ from dataflow.protocol.coordinator_actions import (
     CoordinatorAction,
     Discard,
     Failed,
+    FailureReason,
     Inject,
     Notify,
     Part,
@@ -66,6 +67,9 @@ log = logging.getLogger("dataflow.job")
 
 _COMMIT_ATTEMPTS = 8
 """Failed commits of the *last* checkpoint before the job fails; earlier ones are retried for as long as it runs."""
+
+_NOT_READY_PAUSE = 10_000
+"""Microseconds before a checkpoint that was asked for is tried again because a task was just ending."""
 
 
 class JobState(Enum):
@@ -184,7 +188,8 @@ class Job:
         self.started_at = clock.now()
         self._submit = submit
         self._pending: dict[int, _Pending] = {}
-        self._requests: dict[int, Future[int]] = {}
+        self._requests: dict[int, _Wanted] = {}
+        self._again: list[tuple[int, _Wanted]] = []
         self._answers: dict[int, list[Future[int]]] = {}
         self._asked = 0
         self._stopping: Future[int] | None = None
@@ -230,6 +235,7 @@ class Job:
         if self.over:
             return True
         worked = self.committer.tick(now) or worked
+        self._ask_again(now)
         actions = self.coordinator.tick(now)
         self._act(actions, now)
         if self._stopping is not None and self._stopping.done():
@@ -263,8 +269,8 @@ class Job:
                 self._committed(self.committer.committed(message), now)
             case SinkFailed():
                 self._commit_failed(message, now)
-            case _Wanted(kind, future):
-                self._request(kind, future, now)
+            case _Wanted():
+                self._request(message, now)
             case _Stop():
                 self._stop(now)
             case _Cancel(reason):
@@ -295,12 +301,15 @@ class Job:
                 case Retire(checkpoint):
                     self._in_store(partial(self.store.retire, checkpoint))
                 case RequestCompleted(requests, checkpoint):
-                    self._answers[checkpoint] = [self._requests.pop(request) for request in requests]
+                    self._answers[checkpoint] = [self._requests.pop(request).future for request in requests]
                     self._answer()
+                case RequestFailed(requests, FailureReason.NOT_READY):
+                    # A task was just ending. Nothing broke, and once it has ended the checkpoint can be had.
+                    self._again += [(now + _NOT_READY_PAUSE, self._requests.pop(request)) for request in requests]
                 case RequestFailed(requests, reason):
                     why = CheckpointError(f"the checkpoint that was asked for came to nothing: {reason.value}")
                     for request in requests:
-                        self._requests.pop(request).set_exception(why)
+                        self._requests.pop(request).future.set_exception(why)
                 case Failed(reason):
                     last = "; ".join(self.failures[-3:])
                     self.fail(CheckpointError(f"too many checkpoints failed in a row ({reason.value}): {last}"))
@@ -427,17 +436,23 @@ class Job:
 
     # --- endings
 
-    def _request(self, kind: BarrierKind, future: Future[int], now: int) -> None:
+    def _request(self, wanted: _Wanted, now: int) -> None:
         self._asked += 1
-        self._requests[self._asked] = future
-        self._act(self.coordinator.trigger(kind, now, self._asked), now)
+        self._requests[self._asked] = wanted
+        self._act(self.coordinator.trigger(wanted.kind, now, self._asked), now)
+
+    def _ask_again(self, now: int) -> None:
+        due = [wanted for at, wanted in self._again if at <= now]
+        self._again = [(at, wanted) for at, wanted in self._again if at > now]
+        for wanted in due:
+            self._request(wanted, now)
 
     def _stop(self, now: int) -> None:
         if not self.checkpointed:
             self.fail(JobCancelled("stopped; without checkpoints there is nothing to go on from"), JobState.CANCELLED)
         elif self._stopping is None:
             self._stopping = Future()
-            self._request(BarrierKind.CHECKPOINT, self._stopping, now)
+            self._request(_Wanted(BarrierKind.CHECKPOINT, self._stopping), now)
 
     def _stopped(self, last: Future[int]) -> None:
         error = last.exception()
@@ -455,7 +470,8 @@ class Job:
 
     def _over(self, state: JobState) -> None:
         self.state = state
-        waiting = [*self._requests.values(), *(f for futures in self._answers.values() for f in futures)]
+        asked = [wanted.future for wanted in (*self._requests.values(), *(w for _, w in self._again))]
+        waiting = [*asked, *(f for futures in self._answers.values() for f in futures)]
         for future in waiting:
             if not future.done():
                 future.set_exception(self.error or JobCancelled(f"the job is {state.value}"))
