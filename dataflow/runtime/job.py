@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from dataflow.checkpointing import Mode
-from dataflow.clock import Clock
+from dataflow.clock import Clock, duration_text
 from dataflow.errors import CheckpointError, JobCancelled, StoreError
 from dataflow.events import Barrier, BarrierKind
 from dataflow.operator import Guarantee, Handle
@@ -106,6 +106,8 @@ class _Pending:
     triggered_at: int
     transactions: dict[str, list[Handle]] = field(default_factory=dict)
     stats: dict[str, TaskStats] = field(default_factory=dict)
+    trouble: str = ""
+    """What the first task or the store that failed said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +257,7 @@ class Job:
                 self._act(coordinator.acknowledge(task, checkpoint, part, now), now)
             case Declined(task, checkpoint, reason, detail):
                 log.info("%s declined checkpoint %d: %s %s", task, checkpoint, reason.value, detail)
+                self._note_trouble(checkpoint, f"{task}: {detail}")
                 self._act(coordinator.decline(task, checkpoint, reason, now), now)
             case Ended(task):
                 self._act(coordinator.finish(task, now), now)
@@ -263,7 +266,7 @@ class Job:
                 self._act(coordinator.persisted(checkpoint, now), now)
                 self._pending.pop(checkpoint)
             case _PersistFailed(checkpoint, why):
-                self._failed_checkpoint(checkpoint, why)
+                self._note_trouble(checkpoint, why)
                 self._act(coordinator.persist_failed(checkpoint, why, now), now)
             case SinkCommitted():
                 self._committed(self.committer.committed(message), now)
@@ -288,9 +291,7 @@ class Job:
                 case Inject():
                     self._inject(action)
                 case AbortTasks(checkpoint, reason):
-                    self._pending.pop(checkpoint, None)
-                    if reason.is_failure:
-                        self._failed_checkpoint(checkpoint, reason.value)
+                    self._gave_up(checkpoint, self._pending.pop(checkpoint), reason)
                     self._tell(AbortCheckpoint(checkpoint, reason.at_tasks))
                 case Persist(checkpoint, kind, parts):
                     self._persist(checkpoint, kind, parts)
@@ -307,12 +308,18 @@ class Job:
                     # A task was just ending. Nothing broke, and once it has ended the checkpoint can be had.
                     self._again += [(now + _NOT_READY_PAUSE, self._requests.pop(request)) for request in requests]
                 case RequestFailed(requests, reason):
-                    why = CheckpointError(f"the checkpoint that was asked for came to nothing: {reason.value}")
+                    last = f"; {self.failures[-1]}" if reason.is_failure and self.failures else ""
+                    why = CheckpointError(f"the checkpoint that was asked for came to nothing: {reason.value}{last}")
                     for request in requests:
                         self._requests.pop(request).future.set_exception(why)
                 case Failed(reason):
-                    last = "; ".join(self.failures[-3:])
-                    self.fail(CheckpointError(f"too many checkpoints failed in a row ({reason.value}): {last}"))
+                    listing = "".join(f"\n  {failure}" for failure in self.failures[-3:])
+                    self.fail(
+                        CheckpointError(
+                            f"too many checkpoints failed in a row ({reason.value}):{listing}\nmend the cause and run "
+                            "again with restore='auto', which goes on from the newest checkpoint"
+                        )
+                    )
                 case Release():
                     self._released = True
                     self._tell(Stop())
@@ -419,9 +426,21 @@ class Job:
             )
             self.fail(failure.error)
 
-    def _failed_checkpoint(self, checkpoint: int, why: str) -> None:
-        self.failures.append(f"checkpoint {checkpoint}: {why}")
-        log.warning("checkpoint %d failed: %s", checkpoint, why)
+    def _note_trouble(self, checkpoint: int, trouble: str) -> None:
+        pending = self._pending.get(checkpoint)
+        if pending is not None and not pending.trouble:
+            pending.trouble = trouble
+
+    def _gave_up(self, checkpoint: int, pending: _Pending, reason: FailureReason) -> None:
+        if not reason.is_failure:
+            return
+        trouble = pending.trouble
+        if reason is FailureReason.EXPIRED:
+            trouble = f"after {duration_text(self.clock.now() - pending.triggered_at)} it still waited for " + ", ".join(
+                task for task in self.tasks if task not in pending.stats
+            )
+        self.failures.append(f"checkpoint {checkpoint}: {reason.value}: {trouble}")
+        log.warning("checkpoint %d failed: %s: %s", checkpoint, reason.value, trouble)
 
     def _in_store(self, call: Callable[[], None]) -> None:
         """House-keeping in the store; when it fails the files stay and the next start removes them."""

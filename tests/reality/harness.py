@@ -123,7 +123,7 @@ def _wait_for(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random
         return
     assert process.stdout is not None
     process.stdout.readline()
-    _pause(process, dice.uniform(0, 0.5))
+    _pause(process, dice.uniform(0, 0.9))
     before = set(_folders(work))
     while aim is not Aim.RUNNING and process.poll() is None:
         new = {name: whole for name, whole in _folders(work).items() if name not in before}
