@@ -1,9 +1,4 @@
-"""Sources, transforms and sinks. Names are imported on first use, so ``import operators`` is light.
-
->>> import operators as op
->>> op.count().alias("n")
-count().alias('n')
-"""
+"""Sources, transforms, windows, joins and sinks. Names are imported on first use: ``import operators`` is light."""
 
 from __future__ import annotations
 
@@ -13,31 +8,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dataflow.expressions import count
     from operators.sinks.collect import collect
-    from operators.sinks.parquet import committed_files, read_committed, write_parquet
+    from operators.sinks.parquet import read_committed, write_parquet
     from operators.sources.arrow import from_arrow
     from operators.sources.paced import paced
     from operators.sources.parquet import read_parquet
 
-__all__ = [
-    "read_parquet",
-    "from_arrow",
-    "paced",
-    "count",
-    "write_parquet",
-    "read_committed",
-    "committed_files",
-    "collect",
-]
+__all__ = ["collect", "count", "from_arrow", "paced", "read_committed", "read_parquet", "write_parquet"]
 
 _HOMES = {
-    "read_parquet": "operators.sources.parquet",
+    "collect": "operators.sinks.collect",
+    "count": "dataflow.expressions",
     "from_arrow": "operators.sources.arrow",
     "paced": "operators.sources.paced",
-    "count": "dataflow.expressions",
-    "write_parquet": "operators.sinks.parquet",
     "read_committed": "operators.sinks.parquet",
-    "committed_files": "operators.sinks.parquet",
-    "collect": "operators.sinks.collect",
+    "read_parquet": "operators.sources.parquet",
+    "write_parquet": "operators.sinks.parquet",
 }
 
 

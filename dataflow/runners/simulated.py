@@ -67,7 +67,7 @@ class Faults:
 
 @dataclass(slots=True)
 class Attempt:
-    """One life of the process: what it restored, which checkpoints it completed, and where it died (None: it did not)."""
+    """One life of the process: what it restored, what it completed, and where it died (None: it did not)."""
 
     restored: RestoreReport | None = None
     checkpoints: list[int] = field(default_factory=list)
@@ -87,7 +87,7 @@ class SimulatedRunner:
     [1, 2, 3]
     """
 
-    def __init__(self, seed: int = 0, faults: Faults = Faults(), *, max_turns: int = 1_000_000) -> None:  # noqa: B008
+    def __init__(self, seed: int = 0, faults: Faults = Faults(), *, max_turns: int = 1_000_000) -> None:
         self._seed = seed
         self._faults = faults
         self._max_turns = max_turns
@@ -148,7 +148,10 @@ class SimulatedJob:
         self._store = None if checkpoint is None else _FaultyStore(_store(checkpoint), self._maybe_fail)
 
     def wait(self, timeout: int | None = None) -> RunResult:
-        """Run to the end. Raises: what made the job fail; JobTimeout after ``max_turns`` turns or simulated ``timeout``."""
+        """Run to the end.
+
+        Raises: what made the job fail; JobTimeout after ``max_turns`` turns, or ``timeout`` simulated microseconds.
+        """
         restore = self._restore
         while True:
             self.attempts.append(Attempt())
