@@ -172,7 +172,7 @@ class FaultyFileSystem(FileSystem):
 
         Seed 0 takes all of them; even seeds keep some, the older ones first, as a journal does; odd ones any of them.
         """
-        dice = random.Random(seed)
+        dice = random.Random(f"power failure {seed}")  # small integers alone make similar dice
         for path in sorted(root.rglob("*")):
             durable = self._unsynced.get(path.stat().st_ino)
             if durable is not None and path.is_file():

@@ -121,9 +121,10 @@ class OutputDirectory:
         self._remove_lists(commits)
 
     def free_name(self, checkpoint: int, subtask: int, taken: Collection[str]) -> str:
-        """The first final name of this checkpoint and subtask that is neither in ``taken`` nor in the directory."""
+        """The first name of this checkpoint and subtask that is not in ``taken`` nor in use. Raises: StoreError."""
         names = (f"part-{checkpoint:08d}-{subtask:05d}-{number:04d}.parquet" for number in count())
-        return next(name for name in names if name not in taken and self._files.size(self.path / name) is None)
+        with storing("look at", self.path):
+            return next(name for name in names if name not in taken and self._files.size(self.path / name) is None)
 
     def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
         """Rename what is staged, make that durable, then write the commit list. May be repeated.

@@ -91,8 +91,10 @@ def test_after_a_power_failure_at_any_operation_nothing_promised_is_lost(tmp_pat
         restarted(path, save, script)
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EACCES])
-@pytest.mark.parametrize("fault", [fail_at, fail_from])
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [(fail_at, errno.ENOSPC), (fail_at, errno.EIO), (fail_at, errno.EDQUOT), (fail_from, errno.EACCES)],
+)
 def test_a_refused_operation_is_a_store_error_and_loses_nothing(
     tmp_path: Path, save: Save, code: int, fault: Callable[[int, int], Fault]
 ) -> None:
