@@ -358,7 +358,7 @@ class KeyedStream(Stream):
 
 def _keys_meet(inputs: Iterable[Stream]) -> None:
     """Raise SchemaMismatch unless equal keys of keyed inputs go to the same subtask."""
-    from dataflow.expressions.typing import value_type
+    from dataflow.expressions.coercion import value_type
 
     keyed = [stream for stream in inputs if isinstance(stream, KeyedStream)]
     found = [(s.name, [value_type(s.schema.field(key).type) for key in s.keys]) for s in keyed]
