@@ -169,6 +169,7 @@ class Stream:
         """All columns, with these added or replaced; ``with_columns(total=col("a") + col("b"))`` names them."""
         added = [_expr(c, "with_columns") for c in columns]
         added += [_expr(c, "with_columns").alias(alias) for alias, c in named.items()]
+        _distinct([c.name for c in added], "with_columns")
         new = {c.name: c for c in added}
         kept = [new.pop(n) if n in new else col(n) for n in self.schema.names]
         return self._project([*kept, *new.values()], "with_columns", name, parallelism)
@@ -305,12 +306,12 @@ class Stream:
         job = self._alone(n).start(**options)
         return job.wait().table("collected").slice(0, n)
 
-    def _alone(self, limit: int | None) -> Pipeline:
+    def _alone(self, first: int | None) -> Pipeline:
         part = Pipeline(self._pipeline.name)
         part.graph = self._pipeline.graph.upstream(self._node)
         node = part.graph.nodes[-1]
         edge = Edge(node.id, self._edge.partitioning, self._edge.keys, self._edge.tag)
-        sink = resolve("sink", "collect")(limit=limit)
+        sink = resolve("sink", "collect")(first=first)
         part.graph.add(Write(sink), (edge,), node.schema, label="collected", name="collected", parallelism=1)
         return part
 
@@ -352,6 +353,8 @@ class KeyedStream(Stream):
         fields = [self.schema.field(k) for k in self.keys]
         fields += [pa.field(a.name, a.dtype(self.schema, where=f"agg {a.name!r}")) for a in found]
         spacing = None if every is None else microseconds(every, "agg(every=)")
+        if spacing == 0:
+            raise ConfigurationError("agg(every=) is above zero; leave it out to emit after each batch")
         spec = Aggregate(self.keys, tuple(found), chosen, spacing)
         return self._then(spec, pa.schema(fields), "agg", name, parallelism)
 
