@@ -308,10 +308,14 @@ class Task:
             duplicates=self._duplicates(complete),
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )
+        duplicated: dict[str, int] = {}
+        for d in state.duplicates:
+            duplicated[d.operator] = duplicated.get(d.operator, 0) + d.rows
         stats = TaskStats(
             alignment=self.inlet.alignment,
             copy=copied,
-            duplicated=sum(d.rows for d in state.duplicates),
+            duplicated=duplicated,
+            blocked={name: blocked for name, _, blocked in self.inlet.channels(now)},
         )
         self._submit(self.name, lambda: self._write(n, state, stats))
 
