@@ -303,19 +303,11 @@ class Stream:
         """The first ``n`` rows to arrive; the job stops as soon as they are there."""
         return self._alone(resolve("sink", "head")(n)).run(**options).table("collected")
 
-<<<<<<< HEAD
     def _alone(self, sink: Sink) -> Pipeline:
-=======
-    def _alone(self, first: int | None) -> Pipeline:
->>>>>>> package
         part = Pipeline(self._pipeline.name)
         part.graph = self._pipeline.graph.upstream(self._node)
         node = part.graph.nodes[-1]
         edge = Edge(node.id, self._edge.partitioning, self._edge.keys, self._edge.tag)
-<<<<<<< HEAD
-=======
-        sink = resolve("sink", "collect")(first=first)
->>>>>>> package
         part.graph.add(Write(sink), (edge,), node.schema, label="collected", name="collected", parallelism=1)
         return part
 
