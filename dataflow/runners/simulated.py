@@ -55,6 +55,10 @@ _CHANCES = {
 """Chances a crash lets pass, at most: turns, where there are many; else about as many as two checkpoints bring."""
 
 
+_PATIENCE = 50
+"""Turns in which nothing moved, after which time passes twice as fast: somebody waits for a clock."""
+
+
 class _Crash(BaseException):
     """The process is gone. Not an ``Exception``: nothing in the engine may catch it."""
 
@@ -165,6 +169,7 @@ class SimulatedJob:
         self._random = random.Random(seed)
         self._clock = ManualClock()
         self._turn = 0
+        self._idle = 0
         self._lanes: dict[str, deque[tuple[int, Callable[[], None]]]] = {}
         self._stalled: dict[str, int] = {}
         self._slowness: dict[str, float] = {}
@@ -239,7 +244,7 @@ class SimulatedJob:
         attempt.restored = job.restore_report
         for task in job.tasks:
             slow = self._random.random() < self._faults.skew
-            self._slowness[task] = self._random.choice((0.5, 0.8, 0.95)) if slow else 0.0
+            self._slowness[task] = self._random.choice((0.5, 0.7, 0.9)) if slow else 0.0
         started, first = self._clock.now(), self._turn
         try:
             while not job.over:
@@ -265,7 +270,7 @@ class SimulatedJob:
     def _advance(self, job: Job) -> None:
         """One turn of the scheduler."""
         draw = self._random
-        self._clock.advance(draw.randrange(1, 200))
+        self._clock.advance(draw.randrange(1, 200) << min(self._idle // _PATIENCE, 10))
         if draw.random() < self._faults.stall:
             self._stalled[draw.choice(list(job.tasks))] = self._turn + draw.randrange(10, 300)
         actors: list[Callable[[], object]] = [job.step]
@@ -277,13 +282,15 @@ class SimulatedJob:
         for lane, jobs in self._lanes.items():
             if jobs[0][0] <= self._turn:
                 actors.append(lambda lane=lane: self._run(lane))  # type: ignore[misc]
-        draw.choice(actors)()
+        moved = draw.choice(actors)()
+        self._idle = self._idle + 1 if moved is False or isinstance(moved, Progress) and moved is not Progress.WORKED else 0
 
     def _submit(self, lane: str, job: Callable[[], None]) -> None:
         delay = self._random.randrange(10, 400) if self._random.random() < self._faults.slow else 0
         self._lanes.setdefault(lane, deque()).append((self._turn + delay, job))
 
     def _run(self, lane: str) -> None:
+        """The oldest job of a lane."""
         _, job = self._lanes[lane].popleft()
         if not self._lanes[lane]:
             del self._lanes[lane]

@@ -128,9 +128,9 @@ class Ledger:
         if len(set(names)) < len(names):
             raise ContractBroken(f"commit of checkpoint {checkpoint}: a handle comes twice in {names}")
         for name in names:
-            self.fault("commit")
             if name in self._visible:
                 continue
+            self.fault("commit")
             if name not in self._staged:
                 raise ContractBroken(f"commit of checkpoint {checkpoint}: nobody prepared {name!r}, or it was deleted")
             if self._staged[name].prepared > checkpoint:
