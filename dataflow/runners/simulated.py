@@ -117,7 +117,7 @@ class SimulatedRunner:
     [1, 2, 3]
     """
 
-    def __init__(self, seed: int = 0, faults: Faults = Faults(), *, max_turns: int = 1_000_000) -> None:  # noqa: B008
+    def __init__(self, seed: int = 0, faults: Faults = Faults(), *, max_turns: int = 1_000_000) -> None:
         self._seed = seed
         self._faults = faults
         self._max_turns = max_turns
@@ -187,7 +187,7 @@ class SimulatedJob:
             self._store = _FaultyStore(_store(checkpoint), self._maybe_fail, self._one_more_durable)
 
     def wait(self, timeout: int | None = None) -> RunResult:
-        """Run to the end. Raises: what made the job fail; JobTimeout after ``max_turns`` turns or simulated ``timeout``."""
+        """Run to the end. Raises: what made the job fail; JobTimeout for a life over ``max_turns`` or ``timeout``."""
         restore = self._restore
         while True:
             attempt = Attempt(highest=self._store.highest_id() if self._store is not None else 0)
@@ -283,7 +283,10 @@ class SimulatedJob:
             if jobs[0][0] <= self._turn:
                 actors.append(lambda lane=lane: self._run(lane))  # type: ignore[misc]
         moved = draw.choice(actors)()
-        self._idle = self._idle + 1 if moved is False or isinstance(moved, Progress) and moved is not Progress.WORKED else 0
+        if moved is False or (isinstance(moved, Progress) and moved is not Progress.WORKED):
+            self._idle += 1
+        else:
+            self._idle = 0
 
     def _submit(self, lane: str, job: Callable[[], None]) -> None:
         delay = self._random.randrange(10, 400) if self._random.random() < self._faults.slow else 0

@@ -34,7 +34,10 @@ def lineage(attempts: Sequence[Attempt]) -> list[RestoreReport]:
 
 
 def delivered_again(attempts: Sequence[Attempt], operator: str) -> Counter[tuple[Any, ...]]:
-    """The rows delivered more often than in an undisturbed run to ``operator``, which must run with ``duplicates="rows"``."""
+    """The rows that ``operator`` got more often than in an undisturbed run, once for each time too many.
+
+    The checkpoints must have been taken with ``duplicates="rows"``.
+    """
     rows: Counter[tuple[Any, ...]] = Counter()
     for report in lineage(attempts):
         table = report.rows(operator)
