@@ -1,7 +1,7 @@
 """Threads: a few workers share the tasks, a task that may block has a worker of its own, one thread moves the job.
 
-This file and ``runtime/background.py`` are where threads start. A worker's life: step every task it has; when none could
-do anything, sleep until somebody rings: a channel it reads got something, a channel it writes got room, or mail came.
+This file and ``runtime/background.py`` are where threads start. A worker's life: step every task it has; when none
+could do anything, sleep until somebody rings: a channel it reads got something, one it writes got room, or mail came.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Faults:
 
 @dataclass(slots=True)
 class Attempt:
-    """One life of the process: what it restored, which checkpoints it completed, and where it died (None: it did not).
+    """One life of the process: what it restored, what it completed, and where it died (None: it did not).
 
     ``highest`` is the highest checkpoint id in the store at birth. ``failure`` is what the job failed of, if it did.
     """
@@ -187,7 +187,10 @@ class SimulatedJob:
             self._store = _FaultyStore(_store(checkpoint), self._maybe_fail, self._one_more_durable)
 
     def wait(self, timeout: int | None = None) -> RunResult:
-        """Run to the end. Raises: what made the job fail; JobTimeout for a life over ``max_turns`` or ``timeout``."""
+        """Run to the end.
+
+        Raises: what made the job fail; JobTimeout after ``max_turns`` turns of a life, or ``timeout`` simulated microseconds.
+        """
         restore = self._restore
         while True:
             attempt = Attempt(highest=self._store.highest_id() if self._store is not None else 0)

@@ -93,8 +93,8 @@ def _refuse_unreplayable(plan: Plan, checkpointing: Checkpointing | None) -> Non
             if node.spec.source.accepts_loss:
                 continue
             raise ConfigurationError(
-                f"source {node.name!r} cannot be read again from an offset, so a restore would lose rows: run it without "
-                "checkpoint=, or say replayable=False at the source to accept 'at most once'"
+                f"source {node.name!r} cannot be read again from an offset, so a restore would lose rows: run it "
+                "without checkpoint=, or say replayable=False at the source to accept 'at most once'"
             )
 
 

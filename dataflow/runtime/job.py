@@ -402,8 +402,9 @@ class Job:
         )  # fmt: skip
         if failure.checkpoint == self._final and attempts >= _COMMIT_ATTEMPTS:
             failure.error.add_note(
-                f"sink {failure.sink!r} could not commit the last checkpoint {failure.checkpoint} in {attempts} attempts; "
-                "its rows are staged and durable: mend the cause and run again with restore='auto' to commit them"
+                f"sink {failure.sink!r} could not commit the last checkpoint {failure.checkpoint} "
+                f"in {attempts} attempts; its rows are staged and durable: mend the cause "
+                "and run again with restore='auto' to commit them"
             )
             self.fail(failure.error)
 

@@ -36,9 +36,10 @@ log = logging.getLogger("dataflow.restore")
 class RestoreReport:
     """What a restore went back to, and what it delivers a second time.
 
-    A duplicate is a *delivery*: a row that an operator took before its snapshot and that is delivered there again. It is
-    counted where it is delivered, so counts of different operators must not be added up: one row of a source counts at
-    every operator it reaches. At the first stateful operator of a path the report is exact, behind it an upper bound.
+    A duplicate is a *delivery*: a row that an operator took before its snapshot and that is delivered there again. It
+    is counted where it is delivered, so counts of different operators must not be added up: one row of a source counts
+    at every operator it reaches. At the first stateful operator of a path the report is exact, behind it an upper
+    bound.
 
     ``offsets`` maps "source/split" to the offset that is read from next (None: from the beginning). ``passed_over`` are
     newer checkpoints that could not be restored, with the reason.
@@ -66,7 +67,7 @@ class RestoreReport:
         return counts
 
     def rows(self, operator: str) -> pa.Table | None:
-        """The rows delivered again to ``operator``: all of them with ``duplicates="rows"``, else a sample; None: none."""
+        """The rows delivered again to ``operator``: all with ``duplicates="rows"``, else a sample; None: none."""
         import pyarrow as pa
 
         tables = [d.table for d in self.duplicates if d.operator == operator]
@@ -190,8 +191,9 @@ def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:
     if found:
         listing = "".join(f"\n  {sentence}" for sentence in found)
         raise CheckpointMismatch(
-            f"checkpoint {manifest.checkpoint} in {location} belongs to another pipeline ({manifest.pipeline!r}):{listing}"
-            "\nrestore it with the pipeline that took it, or use another checkpoint directory"
+            f"checkpoint {manifest.checkpoint} in {location} belongs to another pipeline "
+            f"({manifest.pipeline!r}):{listing}\n"
+            "restore it with the pipeline that took it, or use another checkpoint directory"
         )
 
 

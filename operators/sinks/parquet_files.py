@@ -13,7 +13,8 @@ Invariant: a file that ends in ``.parquet`` is whole, durable and committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -76,9 +77,9 @@ class OutputDirectory:
 
     def commits(self) -> dict[int, tuple[Committed, ...]]:
         """The files each checkpoint committed, by id. Raises: StoreError."""
-        if not self._commits.is_dir():
-            return {}
         with storing("read", self._commits):
+            if not self._commits.is_dir():
+                return {}
             ids = sorted(int(name[:-5]) for name in self._files.names(self._commits) if _is_commit(name))
             return {checkpoint: self._read(checkpoint) for checkpoint in ids}
 
@@ -119,14 +120,11 @@ class OutputDirectory:
             self._files.sync_directory(self.path)
         self._remove_lists(commits)
 
-    def free_name(self, checkpoint: int, subtask: int, taken: Iterable[str]) -> str:
-        """The first final name of this checkpoint and subtask that is neither in ``taken`` nor in the directory."""
-        names = set(taken)
-        for number in range(len(names) + 1_000_000):
-            name = f"part-{checkpoint:08d}-{subtask:05d}-{number:04d}.parquet"
-            if name not in names and self._files.size(self.path / name) is None:
-                return name
-        raise AssertionError(f"no free name in {self.path}")
+    def free_name(self, checkpoint: int, subtask: int, taken: Collection[str]) -> str:
+        """The first name of this checkpoint and subtask that is not in ``taken`` nor in use. Raises: StoreError."""
+        names = (f"part-{checkpoint:08d}-{subtask:05d}-{number:04d}.parquet" for number in count())
+        with storing("look at", self.path):
+            return next(name for name in names if name not in taken and self._files.size(self.path / name) is None)
 
     def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
         """Rename what is staged, make that durable, then write the commit list. May be repeated.
@@ -142,8 +140,7 @@ class OutputDirectory:
         with storing("commit to", self.path):
             for transaction in missing:
                 self._files.rename(self.staging / transaction.staged, self.path / transaction.file)
-            self._files.sync_directory(self.path)
-            self._files.sync_directory(self.staging)
+            self._files.sync_directory(self.path)  # an old name that a power failure brings back is cleaned up later
         if new:
             self._write(checkpoint, [*listed, *(transaction.committed() for transaction in new)])
 
