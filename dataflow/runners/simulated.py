@@ -189,7 +189,7 @@ class SimulatedJob:
     def wait(self, timeout: int | None = None) -> RunResult:
         """Run to the end.
 
-        Raises: what made the job fail; JobTimeout after ``max_turns`` turns of a life, or ``timeout`` simulated microseconds.
+        Raises: what made the job fail; JobTimeout after ``max_turns`` turns of a life, or simulated ``timeout``.
         """
         restore = self._restore
         while True:
