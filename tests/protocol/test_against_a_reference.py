@@ -144,11 +144,13 @@ class Unaligned:
         return set()
 
     def known(self, history: list[Event]) -> list[int]:
-        """Ids first mentioned as news, still waited for, and above every snapshot since; at most 50."""
+        """Ids first mentioned as news, still waited for, and above every snapshot and cancel since; at most 50."""
         kept: list[int] = []
         for i, e in enumerate(history):
             if e.kind in "|!" and is_news(history[:i], e.number):
                 kept = [*kept, e.number][-50:]
+            if f"A({e.number},cancel)" in e.outcome:
+                kept = [n for n in kept if n >= e.number or n in e.ahead]
             now = set(live(history[: i + 1], self.channels))
             highest = max((n for n in kept if f"S({n})" in e.outcome), default=-1)
             kept = [n for n in kept if n > highest and not now <= reporters(history[: i + 1], n, "|!")]
