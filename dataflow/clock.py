@@ -39,7 +39,8 @@ def microseconds(duration: Duration, what: str = "a duration") -> int:
     if isinstance(duration, str) and (match := _TEXT.fullmatch(duration)):
         return round(float(match[1]) * _UNITS[match[2]])
     raise ConfigurationError(
-        f"{what} is a timedelta or text such as '250ms', '10s', '5min', '1h'; got {duration!r} ({type(duration).__name__})"
+        f"{what} is a timedelta or text such as '250ms', '10s', '5min', '1h'; "
+        f"got {duration!r} ({type(duration).__name__})"
     )
 
 

@@ -41,7 +41,7 @@ class Link:
 
 @dataclass(slots=True)
 class Vertex:
-    """Operators that run fused in one task, ``parallelism`` times. ``nodes[0]`` is the head; parents precede children."""
+    """Operators that run fused in one task, ``parallelism`` times. The head comes first, parents before children."""
 
     name: str
     parallelism: int
@@ -114,7 +114,7 @@ def of(graph: Graph, *, parallelism: int = 1, max_key_groups: int = 128) -> Plan
     Raises: ConfigurationError for a parallelism below 1 or above the number of key groups; GraphError for a forward
     edge between operators of different parallelism.
     """
-    if not 1 <= parallelism:
+    if parallelism < 1:
         raise ConfigurationError(f"parallelism is at least 1, got {parallelism}")
     plan = Plan(prune(graph), graph, {}, [], max_key_groups)
     home: dict[int, Vertex] = {}

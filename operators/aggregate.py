@@ -83,9 +83,10 @@ class KeyedAggregate(Operator):
         try:
             self._records.fold(batch, slots, len(self._index))
         except SumOverflow as error:
-            key = [column[0].as_py() for column in self._index.keys(slots[error.row : error.row + 1])]
+            columns = self._index.keys(slots[error.row : error.row + 1])
+            key = pa.Table.from_arrays(columns, schema=self._key_schema).to_pylist()[0]
             raise OverflowError(
-                f"{self._context.name}: the sum {error.column!r} of key {dict(zip(self._key_schema.names, key))} "
+                f"{self._context.name}: the sum {error.column!r} of key {key} "
                 f"does not fit into 64 bits: cast its argument to float64"
             ) from error
         if self._every is not None:

@@ -21,14 +21,11 @@ import pyarrow as pa
 
 from dataflow.errors import ConfigurationError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation, Expr, compile_expression
-from dataflow.state.arrays import from_words, is_word, plain, validity, words
+from dataflow.state.arrays import fresh_words, from_words, is_word, plain, validity, words
 from dataflow.state.index import Slots
+from operators.kernels.instructions import COUNT, EXTREME, MARK, SUM, SUM_FLOAT, SUM_UNSIGNED, TOUCH, WIDTH
 
 __all__ = ["Records", "SumOverflow"]
-
-# The operations of ``operators.kernels.aggregate``, which is not imported before a kernel is needed (it loads numba).
-_TOUCH, _MARK, _COUNT, _SUM, _SUM_UNSIGNED, _SUM_FLOAT, _EXTREME = range(7)
-_CALL = 8
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _INFINITY = 0x7FF0000000000000
@@ -59,7 +56,7 @@ class _Field:
 
     @property
     def initial(self) -> int:
-        return _LEAST if self.operation == _EXTREME else 0
+        return _LEAST if self.operation == EXTREME else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +88,7 @@ class Records:
         self._template = np.array([0, *(field.initial for field in self._fields)], np.int64)
         self._programs: dict[tuple[bool, ...], list[tuple[npt.NDArray[np.int64], list[int]]]] = {}
         self._records = self._allocate(_FIRST)
+        self._scratch = np.empty((0, len(self._template)), np.int64)
         self._touched: Slots = np.empty(_FIRST + 1, np.int32)
         self._touches = 0
 
@@ -141,19 +139,22 @@ class Records:
         """The aggregates of ``slots``, a column each, in memory of their own."""
         from operators.kernels.aggregate import gather_records
 
-        records = np.empty((len(slots), len(self._template)), np.int64)
+        if len(self._scratch) < len(slots):
+            self._scratch = np.empty((2 * len(slots), len(self._template)), np.int64)
+        records = self._scratch[: len(slots)]
         gather_records(self._records, slots, records)
-        return [_read(column, records) for column in self._columns]
+        always = int(np.bitwise_and.reduce(records[:, 0])) if len(slots) else 0
+        return [_read(column, records, always) for column in self._columns]
 
     def snapshot(self, known: int) -> pa.Table:
         """The words of the first ``known`` records, a column each, in memory of their own.
 
-        Row i belongs to slot i. Rows can be dropped, and the tables of several subtasks joined: no row refers to another.
+        Row i belongs to slot i. No row refers to another: rows can be dropped, and tables of several subtasks joined.
         """
-        columns = [pa.array(self._records[:known, 0].copy())]
-        for field in self._fields:
-            columns.append(from_words(self._records[:known, field.word].copy(), _stored_type(field)))
-        return pa.Table.from_arrays(columns, names=["flags", *(field.name for field in self._fields)])
+        used = self._records[:known]
+        flags = from_words(used[:, 0].copy(), pa.int64())
+        columns = [from_words(used[:, field.word].copy(), _stored_type(field)) for field in self._fields]
+        return pa.Table.from_arrays([flags, *columns], names=["flags", *(field.name for field in self._fields)])
 
     def restore(self, table: pa.Table) -> None:
         """Take over the records of a snapshot; record i is that of slot i. Touched slots come back in slot order."""
@@ -205,15 +206,15 @@ class Records:
             for column in self._columns:
                 argument = column.fields[0].argument
                 if column.flag and nullable[argument]:
-                    steps.append((_MARK, 0, column.flag, 0, 0, 0, argument))
+                    steps.append((MARK, 0, column.flag, 0, 0, 0, argument))
                 else:
                     touch |= column.flag
                 steps += [(f.operation, f.word, 0, f.flip, f.mask, f.largest, f.argument) for f in column.fields]
-            steps.insert(0, (_TOUCH, 0, touch, 0, 0, 0, 0))
+            steps.insert(0, (TOUCH, 0, touch, 0, 0, 0, 0))
             table = np.array(steps, np.int64)
             self._programs[nullable] = [
-                (table[i : i + _CALL].copy(), (table[i : i + _CALL, 6].tolist() + [0] * _CALL)[:_CALL])
-                for i in range(0, len(table), _CALL)
+                (table[i : i + WIDTH].copy(), (table[i : i + WIDTH, 6].tolist() + [0] * WIDTH)[:WIDTH])
+                for i in range(0, len(table), WIDTH)
             ]
         return self._programs[nullable]
 
@@ -269,13 +270,13 @@ def _fields(aggregation: Aggregation, type_: pa.DataType, word: int, argument: i
     name = f"{aggregation.name}.{aggregation.kind.value}"
     match aggregation.kind:
         case AggregateKind.COUNT:
-            return (_Field(name, _COUNT, word, argument),)
+            return (_Field(name, COUNT, word, argument),)
         case AggregateKind.MEAN:
-            total = _Field(f"{name}.sum", _SUM_FLOAT, word, argument)
-            return total, _Field(f"{name}.count", _COUNT, word + 1, argument)
+            total = _Field(f"{name}.sum", SUM_FLOAT, word, argument)
+            return total, _Field(f"{name}.count", COUNT, word + 1, argument)
         case AggregateKind.SUM:
-            operation = _SUM_UNSIGNED if pa.types.is_unsigned_integer(type_) else _SUM
-            operation = _SUM_FLOAT if pa.types.is_floating(type_) else operation
+            operation = SUM_UNSIGNED if pa.types.is_unsigned_integer(type_) else SUM
+            operation = SUM_FLOAT if pa.types.is_floating(type_) else operation
             return (_Field(name, operation, word, argument),)
         case AggregateKind.MIN | AggregateKind.MAX:
             floating = pa.types.is_floating(type_)
@@ -283,7 +284,7 @@ def _fields(aggregation: Aggregation, type_: pa.DataType, word: int, argument: i
             return (
                 _Field(
                     name,
-                    _EXTREME,
+                    EXTREME,
                     word,
                     argument,
                     flip=~flip if aggregation.kind is AggregateKind.MIN else flip,
@@ -293,32 +294,29 @@ def _fields(aggregation: Aggregation, type_: pa.DataType, word: int, argument: i
             )
 
 
-def _read(column: _Column, records: npt.NDArray[np.int64]) -> pa.Array:
-    """The column of an aggregate from gathered records."""
+def _read(column: _Column, records: npt.NDArray[np.int64], always: int) -> pa.Array:
+    """The column of an aggregate from gathered records; ``always`` holds the flags that all of them have."""
     first = _words_of(column.fields[0], records)
     if column.kind is AggregateKind.MEAN:
         counts = _words_of(column.fields[1], records)
         first = (first.view(np.float64) / np.maximum(counts, 1)).view(np.int64)
-    return from_words(first, column.dtype, _bitmap(column.flag, records) if column.flag else None)
+    return from_words(first, column.dtype, None if column.flag & ~always == 0 else _bitmap(column.flag, records))
 
 
 def _words_of(field: _Field, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     from operators.kernels.aggregate import read_words
 
-    out = np.empty(len(records), np.int64)
+    out = fresh_words(len(records))
     read_words(records, field.word, field.flip, field.mask, out)
     return out
 
 
-def _bitmap(flag: int, records: npt.NDArray[np.int64]) -> pa.Buffer | None:
-    from operators.kernels.aggregate import read_flags
-
-    bitmap = np.zeros(-(-len(records) // 8), np.uint8)
-    return pa.py_buffer(bitmap) if read_flags(records, flag, bitmap) else None
+def _bitmap(flag: int, records: npt.NDArray[np.int64]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(records[:, 0] & flag != 0, bitorder="little"))
 
 
 def _stored_type(field: _Field) -> pa.DataType:
-    return pa.float64() if field.operation == _SUM_FLOAT else pa.int64()
+    return pa.float64() if field.operation == SUM_FLOAT else pa.int64()
 
 
 def _as_float(evaluate: Argument) -> Argument:

@@ -14,8 +14,8 @@ dataflow.errors.UnknownColumn: filter 'cheap': there is no column 'prize' (did y
 Arithmetic is defined here, once for every engine:
 
 ====================  ==================================================================================================
-``+ - *``             ints are computed in 64 bits: in int64, or in uint64 where a side is uint64 and the other uint64 or
-                      a literal >= 0; overflow raises ``OverflowError``. A float side makes both float64, which follow
+``+ - *``             ints are computed in 64 bits: in int64, or in uint64 where a side is uint64 and the other is too,
+                      or is a literal >= 0; overflow raises ``OverflowError``. A float side makes both float64, by
                       IEEE 754. Decimals grow in precision; timestamps and durations combine. Bools, text: refused
 ``/``                 always float64: both sides become float64 first, then IEEE: x/0 is +-inf, 0/0 is NaN
 ``//``                the floor of the quotient (Python's sign). Ints: null where the divisor is 0. Floats: Python's
@@ -31,8 +31,8 @@ comparisons           exact between ints of any width; floats by IEEE: NaN is un
 ``is_in``             an OR of ``==``: null where the value is null; NaN is in no list; None may not be listed
 ``is_null``           nulls only; NaN is a value
 ``fill_null``         the result has the column's type where the literal fits it, else a type that holds both
-``cast``              float to int truncates toward zero; int to float rounds to the nearest; a value out of the target's
-                      range raises ``OverflowError`` (NaN to int too), text that does not parse ``ValueError``
+``cast``              float to int truncates toward zero; int to float rounds to the nearest; a value out of range (NaN
+                      to int too) raises ``OverflowError``, text that does not parse ``ValueError``
 narrow types          results of ``+ - * // %`` are 64 bits wide: ``.cast("int32")`` narrows, checked
 dictionaries          operations see the values; a comparison with a constant looks at each dictionary entry once
 filters               keep a row where the predicate is true: false and null drop it

@@ -16,9 +16,10 @@ import pyarrow as pa
 from pyarrow import types
 
 from dataflow.errors import SchemaMismatch
+from dataflow.expressions.coercion import family, value_type
 from dataflow.expressions.nodes import Expr
 from dataflow.expressions.text import render_receiver
-from dataflow.expressions.typing import family, resolve, value_type
+from dataflow.expressions.typing import resolve
 
 __all__ = ["AggregateKind", "Aggregation", "count"]
 
@@ -37,7 +38,8 @@ class AggregateKind(Enum):
 class Aggregation:
     """An aggregate of ``argument``; None counts rows.
 
-    An empty ``name`` becomes ``{column}_{kind}``, or the kind's word where there is no column. Like expressions, aggregations compare by identity; ``equals`` compares by structure.
+    An empty ``name`` becomes ``{column}_{kind}``, or the kind's word where there is no column. Like expressions,
+    aggregations compare by identity; ``equals`` compares by structure.
     """
 
     kind: AggregateKind

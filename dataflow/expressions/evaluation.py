@@ -7,6 +7,7 @@ integer division is C's and raises on zero, so ``//`` and ``%`` of ints go throu
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dataflow.expressions.coercion import literal_type, value_type
 from dataflow.expressions.nodes import (
     Alias,
     Binary,
@@ -27,7 +29,7 @@ from dataflow.expressions.nodes import (
     Unary,
     UnaryOperator,
 )
-from dataflow.expressions.typing import COMPARISONS, Typed, resolve, value_type
+from dataflow.expressions.typing import COMPARISONS, Typed, resolve
 
 __all__ = ["compile_expression", "compile_value"]
 
@@ -112,13 +114,19 @@ def _through_dictionary(
 
 def _operand(typed: Typed, target: pa.DataType, schema: pa.Schema, where: str, parent: Expr) -> Lowered:
     if isinstance(typed.node, Literal):
-        scalar = _implicit(pa.scalar(typed.node.value, typed.dtype), target)
+        scalar = _constant(typed.node.value, typed.dtype, target)
         return lambda batch: scalar
     lowered = _lower(typed, schema, where)
     if typed.dtype.equals(target):
         return lowered
     convert = _reporting(lambda value: _implicit(value, target), parent, where)
     return lambda batch: convert(lowered(batch))
+
+
+def _constant(value: object, dtype: pa.DataType, target: pa.DataType) -> Value:
+    if type(value) is int and types.is_decimal(target):
+        return pa.scalar(Decimal(value), target)  # the cast would ask for the digits of any int64
+    return _implicit(pa.scalar(value, dtype), target)
 
 
 def _implicit(value: Value, target: pa.DataType) -> Value:
@@ -186,14 +194,14 @@ def _fill_null(value: Value, replacement: Value) -> Value:
     return pc.coalesce(value, replacement)
 
 
-def _membership(values: tuple[object, ...], compute: pa.DataType) -> Callable[[Value], Value]:
+def _membership(values: tuple[object, ...], compute: pa.DataType) -> Callable[..., Value]:
     """IEEE equality, which pyarrow's hash set does not keep: NaN equals nothing and the two zeros are equal."""
     listed = [value for value in values if value == value]
     if types.is_floating(compute):
         listed = [*listed, 0.0, -0.0] if 0 in listed else listed
-    # each value by way of its own type: a float64 may stand for an int literal
-    scalars = [_implicit(pa.scalar(value, pa.uint64() if _is_huge(value) else None), compute) for value in listed]
-    options = pa.array([scalar.as_py() for scalar in scalars], compute)
+    options = pa.concat_arrays(
+        [pa.array([], compute), *(pa.repeat(_constant(value, literal_type(value), compute), 1) for value in listed)]
+    )
 
     def is_in(value: Value) -> Value:
         found = pc.is_in(value, value_set=options)
@@ -202,10 +210,6 @@ def _membership(values: tuple[object, ...], compute: pa.DataType) -> Callable[[V
         return pc.if_else(value.is_valid(), found, pa.scalar(None, pa.bool_())) if value.null_count else found
 
     return is_in
-
-
-def _is_huge(value: object) -> bool:
-    return isinstance(value, int) and value >= 2**63
 
 
 def _whole(on_floats: np.ufunc, left: Value, right: Value) -> Value:

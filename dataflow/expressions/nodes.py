@@ -7,7 +7,7 @@ Nodes are frozen and know no engine: typing is in ``typing``, the pyarrow loweri
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -65,6 +65,17 @@ class BinaryOperator(Enum):
     GREATER_EQUAL = ">="
     AND = "&"
     OR = "|"
+
+
+_Method = Callable[["Expr", object], "Expr"]
+
+
+def _left_side(operator: BinaryOperator) -> _Method:
+    return lambda own, other: Binary(operator, own, _operand(other))
+
+
+def _both_sides(operator: BinaryOperator) -> tuple[_Method, _Method]:
+    return _left_side(operator), lambda own, other: Binary(operator, _operand(other), own)
 
 
 class Expr:
@@ -139,72 +150,20 @@ class Expr:
 
     # -- what a user writes -------------------------------------------------------------------------------------------
 
-    def __add__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.ADD, self, other)
-
-    def __radd__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.ADD, other, self)
-
-    def __sub__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.SUBTRACT, self, other)
-
-    def __rsub__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.SUBTRACT, other, self)
-
-    def __mul__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.MULTIPLY, self, other)
-
-    def __rmul__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.MULTIPLY, other, self)
-
-    def __truediv__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.DIVIDE, self, other)
-
-    def __rtruediv__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.DIVIDE, other, self)
-
-    def __floordiv__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.FLOOR_DIVIDE, self, other)
-
-    def __rfloordiv__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.FLOOR_DIVIDE, other, self)
-
-    def __mod__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.MODULO, self, other)
-
-    def __rmod__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.MODULO, other, self)
-
-    def __and__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.AND, self, other)
-
-    def __rand__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.AND, other, self)
-
-    def __or__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.OR, self, other)
-
-    def __ror__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.OR, other, self)
-
-    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
-        return _binary(BinaryOperator.EQUAL, self, other)
-
-    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
-        return _binary(BinaryOperator.NOT_EQUAL, self, other)
-
-    def __lt__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.LESS, self, other)
-
-    def __le__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.LESS_EQUAL, self, other)
-
-    def __gt__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.GREATER, self, other)
-
-    def __ge__(self, other: object) -> Expr:
-        return _binary(BinaryOperator.GREATER_EQUAL, self, other)
-
+    __add__, __radd__ = _both_sides(BinaryOperator.ADD)
+    __sub__, __rsub__ = _both_sides(BinaryOperator.SUBTRACT)
+    __mul__, __rmul__ = _both_sides(BinaryOperator.MULTIPLY)
+    __truediv__, __rtruediv__ = _both_sides(BinaryOperator.DIVIDE)
+    __floordiv__, __rfloordiv__ = _both_sides(BinaryOperator.FLOOR_DIVIDE)
+    __mod__, __rmod__ = _both_sides(BinaryOperator.MODULO)
+    __and__, __rand__ = _both_sides(BinaryOperator.AND)
+    __or__, __ror__ = _both_sides(BinaryOperator.OR)
+    __eq__ = _left_side(BinaryOperator.EQUAL)  # type: ignore[assignment]
+    __ne__ = _left_side(BinaryOperator.NOT_EQUAL)  # type: ignore[assignment]
+    __lt__ = _left_side(BinaryOperator.LESS)
+    __le__ = _left_side(BinaryOperator.LESS_EQUAL)
+    __gt__ = _left_side(BinaryOperator.GREATER)
+    __ge__ = _left_side(BinaryOperator.GREATER_EQUAL)
     __hash__ = object.__hash__
 
     def __neg__(self) -> Expr:
@@ -264,6 +223,8 @@ class Expr:
 
     def alias(self, name: str) -> Expr:
         """The same values under another name."""
+        if not isinstance(name, str):
+            raise TypeError(f"alias takes a name, got {name!r}")
         return Alias(self, name)
 
     def count(self) -> Aggregation:
@@ -401,6 +362,8 @@ _PLAIN = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.time, d
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        raise TypeError(f"expected a datetime or a timedelta, got {value!r}: numpy's nanoseconds have no plain value")
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
@@ -412,10 +375,6 @@ def _plain(value: object) -> object:
 
 def _operand(value: object) -> Expr:
     return value if isinstance(value, Expr) else Literal(_plain(value))
-
-
-def _binary(operator: BinaryOperator, left: object, right: object) -> Expr:
-    return Binary(operator, _operand(left), _operand(right))
 
 
 def _referenced(expr: Expr) -> Iterator[str]:

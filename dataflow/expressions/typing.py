@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from dataflow.errors import GraphError, SchemaMismatch, UnknownColumn
+from dataflow.expressions.coercion import common_type, family, literal_type, value_type
 from dataflow.expressions.nodes import (
     Alias,
     Binary,
@@ -29,17 +30,7 @@ from dataflow.expressions.nodes import (
     UnaryOperator,
 )
 
-__all__ = [
-    "ARITHMETIC",
-    "COMPARISONS",
-    "LOGIC",
-    "Typed",
-    "common_type",
-    "family",
-    "output_schema",
-    "resolve",
-    "value_type",
-]
+__all__ = ["ARITHMETIC", "COMPARISONS", "LOGIC", "Typed", "output_schema", "resolve"]
 
 _O = BinaryOperator
 ARITHMETIC: Final = (_O.ADD, _O.SUBTRACT, _O.MULTIPLY, _O.DIVIDE, _O.FLOOR_DIVIDE, _O.MODULO)
@@ -75,7 +66,7 @@ def resolve(expr: Expr, schema: pa.Schema, where: str) -> Typed:
                 raise UnknownColumn(label, schema.names, where)
             return Typed(expr, schema.field(label).type)
         case Literal(value):
-            return Typed(expr, _literal_type(value))
+            return Typed(expr, literal_type(value))
     operands = tuple(resolve(operand, schema, where) for operand in expr.operands())
     found = _operation(expr, *operands)
     if found is None:
@@ -122,7 +113,7 @@ def _operation(expr: Expr, first: Typed, second: Typed | None = None) -> _Found 
         case IsIn(_, values):
             compute = own
             for value in values:
-                common = common_type(Typed(expr.operand, compute), Typed(Literal(value), _literal_type(value)))
+                common = common_type(Typed(expr.operand, compute), Typed(Literal(value), literal_type(value)))
                 if common is None:
                     return None
                 compute = common
@@ -202,110 +193,6 @@ def _castable(source: pa.DataType, target: pa.DataType) -> bool:
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         return False
     return True
-
-
-def value_type(dtype: pa.DataType) -> pa.DataType:
-    """The type of the values: what a dictionary holds, else ``dtype`` itself."""
-    return dtype.value_type if types.is_dictionary(dtype) else dtype
-
-
-def family(dtype: pa.DataType) -> str:
-    """Types of one family compare with each other; "other" types (lists, structs, ...) do not compare at all."""
-    dtype = value_type(dtype)
-    for name, belongs in _FAMILIES.items():
-        if belongs(dtype):
-            return name
-    if types.is_timestamp(dtype):
-        return "timestamp" if dtype.tz is None else "timestamp with zone"
-    return "other"
-
-
-_FAMILIES: Final[dict[str, Callable[[pa.DataType], bool]]] = {
-    "null": types.is_null,
-    "bool": types.is_boolean,
-    "int": types.is_integer,
-    "float": types.is_floating,
-    "decimal": types.is_decimal,
-    "string": lambda dtype: types.is_string(dtype) or types.is_large_string(dtype),
-    "binary": lambda dtype: types.is_binary(dtype) or types.is_large_binary(dtype),
-    "date": types.is_date,
-    "time": types.is_time,
-    "duration": types.is_duration,
-}
-
-
-def common_type(left: Typed, right: Typed) -> pa.DataType | None:
-    """The type in which values of both sides can be compared, or None; a literal takes the other's type if it fits."""
-    a, b = value_type(left.dtype), value_type(right.dtype)
-    if a.equals(b) or types.is_null(b):
-        return a if not types.is_null(a) else pa.int64()
-    if types.is_null(a):
-        return b
-    families = {family(a), family(b)}
-    if len(families) == 1:
-        if isinstance(right.node, Literal) and _fits(right.node.value, a):
-            return a
-        if isinstance(left.node, Literal) and _fits(left.node.value, b):
-            return b
-        return _widest(families.pop(), a, b)
-    if families == {"int", "decimal"}:
-        return _widest_decimal(a, b)
-    return pa.float64() if families <= {"int", "float", "decimal"} else None
-
-
-def _fits(value: object, dtype: pa.DataType) -> bool:
-    if types.is_floating(dtype):
-        return types.is_float64(dtype)
-    try:
-        pa.scalar(value).cast(dtype)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return False
-    return True
-
-
-def _widest(kind: str, a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    match kind:
-        case "int" if types.is_uint64(a) or types.is_uint64(b):
-            signed = types.is_signed_integer(a) or types.is_signed_integer(b)
-            return pa.decimal128(20, 0) if signed else pa.uint64()
-        case "int":
-            return pa.int64()
-        case "float":
-            return pa.float64()
-        case "decimal":
-            return _widest_decimal(a, b)
-        case "string":
-            return pa.large_string()
-        case "binary":
-            return pa.large_binary()
-        case "date":
-            return pa.date64()
-        case "time":
-            return pa.time64(_finest(a, b))
-        case "duration":
-            return pa.duration(_finest(a, b))
-        case "timestamp" | "timestamp with zone":
-            return pa.timestamp(_finest(a, b), a.tz)
-    return None
-
-
-def _finest(a: pa.DataType, b: pa.DataType) -> str:
-    units = ("s", "ms", "us", "ns")
-    finest = max(units.index(a.unit), units.index(b.unit))
-    return units[max(finest, 2)] if types.is_time(a) else units[finest]
-
-
-def _widest_decimal(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    digits = [(20, 0) if types.is_integer(side) else (side.precision - side.scale, side.scale) for side in (a, b)]
-    scale = max(scale for _, scale in digits)
-    precision = max(whole for whole, _ in digits) + scale
-    if precision > 76:
-        return None
-    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
-
-
-def _literal_type(value: object) -> pa.DataType:
-    return pa.uint64() if isinstance(value, int) and value >= 2**63 else pa.scalar(value).type
 
 
 def _hint(expr: Expr) -> str:

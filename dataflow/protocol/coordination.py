@@ -9,14 +9,15 @@ Life of a checkpoint::
 Rules:
 
 1. A checkpoint exists when its manifest is durable. Nothing gives it up after that, and nothing but the store's own
-   answer decides while it is being made durable. The order is: all acknowledgements, ``Persist``, ``persisted``, ``Notify``.
+   answer decides while it is being made durable: all acknowledgements, ``Persist``, ``persisted``, ``Notify``.
 2. A durable checkpoint subsumes the lower ones still collecting. Savepoints neither subsume nor are subsumed.
 3. What broke or took too long counts as a failure; what was overtaken by events (subsumed, a task that had just
    finished, a cancel that tells of an abort elsewhere) does not, nor does a savepoint. A success sets the count to 0.
-4. Parts that no manifest will name are discarded: late, repeated and unknown acknowledgements, and those of a checkpoint
-   given up. So every acknowledgement must name files of its own.
+4. Parts that no manifest will name are discarded: late, repeated and unknown acknowledgements, and those of a
+   checkpoint given up. So every acknowledgement must name files of its own.
 5. A request waits while too many checkpoints are under way, savepoints first; it does not wait for the pause, and the
-   requests for a plain checkpoint that wait together are served by one.
+   requests for a plain checkpoint that wait together are served by one. A savepoint does not put off the next periodic
+   checkpoint, for it is not restored from automatically.
 6. A task that finished stays, and acknowledges with its last snapshot. When all have finished and what was under way is
    settled, a last checkpoint is taken, so that sinks commit everything; it is retried, then fails the job. Once it is
    committed, the tasks may stop.
@@ -48,6 +49,8 @@ from dataflow.protocol.coordinator_actions import (
     RequestFailed,
     Retire,
 )
+from dataflow.protocol.requests import Requests
+from dataflow.protocol.roster import Roster
 
 __all__ = ["Coordinator"]
 
@@ -64,7 +67,7 @@ class _UnderWay:
 
 
 class Coordinator:
-    """Decides for the tasks of ``topology`` (each with its predecessors; ids are the planner's). See the module's rules.
+    """Decides for the tasks of ``topology``, each with its predecessors. See the module's rules.
 
     ``next_id`` is above every id the store has seen. ``completed`` are the checkpoints (not savepoints) it holds,
     ``finished`` the tasks that a restored checkpoint says had finished. Times are microseconds of the job's clock.
@@ -91,18 +94,14 @@ class Coordinator:
         completed: Iterable[int] = (),
         finished: Iterable[str] = (),
     ) -> None:
-        self._topology = {task: tuple(predecessors) for task, predecessors in topology.items()}
-        for task, predecessors in self._topology.items():
-            assert all(p in self._topology for p in predecessors), f"{task} has unknown predecessors: {predecessors}"
+        self._roster = Roster(topology, finished)
         self._policy = policy
         self._timetable = Timetable(policy, now)
         self._next_id = next_id
         self._completed = sorted(completed)
         assert all(n < next_id for n in self._completed), f"{self._completed} are not all below the next id {next_id}"
-        self._finished = set(finished)
         self._under_way: dict[int, _UnderWay] = {}
-        self._waiting: list[int | None] = []
-        self._waiting_savepoints: list[int | None] = []
+        self._requests = Requests()
         self._failures = 0
         self._final_attempts = 0
         self._final: int | None = None
@@ -113,11 +112,11 @@ class Coordinator:
         """When to call ``tick``; None: there is nothing to wait for but events."""
         if self._done:
             return None
-        if self._all_finished() and not self._under_way and self._final is None:
+        if self._roster.all_finished and not self._under_way and self._final is None:
             return 0
         times = [attempt.triggered_at + self._policy.timeout for _, attempt in self._collecting()]
         due = self._timetable.due
-        if due is not None and len(self._under_way) < self._policy.max_concurrent and not self._all_finished():
+        if due is not None and len(self._under_way) < self._policy.max_concurrent and not self._roster.all_finished:
             times.append(due)
         return min(times, default=None)
 
@@ -136,9 +135,8 @@ class Coordinator:
         assert kind is not BarrierKind.FINAL, "the last checkpoint is the coordinator's own"
         if self._done:
             why = FailureReason.JOB_FAILED if self._final is None else FailureReason.JOB_ENDING
-            return _failed([request], why)
-        waiting = self._waiting_savepoints if kind is BarrierKind.SAVEPOINT else self._waiting
-        waiting.append(request)
+            return _failed([] if request is None else [request], why)
+        self._requests.add(kind, request)
         return self._start(now)
 
     def tick(self, now: int) -> list[CoordinatorAction]:
@@ -152,25 +150,24 @@ class Coordinator:
     def acknowledge(self, task: str, checkpoint: int, part: Part, now: int) -> list[CoordinatorAction]:
         """``task`` wrote its ``part`` of ``checkpoint``."""
         attempt = self._under_way.get(checkpoint)
-        if attempt is None or task not in self._topology or task in attempt.parts:
+        if attempt is None or task not in self._roster or task in attempt.parts:
             return [Discard(checkpoint, (part,))]
         attempt.parts[task] = part
-        if len(attempt.parts) < len(self._topology):
+        if len(attempt.parts) < len(self._roster):
             return []
         attempt.persisting = True
-        return [Persist(checkpoint, attempt.kind, {name: attempt.parts[name] for name in self._topology})]
+        return [Persist(checkpoint, attempt.kind, {name: attempt.parts[name] for name in self._roster.tasks})]
 
     def decline(self, task: str, checkpoint: int, reason: FailureReason, now: int) -> list[CoordinatorAction]:
         """``task`` will not take its part of ``checkpoint``."""
         attempt = self._under_way.get(checkpoint)
-        if attempt is None or attempt.persisting or task not in self._topology:
+        if attempt is None or attempt.persisting or task not in self._roster:
             return []
         return self._give_up(checkpoint, reason) + self._start(now)
 
     def finish(self, task: str, now: int) -> list[CoordinatorAction]:
         """All inputs of ``task`` ended, its ``finish`` was called, and what that emitted was sent. It stays alive."""
-        assert task in self._topology, f"unknown task {task!r} finished; tasks: {list(self._topology)}"
-        self._finished.add(task)
+        self._roster.finish(task)
         return self._start(now)
 
     def persisted(self, checkpoint: int, now: int) -> list[CoordinatorAction]:
@@ -207,53 +204,46 @@ class Coordinator:
         assert list(self._under_way) == sorted(self._under_way), f"out of order: {list(self._under_way)}"
         assert len(self._under_way) <= self._policy.max_concurrent, f"{len(self._under_way)} checkpoints are under way"
         assert max(self._under_way, default=0) < self._next_id, f"{list(self._under_way)} reach {self._next_id}"
-        assert len(self._completed) <= self._policy.keep or not self._final, f"kept {self._completed}"
+        assert self._completed == sorted(self._completed), f"out of order: {self._completed}"
         for checkpoint, attempt in self._under_way.items():
-            complete = len(attempt.parts) == len(self._topology)
+            complete = len(attempt.parts) == len(self._roster)
             assert attempt.persisting == complete, f"checkpoint {checkpoint}: {list(attempt.parts)} acknowledged"
 
     def _start(self, now: int) -> list[CoordinatorAction]:
         """Trigger what may be triggered now."""
         if self._done:
             return []
-        if self._all_finished():
+        if self._roster.all_finished:
             return self._start_final(now)
         actions: list[CoordinatorAction] = []
         while len(self._under_way) < self._policy.max_concurrent:
             due = self._timetable.due
-            if self._waiting_savepoints:
-                actions.append(self._inject(BarrierKind.SAVEPOINT, [self._waiting_savepoints.pop(0)], now))
-            elif self._waiting or (due is not None and due <= now):
-                actions.append(self._inject(BarrierKind.CHECKPOINT, self._waiting, now))
-                self._waiting = []
-                self._timetable.triggered(now)
+            if (request := self._requests.next()) is not None:
+                kind, asked = request
+            elif due is not None and due <= now:
+                kind, asked = BarrierKind.CHECKPOINT, ()
             else:
                 break
+            actions.append(self._inject(kind, asked, now))
         return actions
 
     def _start_final(self, now: int) -> list[CoordinatorAction]:
         """Every task has finished: only the last checkpoint may start, and it serves the requests for a plain one."""
-        refused = _failed(self._waiting_savepoints, FailureReason.JOB_ENDING)
-        self._waiting_savepoints = []
+        refused = _failed(self._requests.take_savepoints(), FailureReason.JOB_ENDING)
         if self._under_way:
             return refused
-        waiting, self._waiting = self._waiting, []
+        asked = self._requests.take_checkpoints()
         if self._final is not None:
-            return refused + _completed(waiting, self._final)
+            return refused + _completed(asked, self._final)
         self._final_attempts += 1
-        return [*refused, self._inject(BarrierKind.FINAL, waiting, now)]
+        return [*refused, self._inject(BarrierKind.FINAL, asked, now)]
 
-    def _inject(self, kind: BarrierKind, requests: Sequence[int | None], now: int) -> Inject:
+    def _inject(self, kind: BarrierKind, requests: tuple[int, ...], now: int) -> Inject:
         checkpoint, self._next_id = self._next_id, self._next_id + 1
-        answers = tuple(request for request in requests if request is not None)
-        self._under_way[checkpoint] = _UnderWay(kind, now, answers)
-        running = tuple(
-            task
-            for task, predecessors in self._topology.items()
-            if task not in self._finished and self._finished.issuperset(predecessors)
-        )
-        finished = tuple(task for task in self._topology if task in self._finished)
-        return Inject(checkpoint, kind, now, running, finished, answers)
+        self._under_way[checkpoint] = _UnderWay(kind, now, requests)
+        if kind is not BarrierKind.SAVEPOINT:
+            self._timetable.triggered(now)
+        return Inject(checkpoint, kind, now, self._roster.starters, self._roster.finished, requests)
 
     def _give_up(self, checkpoint: int, reason: FailureReason) -> list[CoordinatorAction]:
         """Abort ``checkpoint`` and draw the consequences."""
@@ -261,7 +251,7 @@ class Coordinator:
         actions = _abort(checkpoint, attempt, reason)
         if attempt.kind is BarrierKind.FINAL and not self._done:
             if self._final_attempts < self._policy.final_attempts:
-                self._waiting = [*attempt.requests, *self._waiting]
+                self._requests.put_back(attempt.requests)
                 return actions
             return [*actions, *_failed(attempt.requests, reason), *self._fail(reason)]
         actions += _failed(attempt.requests, reason)
@@ -281,8 +271,8 @@ class Coordinator:
             del self._under_way[checkpoint]
             actions += _abort(checkpoint, attempt, FailureReason.JOB_FAILED)
             actions += _failed(attempt.requests, FailureReason.JOB_FAILED)
-        actions += _failed([*self._waiting_savepoints, *self._waiting], FailureReason.JOB_FAILED)
-        self._waiting_savepoints, self._waiting = [], []
+        waiting = (*self._requests.take_savepoints(), *self._requests.take_checkpoints())
+        actions += _failed(waiting, FailureReason.JOB_FAILED)
         return [*actions, Failed(reason)]
 
     def _subsume(self, completed: int) -> list[CoordinatorAction]:
@@ -308,20 +298,15 @@ class Coordinator:
         assert attempt.persisting, f"the store answered for {checkpoint} with the parts of {list(attempt.parts)} only"
         return attempt
 
-    def _all_finished(self) -> bool:
-        return len(self._finished) == len(self._topology)
-
 
 def _abort(checkpoint: int, attempt: _UnderWay, reason: FailureReason) -> list[CoordinatorAction]:
     aborted = AbortTasks(checkpoint, reason)
     return [aborted, Discard(checkpoint, tuple(attempt.parts.values()))] if attempt.parts else [aborted]
 
 
-def _completed(requests: Iterable[int | None], checkpoint: int) -> list[CoordinatorAction]:
-    asked = tuple(request for request in requests if request is not None)
-    return [RequestCompleted(asked, checkpoint)] if asked else []
+def _completed(requests: Sequence[int], checkpoint: int) -> list[CoordinatorAction]:
+    return [RequestCompleted(tuple(requests), checkpoint)] if requests else []
 
 
-def _failed(requests: Iterable[int | None], reason: FailureReason) -> list[CoordinatorAction]:
-    asked = tuple(request for request in requests if request is not None)
-    return [RequestFailed(asked, reason)] if asked else []
+def _failed(requests: Sequence[int], reason: FailureReason) -> list[CoordinatorAction]:
+    return [RequestFailed(tuple(requests), reason)] if requests else []

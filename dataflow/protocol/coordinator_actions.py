@@ -1,4 +1,4 @@
-"""What the coordinator decides. The job carries it out, in order; each outcome comes back to the coordinator as an event.
+"""What the coordinator decides. The job carries it out, in order; outcomes come back to the coordinator as events.
 
 ``part`` is what a task acknowledged with: handles of files, opaque here. ``request`` numbers are the caller's own.
 """
@@ -81,10 +81,10 @@ _FAILURES = frozenset({FailureReason.EXPIRED, FailureReason.SNAPSHOT, FailureRea
 class Inject:
     """Trigger ``checkpoint``.
 
-    The ``running`` tasks start it: those with no running predecessor. A source takes its snapshot and sends the barrier;
-    a task whose predecessors all finished holds the trigger until its inputs have ended, and takes its snapshot right
-    before it finishes. A task that cannot do so any more declines with ``NOT_READY``. The ``finished`` tasks
-    acknowledge at once with their last snapshot. Every other task sees the barrier in-band.
+    The ``running`` tasks start it: those with no running predecessor. A source sends the barrier and takes its
+    snapshot; a task whose predecessors all finished holds the trigger until its inputs have ended, and takes its
+    snapshot right before it finishes. A task that cannot do so any more declines with ``NOT_READY``. The ``finished``
+    tasks acknowledge at once with their last snapshot. Every other task sees the barrier in-band.
     """
 
     checkpoint: int

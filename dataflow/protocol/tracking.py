@@ -6,10 +6,10 @@ still awaited. They are red messages accepted by a white machine (EWD 864a), and
 1. The first barrier of an id above every id seen opens a checkpoint; several may be open, at most the newest 50.
 2. When the barriers of all live channels are here, take the snapshot; all lower ids are dropped in silence.
 3. A second barrier of the same channel, or of an id that is neither open nor new, is ignored.
-4. A cancel of n gives n up if it is pending, or if n is news; older pending ones are *superseded*, unless their barrier
-   is still queued on that channel. Any other cancel changes nothing.
-5. An id given up stays open, so that its barriers are absorbed in silence, until every live channel reported for it
-   (by a barrier or a cancel) or a higher id completes.
+4. A cancel of n gives n up if it is pending, or if n is news; older pending ones are *superseded*, and no longer open,
+   unless their barrier is still queued on that channel. Any other cancel changes nothing.
+5. An id cancelled stays open, so that its barriers are absorbed in silence, until every live channel reported for it
+   (by a barrier or a cancel), a higher id completes, or a higher one is cancelled.
 6. An ended channel has reported for everything. What its end completes is taken in ascending order.
 
 Duplicates: a row taken from a channel behind its highest barrier m is red for every checkpoint up to m. The duplicates
@@ -108,10 +108,11 @@ class Tracker:
         actions: list[Action] = []
         is_news = not self._given_up.remove(checkpoint) if entry is None else entry.barrier is not None
         if is_news:
-            for older, other in self._open.items():
-                if older < checkpoint and other.barrier is not None and not is_queued(older, overtaken):
-                    other.barrier = None
-                    actions.append(Abort(older, AbortReason.SUPERSEDED))
+            for older, other in list(self._open.items()):
+                if older < checkpoint and not is_queued(older, overtaken):
+                    del self._open[older]
+                    if other.barrier is not None:
+                        actions.append(Abort(older, AbortReason.SUPERSEDED))
             actions.append(Abort(checkpoint, AbortReason.CANCEL))
         entry = entry or self._add(checkpoint, None)
         entry.barrier = None

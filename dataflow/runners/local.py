@@ -1,8 +1,7 @@
 """Threads: a few workers share the tasks, a task that may block has a worker of its own, one thread moves the job.
 
 This file and ``runtime/background.py`` are where threads start. A worker's life: step every task it has; when none
-could do anything, sleep until somebody rings: a channel it reads got something, a channel it writes got room, or mail
-came.
+could do anything, sleep until somebody rings: a channel it reads got something, one it writes got room, or mail came.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from dataflow.clock import Clock, Duration, SystemClock, duration_text, microsec
 from dataflow.errors import ConfigurationError, JobTimeout
 from dataflow.events import BarrierKind
 from dataflow.plan import of
-from dataflow.runners.base import RunResult, result_of
+from dataflow.runners.base import RunResult, result_of, warn_of_unnamed_state
 from dataflow.runtime.background import Background
 from dataflow.runtime.build import Settings, build
 from dataflow.runtime.diagnosis import who_waits_for_whom
@@ -84,6 +83,7 @@ class LocalRunner:
         if channel_credit < 1:
             raise ConfigurationError(f"channel_credit= is at least 1, got {channel_credit}")
         plan = of(pipeline.graph, parallelism=parallelism)
+        warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         background = Background()
         clock = SystemClock()
         settings = Settings(

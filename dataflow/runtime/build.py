@@ -93,8 +93,8 @@ def _refuse_unreplayable(plan: Plan, checkpointing: Checkpointing | None) -> Non
             if node.spec.source.accepts_loss:
                 continue
             raise ConfigurationError(
-                f"source {node.name!r} cannot be read again from an offset, so a restore would lose rows: run it without "
-                "checkpoint=, or say replayable=False at the source to accept 'at most once'"
+                f"source {node.name!r} cannot be read again from an offset, so a restore would lose rows: run it "
+                "without checkpoint=, or say replayable=False at the source to accept 'at most once'"
             )
 
 
@@ -120,7 +120,8 @@ class _Builder:
             for node in plan.graph
             if isinstance(node.spec, Write) and isinstance(node.spec.sink, TwoPhaseSink)
         }
-        next_id = store.highest_id() + 1
+        # Also above a checkpoint from elsewhere: sinks order their output by these ids.
+        next_id = max(store.highest_id(), restored.manifest.checkpoint if restored else 0) + 1
         self._ready(restored, sinks)
         for i, link in enumerate(plan.links):
             for s, t in plan.channels(link):

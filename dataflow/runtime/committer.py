@@ -1,7 +1,7 @@
-"""Commits of two-phase sinks: after a checkpoint is durable, its transactions become visible, and failure means retry.
+"""Commits of two-phase sinks: once a checkpoint is durable its transactions become visible, and failure means retry.
 
-Pure bookkeeping around the sinks: what is to be committed, what failed and when to try again. The sinks' ``commit`` runs
-in the background, one sink after the other, oldest checkpoint first.
+Bookkeeping around the sinks: what is to be committed, what failed and when to try again. The sinks' ``commit`` runs in
+the background, one after the other, oldest checkpoint first.
 """
 
 from __future__ import annotations

@@ -94,8 +94,17 @@ class CheckpointRecord:
 
     @property
     def duplicated(self) -> int:
-        """Rows that a restore would deliver twice, summed over the channels where they are counted."""
-        return sum(stats.duplicated for stats in self.tasks.values())
+        """Rows that a restore would deliver twice to the operator with the most."""
+        return max(_duplicated(self.tasks).values(), default=0)
+
+
+def _duplicated(tasks: Mapping[str, TaskStats]) -> dict[str, int]:
+    """Duplicated rows by operator. They are never added up over operators: one row of a source counts at each it reaches."""
+    counts: dict[str, int] = {}
+    for stats in tasks.values():
+        for operator, rows in stats.duplicated.items():
+            counts[operator] = counts.get(operator, 0) + rows
+    return counts
 
 
 @dataclass(slots=True)
@@ -361,9 +370,10 @@ class Job:
             parts=tuple(cast(PartHandle, parts[task]) for task in self.tasks),
             transactions={sink: [dict(h) for h in handles] for sink, handles in pending.transactions.items()},
             summary={
-                "duplicated": sum(s.duplicated for s in pending.stats.values()),
+                "duplicated": _duplicated(pending.stats),
                 "bytes": sum(s.size for s in pending.stats.values()),
                 "triggered_to_acknowledged_us": self.clock.now() - pending.triggered_at,
+                "blocked_us": {c: us for s in pending.stats.values() for c, us in s.blocked.items()},
             },
         )
 
@@ -421,8 +431,9 @@ class Job:
         )  # fmt: skip
         if failure.checkpoint == self._final and attempts >= _COMMIT_ATTEMPTS:
             failure.error.add_note(
-                f"sink {failure.sink!r} could not commit the last checkpoint {failure.checkpoint} in {attempts} attempts; "
-                "its rows are staged and durable: mend the cause and run again with restore='auto' to commit them"
+                f"sink {failure.sink!r} could not commit the last checkpoint {failure.checkpoint} "
+                f"in {attempts} attempts; its rows are staged and durable: mend the cause "
+                "and run again with restore='auto' to commit them"
             )
             self.fail(failure.error)
 

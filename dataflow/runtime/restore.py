@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataflow.checkpointing import Mode
-from dataflow.errors import CheckpointDamaged, CheckpointMismatch, CheckpointsExist, NoCheckpoint, StoreError
+from dataflow.errors import CheckpointDamaged, CheckpointMismatch, CheckpointsExist, NoCheckpoint
 from dataflow.events import BarrierKind
 from dataflow.operator import Json
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Skipped, choose, differences, parse
@@ -36,9 +36,10 @@ log = logging.getLogger("dataflow.restore")
 class RestoreReport:
     """What a restore went back to, and what it delivers a second time.
 
-    A duplicate is a *delivery*: a row that an operator took before its snapshot and that is delivered there again. It is
-    counted where it is delivered, so counts of different operators must not be added up: one row of a source counts at
-    every operator it reaches. At the first stateful operator of a path the report is exact, behind it an upper bound.
+    A duplicate is a *delivery*: a row that an operator took before its snapshot and that is delivered there again. It
+    is counted where it is delivered, so counts of different operators must not be added up: one row of a source counts
+    at every operator it reaches. At the first stateful operator of a path the report is exact, behind it an upper
+    bound.
 
     ``offsets`` maps "source/split" to the offset that is read from next (None: from the beginning). ``passed_over`` are
     newer checkpoints that could not be restored, with the reason.
@@ -66,7 +67,7 @@ class RestoreReport:
         return counts
 
     def rows(self, operator: str) -> pa.Table | None:
-        """The rows delivered again to ``operator``: all of them with ``duplicates="rows"``, else a sample; None: none."""
+        """The rows delivered again to ``operator``: all with ``duplicates="rows"``, else a sample; None: none."""
         import pyarrow as pa
 
         tables = [d.table for d in self.duplicates if d.operator == operator]
@@ -119,7 +120,7 @@ def find(restore: object, store: CheckpointStore, plan: Plan) -> Restored | None
         try:
             manifest = store.manifest(checkpoint)
             read[checkpoint] = manifest, _states(manifest, lambda part: store.read(checkpoint, part))
-        except (CheckpointDamaged, StoreError) as damage:
+        except CheckpointDamaged as damage:  # a disk that does not answer is no damage: falling back would be wrong
             return Found(damage=str(damage))
         return Found(savepoint=manifest.kind == BarrierKind.SAVEPOINT.value)
 
@@ -128,8 +129,16 @@ def find(restore: object, store: CheckpointStore, plan: Plan) -> Restored | None
         log.error("checkpoint %d is passed over: %s", skipped.checkpoint, skipped.reason)
     if isinstance(decision, Fresh):
         return None
-    newer = tuple(n for n in ids if n > decision.checkpoint)
+    newer = tuple(n for n in ids if n > decision.checkpoint and not _is_savepoint(store, n))
     return _restored(*read[decision.checkpoint], store.location, plan, decision.skipped, newer)
+
+
+def _is_savepoint(store: CheckpointStore, checkpoint: int) -> bool:
+    """Savepoints belong to the user: a restore from before one does not give it up."""
+    try:
+        return store.manifest(checkpoint).kind == BarrierKind.SAVEPOINT.value
+    except CheckpointDamaged:
+        return False
 
 
 def _by_path(path: Path, store: CheckpointStore, ids: Sequence[int], plan: Plan) -> Restored | None:
@@ -190,8 +199,9 @@ def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:
     if found:
         listing = "".join(f"\n  {sentence}" for sentence in found)
         raise CheckpointMismatch(
-            f"checkpoint {manifest.checkpoint} in {location} belongs to another pipeline ({manifest.pipeline!r}):{listing}"
-            "\nrestore it with the pipeline that took it, or use another checkpoint directory"
+            f"checkpoint {manifest.checkpoint} in {location} belongs to another pipeline "
+            f"({manifest.pipeline!r}):{listing}\n"
+            "restore it with the pipeline that took it, or use another checkpoint directory"
         )
 
 

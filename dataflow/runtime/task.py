@@ -20,7 +20,7 @@ from dataflow.clock import Clock
 from dataflow.errors import StoreError
 from dataflow.events import Barrier, Cancel, EndOfInput
 from dataflow.operator import Collector, Snapshot
-from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
+from dataflow.protocol.actions import Abort, Action, Complete, Ignore, TakeSnapshot
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.runtime.chain import Chain
 from dataflow.runtime.inlet import GateInlet, Inlet, Input
@@ -39,8 +39,8 @@ from dataflow.runtime.messages import (
     TaskStats,
     Trigger,
 )
-from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.parts import Duplicates, TaskState
+from dataflow.runtime.points import Point, Probe, no_probe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -308,10 +308,14 @@ class Task:
             duplicates=self._duplicates(complete),
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )
+        duplicated: dict[str, int] = {}
+        for d in state.duplicates:
+            duplicated[d.operator] = duplicated.get(d.operator, 0) + d.rows
         stats = TaskStats(
             alignment=self.inlet.alignment,
             copy=copied,
-            duplicated=sum(d.rows for d in state.duplicates),
+            duplicated=duplicated,
+            blocked={name: blocked for name, _, blocked in self.inlet.channels(now)},
         )
         self._submit(self.name, lambda: self._write(n, state, stats))
 

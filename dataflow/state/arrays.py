@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Bits", "byte_ranges", "canonical_words", "from_words", "is_bytes", "is_word", "validity", "words"]
+__all__ = ["Bits", "byte_ranges", "canonical_words", "fresh_words", "from_words", "is_bytes", "is_word", "plain"]
+__all__ += ["validity", "words"]
 
 Bits = tuple[npt.NDArray[np.uint8], int]
 """A validity bitmap and the bit its first row has in it; an empty bitmap means that no row is null."""
@@ -94,6 +95,11 @@ def canonical_words(array: pa.Array) -> npt.NDArray[np.int64]:
         bits: npt.NDArray[np.int64] = (floats + 0.0).view(np.int64)
     bits[np.isnan(floats)] = CANONICAL_NAN
     return bits
+
+
+def fresh_words(rows: int) -> npt.NDArray[np.int64]:
+    """Uninitialised memory for columns, from Arrow's pool: it keeps pages, where numpy would fault in new ones."""
+    return np.frombuffer(pa.allocate_buffer(8 * rows), np.int64) if rows else np.empty(0, np.int64)
 
 
 def from_words(values: npt.NDArray[np.int64], type_: pa.DataType, bitmap: pa.Buffer | None = None) -> pa.Array:

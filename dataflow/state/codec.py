@@ -129,7 +129,9 @@ def _table(buffer: pa.Buffer, start: int, section: _Section) -> pa.Table:
     except (pa.ArrowException, OSError) as error:
         raise CheckpointDamaged(f"table {section.name!r} at byte {begin} cannot be read: {error}") from error
     if not table.num_columns and section.rows:
-        return pa.table({"": pa.nulls(section.rows)}).select([]).replace_schema_metadata(table.schema.metadata)
+        # Only batches know how many rows no columns have; other ways to build this table lose the number.
+        rows = pa.record_batch({"": pa.nulls(section.rows)}).select([])
+        return pa.Table.from_batches([rows.replace_schema_metadata(table.schema.metadata)])
     if table.num_rows != section.rows:
         raise CheckpointDamaged(f"table {section.name!r} should have {section.rows} rows, found {table.num_rows}")
     return table

@@ -35,7 +35,7 @@ class _Index:
     """
 
     def __init__(self, capacity: int) -> None:
-        assert capacity > 0 and capacity & (capacity - 1) == 0, f"the capacity is a power of two, got {capacity}"
+        assert capacity.bit_count() == 1, f"the capacity is a power of two, got {capacity}"
         self._state = np.array([0, -1], np.int64)
         self._scratch: Slots = np.empty(0, np.int32)
 

@@ -6,7 +6,7 @@ dictionary-encoded column is interned once, and its rows only look their codes u
 >>> interner = Interner()
 >>> interner.codes(pa.array(["x", "y", "x"])).tolist()
 [0, 1, 0]
->>> interner.codes(pa.array(["y", None]).dictionary_encode()).tolist()
+>>> interner.codes(pa.array(["y", "x"]).dictionary_encode()).tolist()
 [1, 0]
 >>> interner.values(np.array([1, 0]), pa.string()).to_pylist()
 ['y', 'x']
@@ -35,7 +35,7 @@ class Interner:
 
     def __init__(self, capacity: int = 512) -> None:
         """``capacity`` is how many values there is room for at first; a power of two."""
-        assert capacity & (capacity - 1) == 0, f"the capacity is a power of two, got {capacity}"
+        assert capacity.bit_count() == 1, f"the capacity is a power of two, got {capacity}"
         self._state = np.zeros(1, np.int64)
         self._table = np.zeros(2 * capacity, np.uint64)
         self._starts = np.zeros(capacity + 1, np.int64)
@@ -47,7 +47,7 @@ class Interner:
         return int(self._state[0])
 
     def codes(self, array: pa.Array) -> Codes:
-        """The code of each row; 0 under a null. Dictionary arrays give the codes of their values."""
+        """The code of each row; any code under a null. Dictionary arrays give the codes of their values."""
         if not pa.types.is_dictionary(array.type):
             return self._intern(array)
         if len(array.dictionary) == 0:
@@ -98,7 +98,7 @@ class Interner:
             rehash_codes(self._arena, starts, known, self._table)
 
     def values(self, codes: Codes, type_: pa.DataType, bitmap: pa.Buffer | None = None) -> pa.Array:
-        """The values of ``codes`` as an array of ``type_`` that owns its memory; rows with bit 0 in ``bitmap`` are null.
+        """The values of ``codes`` as an array of ``type_``, in memory of its own; rows of bit 0 in ``bitmap`` are null.
 
         ``type_`` is a type whose bytes were interned. Raises ``pa.ArrowInvalid`` where a string column of 32-bit
         offsets would pass 2 GiB.
@@ -131,8 +131,6 @@ def _same_memory(one: pa.Array, other: pa.Array) -> bool:
     """Whether two arrays are the same rows of the same buffers."""
     if one is other:
         return True
-    addresses = [
-        [None if buffer is None else buffer.address for buffer in array.buffers()] for array in (one, other)
-    ]
+    addresses = [[None if buffer is None else buffer.address for buffer in array.buffers()] for array in (one, other)]
     same_rows = one.offset == other.offset and len(one) == len(other) and one.type == other.type
     return same_rows and addresses[0] == addresses[1]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.errors import SchemaMismatch
-from dataflow.state.arrays import canonical_words, from_words, is_bytes, is_word, validity
+from dataflow.state.arrays import canonical_words, fresh_words, from_words, is_bytes, is_word, validity
 from dataflow.state.index import SlotIndex, Slots, WideSlotIndex
 from dataflow.state.interning import Interner
 
@@ -80,13 +80,13 @@ class KeyIndex:
     def keys(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> list[pa.Array]:
         """The key columns of ``slots``, in the exact types of the schema; the arrays own their memory."""
         words = (self._wide if self._one is None else self._one).words
-        chosen = words[slots.start : slots.stop : slots.step] if isinstance(slots, range) else words[np.asarray(slots)]
+        chosen = words[slots.start : slots.stop : slots.step] if isinstance(slots, range) else words.take(slots, axis=0)
         if self._one is None:
             absent = [(chosen[:, -1] >> i) & 1 == 1 for i in range(len(self.schema))]
         else:
             null_slot = self._one.null_slot
             absent = [(np.asarray(slots) == null_slot) if null_slot is not None else np.zeros(len(chosen), bool)]
-        return [self._array(i, chosen[:, i].copy(), absent[i]) for i in range(len(self.schema))]
+        return [self._array(i, _copy(chosen[:, i]), absent[i]) for i in range(len(self.schema))]
 
     def _array(self, column: int, words: Words, absent: npt.NDArray[np.bool_]) -> pa.Array:
         declared = self.schema.types[column]
@@ -94,10 +94,7 @@ class KeyIndex:
         type_ = declared.value_type if dictionary else declared
         bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
         interner = self._interners[column]
-        if interner is not None:
-            plain = interner.values(words, type_, bitmap)
-        else:
-            plain = from_words(words, type_, bitmap)
+        plain = from_words(words, type_, bitmap) if interner is None else interner.values(words, type_, bitmap)
         return plain.dictionary_encode().cast(declared) if dictionary else plain
 
     def snapshot(self) -> pa.Table:
@@ -122,6 +119,12 @@ def _interner(field: pa.Field) -> Interner | None:
         f"the column {field.name!r} of type {field.type} cannot be a key: "
         f"expected a number, boolean, text, binary, time or decimal column"
     )
+
+
+def _copy(words: Words) -> Words:
+    fresh = fresh_words(len(words))
+    fresh[:] = words
+    return fresh
 
 
 def _bits(array: pa.Array) -> tuple[npt.NDArray[np.uint8], int]:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataflow.state.arrays import is_word, words
+from dataflow.state.arrays import fresh_words, is_word, words
 from dataflow.state.hashing import Hashes, hash_rows, subtask_of
 
 __all__ = ["hash_partition", "partition_rows"]
@@ -76,7 +76,7 @@ def _gather(column: pa.Array, order: npt.NDArray[np.int32]) -> pa.Array:
         return column.take(pa.array(order))
     from dataflow.state.kernels.partition import gather_words
 
-    out = np.empty(len(order), np.int64)
+    out = fresh_words(len(order))
     gather_words(words(column), order, out)
     return pa.Array.from_buffers(column.type, len(out), [None, pa.py_buffer(out)])
 

@@ -17,6 +17,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Self
 
+from dataflow.errors import CheckpointDamaged
+from dataflow.events import BarrierKind
+from dataflow.protocol.recovery import Found
 from dataflow.store.files import Buffer
 from dataflow.store.manifest import Manifest, PartHandle
 
@@ -92,6 +95,17 @@ class CheckpointStore(ABC):
     @abstractmethod
     def remove_orphans(self) -> list[int]:
         """Delete what crashes left without a manifest, and answer its ids. Call it while no checkpoint is pending."""
+
+    def inspect(self, checkpoint: int) -> Found:
+        """What ``recovery.choose`` asks about an existing checkpoint: read all of it.
+
+        Raises: StoreError where the disk does not answer, CheckpointError for a newer format: neither is damage, and
+        falling back would be wrong.
+        """
+        try:
+            return Found(savepoint=self.verify(checkpoint).kind == BarrierKind.SAVEPOINT.value)
+        except CheckpointDamaged as damage:
+            return Found(damage=str(damage))
 
     def verify(self, checkpoint: int) -> Manifest:
         """Read every part. Raises what ``manifest`` and ``read`` raise."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from dataflow.clock import Clock, SystemClock
-from dataflow.errors import NoCheckpoint, StoreError
+from dataflow.errors import CheckpointDamaged, NoCheckpoint, StoreError
 from dataflow.store.base import CheckpointStore
 from dataflow.store.files import DISK, Buffer, FileSystem, storing
 from dataflow.store.folder import CheckpointFolder
@@ -55,11 +55,11 @@ class DirectoryStore(CheckpointStore):
         return str(self._path)
 
     def open(self, run_id: str = "run") -> None:
-        if self._path.exists() and not self._path.is_dir():
-            raise StoreError(f"a checkpoint directory is expected at {self._path}, found a file: choose another path")
-        if not self._path.parent.is_dir():
-            raise StoreError(f"cannot make {self._path}: there is no directory {self._path.parent}; create it first")
         with storing("make", self._path):
+            if self._path.exists() and not self._path.is_dir():
+                raise StoreError(f"expected a checkpoint directory at {self._path}, found a file: choose another path")
+            if not self._path.parent.is_dir():
+                raise StoreError(f"cannot make {self._path}: no directory {self._path.parent}; create it first")
             self._files.make_directory(self._path)
         self._lock.acquire(run_id)
 
@@ -89,7 +89,12 @@ class DirectoryStore(CheckpointStore):
         folder = self.folder(checkpoint)
         if not folder.exists:
             raise NoCheckpoint(f"there is no checkpoint {checkpoint} in {self._path}; there are {self.checkpoints()}")
-        return folder.manifest()
+        manifest = folder.manifest()
+        if manifest.checkpoint != checkpoint:
+            raise CheckpointDamaged(
+                f"{folder.path}: the manifest is that of checkpoint {manifest.checkpoint}: rename it back"
+            )
+        return manifest
 
     def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
         return self.folder(checkpoint).read(handle)
@@ -119,17 +124,17 @@ class DirectoryStore(CheckpointStore):
         return orphans
 
     def _folders(self) -> list[int]:
-        if not self._path.is_dir():
-            return []
         with storing("list", self._path):
+            if not self._path.is_dir():
+                return []
             matches = (_FOLDER.fullmatch(name) for name in self._files.names(self._path))
         return sorted(int(match[1]) for match in matches if match)
 
     def _counted(self) -> int:
         path = self._path / HIGHEST
-        if self._files.size(path) is None:
-            return 0
         with storing("read", path):
+            if self._files.size(path) is None:
+                return 0
             data = self._files.read(path)
         if not data.strip().isdigit():
             raise StoreError(f"{path}: expected a checkpoint id, found {data[:80]!r}; write the largest id ever used")

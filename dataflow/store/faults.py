@@ -124,13 +124,21 @@ class FaultyFileSystem(FileSystem):
         replaced = target.read_bytes() if target.exists() else None
         super().rename(source, target)
 
-        def undo() -> None:
+        def forget_target() -> None:
             if target.exists():
-                os.replace(target, source)
+                if not source.exists():
+                    os.link(target, source)
+                target.unlink()
             if replaced is not None:
                 target.write_bytes(replaced)
 
-        self._pending.append(_Pending(target.parent, undo))
+        def remember_source() -> None:
+            if target.exists() and not source.exists():
+                os.link(target, source)
+
+        self._pending.append(_Pending(target.parent, forget_target))
+        if source.parent != target.parent:
+            self._pending.append(_Pending(source.parent, remember_source))
 
     def remove(self, path: Path) -> None:
         self._step("remove", path)
@@ -164,7 +172,7 @@ class FaultyFileSystem(FileSystem):
 
         Seed 0 takes all of them; even seeds keep some, the older ones first, as a journal does; odd ones any of them.
         """
-        dice = random.Random(seed)
+        dice = random.Random(f"power failure {seed}")  # small integers alone make similar dice
         for path in sorted(root.rglob("*")):
             durable = self._unsynced.get(path.stat().st_ino)
             if durable is not None and path.is_file():

@@ -29,8 +29,9 @@ class CheckpointFolder:
 
     @property
     def exists(self) -> bool:
-        """A checkpoint exists iff its manifest does."""
-        return self._files.size(self.path / MANIFEST) is not None
+        """A checkpoint exists iff its manifest does. Raises: StoreError where nobody can tell."""
+        with storing("look at", self.path / MANIFEST):
+            return self._files.size(self.path / MANIFEST) is not None
 
     def write(self, task: str, data: Buffer) -> PartHandle:
         """Write one part, durably. Raises: StoreError."""
@@ -91,9 +92,9 @@ class CheckpointFolder:
 
     def remove(self) -> None:
         """Delete the checkpoint, manifest first and durably; other people's files stay. Raises: StoreError."""
-        if not self.path.is_dir():
-            return
         with storing("delete", self.path):
+            if not self.path.is_dir():
+                return
             if self.exists:
                 self._files.remove(self.path / MANIFEST)
                 self._files.sync_directory(self.path)

@@ -22,14 +22,9 @@ import numpy as np
 from numba import njit, types
 
 from dataflow.state.kernels.words import RI32, RI64, RU8, WI32, WI64, valid
+from operators.kernels.instructions import COUNT, MARK, SUM, SUM_FLOAT, SUM_UNSIGNED, TOUCH, WIDTH
 
-__all__ = ["COUNT", "EXTREME", "MARK", "SUM", "SUM_FLOAT", "SUM_UNSIGNED", "TOUCH", "WIDTH"]
-__all__ += ["clear_touched", "fold", "gather_records", "read_flags", "read_words"]
-
-TOUCH, MARK, COUNT, SUM, SUM_UNSIGNED, SUM_FLOAT, EXTREME = range(7)
-
-WIDTH = 8
-"""How many instructions one call of ``fold`` takes."""
+__all__ = ["clear_touched", "fold", "gather_records", "read_words"]
 
 BLOCK = 512
 SIGN = -(2**63)
@@ -161,17 +156,6 @@ def read_words(records: Any, word: Any, flip: Any, mask: Any, out: Any) -> None:
     for i in range(out.size):
         value = records[i, types.uint64(word)] ^ flip
         out[i] = value ^ ((value >> 63) & mask)
-
-
-@njit(types.int64(READ_RECORDS, types.int64, types.uint8[::1]), nogil=True, cache=True)
-def read_flags(records: Any, flag: Any, bitmap: Any) -> Any:
-    """Set bit i of the zeroed ``bitmap`` where record i has ``flag``; returns how many have not."""
-    present = 0
-    for i in range(records.shape[0]):
-        has = types.uint8(records[i, 0] & flag != 0)
-        bitmap[i >> 3] |= has << types.uint8(i & 7)
-        present += has
-    return records.shape[0] - present
 
 
 @njit(types.void(RECORDS, RI32), nogil=True, cache=True)

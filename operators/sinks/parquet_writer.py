@@ -137,9 +137,10 @@ class ParquetWriter(TwoPhaseWriter):
         names: list[str] = []
         handles: list[Handle] = []
         for closed in self._closed:
-            closed.staged.release()
             names.append(self._directory.free_name(checkpoint, self._subtask, names))
             handles.append(Transaction(closed.staged.path.name, names[-1], closed.rows, closed.staged.size).handle())
+        for closed in self._closed:  # nothing can fail any more
+            closed.staged.release()
         self._closed.clear()
         return handles
 

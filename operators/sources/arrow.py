@@ -31,7 +31,9 @@ def from_arrow(
     DuckDB result, anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``.
 
     A ``RecordBatchReader`` is streamed as it comes, in one split, once: it is not replayable unless
-    ``replayable=True`` asks to read all of it into memory now. All else is imported once, cut into ``splits``.
+    ``replayable=True`` asks to read all of it into memory now. A stream that is not replayable is refused together with
+    checkpoints, unless ``replayable=False`` says that "at most once" will do. All else is imported once, cut into
+    ``splits``.
 
     Raises: TypeError for what is not Arrow; ConfigurationError for settings out of range.
 
@@ -47,7 +49,7 @@ def from_arrow(
                 f"from_arrow: a RecordBatchReader comes in one order, so in 1 split, not {splits}; "
                 f"replayable=True reads it into memory first"
             )
-        return StreamSource(data, batch_rows)
+        return StreamSource(data, batch_rows, accepts_loss=replayable is False)
     return ArrowSource(_plain(_table(data)), batch_rows, splits, replayable=replayable is not False)
 
 
@@ -64,6 +66,7 @@ class ArrowSource(Source):
         columns: Sequence[str] | None = None,
     ) -> None:
         self.replayable = replayable
+        self.accepts_loss = not replayable
         self._whole = table  # what hashes are made of, so that they do not depend on which columns are used
         self._table = (
             table if columns is None else table.select([name for name in table.schema.names if name in columns])
@@ -148,7 +151,15 @@ class StreamSource(Source):
     replayable = False
     blocking = True
 
-    def __init__(self, stream: pa.RecordBatchReader, batch_rows: int, columns: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        stream: pa.RecordBatchReader,
+        batch_rows: int,
+        *,
+        accepts_loss: bool = False,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self.accepts_loss = accepts_loss
         self._stream = _Once(stream)
         self._whole = stream.schema
         self._batch_rows = batch_rows
@@ -172,7 +183,8 @@ class StreamSource(Source):
 
     def select(self, columns: Sequence[str]) -> StreamSource:
         _check_known(columns, self.schema)
-        made = StreamSource(self._stream.stream, self._batch_rows, [name for name in self._names if name in columns])
+        names = [name for name in self._names if name in columns]
+        made = StreamSource(self._stream.stream, self._batch_rows, accepts_loss=self.accepts_loss, columns=names)
         made._stream = self._stream
         return made
 
@@ -187,8 +199,8 @@ class _Once:
     def take(self) -> pa.RecordBatchReader:
         if self._taken:
             raise SourceError(
-                "from_arrow: this RecordBatchReader was read by an earlier run and cannot be read twice; make a new one, "
-                "or pass replayable=True to read it into memory"
+                "from_arrow: this RecordBatchReader was read by an earlier run and cannot be read twice; "
+                "make a new one, or pass replayable=True to read it into memory"
             )
         self._taken = True
         return self.stream

@@ -48,6 +48,7 @@ class PacedSource(Source):
         self._rates = rates
         self.bounded = source.bounded
         self.replayable = source.replayable
+        self.accepts_loss = source.accepts_loss
         self.blocking = source.blocking
 
     @property

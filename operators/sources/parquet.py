@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import BinaryIO, Final, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -131,7 +131,7 @@ class ParquetSource(Source):
         return tuple(split for file in self._files for split in self._splits_of(file) if split.info["rows"])
 
     def _splits_of(self, file: _File) -> Iterator[Split]:
-        info = {"path": file.path, "bytes": file.bytes, "footer": file.footer}
+        info: dict[str, Json] = {"path": file.path, "bytes": file.bytes, "footer": file.footer}
         if self._split_by == "file":
             yield Split(file.path, {**info, "row_group": None, "rows": file.metadata.num_rows})
             return
@@ -251,9 +251,8 @@ class _Reader(SplitReader):
         self._file.close()
 
 
-def _footer_hash(raw: object, size: int) -> str:
+def _footer_hash(raw: BinaryIO, size: int) -> str:
     """xxh3 of the footer: the last 8 bytes are its length and the magic word."""
-    assert hasattr(raw, "seek") and hasattr(raw, "read"), f"expected an open file, got {raw!r}"
     raw.seek(size - 8)
     length = int.from_bytes(raw.read(4), "little")
     raw.seek(size - 8 - length)

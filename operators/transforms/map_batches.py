@@ -89,9 +89,11 @@ class MapBatches(Operator):
             elif found.field(found.names.index(field.name)).type != field.type:
                 other = found.field(found.names.index(field.name)).type
                 problems.append(f"column {field.name!r} should be {field.type} but is {other}")
-        for name in found.names:
-            if name not in expected.names:
-                problems.append(f"column {name!r} is not in the declared schema{did_you_mean(name, expected.names)}")
+        problems += [
+            f"column {name!r} is not in the declared schema{did_you_mean(name, expected.names)}"
+            for name in found.names
+            if name not in expected.names
+        ]
         if problems:
             raise SchemaMismatch(
                 f"{self._where}: the function's output does not have the declared schema: {'; '.join(problems)}; "

@@ -10,8 +10,9 @@ __all__ = ["Union"]
 
 
 class Union(Operator):
-    """Passes the batches of all ports on, with the output's columns in its order. Ports may have more columns, or differ
-    in nullability and metadata, but not in the types of columns.
+    """Passes the batches of all ports on, with the output's columns in its order.
+
+    Ports may have more columns, or differ in nullability and metadata, but not in the types of columns.
     """
 
     stateless = True

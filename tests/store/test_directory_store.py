@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from dataflow.errors import CheckpointDamaged, CheckpointError, DirectoryInUse, NoCheckpoint, StoreError
+from dataflow.protocol.recovery import Policy, Restore, choose
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.folder import CheckpointFolder
 from dataflow.store.manifest import Manifest
 
 Save = Callable[..., Manifest]
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -217,20 +221,54 @@ def test_a_handle_does_not_lead_out_of_its_folder(store: DirectoryStore, save: S
 
 def test_a_file_in_the_way_a_missing_parent_and_a_strange_fence_are_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"a checkpoint directory is expected at .*file, found a file"):
+    with pytest.raises(StoreError, match=r"expected a checkpoint directory at .*file, found a file"):
         DirectoryStore(tmp_path / "file").open()
-    with pytest.raises(StoreError, match=r"there is no directory .*missing; create it first"):
+    with pytest.raises(StoreError, match=r"no directory .*missing; create it first"):
         DirectoryStore(tmp_path / "missing" / "ckpt").open()
     (tmp_path / "FENCE").write_text("garbage")
     with pytest.raises(StoreError, match=r'FENCE: expected \{"token": n'):
         DirectoryStore(tmp_path).open()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_that_cannot_be_written_is_said_at_open(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
+@pytest.mark.parametrize("name", [".", "new"])
+@pytest.mark.parametrize("mode", [0o500, 0])
+def test_a_directory_that_cannot_be_written_is_said_at_open(ordinary_directory: Path, name: str, mode: int) -> None:
+    ordinary_directory.chmod(mode)
     with pytest.raises(StoreError, match="permission denied: check who owns"):
-        DirectoryStore(tmp_path).open()
+        DirectoryStore(ordinary_directory / name).open()
+
+
+def test_a_checkpoint_that_may_not_be_looked_at_is_not_called_missing(ordinary_directory: Path, save: Save) -> None:
+    with DirectoryStore(ordinary_directory) as store:
+        save(store, 1)
+        store.folder(1).path.chmod(0)
+        with pytest.raises(StoreError, match=r"cannot look at .*manifest.json: .* check who owns"):
+            store.checkpoints()
+        store.folder(1).path.chmod(0o700)
+
+
+def test_a_renamed_folder_is_damage(store: DirectoryStore, save: Save) -> None:
+    save(store, 1)
+    store.folder(1).path.rename(store.folder(2).path)
+    with pytest.raises(CheckpointDamaged, match="the manifest is that of checkpoint 1: rename it back"):
+        store.manifest(2)
+
+
+def test_recovery_falls_back_to_the_newest_valid_checkpoint(store: DirectoryStore, save: Save) -> None:
+    for checkpoint in (1, 2, 3):
+        save(store, checkpoint)
+    save(store, 4, kind="savepoint")
+    flip(store.folder(3).path / "task-0.part", 0)
+    chosen = choose(Policy.AUTO, store.checkpoints(), store.inspect, store.location)
+    assert isinstance(chosen, Restore)
+    assert chosen.checkpoint == 2
+    assert [skipped.checkpoint for skipped in chosen.skipped] == [4, 3]
+    assert "task-0.part" in chosen.skipped[1].reason
+
+
+def test_an_arrow_buffer_is_a_part(store: DirectoryStore) -> None:
+    buffer = pa.array([1, 2, 3], pa.int64()).buffers()[1]
+    assert store.read(1, store.write(1, "task", memoryview(buffer))) == buffer.to_pybytes()
 
 
 def test_writing_needs_open(tmp_path: Path, save: Save) -> None:
@@ -273,6 +311,22 @@ def test_a_newer_format_is_refused_and_is_not_called_damaged(store: DirectorySto
     with pytest.raises(CheckpointError, match="has format 2 and this version reads up to 1") as caught:
         store.manifest(1)
     assert not isinstance(caught.value, CheckpointDamaged)
+
+
+@pytest.fixture
+def ordinary_directory() -> Iterator[Path]:
+    """A directory, while this process may do no more than its owner, even if it was started by root."""
+    root = os.geteuid() == 0
+    with tempfile.TemporaryDirectory() as path:
+        if root:
+            os.chown(path, NOBODY, NOBODY)
+            os.seteuid(NOBODY)
+        try:
+            yield Path(path)
+        finally:
+            if root:
+                os.seteuid(0)
+            os.chmod(path, 0o700)
 
 
 def flip(path: Path, where: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 from dataflow.errors import CheckpointDamaged, StoreError
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.faults import Crash, Fault, FaultyFileSystem, crash_at, fail_at, fail_from, no_fault
+from dataflow.store.folder import CheckpointFolder
 from dataflow.store.manifest import Manifest
 
 Save = Callable[..., Manifest]
@@ -48,7 +49,7 @@ class Script:
 
 def restarted(path: Path, save: Save, script: Script) -> None:
     """What a new process must find, and be able to do."""
-    with DirectoryStore(path) as store:
+    with DirectoryStore(path, files=FaultyFileSystem()) as store:  # a healthy one, and quicker than the disk
         existing = store.checkpoints()
         assert script.promised - script.retiring <= set(existing) <= set(range(1, script.begun + 1)), existing
         for checkpoint in existing:
@@ -86,12 +87,14 @@ def test_after_a_power_failure_at_any_operation_nothing_promised_is_lost(tmp_pat
         with pytest.raises(Crash):
             script.run()
         script.store.close()
-        script.files.lose_power(tmp_path, seed * 1000 + at if seed else 0)
+        script.files.lose_power(tmp_path, seed + 100 * at if seed else 0)
         restarted(path, save, script)
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EACCES])
-@pytest.mark.parametrize("fault", [fail_at, fail_from])
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [(fail_at, errno.ENOSPC), (fail_at, errno.EIO), (fail_at, errno.EDQUOT), (fail_from, errno.EACCES)],
+)
 def test_a_refused_operation_is_a_store_error_and_loses_nothing(
     tmp_path: Path, save: Save, code: int, fault: Callable[[int, int], Fault]
 ) -> None:
@@ -146,6 +149,36 @@ def test_a_manifest_that_came_back_after_a_power_failure_is_valid_or_known_to_be
         for checkpoint in DirectoryStore(path).checkpoints():
             with suppress(CheckpointDamaged):
                 DirectoryStore(path).verify(checkpoint)
+
+
+def test_a_retirement_cut_by_a_power_failure_leaves_a_whole_checkpoint_or_none(tmp_path: Path, save: Save) -> None:
+    for at in range(1, 12):
+        for seed in range(12):
+            path = tmp_path / f"{at}-{seed}"
+            files = FaultyFileSystem()
+            with DirectoryStore(path, files=files) as store:
+                save(store, 1)
+                save(store, 2)
+                files.fault = crash_at(len(files.log) + at)
+                with suppress(Crash):
+                    store.retire(1)
+            files.lose_power(path, seed)
+            for checkpoint in store.checkpoints():
+                CheckpointFolder(store.folder(checkpoint).path).verify()
+            assert 2 in store.checkpoints()
+
+
+def test_a_folder_whose_making_was_not_synced_is_synced_before_the_commit(tmp_path: Path, save: Save) -> None:
+    files = FaultyFileSystem()
+    with DirectoryStore(tmp_path, files=files) as store:
+        files.fault = fail_at(len(files.log) + 3)  # read FENCE, make the folder, sync its parent
+        with pytest.raises(StoreError):
+            store.write(1, "task-0", b"x")
+        assert files.log[-1] == ("sync_directory", tmp_path)
+        files.fault = no_fault
+        save(store, 1)
+    files.lose_power(tmp_path, 0)
+    assert DirectoryStore(tmp_path).checkpoints() == [1]
 
 
 def refuse_to_sync_a_rename(files: FaultyFileSystem) -> Fault:

@@ -23,7 +23,16 @@ LOW = 0x00000000FFFFFFFF
     cache=True,
 )
 def intern_rows(
-    data: Any, offsets: Any, bits: Any, offset: Any, row: Any, table: Any, arena: Any, starts: Any, state: Any, codes: Any
+    data: Any,
+    offsets: Any,
+    bits: Any,
+    offset: Any,
+    row: Any,
+    table: Any,
+    arena: Any,
+    starts: Any,
+    state: Any,
+    codes: Any,
 ) -> Any:
     """Write the code of every row from ``row`` on into ``codes`` (0 for null), until something is full.
 

@@ -1,0 +1,62 @@
+"""Requests for checkpoints that wait for their turn.
+
+Savepoints go first, one checkpoint each, for each may have a place of its own. The requests for a plain checkpoint that
+wait together are served by one. A request is the caller's number, or None where nobody waits for the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dataflow.events import BarrierKind
+
+__all__ = ["Requests"]
+
+
+class Requests:
+    """A queue with two lanes.
+
+    >>> requests = Requests()
+    >>> requests.add(BarrierKind.CHECKPOINT, 1)
+    >>> requests.add(BarrierKind.SAVEPOINT, 2)
+    >>> requests.add(BarrierKind.CHECKPOINT, 3)
+    >>> requests.next(), requests.next(), requests.next()
+    ((<BarrierKind.SAVEPOINT: 'savepoint'>, (2,)), (<BarrierKind.CHECKPOINT: 'checkpoint'>, (1, 3)), None)
+    """
+
+    __slots__ = ("_checkpoints", "_savepoints", "_wanted")
+
+    def __init__(self) -> None:
+        self._savepoints: list[tuple[int, ...]] = []
+        self._checkpoints: tuple[int, ...] = ()
+        # Whether a plain checkpoint is wanted, perhaps by nobody who waits for the answer.
+        self._wanted = False
+
+    def add(self, kind: BarrierKind, request: int | None) -> None:
+        """Somebody wants a checkpoint of ``kind``."""
+        asked = () if request is None else (request,)
+        if kind is BarrierKind.SAVEPOINT:
+            self._savepoints.append(asked)
+        else:
+            self._wanted = True
+            self._checkpoints += asked
+
+    def put_back(self, asked: Iterable[int]) -> None:
+        """The checkpoint that was to serve ``asked`` is tried again: they go first."""
+        self._checkpoints = (*asked, *self._checkpoints)
+
+    def next(self) -> tuple[BarrierKind, tuple[int, ...]] | None:
+        """Remove what goes first: the kind of checkpoint, and the requests it serves."""
+        if self._savepoints:
+            return BarrierKind.SAVEPOINT, self._savepoints.pop(0)
+        return (BarrierKind.CHECKPOINT, self.take_checkpoints()) if self._wanted else None
+
+    def take_checkpoints(self) -> tuple[int, ...]:
+        """Remove all requests for a plain checkpoint."""
+        asked, self._checkpoints, self._wanted = self._checkpoints, (), False
+        return asked
+
+    def take_savepoints(self) -> tuple[int, ...]:
+        """Remove all requests for a savepoint."""
+        asked, self._savepoints = self._savepoints, []
+        return tuple(request for requests in asked for request in requests)

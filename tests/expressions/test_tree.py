@@ -1,0 +1,242 @@
+"""Building, printing, naming and typing expressions."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataflow.errors import GraphError, SchemaMismatch, UnknownColumn
+from dataflow.expressions import AggregateKind, Aggregation, Expr, col, count, lit, output_schema
+
+SCHEMA = pa.schema(
+    {
+        "i": pa.int64(),
+        "f": pa.float64(),
+        "s": pa.string(),
+        "b": pa.bool_(),
+        "t": pa.timestamp("us", "UTC"),
+        "d": pa.decimal128(10, 2),
+        "k": pa.dictionary(pa.int32(), pa.string()),
+        "l": pa.list_(pa.int64()),
+    }
+)
+NAMES = {"col": col, "lit": lit, "pa": pa, "datetime": datetime, "Decimal": Decimal}
+
+leaves = st.one_of(
+    st.sampled_from(["a", "b", "it's"]).map(col),
+    st.one_of(st.integers(-5, 2**64 - 1), st.floats(), st.booleans(), st.none(), st.text(max_size=2)).map(lit),
+    st.just(lit(datetime.date(2020, 1, 2))),
+    st.just(lit(Decimal("1.50"))),
+)
+
+
+def grown(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+    signs = ["+", "-", "*", "/", "//", "%", "==", "!=", "<", "<=", ">", ">=", "&", "|"]
+    methods = [
+        "-{}",
+        "~{}",
+        "{}.abs()",
+        "{}.is_null()",
+        "{}.fill_null(0)",
+        "{}.cast('int32')",
+        "{}.cast(pa.timestamp('us', 'UTC'))",
+        "{}.is_in([1, 2.5])",
+        "{}.alias('x')",
+    ]
+    binary = st.builds(
+        lambda sign, left, right: eval(f"left {sign} right", {"left": left, "right": right}),
+        st.sampled_from(signs),
+        inner,
+        inner,
+    )
+    unary = st.builds(
+        lambda text, one: eval(text.format("one"), {"one": one, "pa": pa}), st.sampled_from(methods), inner
+    )
+    return binary | unary
+
+
+@given(st.recursive(leaves, grown, max_leaves=8))
+def test_the_text_of_an_expression_gives_it_back(expr: Expr) -> None:
+    again = eval(str(expr), NAMES)
+    assert again.equals(expr)
+    assert structure(again) == structure(expr)
+
+
+def structure(expr: Expr) -> object:
+    own = [repr(getattr(expr, name)) for name in type(expr).__slots__ if not isinstance(getattr(expr, name), Expr)]
+    return type(expr), own, [structure(operand) for operand in expr.operands()]
+
+
+@pytest.mark.parametrize(
+    ("expr", "text"),
+    [
+        (col("a") * 0.9 > 3, "col('a') * 0.9 > 3"),
+        ((col("a") + 1) * 2, "(col('a') + 1) * 2"),
+        (col("a") - (col("b") - 1), "col('a') - (col('b') - 1)"),
+        ((col("a") > 1) & ~(col("b") == 2), "(col('a') > 1) & ~(col('b') == 2)"),
+        (2 - col("a"), "2 - col('a')"),
+        (-(col("a") + 1), "-(col('a') + 1)"),
+        (lit(1) + 2, "lit(1) + 2"),
+        ((col("a") / 2).alias("half"), "(col('a') / 2).alias('half')"),
+        (col("a").cast(pa.decimal128(10, 2)), "col('a').cast(pa.decimal128(10, 2))"),
+        (col("a").is_in({"y", "x"}), "col('a').is_in(['x', 'y'])"),
+    ],
+)
+def test_the_text_reads_like_the_source(expr: Expr, text: str) -> None:
+    assert str(expr) == repr(expr) == expr.fingerprint() == text
+
+
+def test_columns_come_in_order_of_first_use() -> None:
+    assert ((col("b") + col("a")) * col("b")).columns() == ("b", "a")
+
+
+def test_the_name_is_the_alias_or_the_leftmost_column() -> None:
+    assert (1 - col("b") * col("a")).name == "b"
+    assert col("b").alias("x").alias("y").name == "y"
+    with pytest.raises(GraphError, match=r"lit\(1\) \+ 2 refers to no column.*alias"):
+        _ = (lit(1) + 2).name
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda: bool(col("a")),
+        lambda: col("a") > 1 and col("a") < 3,
+        lambda: 1 < col("a") < 3,
+        lambda: col("a") in [1, 2],
+        lambda: not col("a"),
+    ],
+)
+def test_python_logic_is_refused_with_a_hint(misuse: object) -> None:
+    with pytest.raises(TypeError, match=r"use & \| ~"):
+        misuse()  # type: ignore[operator]
+
+
+def test_membership_and_iteration_are_refused_with_a_hint() -> None:
+    with pytest.raises(TypeError, match="is_in"):
+        _ = 1 in col("a")
+    with pytest.raises(TypeError, match="one column"):
+        list(col("a"))
+    with pytest.raises(GraphError, match="is_null"):
+        col("a").is_in([1, None])
+
+
+def test_an_unknown_column_names_the_valid_ones() -> None:
+    with pytest.raises(UnknownColumn, match=r"filter 'cheap'.*'ff' \(did you mean 'f'\?\).*'i', 'f'"):
+        (col("ff") > 1).dtype(SCHEMA, "filter 'cheap'")
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        col("s") + 1,
+        col("i") == "x",
+        col("i") & col("b"),
+        ~col("i"),
+        -col("s"),
+        col("d") // 2,
+        col("l") == col("l"),
+        col("t") > datetime.datetime(2020, 1, 1),
+        col("i").fill_null("x"),
+        col("l").cast("int64"),
+        col("b") + 1,
+        col("s").abs(),
+        col("i").is_in(["x"]),
+    ],
+)
+def test_types_that_do_not_go_together_are_named_with_the_expression(expr: Expr) -> None:
+    with pytest.raises(SchemaMismatch) as caught:
+        expr.dtype(SCHEMA, "here")
+    message = str(caught.value)
+    assert message.startswith(f"here: {expr} cannot be computed")
+    assert all(str(operand.dtype(SCHEMA)) in message for operand in expr.operands())
+
+
+@pytest.mark.parametrize(
+    ("expr", "dtype"),
+    [
+        (col("i") / 2, pa.float64()),
+        (col("i") + 0.5, pa.float64()),
+        (col("d") / 2, pa.float64()),
+        (col("d") + col("d"), pa.decimal128(11, 2)),
+        (col("d") * 2, pa.decimal128(12, 2)),
+        (col("t") - col("t"), pa.duration("us")),
+        (col("t") + datetime.timedelta(seconds=1), pa.timestamp("us", "UTC")),
+        (col("k") == "x", pa.bool_()),
+        (col("k").fill_null("x"), pa.string()),
+        (col("i").fill_null(0.5), pa.float64()),
+        (col("i") > lit(None), pa.bool_()),
+        (col("d") > 1, pa.bool_()),
+        (lit(None), pa.null()),
+        (col("k"), pa.dictionary(pa.int32(), pa.string())),
+    ],
+)
+def test_the_declared_type_is_the_type_of_the_values(expr: Expr, dtype: pa.DataType) -> None:
+    assert expr.dtype(SCHEMA) == dtype
+    row = {
+        "i": 1,
+        "f": 1.0,
+        "s": "x",
+        "b": True,
+        "t": datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC),
+        "d": Decimal("1.5"),
+        "k": "x",
+        "l": [1],
+    }
+    for rows in ([], [row], [dict.fromkeys(row)] * 2, [row, dict.fromkeys(row)]):
+        values = expr.evaluate(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+        values.validate(full=True)
+        assert (values.type, len(values)) == (dtype, len(rows))
+
+
+def test_expressions_pickle() -> None:
+    expr = ((col("a") + 1).cast("int32").is_in([1]) | col("b")).alias("x")
+    assert pickle.loads(pickle.dumps(expr)).equals(expr)
+
+
+def test_a_projection_keeps_the_fields_of_plain_columns_and_refuses_one_name_twice() -> None:
+    field = pa.field("a", pa.int64(), nullable=False, metadata={"unit": "us"})
+    made = output_schema([col("a"), (col("a") + 1).alias("b")], pa.schema([field]), "select")
+    assert made.equals(pa.schema([field, pa.field("b", pa.int64())]), check_metadata=True)
+    with pytest.raises(GraphError, match=r"\['a'\]"):
+        output_schema([col("a"), col("a") + 1], pa.schema([field]), "select")
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "text", "dtype"),
+    [
+        (count(), "count", "count()", pa.int64()),
+        (col("i").count(), "i_count", "col('i').count()", pa.int64()),
+        (col("i").sum(), "i_sum", "col('i').sum()", pa.int64()),
+        (col("f").cast("float32").sum(), "f_sum", "col('f').cast('float').sum()", pa.float64()),
+        (col("i").cast("uint8").sum(), "i_sum", "col('i').cast('uint8').sum()", pa.uint64()),
+        (col("d").sum(), "d_sum", "col('d').sum()", pa.decimal128(38, 2)),
+        (col("i").mean(), "i_mean", "col('i').mean()", pa.float64()),
+        ((col("f") * 2).max().alias("top"), "top", "(col('f') * 2).max().alias('top')", pa.float64()),
+        (col("k").min(), "k_min", "col('k').min()", pa.string()),
+        (lit(1).sum(), "sum", "lit(1).sum()", pa.int64()),
+    ],
+)
+def test_aggregates_have_names_texts_and_types(made: Aggregation, name: str, text: str, dtype: pa.DataType) -> None:
+    assert (made.name, str(made), made.dtype(SCHEMA)) == (name, text, dtype)
+
+
+def test_aggregates_refuse_types_they_cannot_take() -> None:
+    for made in (col("s").sum(), col("b").mean(), col("l").max()):
+        with pytest.raises(SchemaMismatch, match=r"here: .*cast"):
+            made.dtype(SCHEMA, "here")
+    with pytest.raises(UnknownColumn, match="zz"):
+        col("zz").sum().dtype(SCHEMA, "here")
+    with pytest.raises(ValueError, match="needs a column"):
+        Aggregation(AggregateKind.SUM, None)
+
+
+def test_aggregates_compare_by_structure() -> None:
+    assert col("a").max().equals(col("a").max())
+    assert not col("a").max().equals(col("a").max().alias("top"))

@@ -1,0 +1,226 @@
+"""Arrow data in memory, and streams of it, as a source; and sources at a pace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import polars
+import pyarrow as pa
+import pytest
+
+import operators
+from dataflow.clock import ManualClock
+from dataflow.errors import ConfigurationError, InputChanged, SourceError, UnknownColumn
+from dataflow.operator import END, Json, Source, SourceContext, Split, SplitReader
+from operators import from_arrow, paced
+
+CONTEXT = SourceContext("source", 0, 1, ManualClock())
+TABLE = pa.table({"x": range(10), "s": [f"k{n % 3}" for n in range(10)]})
+CHUNKED = pa.concat_tables([TABLE.slice(0, 3), TABLE.slice(3, 0), TABLE.slice(3, 7)])
+
+
+def polled(reader: SplitReader, rows: int = 4) -> list[pa.RecordBatch]:
+    batches = []
+    while (batch := reader.poll(rows)) is not END:
+        assert batch is not None
+        assert 0 < batch.num_rows <= rows
+        batches.append(batch)
+    return batches
+
+
+def rows(source: Source, offset: Json = None) -> list[dict[str, Any]]:
+    readers = [source.reader(split, offset, CONTEXT) for split in source.splits()]
+    return [row for reader in readers for batch in polled(reader) for row in batch.to_pylist()]
+
+
+def pandas_frame() -> Any:
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame({"x": range(10), "s": [f"k{n % 3}" for n in range(10)]})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TABLE,
+        lambda: CHUNKED,
+        lambda: TABLE.to_batches()[0],
+        lambda: CHUNKED.to_batches(),
+        lambda: TABLE.to_reader(),
+        lambda: polars.DataFrame({"x": range(10), "s": [f"k{n % 3}" for n in range(10)]}),
+        lambda: duckdb.sql("select i as x, 'k' || (i % 3)::varchar as s from range(10) t(i)"),
+        pandas_frame,
+        lambda: pa.StructArray.from_arrays([TABLE["x"].chunk(0), TABLE["s"].chunk(0)], ["x", "s"]),
+    ],
+)
+def test_whatever_speaks_arrow_is_a_source(make: Any) -> None:
+    source = from_arrow(make())
+    assert rows(source) == TABLE.to_pylist()
+    assert source.schema.field("s").type in (pa.string(), pa.large_string())
+
+
+@pytest.mark.parametrize("what", [[], [1], {"x": [1]}, "text", None])
+def test_what_is_not_arrow_is_refused_with_a_hint(what: object) -> None:
+    with pytest.raises(TypeError, match="from_arrow takes Arrow data"):
+        from_arrow(what)
+
+
+@pytest.mark.parametrize("splits", [1, 2, 3, 12])
+def test_a_reader_at_any_offset_gives_exactly_the_rest(splits: int) -> None:
+    source = from_arrow(CHUNKED, splits=splits, batch_rows=3)
+    whole = [
+        [row for b in polled(source.reader(split, None, CONTEXT)) for row in b.to_pylist()] for split in source.splits()
+    ]
+    assert [row for part in whole for row in part] == TABLE.to_pylist()
+    for split, part in zip(source.splits(), whole, strict=True):
+        for offset in range(len(part) + 1):
+            reader = source.reader(split, offset, CONTEXT)
+            assert [row for batch in polled(reader, 2) for row in batch.to_pylist()] == part[offset:]
+            assert reader.offset == len(part)
+
+
+def test_batches_are_slices_of_the_data() -> None:
+    source = from_arrow(TABLE)
+    batch = polled(source.reader(source.splits()[0], 2, CONTEXT))[0]
+    assert batch["x"].buffers()[1].address == TABLE["x"].chunk(0).buffers()[1].address
+
+
+def test_the_content_hash_sees_values_and_not_chunks() -> None:
+    (split,) = from_arrow(TABLE).splits()
+    from_arrow(CHUNKED).check(split)
+    from_arrow(TABLE).select(["x"]).check(split)
+    encoded = TABLE.set_column(1, "s", TABLE["s"].dictionary_encode())
+    (of_encoded,) = from_arrow(encoded).splits()
+    from_arrow(pa.concat_tables([encoded.slice(0, 2), encoded.slice(2)])).check(of_encoded)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (TABLE.set_column(0, "x", pa.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 10])), "content"),
+        (TABLE.set_column(1, "s", pa.array(["k"] * 9 + [None])), "content"),
+        (TABLE.rename_columns(["y", "s"]), "schema"),
+        (TABLE.slice(1), "now cut into"),
+    ],
+)
+def test_a_restore_over_other_data_is_refused(other: pa.Table, message: str) -> None:
+    with pytest.raises(InputChanged, match=message):
+        from_arrow(other).check(from_arrow(TABLE).splits()[0])
+
+
+def test_a_selection_keeps_the_order_and_knows_its_columns() -> None:
+    for source in (from_arrow(TABLE), from_arrow(TABLE.to_reader())):
+        assert source.select(["s", "x"]).schema.names == ["x", "s"]
+        with pytest.raises(UnknownColumn, match="'xx'"):
+            source.select(["xx"])
+        assert rows(source.select(["s"])) == TABLE.select(["s"]).to_pylist()
+
+
+def test_no_columns_still_count_the_rows() -> None:
+    for data in (TABLE, TABLE.to_reader()):
+        source = from_arrow(data).select([])
+        reader = source.reader(source.splits()[0], None, CONTEXT)
+        assert [batch.num_rows for batch in polled(reader)] == [4, 4, 2]
+
+
+def test_a_stream_is_read_once() -> None:
+    source = from_arrow(TABLE.to_reader())
+    assert (source.replayable, source.blocking, from_arrow(TABLE).replayable) == (False, True, True)
+    assert len(rows(source)) == 10
+    for again in (source, source.select(["x"])):
+        with pytest.raises(SourceError, match="cannot be read twice"):
+            rows(again)
+
+
+def test_a_stream_can_be_read_into_memory_to_be_replayable() -> None:
+    source = from_arrow(TABLE.to_reader(), replayable=True, splits=2)
+    assert (source.replayable, rows(source), rows(source)) == (True, TABLE.to_pylist(), TABLE.to_pylist())
+    assert from_arrow(TABLE, replayable=False).replayable is False
+
+
+def test_a_stream_that_breaks_says_where() -> None:
+    def broken() -> Any:
+        yield from TABLE.to_batches()
+        raise OSError("the link is down")
+
+    source = from_arrow(pa.RecordBatchReader.from_batches(TABLE.schema, broken()))
+    with pytest.raises(SourceError, match="behind row 10"):
+        rows(source)
+
+
+def test_a_stream_is_checked_by_its_schema() -> None:
+    (split,) = from_arrow(TABLE.to_reader()).splits()
+    from_arrow(TABLE.to_reader()).check(split)
+    with pytest.raises(InputChanged):
+        from_arrow(TABLE.select(["x"]).to_reader()).check(split)
+
+
+def test_an_empty_table_has_a_split_and_no_rows() -> None:
+    assert rows(from_arrow(TABLE.slice(0, 0))) == []
+    assert rows(from_arrow(TABLE.slice(0, 0), splits=3)) == []
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    for make in (
+        lambda: from_arrow(TABLE, splits=0),
+        lambda: from_arrow(TABLE, batch_rows=0),
+        lambda: from_arrow(TABLE.to_reader(), splits=2),
+        lambda: paced(from_arrow(TABLE), 0),
+        lambda: paced(from_arrow(TABLE), []),
+    ):
+        with pytest.raises(ConfigurationError):
+            make()
+
+
+def arrivals(source: Source, split: Split, step: int, polls: int) -> list[int]:
+    """Rows given at each poll, ``step`` microseconds apart; -1 for the end."""
+    clock = ManualClock()
+    reader = source.reader(split, None, SourceContext("source", 0, 1, clock))
+    given = []
+    for _ in range(polls):
+        batch = reader.poll(1000)
+        given.append(-1 if batch is END else 0 if batch is None else batch.num_rows)
+        clock.advance(step)
+    return given
+
+
+def test_a_small_rate_gives_rows_one_by_one() -> None:
+    source = paced(from_arrow(TABLE), 4)
+    assert arrivals(source, source.splits()[0], 125_000, 7) == [0, 0, 1, 0, 1, 0, 1]
+
+
+def test_a_large_rate_gives_a_batch_every_ten_milliseconds() -> None:
+    source = paced(from_arrow(pa.table({"x": range(10_000)})), 50_000)
+    assert arrivals(source, source.splits()[0], 5_000, 6) == [0, 0, 500, 0, 500, 0]
+
+
+def test_every_split_has_its_own_rate() -> None:
+    source = paced(from_arrow(pa.table({"x": range(3000)}), splits=3), [10, 1000])
+    sums = [sum(arrivals(source, split, 100_000, 6)) for split in source.splits()]
+    assert sums == [5, 500, 5]
+
+
+def test_a_paced_source_ends_and_is_its_inner_source_in_all_else() -> None:
+    inner = from_arrow(TABLE.to_reader())
+    source = paced(inner, 1e6).select(["x"])
+    assert (source.bounded, source.replayable, source.blocking) == (True, False, True)
+    assert (source.schema.names, source.splits()) == (["x"], inner.splits())
+    source.check(inner.splits()[0])
+    assert arrivals(source, source.splits()[0], 1_000_000, 4) == [0, 10, -1, -1]
+
+
+def test_a_paced_reader_polled_for_few_rows_at_a_time_catches_up() -> None:
+    clock = ManualClock()
+    source = paced(from_arrow(TABLE), 1000)
+    reader = source.reader(source.splits()[0], 4, SourceContext("source", 0, 1, clock))
+    assert reader.poll(2) is None
+    clock.advance(1_000_000)
+    batches = polled(reader, 2)
+    assert ([batch.num_rows for batch in batches], reader.offset) == ([2, 2, 2], 10)
+
+
+def test_public_names_are_resolved_on_first_use() -> None:
+    assert set(operators.__all__) <= set(dir(operators))
+    assert all(callable(getattr(operators, name)) for name in operators.__all__)
+    with pytest.raises(AttributeError, match="'nothing'"):
+        _ = operators.nothing

@@ -1,0 +1,63 @@
+"""The collecting sink."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from dataflow.clock import ManualClock
+from dataflow.errors import ConfigurationError, SchemaMismatch
+from dataflow.operator import Guarantee, OperatorContext, Snapshot
+from operators.sinks.collect import CollectWriter, collect
+
+X = pa.schema({"x": pa.int64()})
+
+
+class NoOut:
+    def emit(self, batch: pa.RecordBatch, tag: str | None = None) -> None:
+        raise AssertionError("a sink emits nothing")
+
+
+def writer(restored: Snapshot | None = None, limit: int | None = None) -> CollectWriter:
+    context = OperatorContext("out", 0, 1, (X,), X, range(128), 128, restored, ManualClock(), lambda due: None)
+    return collect(limit=limit).writer(context)
+
+
+def rows(*values: int) -> pa.RecordBatch:
+    return pa.record_batch({"x": pa.array(values, pa.int64())})
+
+
+def test_an_empty_result_has_the_schema() -> None:
+    assert writer().result() == X.empty_table()
+
+
+def test_a_snapshot_is_the_rows_so_far_and_restoring_goes_on_from_them() -> None:
+    first = writer()
+    first.process(0, rows(1, 2), NoOut())
+    snapshot = first.snapshot()
+    first.process(0, rows(3), NoOut())
+    second = writer(snapshot)
+    second.process(0, rows(4), NoOut())
+    assert first.result()["x"].to_pylist() == [1, 2, 3]
+    assert second.result()["x"].to_pylist() == [1, 2, 4]
+
+
+def test_more_rows_than_the_limit_are_refused_also_after_a_restore() -> None:
+    first = writer(limit=2)
+    first.process(0, rows(1, 2), NoOut())
+    for full in (first, writer(first.snapshot(), limit=2)):
+        with pytest.raises(ConfigurationError, match="may keep 2 rows and got 3"):
+            full.process(0, rows(3), NoOut())
+
+
+def test_a_batch_or_a_snapshot_of_another_schema_is_refused() -> None:
+    with pytest.raises(SchemaMismatch):
+        writer().process(0, pa.record_batch({"y": pa.array([1])}), NoOut())
+    with pytest.raises(SchemaMismatch):
+        writer(Snapshot(tables={"rows": pa.table({"y": [1]})}))
+
+
+def test_it_is_exactly_once_and_refuses_a_negative_limit() -> None:
+    assert collect().guarantee is Guarantee.EXACTLY_ONCE
+    with pytest.raises(ConfigurationError):
+        collect(limit=-1)

@@ -1,0 +1,357 @@
+"""The Parquet sink on a disk that fails, crashes or loses power at each of its operations in turn.
+
+A small engine drives it: rows 0, 1, 2, ... with a checkpoint after each four; what is in ``Engine.completed`` is what a
+manifest would hold. At any point three readers may see committed rows only; after the restart, every row once.
+"""
+
+from __future__ import annotations
+
+import collections
+import errno
+import json
+import resource
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dataflow.clock import ManualClock
+from dataflow.errors import SinkBroken, StoreError
+from dataflow.operator import Handle, OperatorContext
+from dataflow.store.faults import Crash, Fault, FaultyFileSystem, crash_at, fail_at, fail_from, no_fault
+from dataflow.store.files import FileSystem
+from dataflow.store.staging import StagedFile
+from operators.sinks.parquet import IfExists, ParquetSink, committed_files, read_committed, write_parquet
+from operators.sinks.parquet_writer import ParquetWriter
+
+X = pa.schema({"x": pa.int64()})
+ROWS, EVERY, SUBTASKS = 12, 4, 2
+
+
+class NeverRecovers(Exception):
+    """The disk stayed full for as long as the engine tried."""
+
+
+class NoOut:
+    def emit(self, batch: pa.RecordBatch, tag: str | None = None) -> None:
+        raise AssertionError("a sink emits nothing")
+
+
+class Engine:
+    """Drives one sink from a checkpoint on."""
+
+    def __init__(self, path: Path, files: FileSystem) -> None:
+        self.path = path
+        self.files = files
+        self.completed: tuple[int, int, list[Handle]] = (0, 0, [])  # id, rows read, transactions to commit
+        self.committed = 0  # rows below this must show
+        self.highest = 0
+        self.attempts = 0
+        self.writers: list[ParquetWriter] = []
+
+    def run(self) -> None:
+        """Start or restart; returns when all rows are committed."""
+        sink = write_parquet(self.path, row_group_rows=1, files=self.files)
+        checkpoint, position, pending = self.completed
+        if checkpoint:
+            sink.recover(checkpoint, pending)
+            self.committed = position
+            pending = []
+        else:
+            sink.begin()
+        self.writers = [sink.writer(context(subtask)) for subtask in range(SUBTASKS)]
+        while position < ROWS or self.committed < ROWS:
+            for _ in range(EVERY if position < ROWS else 0):
+                self.writers[position % SUBTASKS].process(0, pa.record_batch({"x": pa.array([position])}), NoOut())
+                position += 1
+            pending = self._checkpoint(sink, position, pending)
+        self.close()
+
+    def _checkpoint(self, sink: ParquetSink, position: int, pending: list[Handle]) -> list[Handle]:
+        self.highest += 1
+        self.attempts += 1
+        if self.attempts > 20:
+            raise NeverRecovers
+        failed = False
+        for writer in self.writers:
+            try:
+                pending = [*pending, *json.loads(json.dumps(writer.prepare(self.highest)))]
+            except StoreError:
+                failed = True
+        if failed:
+            return pending
+        self.completed = (self.highest, position, pending)
+        try:
+            sink.commit(self.highest, pending)
+        except StoreError:
+            return pending
+        self.committed = position
+        return []
+
+    def close(self) -> None:
+        for writer in self.writers:
+            writer.close()
+
+    def check(self) -> None:
+        """What readers see now; pyarrow stands for the three where only their number would grow."""
+        self._check(seen_by_arrow(self.path))
+
+    def check_with_all_readers(self) -> None:
+        """What three readers see now; they must agree, and be able to read every file."""
+        self._check(visible(self.path))
+
+    def _check(self, seen: Counter[int]) -> None:
+        assert set(seen) >= set(range(self.committed)), "a committed row is gone"
+        assert set(seen) <= set(range(self.completed[1])), "an uncommitted row shows"
+        assert max(seen.values(), default=1) == 1, "a row shows twice"
+        whole = Counter(read_committed(self.path)["x"].to_pylist()) if committed_files(self.path) else Counter()
+        assert sorted(whole.elements()) == list(range(len(whole)))
+        assert len(whole) % EVERY == 0, "a part of a checkpoint is listed as committed"
+
+    def restart(self) -> None:
+        """A new process on a healthy disk, to the end."""
+        self.files, self.attempts = FaultyFileSystem(), 0
+        self.run()
+        assert sorted(seen_by_arrow(self.path).elements()) == list(range(ROWS))
+        assert sorted(read_committed(self.path)["x"].to_pylist()) == list(range(ROWS))
+        assert list((self.path / "_staging").iterdir()) == []
+
+
+def context(subtask: int) -> OperatorContext:
+    return OperatorContext("out", subtask, SUBTASKS, (X,), X, range(128), 128, None, ManualClock(), lambda due: None)
+
+
+def seen_by_arrow(path: Path) -> Counter[int]:
+    return Counter(x for file in sorted(path.rglob("*.parquet")) for x in pq.ParquetFile(file).read()["x"].to_pylist())
+
+
+def visible(path: Path) -> Counter[int]:
+    arrow = seen_by_arrow(path)
+    if not arrow:
+        return arrow
+    glob = str(path / "**" / "*.parquet")
+    duck = Counter(row[0] for row in duckdb.sql(f"select x from read_parquet('{glob}')").fetchall())
+    polars = Counter(pl.read_parquet(glob)["x"].to_list())
+    assert arrow == duck == polars
+    return arrow
+
+
+def positions(tmp_path: Path) -> Iterator[tuple[int, Path]]:
+    files = FaultyFileSystem()
+    engine = Engine(tmp_path / "undisturbed", files)
+    engine.run()
+    engine.check()
+    assert len(files.log) > 50, len(files.log)
+    for at in range(1, len(files.log) + 1):
+        yield at, tmp_path / f"at-{at}"
+
+
+def crash(engine: Engine) -> None:
+    with pytest.raises(Crash):
+        engine.run()
+    for writer in engine.writers:  # a dead process closes its files and removes none
+        for staged in [*(writer._closed), *([writer._open] if writer._open else [])]:
+            staged.staged.release()
+
+
+def test_after_a_crash_at_any_operation_every_row_is_there_once(tmp_path: Path) -> None:
+    for at, path in positions(tmp_path):
+        engine = Engine(path, FaultyFileSystem(crash_at(at)))
+        crash(engine)
+        engine.check_with_all_readers()
+        engine.restart()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_a_power_failure_at_any_operation_every_row_is_there_once(tmp_path: Path, seed: int) -> None:
+    for at, path in positions(tmp_path):
+        files = FaultyFileSystem(crash_at(at))
+        engine = Engine(path, files)
+        crash(engine)
+        files.lose_power(tmp_path, seed + 100 * at if seed else 0)
+        engine.check_with_all_readers()
+        engine.restart()
+
+
+def test_a_crash_in_the_restart_is_followed_by_another_restart(tmp_path: Path) -> None:
+    for at, path in positions(tmp_path):
+        engine = Engine(path, FaultyFileSystem(crash_at(at)))
+        crash(engine)
+        for again in range(1, 8):
+            engine.files = FaultyFileSystem(crash_at(again))
+            crash(engine)
+        engine.check()
+        engine.restart()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_one_refused_operation_loses_nothing(tmp_path: Path, code: int) -> None:
+    for at, path in positions(tmp_path):
+        engine = Engine(path, FaultyFileSystem(fail_at(at, code)))
+        try:
+            engine.run()
+        except (StoreError, SinkBroken):
+            engine.close()
+        engine.check()
+        engine.restart()
+
+
+def test_the_job_goes_on_through_a_full_disk_without_a_restart(tmp_path: Path) -> None:
+    starting = 12  # the directories are made by then
+    for at, path in positions(tmp_path):
+        files = FaultyFileSystem(full_for(at + starting, 6))
+        engine = Engine(path, files)
+        engine.run()
+        engine.check()
+        assert engine.committed == ROWS
+
+
+def test_a_disk_that_stays_full_loses_nothing(tmp_path: Path) -> None:
+    for at, path in positions(tmp_path):
+        engine = Engine(path, FaultyFileSystem(fail_from(at)))
+        with pytest.raises((StoreError, SinkBroken, NeverRecovers)):
+            engine.run()
+        engine.close()
+        engine.check()
+        engine.restart()
+
+
+def full_for(at: int, length: int) -> Fault:
+    def fault(number: int, name: str, path: Path) -> None:
+        if at <= number < at + length:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    return fault
+
+
+def test_a_sync_that_failed_is_not_believed_when_it_succeeds_later(tmp_path: Path) -> None:
+    files = FaultyFileSystem(refuse_once("sync"))
+    staged = StagedFile(tmp_path / "a.staged", files=files)
+    staged.write(b"rows" * 1000)
+    with pytest.raises(StoreError):
+        staged.sync()
+    suspect = staged.path
+    staged.sync()
+    staged.release()
+    assert staged.path != suspect
+    assert not suspect.exists()
+    files.lose_power(tmp_path, 0)
+    assert staged.path.read_bytes() == b"rows" * 1000
+
+
+def test_bytes_that_changed_behind_a_failed_sync_break_the_sink(tmp_path: Path) -> None:
+    files = FaultyFileSystem(refuse_once("sync"))
+    staged = StagedFile(tmp_path / "a.staged", files=files)
+    staged.write(b"rows" * 1000)
+    with pytest.raises(StoreError):
+        staged.sync()
+    staged.path.write_bytes(b"\0" * 4000)  # the kernel dropped the pages
+    with pytest.raises(SinkBroken, match="could not be synced, and read back differently"):
+        staged.sync()
+    staged.discard()
+
+
+def test_more_waiting_bytes_than_the_limit_break_the_sink(tmp_path: Path) -> None:
+    staged = StagedFile(tmp_path / "a.staged", files=FaultyFileSystem(fail_from(1)), limit=2 << 20)
+    for _ in range(2):
+        staged.write(bytes(1 << 20))
+    with pytest.raises(SinkBroken, match=r"3145728 bytes wait .* at most 2097152 may"):
+        staged.write(bytes(1 << 20))
+    staged.discard()
+
+
+def test_a_broken_sink_stays_broken_and_leaves_nothing_staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = FaultyFileSystem()
+    sink = write_parquet(tmp_path, row_group_rows=1, compression="none", files=files)
+    sink.begin()
+    writer = sink.writer(context(0))
+    files.fault = fail_from(1)
+    big = pa.record_batch({"x": pa.array(range(1 << 17))})
+    wide = write_parquet(tmp_path, row_group_rows=1 << 17, compression="none", files=files).writer(context(1))
+    with pytest.raises(SinkBroken, match=r"sink 'out', subtask 1: \d+ staged rows are lost"):
+        collections.deque((wide.process(0, big, NoOut()) for _ in range(200)), maxlen=0)
+    files.fault = no_fault
+    for forbidden in (lambda: wide.process(0, big, NoOut()), lambda: wide.prepare(1)):
+        with pytest.raises(SinkBroken, match="must restart from its last checkpoint"):
+            forbidden()
+    wide.close()
+    writer.close()
+    assert list((tmp_path / "_staging").iterdir()) == []
+
+
+def refuse_once(operation: str) -> Fault:
+    left = [operation]
+
+    def fault(number: int, name: str, path: Path) -> None:
+        if left and name == left[0]:
+            left.clear()
+            raise OSError(errno.EIO, "Input/output error")
+
+    return fault
+
+
+LIMITED = """
+import json, resource, signal, sys
+import pyarrow as pa
+from dataflow.clock import ManualClock
+from dataflow.errors import StoreError
+from dataflow.operator import OperatorContext
+from operators.sinks.parquet import read_committed, write_parquet
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+schema = pa.schema({"x": pa.int64()})
+sink = write_parquet(sys.argv[1], compression="none")
+sink.begin()
+writer = sink.writer(OperatorContext("out", 0, 1, (schema,), schema, range(1), 1, None, ManualClock(), print))
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+writer.process(0, pa.record_batch({"x": pa.array(range(200_000))}), None)
+for checkpoint in (1, 2):
+    try:
+        writer.prepare(checkpoint)
+    except StoreError as error:
+        print(error)
+writer.process(0, pa.record_batch({"x": pa.array(range(200_000, 200_010))}), None)
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+sink.commit(3, writer.prepare(3))
+assert sorted(read_committed(sys.argv[1])["x"].to_pylist()) == list(range(200_010))
+print("all there")
+"""
+
+
+def test_a_real_file_size_limit_fails_checkpoints_and_loses_no_row(tmp_path: Path) -> None:
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
+    run = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("the file size limit is reached: raise it") == 2
+    assert run.stdout.endswith("all there\n")
+
+
+@pytest.mark.parametrize("if_exists", ["append", "overwrite"])
+@pytest.mark.parametrize("power", [None, 0, 1, 2])
+def test_a_crash_while_old_output_is_taken_over_is_repaired_by_beginning_again(
+    tmp_path: Path, if_exists: IfExists, power: int | None
+) -> None:
+    for at in range(1, 100):
+        path = tmp_path / str(at)
+        Engine(path, FaultyFileSystem()).run()
+        files = FaultyFileSystem(crash_at(at))
+        try:
+            write_parquet(path, if_exists=if_exists, files=files).begin()
+        except Crash:
+            if power is not None:
+                files.lose_power(path, power)
+            write_parquet(path, if_exists=if_exists).begin()
+            assert sorted(seen_by_arrow(path)) == (list(range(ROWS)) if if_exists == "append" else [])
+            assert len(committed_files(path)) == len(list(path.glob("*.parquet")))
+        else:
+            assert at > 5
+            return

@@ -1,0 +1,233 @@
+"""Parquet files as a source: offsets, splits, selections, and files that are not what they should be."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dataflow.clock import ManualClock
+from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
+from dataflow.operator import END, Json, Source, SourceContext, Split
+from operators import read_parquet
+
+CONTEXT = SourceContext("source", 0, 1, ManualClock())
+
+
+def write(path: Path, rows: int, *, start: int = 0, group: int = 7, **extra: pa.Array) -> Path:
+    numbers = range(start, start + rows)
+    columns = {"x": pa.array(numbers, pa.int64()), "s": pa.array([f"k{n % 3}" for n in numbers], pa.string()), **extra}
+    path.parent.mkdir(exist_ok=True, parents=True)
+    pq.write_table(pa.table(columns), path, row_group_size=group)
+    return path
+
+
+def read(source: Source, split: Split, offset: Json = None, cuts: Sequence[int] = (1000,)) -> list[pa.RecordBatch]:
+    """Polls with the sizes of ``cuts``, in turn."""
+    reader = source.reader(split, offset, CONTEXT)
+    batches: list[pa.RecordBatch] = []
+    while (batch := reader.poll(cuts[len(batches) % len(cuts)])) is not END:
+        assert batch is not None
+        assert 0 < batch.num_rows <= cuts[len(batches) % len(cuts)]
+        assert batch.schema.equals(source.schema, check_metadata=True)
+        batches.append(batch)
+    reader.close()
+    return batches
+
+
+def xs(source: Source, offset: Json = None, cuts: Sequence[int] = (1000,)) -> list[int]:
+    return [
+        x for split in source.splits() for batch in read(source, split, offset, cuts) for x in batch["x"].to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("split_by", ["row_group", "file"])
+@pytest.mark.parametrize("batch_rows", [1, 3, 5, 1000])
+def test_a_reader_at_any_offset_gives_exactly_the_rest(tmp_path: Path, split_by: str, batch_rows: int) -> None:
+    source = read_parquet(write(tmp_path / "a.parquet", 17), batch_rows=batch_rows, split_by=split_by)  # type: ignore[arg-type]
+    for split in source.splits():
+        whole = [x for batch in read(source, split) for x in batch["x"].to_pylist()]
+        for offset in range(len(whole) + 1):
+            rest = read(source, split, offset, cuts=(2, 1, 4))
+            assert [x for batch in rest for x in batch["x"].to_pylist()] == whole[offset:]
+
+
+def test_a_reader_knows_its_offset(tmp_path: Path) -> None:
+    source = read_parquet(write(tmp_path / "a.parquet", 7))
+    reader = source.reader(source.splits()[0], 2, CONTEXT)
+    offsets = [reader.offset]
+    while reader.poll(3) is not END:
+        offsets.append(reader.offset)
+    assert offsets == [2, 5, 7]
+
+
+def test_files_come_in_the_order_of_their_names_however_they_are_given(tmp_path: Path) -> None:
+    for index in (2, 0, 1):
+        write(tmp_path / "data" / f"{index}.parquet", 3, start=10 * index)
+    write(tmp_path / "data" / "_hidden.parquet", 3)
+    write(tmp_path / "data" / "_staged" / "x.parquet", 3)
+    (tmp_path / "data" / "notes.txt").write_text("not Parquet")
+    expected = [0, 1, 2, 10, 11, 12, 20, 21, 22]
+    folder = tmp_path / "data"
+    several = [folder / "2.parquet", str(folder / "[0-1].parquet"), folder / "1.parquet"]
+    for paths in (folder, str(folder / "[0-9].parquet"), several):
+        assert xs(read_parquet(paths)) == expected
+
+
+def test_a_split_is_a_row_group_or_a_file_and_says_what_it_is(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", 17)
+    groups, files = read_parquet(path).splits(), read_parquet(path, split_by="file").splits()
+    assert [(split.info["row_group"], split.info["rows"]) for split in groups] == [(0, 7), (1, 7), (2, 3)]
+    assert [(split.info["row_group"], split.info["rows"]) for split in files] == [(None, 17)]
+    assert groups[0].info["bytes"] == path.stat().st_size
+    assert len({split.id for split in groups}) == 3
+
+
+def test_columns_are_selected_in_the_files_order(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", 5, z=pa.array([1.0] * 5))
+    assert read_parquet(path, columns=["z", "x"]).schema.names == ["x", "z"]
+    assert read_parquet(path).select(["s"]).schema.names == ["s"]
+    for wrong in (lambda: read_parquet(path, columns=["xx"]), lambda: read_parquet(path).select(["xx"])):
+        with pytest.raises(UnknownColumn, match="did you mean 'x'"):
+            wrong()
+
+
+def test_no_columns_still_count_the_rows(tmp_path: Path) -> None:
+    source = read_parquet(write(tmp_path / "a.parquet", 17)).select([])
+    counted = [sum(batch.num_rows for batch in read(source, split, 2, cuts=(2,))) for split in source.splits()]
+    assert counted == [5, 5, 1]
+
+
+def test_nested_columns_and_names_with_dots_are_read_whole(tmp_path: Path) -> None:
+    nested = pa.array([{"p": n, "q": [n]} for n in range(5)])
+    path = write(tmp_path / "a.parquet", 5, **{"st": nested, "st.p": pa.array(range(5))})
+    for names in (["st"], ["st.p"], ["st", "st.p"]):
+        source = read_parquet(path, columns=names)
+        (batch,) = read(source, source.splits()[0])
+        assert batch.schema.names == names
+        assert batch.column(0).equals(nested if names[0] == "st" else pa.array(range(5)))
+
+
+def test_text_is_read_as_dictionary_where_asked(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", 17)
+    source = read_parquet(path, dictionary=["s"])
+    assert source.schema.field("s").type == pa.dictionary(pa.int32(), pa.string())
+    values = [v for split in source.splits() for b in read(source, split, cuts=(2,)) for v in b["s"].to_pylist()]
+    assert values == [f"k{n % 3}" for n in range(17)]
+    with pytest.raises(SchemaMismatch, match="'x' is int64"):
+        read_parquet(path, dictionary=["x"])
+    with pytest.raises(UnknownColumn, match="'ss'"):
+        read_parquet(path, dictionary=["ss"])
+
+
+def test_files_without_rows_are_fine(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", 0)
+    assert read_parquet(tmp_path).splits() == ()
+    write(tmp_path / "b.parquet", 3)
+    assert xs(read_parquet(tmp_path)) == [0, 1, 2]
+    assert xs(read_parquet(tmp_path, split_by="file")) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("missing", ["nothing.parquet", "*.parquet", "."])
+def test_a_path_without_files_is_named(tmp_path: Path, missing: str) -> None:
+    pattern = os.path.join(tmp_path, missing)
+    with pytest.raises(SourceError) as caught:
+        read_parquet(pattern)
+    assert repr(pattern) in str(caught.value)
+
+
+def test_settings_out_of_range_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", 1)
+    with pytest.raises(ConfigurationError, match="batch_rows"):
+        read_parquet(path, batch_rows=0)
+    with pytest.raises(ConfigurationError, match="'row'"):
+        read_parquet(path, split_by="row")  # type: ignore[arg-type]
+    with pytest.raises(SourceError, match="empty list"):
+        read_parquet([])
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"a,b\n1,2\n" * 9])
+def test_a_file_that_is_not_parquet_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.parquet").write_bytes(content)
+    with pytest.raises(SourceError, match=r"a\.parquet' as Parquet"):
+        read_parquet(tmp_path)
+
+
+def test_a_truncated_file_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", 100)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(SourceError, match=r"a\.parquet' as Parquet"):
+        read_parquet(path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", 1)
+    path.chmod(0)
+    with pytest.raises(SourceError, match=r"a\.parquet.*Permission"):
+        read_parquet(path)
+
+
+def test_a_damaged_page_is_an_error_that_names_the_split(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", 100)
+    content = bytearray(path.read_bytes())
+    content[4:60] = b"\xff" * 56
+    path.write_bytes(content)
+    source = read_parquet(path)
+    with pytest.raises(SourceError, match=r"a\.parquet#0' is damaged somewhere behind row 0"):
+        xs(source)
+
+
+def test_files_that_differ_in_schema_are_both_named_with_the_columns(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", 1, y=pa.array([1]))
+    pq.write_table(pa.table({"x": ["1"], "s": ["k"], "z": [1]}), tmp_path / "b.parquet")
+    with pytest.raises(SchemaMismatch) as caught:
+        read_parquet(tmp_path)
+    for part in ("a.parquet", "b.parquet", "'x' is int64 in the first and string in the second", "'y'", "'z'"):
+        assert part in str(caught.value)
+    assert read_parquet(tmp_path, columns=["s"]).schema.names == ["s"]
+
+
+def test_files_may_order_their_columns_differently(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1], "s": ["a"]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"s": ["b"], "x": [2]}), tmp_path / "b.parquet")
+    assert xs(read_parquet(tmp_path)) == [1, 2]
+
+
+def test_an_unchanged_file_passes_the_check_even_when_touched(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", 5)
+    source = read_parquet(path)
+    os.utime(path, (1, 1))
+    source.check(source.splits()[0])
+    assert xs(source) == list(range(5))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda path: write(path, 6), "bytes"),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b"parquet-cpp", b"parquet-CPP")), "footer had hash"),
+        (lambda path: path.unlink(), "cannot be read any more"),
+        (lambda path: path.write_bytes(b"short"), "cannot be read any more"),
+    ],
+)
+def test_a_changed_file_is_found_by_check_and_by_a_reader(tmp_path: Path, change: object, message: str) -> None:
+    path = write(tmp_path / "a.parquet", 5)
+    source = read_parquet(path)
+    (split,) = source.splits()
+    change(path)  # type: ignore[operator]
+    os.utime(path, (1, 1)) if path.exists() else None
+    for use in (lambda: source.check(split), lambda: source.reader(split, 1, CONTEXT)):
+        with pytest.raises(InputChanged, match=message) as caught:
+            use()
+        assert "a.parquet" in str(caught.value)
+
+
+def test_a_source_pickles(tmp_path: Path) -> None:
+    source = read_parquet(write(tmp_path / "a.parquet", 17), columns=["x"])
+    assert xs(pickle.loads(pickle.dumps(source))) == list(range(17))

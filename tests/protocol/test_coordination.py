@@ -1,0 +1,147 @@
+"""The facts of ``coordinator_cases.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, assert_never
+
+import pytest
+
+from dataflow.errors import ConfigurationError
+from dataflow.events import BarrierKind
+from dataflow.protocol.actions import AbortReason
+from dataflow.protocol.checkpoint_policy import CheckpointPolicy
+from dataflow.protocol.coordination import Coordinator
+from dataflow.protocol.coordinator_actions import (
+    AbortTasks,
+    CoordinatorAction,
+    Discard,
+    Failed,
+    FailureReason,
+    Inject,
+    Notify,
+    Persist,
+    Release,
+    RequestCompleted,
+    RequestFailed,
+    Retire,
+)
+
+CASES: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("coordinator_cases.toml").read_text())["case"]
+
+
+def play(coordinator: Coordinator, event: str, now: int) -> list[CoordinatorAction]:
+    """Give one event to the coordinator."""
+    match event.split():
+        case ["checkpoint" | "savepoint" as kind, *request]:
+            return coordinator.trigger(BarrierKind(kind), now, int(request[0]) if request else None)
+        case ["tick"]:
+            return coordinator.tick(now)
+        case ["ack", task, checkpoint]:
+            return coordinator.acknowledge(task, int(checkpoint), f"{task}/{checkpoint}", now)
+        case ["decline", task, checkpoint, why]:
+            return coordinator.decline(task, int(checkpoint), FailureReason(why), now)
+        case ["finish", task]:
+            return coordinator.finish(task, now)
+        case ["persisted", checkpoint]:
+            return coordinator.persisted(int(checkpoint), now)
+        case ["refused", checkpoint]:
+            return coordinator.persist_failed(int(checkpoint), "disk full", now)
+        case ["committed", checkpoint]:
+            return coordinator.committed(int(checkpoint), now)
+        case _:
+            raise ValueError(f"no such event: {event!r}")
+
+
+def words(action: CoordinatorAction) -> str:
+    """One action as words."""
+    match action:
+        case Inject(checkpoint, kind, _, running, finished, _):
+            tail = f" finished {commas(finished)}" if finished else ""
+            return f"inject {checkpoint} {kind.value} {commas(running)}{tail}"
+        case AbortTasks(checkpoint, reason):
+            return f"abort {checkpoint} {reason.value}"
+        case Persist(checkpoint, _, parts):
+            return f"persist {checkpoint} {commas(parts.values())}"
+        case Notify(checkpoint):
+            return f"notify {checkpoint}"
+        case Discard(checkpoint, parts):
+            return f"discard {checkpoint} {commas(parts)}"
+        case Retire(checkpoint):
+            return f"retire {checkpoint}"
+        case RequestCompleted(requests, checkpoint):
+            return f"answer {commas(requests)} with {checkpoint}"
+        case RequestFailed(requests, reason):
+            return f"refuse {commas(requests)} {reason.value}"
+        case Failed(reason):
+            return f"fail {reason.value}"
+        case Release():
+            return "release"
+        case _:
+            assert_never(action)
+
+
+def commas(items: Iterable[object]) -> str:
+    return ",".join(map(str, items)) or "-"
+
+
+def chain(tasks: list[str]) -> dict[str, list[str]]:
+    return {task: tasks[index - 1 : index] if index else [] for index, task in enumerate(tasks)}
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in CASES])
+def test_the_coordinator_decides_as_the_case_says(case: dict[str, Any]) -> None:
+    coordinator = Coordinator(
+        case.get("topology", chain(case.get("tasks", ["s", "m", "k"]))),
+        CheckpointPolicy(**case.get("policy", {})),
+        next_id=case.get("next_id", 1),
+        now=0,
+        completed=case.get("completed", ()),
+        finished=case.get("finished", ()),
+    )
+    now = 0
+    for step in case["steps"]:
+        event, expected = (side.strip() for side in step.split("=>"))
+        if event.startswith("@"):
+            time, event = event[1:].split(maxsplit=1)
+            now = int(time)
+        actions = play(coordinator, event, now)
+        coordinator.validate()
+        assert "; ".join(map(words, actions)) == expected, step
+    if "kept" in case:
+        assert list(coordinator.completed) == case["kept"]
+
+
+def test_the_deadline_is_the_next_thing_that_time_decides() -> None:
+    coordinator = Coordinator(chain(["s"]), CheckpointPolicy(interval=100, timeout=30), next_id=1, now=0)
+    deadlines = [coordinator.deadline]
+    for now, event in [(100, "tick"), (110, "ack s 1"), (120, "persisted 1"), (150, "finish s"), (180, "tick")]:
+        play(coordinator, event, now)
+        deadlines.append(coordinator.deadline)
+    assert deadlines == [100, 130, None, 200, 180, 210]
+
+
+def test_a_finished_job_restored_wants_its_tick_at_once() -> None:
+    coordinator = Coordinator(chain(["s"]), CheckpointPolicy(), next_id=1, now=50, finished=["s"])
+    assert coordinator.deadline == 0
+
+
+def test_an_injection_carries_the_requests_it_serves() -> None:
+    coordinator = Coordinator(chain(["s"]), CheckpointPolicy(), next_id=1, now=0)
+    injections = [play(coordinator, event, 0) for event in ["checkpoint 7", "ack s 1", "checkpoint 8", "checkpoint 9"]]
+    injections.append(play(coordinator, "persisted 1", 5))
+    served = [action.requests for actions in injections for action in actions if isinstance(action, Inject)]
+    assert served == [(7,), (8, 9)]
+
+
+def test_each_reason_of_a_handler_has_its_word_at_the_coordinator() -> None:
+    assert [FailureReason.of(reason).at_tasks for reason in AbortReason] == list(AbortReason)
+    assert FailureReason.IO.at_tasks is AbortReason.CANCEL
+
+
+@pytest.mark.parametrize("setting", ["interval", "timeout", "max_concurrent", "keep", "final_attempts"])
+def test_a_policy_refuses_values_out_of_range(setting: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{setting} must be at least 1, got 0"):
+        CheckpointPolicy(**{setting: 0})

@@ -1,0 +1,198 @@
+"""Whatever happens in whatever order, the coordinator keeps its promises. A model job plays tasks, store and sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dataflow.events import BarrierKind
+from dataflow.protocol.checkpoint_policy import CheckpointPolicy
+from dataflow.protocol.coordination import Coordinator
+from dataflow.protocol.coordinator_actions import (
+    AbortTasks,
+    CoordinatorAction,
+    Discard,
+    Failed,
+    FailureReason,
+    Inject,
+    Notify,
+    Persist,
+    Release,
+    RequestCompleted,
+    RequestFailed,
+    Retire,
+)
+
+TASKS = {"s1": (), "s2": (), "j": ("s1", "s2"), "m": ("s1",), "k": ("j", "m")}
+
+
+class CoordinatedJob(RuleBasedStateMachine):
+    """Random events; each action is checked against what happened before."""
+
+    @initialize(
+        max_concurrent=st.integers(1, 3),
+        tolerable=st.none() | st.integers(0, 2),
+        interval=st.none() | st.integers(1, 50),
+        keep=st.integers(1, 2),
+        attempts=st.integers(1, 3),
+    )
+    def begin(self, max_concurrent: int, tolerable: int | None, interval: int | None, keep: int, attempts: int) -> None:
+        self.policy = CheckpointPolicy(interval, 5, 40, max_concurrent, tolerable, keep, attempts)
+        self.coordinator = Coordinator(TASKS, self.policy, next_id=1, now=0)
+        self.now = 0
+        self.kinds: dict[int, BarrierKind] = {}
+        self.acknowledged: dict[int, dict[str, object]] = {}
+        self.persisting: set[int] = set()
+        self.durable: set[int] = set()
+        self.aborted: set[int] = set()
+        self.notified: list[int] = []
+        self.retired: set[int] = set()
+        self.parts = 0
+        self.owned: set[object] = set()
+        self.finished: set[str] = set()
+        self.asked: set[int] = set()
+        self.failed = False
+        self.released = False
+
+    def carry_out(self, actions: Sequence[CoordinatorAction]) -> None:
+        for action in actions:
+            assert not self.released, f"{action} after the release"
+            match action:
+                case Inject(checkpoint, kind, _, running, finished, _):
+                    assert checkpoint == max(self.kinds, default=0) + 1, "ids ascend without gaps"
+                    assert not self.failed, "a checkpoint after the job failed"
+                    assert set(finished) == self.finished
+                    assert all(self.finished.issuperset(TASKS[task]) for task in running)
+                    assert bool(running) == (len(self.finished) < len(TASKS))
+                    assert (kind is BarrierKind.FINAL) == (not running)
+                    self.kinds[checkpoint] = kind
+                    self.acknowledged[checkpoint] = {}
+                case AbortTasks(checkpoint, _):
+                    assert checkpoint not in self.durable | self.aborted
+                    self.persisting.discard(checkpoint)
+                    self.aborted.add(checkpoint)
+                case Persist(checkpoint, kind, parts):
+                    assert parts == self.acknowledged[checkpoint]
+                    assert set(parts) == set(TASKS), "only with every acknowledgement"
+                    assert checkpoint not in self.aborted
+                    assert kind is self.kinds[checkpoint]
+                    self.persisting.add(checkpoint)
+                case Notify(checkpoint):
+                    assert checkpoint in self.durable, "sinks hear of a checkpoint that is not durable"
+                    assert self.kinds[checkpoint] is not BarrierKind.SAVEPOINT
+                    assert checkpoint > max(self.notified, default=0)
+                    self.notified.append(checkpoint)
+                case Discard(checkpoint, parts):
+                    assert checkpoint not in self.durable or not set(parts) & set(
+                        self.acknowledged[checkpoint].values()
+                    )
+                    assert self.owned.issuperset(parts), "deleted twice"
+                    self.owned.difference_update(parts)
+                case Retire(checkpoint):
+                    assert checkpoint in self.durable - self.retired
+                    assert self.kinds[checkpoint] is not BarrierKind.SAVEPOINT
+                    self.retired.add(checkpoint)
+                case RequestCompleted(requests, checkpoint):
+                    assert checkpoint in self.durable
+                    self.asked.difference_update(requests)
+                case RequestFailed(requests, _):
+                    assert self.asked.issuperset(requests), "answered twice"
+                    self.asked.difference_update(requests)
+                case Failed():
+                    assert not self.failed, "failed twice"
+                    self.failed = True
+                case Release():
+                    assert self.kinds[self.notified[-1]] is BarrierKind.FINAL
+                    self.released = True
+
+    @rule(kind=st.sampled_from([BarrierKind.CHECKPOINT, BarrierKind.SAVEPOINT]))
+    def request(self, kind: BarrierKind) -> None:
+        number = self.parts = self.parts + 1
+        self.asked.add(number)
+        if self.released:
+            assert self.coordinator.trigger(kind, self.now, number) == [
+                RequestFailed((number,), FailureReason.JOB_ENDING)
+            ]
+            self.asked.remove(number)
+        else:
+            self.carry_out(self.coordinator.trigger(kind, self.now, number))
+
+    @rule(microseconds=st.integers(0, 30))
+    def wait(self, microseconds: int) -> None:
+        self.now += microseconds
+        self.carry_out(self.coordinator.tick(self.now))
+
+    @precondition(lambda self: self.kinds and not self.released)
+    @rule(task=st.sampled_from([*TASKS, "stranger"]), back=st.integers(0, 3))
+    def acknowledge(self, task: str, back: int) -> None:
+        self.acknowledge_one(task, max(self.kinds) - back)
+
+    @precondition(lambda self: self.kinds and not self.released)
+    @rule(back=st.integers(0, 2))
+    def acknowledge_all(self, back: int) -> None:
+        for task in TASKS:
+            self.acknowledge_one(task, max(self.kinds) - back)
+
+    def acknowledge_one(self, task: str, checkpoint: int) -> None:
+        self.parts += 1
+        self.owned.add(self.parts)
+        if task in TASKS and checkpoint in self.kinds and checkpoint not in self.aborted | self.durable:
+            self.acknowledged[checkpoint].setdefault(task, self.parts)
+        self.carry_out(self.coordinator.acknowledge(task, checkpoint, self.parts, self.now))
+
+    @precondition(lambda self: self.kinds)
+    @rule(task=st.sampled_from([*TASKS, "stranger"]), back=st.integers(0, 3), why=st.sampled_from(FailureReason))
+    def decline(self, task: str, back: int, why: FailureReason) -> None:
+        self.carry_out(self.coordinator.decline(task, max(self.kinds) - back, why, self.now))
+
+    @rule(task=st.sampled_from([*TASKS]))
+    def finish(self, task: str) -> None:
+        if self.finished.issuperset(TASKS[task]):
+            self.finished.add(task)
+            self.carry_out(self.coordinator.finish(task, self.now))
+
+    @precondition(lambda self: self.persisting)
+    @rule(data=st.data())
+    def persist(self, data: st.DataObject) -> None:
+        checkpoint = data.draw(st.sampled_from(sorted(self.persisting)))
+        self.persisting.remove(checkpoint)
+        self.durable.add(checkpoint)
+        self.carry_out(self.coordinator.persisted(checkpoint, self.now))
+
+    @precondition(lambda self: self.persisting)
+    @rule(data=st.data())
+    def refuse(self, data: st.DataObject) -> None:
+        checkpoint = data.draw(st.sampled_from(sorted(self.persisting)))
+        self.carry_out(self.coordinator.persist_failed(checkpoint, "disk full", self.now))
+
+    @precondition(lambda self: self.notified)
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        self.carry_out(self.coordinator.committed(data.draw(st.sampled_from(self.notified)), self.now))
+
+    @invariant()
+    def the_coordinator_and_the_job_agree(self) -> None:
+        if not hasattr(self, "kinds"):
+            return
+        self.coordinator.validate()
+        under_way = set(self.kinds) - self.durable - self.aborted
+        assert set(self.coordinator.under_way) == under_way
+        assert len(under_way) <= self.policy.max_concurrent
+        assert self.persisting <= under_way
+        kept = {n for n in self.durable - self.retired if self.kinds[n] is not BarrierKind.SAVEPOINT}
+        assert set(self.coordinator.completed) == kept
+        assert len(kept) <= self.policy.keep
+        finals = [n for n, kind in self.kinds.items() if kind is BarrierKind.FINAL]
+        assert len(finals) <= self.policy.final_attempts
+        assert len(self.durable.intersection(finals)) <= 1, "the last checkpoint exists twice"
+        if len(self.finished) == len(TASKS) and not under_way and not self.failed:
+            assert self.durable.intersection(finals), "every task has finished and nothing is done about it"
+        if not self.failed and not self.released and not under_way:
+            assert not self.asked, f"nobody works on the requests {self.asked}"
+
+
+CoordinatedJob.TestCase.settings = settings(stateful_step_count=60)
+TestCoordinatedJob = CoordinatedJob.TestCase

@@ -1,0 +1,159 @@
+"""What scripts cannot say: aborts by the coordinator, colours from upstream, memory, the handlers' invariants."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataflow.events import Barrier, BarrierKind, Cancel, Data
+from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
+from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
+from dataflow.protocol.given_up import GivenUp
+from dataflow.protocol.red_log import RedLog
+from dataflow.protocol.tracking import Tracker
+
+
+def aligner(channels: int) -> Aligner:
+    return Aligner(channels, end_of_input=EndOfInputPolicy.ALIGN)
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker])
+def test_the_coordinators_abort_gives_a_pending_checkpoint_up_once(make: type[Tracker]) -> None:
+    handler = make(2)
+    handler.barrier(0, Barrier(1), 0)
+    assert handler.abort(1, AbortReason.EXPIRED, 0) == [Abort(1, AbortReason.EXPIRED)]
+    assert handler.abort(1, AbortReason.EXPIRED, 0) == []
+    assert handler.cancel(1, 1, 0) == []
+    assert not handler.blocked
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker])
+def test_barriers_of_a_checkpoint_aborted_before_they_came_open_nothing(make: type[Tracker]) -> None:
+    handler = make(2)
+    assert handler.abort(2, AbortReason.EXPIRED, 0) == []
+    handler.barrier(0, Barrier(2), 0)
+    assert not handler.blocked
+    handler.barrier(1, Barrier(2), 0)
+    assert handler.barrier(0, Barrier(3), 0) == []
+    assert handler.barrier(1, Barrier(3), 0)[0] == TakeSnapshot(Barrier(3))
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker])
+def test_an_abort_ahead_of_its_barriers_leaves_lower_checkpoints_alone(make: type[Tracker]) -> None:
+    handler = make(2)
+    handler.abort(2, AbortReason.EXPIRED, 0)
+    handler.barrier(0, Barrier(1), 0)
+    assert handler.barrier(1, Barrier(1), 0)[0] == TakeSnapshot(Barrier(1))
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker])
+def test_a_cancel_of_what_the_coordinator_aborted_is_no_news(make: type[Tracker]) -> None:
+    handler = make(2)
+    handler.abort(2, AbortReason.EXPIRED, 0)
+    assert handler.cancel(0, 2, 0) == []
+    assert all(isinstance(action, Ignore) for action in handler.barrier(1, Barrier(2), 0))
+    assert not handler.blocked
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker])
+def test_the_snapshot_carries_the_barrier_that_opened_it(make: type[Tracker]) -> None:
+    handler = make(2)
+    first = Barrier(1, BarrierKind.SAVEPOINT, triggered_at=7)
+    handler.barrier(0, first, 0)
+    assert handler.barrier(1, Barrier(1), 0)[0] == TakeSnapshot(first)
+
+
+def test_a_higher_barrier_of_an_aborted_checkpoint_still_subsumes_the_pending_one() -> None:
+    handler = aligner(2)
+    handler.barrier(0, Barrier(1), 0)
+    handler.abort(2, AbortReason.EXPIRED, 0)
+    assert handler.barrier(1, Barrier(2), 0) == [Abort(1, AbortReason.SUBSUMED), Ignore(2)]
+    assert not handler.blocked
+
+
+def test_rows_that_come_red_from_upstream_are_duplicates_too() -> None:
+    tracker = Tracker(2)
+    red = Data("x", epoch=1)
+    assert tracker.element(0, red) is red
+    tracker.barrier(0, Barrier(1), 0)
+    assert tracker.barrier(1, Barrier(1), 0)[1] == Complete(1, duplicated={0: (red,)})
+
+
+def test_rows_of_a_later_colour_are_duplicates_of_each_checkpoint_up_to_it() -> None:
+    tracker = Tracker(1)
+    red = tracker.element(0, Data("x", epoch=2))
+    taken = [tracker.barrier(0, Barrier(n), 0)[1] for n in (1, 2, 3)]
+    assert taken == [Complete(1, duplicated={0: (red,)}), Complete(2, duplicated={0: (red,)}), Complete(3)]
+
+
+def test_rows_that_no_checkpoint_can_report_are_let_go() -> None:
+    tracker = Tracker(2)
+    tracker.barrier(0, Barrier(1), 0)
+    tracker.element(0, Data("x"))
+    tracker.cancel(1, 1, 0)
+    tracker.element(0, Data("y"))
+    assert tracker._red.floor == 2
+    assert tracker._red._rows == {}
+
+
+def test_the_red_log_keeps_what_a_later_snapshot_may_report() -> None:
+    log: RedLog[str] = RedLog()
+    one, two = Data("x", epoch=1), Data("y", epoch=2)
+    log.record("a", one)
+    log.record("a", two)
+    assert log.take(1) == {"a": (one, two)}
+    assert log.take(2) == {"a": (two,)}
+
+
+def test_the_red_log_lets_go_of_what_it_reported_for_the_last_time() -> None:
+    log: RedLog[str] = RedLog()
+    log.record("a", Data("x", epoch=1))
+    log.take(1)
+    log.validate()
+    assert (log.floor, log.red("a", 1)) == (2, 0)
+
+
+def test_the_memory_of_checkpoints_given_up_is_bounded() -> None:
+    memory = GivenUp()
+    for checkpoint in range(60):
+        memory.add(checkpoint)
+    assert [memory.remove(9), memory.remove(10), memory.remove(59)] == [False, True, True]
+
+
+@given(st.integers(min_value=0), st.booleans())
+def test_the_handlers_keep_their_invariants_under_any_order_of_calls(seed: int, aligned: bool) -> None:  # noqa: FBT001
+    rng = random.Random(seed)
+    channels = rng.randint(1, 4)
+    handler = aligner(channels) if aligned else Tracker(channels)
+    live = set(range(channels))
+    outcomes: list[Action] = []
+    for _ in range(60):
+        ready = sorted(live - handler.blocked)
+        if not ready:
+            break
+        channel, checkpoint = rng.choice(ready), rng.randint(0, 9)
+        match rng.choice(("element", "barrier", "barrier", "barrier", "cancel", "abort", "end")):
+            case "element":
+                data = handler.element(channel, Data("x", epoch=rng.choice((0, 0, checkpoint))))
+                assert data.rows == "x"
+            case "barrier":
+                outcomes += handler.barrier(channel, Barrier(checkpoint), 0)
+            case "cancel":
+                outcomes += handler.cancel(
+                    channel, checkpoint, 0, [Barrier(1), Cancel(2)] if rng.random() < 0.5 else ()
+                )
+            case "abort":
+                outcomes += handler.abort(checkpoint, AbortReason.EXPIRED, 0)
+            case _:
+                if rng.random() < 0.2:
+                    outcomes += handler.end(channel, 0)
+                    live.discard(channel)
+        handler.validate()
+    snapshots = [one.barrier.checkpoint for one in outcomes if isinstance(one, TakeSnapshot)]
+    aborts = [one.checkpoint for one in outcomes if isinstance(one, Abort)]
+    assert snapshots == sorted(set(snapshots))
+    assert len(aborts) == len(set(aborts))
+    assert not set(snapshots) & set(aborts)

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from threading import Thread
+
+import pytest
+
+from dataflow.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
+from dataflow.runtime.channel import Channel
+
+
+def filled(*elements: Element, credit: int = 2) -> Channel:
+    channel = Channel(credit, "a")
+    for element in elements:
+        channel.put(element)
+    return channel
+
+
+def drained(channel: Channel) -> list[Element]:
+    return [channel.take() for _ in range(len(channel))]
+
+
+def test_elements_come_out_in_the_order_they_went_in() -> None:
+    elements = [Data("xy"), Barrier(1), Watermark(3), Idle(), Data("z"), EndOfInput()]
+    assert drained(filled(*elements)) == elements
+
+
+def test_only_rows_use_up_credit() -> None:
+    channel = filled(Data("x"), Barrier(1), Watermark(1), Idle(), Barrier(2))
+    assert channel.has_credit
+    channel.put(Data("y"))
+    assert not channel.has_credit
+
+
+def test_taking_rows_gives_credit_back_and_taking_control_does_not() -> None:
+    channel = filled(Barrier(1), Data("x"), credit=1)
+    channel.take()
+    assert not channel.has_credit
+    channel.take()
+    assert channel.has_credit
+
+
+def test_adjacent_watermarks_become_the_later_one() -> None:
+    assert drained(filled(Watermark(1), Watermark(5), Watermark(4))) == [Watermark(5)]
+
+
+def test_watermarks_apart_stay_apart() -> None:
+    elements = [Watermark(1), Data("x"), Watermark(2), Barrier(1), Watermark(3)]
+    assert drained(filled(*elements)) == elements
+
+
+def test_a_cancel_overtakes_what_stood_ahead_of_it_and_nothing_else() -> None:
+    channel = filled(Data("gone"), Data("x"), Barrier(1), Cancel(2), Data("behind"))
+    channel.take()
+    assert channel.take_urgent() == (Cancel(2), (Data("x"), Barrier(1)))
+    assert drained(channel) == [Data("x"), Barrier(1), Data("behind")]
+
+
+def test_cancels_keep_their_order() -> None:
+    channel = filled(Cancel(1), Data("x"), Cancel(2))
+    assert [channel.take_urgent(), channel.take_urgent()] == [(Cancel(1), ()), (Cancel(2), (Data("x"),))]
+    assert not channel.is_urgent
+
+
+def test_a_watermark_behind_a_cancel_does_not_move_ahead_of_it() -> None:
+    assert filled(Watermark(1), Cancel(1), Watermark(2)).take_urgent() == (Cancel(1), (Watermark(1),))
+
+
+def test_rows_are_counted_when_put_and_while_queued() -> None:
+    channel = filled(Data("xy"), Data("z"), Barrier(1))
+    channel.take()
+    assert (channel.rows, channel.batches, channel.queued_rows, len(channel)) == (3, 2, 1, 2)
+
+
+def test_preloaded_elements_come_first_and_use_credit_up() -> None:
+    channel = Channel(1, "a")
+    channel.preload([Data("old"), Barrier(1)])
+    assert not channel.has_credit
+    channel.put(Data("new"))
+    assert drained(channel) == [Data("old"), Barrier(1), Data("new")]
+
+
+def test_preloading_behind_a_put_is_refused() -> None:
+    with pytest.raises(AssertionError, match="preloaded after 1"):
+        filled(Data("x")).preload([Data("y")])
+
+
+def test_nothing_follows_the_end() -> None:
+    with pytest.raises(AssertionError, match="after the end of input"):
+        filled(EndOfInput(), Cancel(1))
+
+
+def test_the_head_is_what_take_answers() -> None:
+    channel = filled(Data("x"))
+    assert channel.head is channel.take()
+    assert channel.head is None
+
+
+def test_puts_and_takes_ring() -> None:
+    rung: list[str] = []
+    channel = Channel(1, "a")
+    channel.on_put = lambda: rung.append("put")
+    channel.on_take = lambda: rung.append("take")
+    channel.put(Data("x"))
+    channel.put(Cancel(1))
+    channel.take_urgent()
+    channel.take()
+    assert rung == ["put", "put", "take", "take"]
+
+
+def test_two_threads_lose_and_reorder_nothing() -> None:
+    channel = Channel(4, "a")
+    sent = 20_000
+
+    def produce() -> None:
+        for number in range(sent):
+            channel.put(Cancel(number) if number % 97 == 0 else Data((number,)) if number % 3 else Watermark(number))
+        channel.put(EndOfInput())
+
+    producer = Thread(target=produce)
+    producer.start()
+    rows: list[int] = []
+    times: list[int] = []
+    cancels: list[int] = []
+    while True:
+        if channel.is_urgent:
+            urgent, overtaken = channel.take_urgent()
+            assert isinstance(urgent, Cancel)
+            assert all(one.rows[0] < urgent.checkpoint for one in overtaken if isinstance(one, Data))
+            cancels.append(urgent.checkpoint)
+        elif channel.head is not None:
+            element = channel.take()
+            if isinstance(element, Data):
+                rows.append(element.rows[0])
+            elif isinstance(element, Watermark):
+                times.append(element.time)
+            else:
+                break
+    producer.join()
+    assert rows == [number for number in range(sent) if number % 97 and number % 3]
+    assert cancels == list(range(0, sent, 97))
+    assert times == sorted(set(times))
+    assert times[-1] == max(number for number in range(sent) if number % 97 and not number % 3)
+    assert (len(channel), channel.queued_rows, channel.rows) == (0, 0, len(rows))

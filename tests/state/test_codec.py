@@ -1,0 +1,93 @@
+"""Parts of a checkpoint: what goes in comes out, and what is damaged or foreign is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dataflow.errors import CheckpointDamaged
+from dataflow.state.codec import decode, encode
+
+GOLDEN = Path(__file__).parent / "golden" / "part-v1.bin"
+
+VALUES = {"offset": 7, "name": "ümlaut", "nested": {"list": [1, 2.5, None, True]}, "big": 2**64 - 1}
+DICTIONARY = pa.chunked_array([pa.array(["a", None]).dictionary_encode(), pa.array(["c", "a"]).dictionary_encode()])
+TABLES = {
+    "keys": pa.table({"k": ["a", None, "c"], "t": pa.array([1, 2, 3], pa.timestamp("us", "UTC"))}),
+    "empty": pa.table({"k": pa.array([], pa.decimal128(9, 2))}),
+    "nothing": pa.table({}),
+    "dictionary": pa.table({"d": DICTIONARY}),
+    "nested": pa.table({"n": [[1], None, []], "s": [{"x": 1}, {"x": None}, None]}),
+    "sliced": pa.table({"x": range(100)}).slice(90),
+}
+
+
+def test_values_and_tables_come_back() -> None:
+    values, tables = decode(encode(VALUES, TABLES))
+    assert values == VALUES
+    assert list(tables) == list(TABLES)
+    for name, table in TABLES.items():
+        assert tables[name].schema == table.schema
+        assert tables[name].to_pylist() == table.to_pylist()
+
+
+def test_the_first_format_can_still_be_read() -> None:
+    values, tables = decode(GOLDEN.read_bytes())
+    assert values == VALUES
+    assert {name: table.to_pylist() for name, table in tables.items()} == {n: t.to_pylist() for n, t in TABLES.items()}
+
+
+def test_dictionaries_inside_lists_may_change_between_chunks() -> None:
+    chunks = [pa.ListArray.from_arrays([0, 2], pa.array(v).dictionary_encode()) for v in (["a", "b"], ["c", "b"])]
+    _, tables = decode(encode({}, {"t": pa.table({"n": pa.chunked_array(chunks)})}))
+    assert tables["t"].to_pydict() == {"n": [["a", "b"], ["c", "b"]]}
+
+
+def test_a_table_without_columns_keeps_its_rows() -> None:
+    table = pa.Table.from_batches([pa.record_batch({"x": [1, 2, 3]}).select([])])
+    assert decode(encode({}, {"t": table}))[1]["t"].num_rows == table.num_rows
+
+
+def test_decoded_columns_are_views_into_the_part() -> None:
+    part = encode({}, {"t": pa.table({"x": range(1000)})})
+    data = decode(part)[1]["t"]["x"].chunk(0).buffers()[1]
+    assert part.address <= data.address < part.address + part.size
+    assert data.address % 8 == 0
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2**64, {"a": [float("-inf")]}])
+def test_values_that_json_would_change_are_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="values"):
+        encode({"x": value}, {})
+
+
+@pytest.mark.parametrize("value", [b"bytes", {1: 2}, object()])
+def test_values_that_json_cannot_say_are_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match="JSON"):
+        encode({"x": value}, {})
+
+
+def test_a_newer_format_is_refused() -> None:
+    part = bytearray(encode({}, {}))
+    part[8] = 2
+    with pytest.raises(CheckpointDamaged, match="version 2"):
+        decode(bytes(part))
+
+
+@pytest.mark.parametrize("part", [b"", b"PAR1", b"x" * 100])
+def test_a_foreign_file_is_refused(part: bytes) -> None:
+    with pytest.raises(CheckpointDamaged):
+        decode(part)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(0, 0.9999))
+def test_a_truncated_part_is_refused(share: float) -> None:
+    part = encode(VALUES, TABLES).to_pybytes().rstrip(b"\0")
+    with pytest.raises(CheckpointDamaged):
+        decode(part[: int(len(part) * share)])
