@@ -82,6 +82,7 @@ _logging.getLogger("dataflow").addHandler(_logging.NullHandler())
 _register("runner", "local", "dataflow.runners.local:LocalRunner")
 _register("runner", "simulated", "dataflow.runners.simulated:SimulatedRunner")
 _register("sink", "collect", "operators.sinks.collect:collect")
+_register("sink", "head", "operators.sinks.head:head")
 
 _LAZY = {
     "RunResult": "dataflow.runners.base",

@@ -297,4 +297,8 @@ class TwoPhaseSink(Sink):
 
     @abstractmethod
     def recover(self, checkpoint: int, handles: Sequence[Handle]) -> None:
-        """After a restore of ``checkpoint``, before any row: commit ``handles``, delete all else this sink staged."""
+        """After a restore of ``checkpoint``, before any row: commit ``handles``, delete all else this sink staged.
+
+        What later checkpoints committed must be taken back, for its rows come again: an older checkpoint is restored
+        where the newest is damaged, or the user asks for it. Repeated where a crash comes in between.
+        """

@@ -297,21 +297,17 @@ class Stream:
 
     def collect(self, **options: Any) -> pa.Table:
         """Run what this stream depends on, and return its rows. Takes the options of `Pipeline.run`."""
-        return self._alone(None).run(**options).table("collected")
+        return self._alone(resolve("sink", "collect")()).run(**options).table("collected")
 
     def head(self, n: int = 5, **options: Any) -> pa.Table:
         """The first ``n`` rows to arrive; the job stops as soon as they are there."""
-        if n < 0:
-            raise ConfigurationError(f"head(n): n is 0 or more, got {n}")
-        job = self._alone(n).start(**options)
-        return job.wait().table("collected").slice(0, n)
+        return self._alone(resolve("sink", "head")(n)).run(**options).table("collected")
 
-    def _alone(self, first: int | None) -> Pipeline:
+    def _alone(self, sink: Sink) -> Pipeline:
         part = Pipeline(self._pipeline.name)
         part.graph = self._pipeline.graph.upstream(self._node)
         node = part.graph.nodes[-1]
         edge = Edge(node.id, self._edge.partitioning, self._edge.keys, self._edge.tag)
-        sink = resolve("sink", "collect")(first=first)
         part.graph.add(Write(sink), (edge,), node.schema, label="collected", name="collected", parallelism=1)
         return part
 

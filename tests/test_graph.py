@@ -112,9 +112,9 @@ def test_consumers_are_all_branches() -> None:
         (op.from_arrow(ROWS), Guarantee.EXACTLY_ONCE, op.collect(), Guarantee.EXACTLY_ONCE),
         (op.from_arrow(ROWS), Guarantee.AT_LEAST_ONCE, op.collect(), Guarantee.AT_LEAST_ONCE),
         (op.from_arrow(ROWS), Guarantee.AT_MOST_ONCE, op.collect(), Guarantee.AT_MOST_ONCE),
-        (op.from_arrow(ROWS), Guarantee.EXACTLY_ONCE, Careless(limit=None, first=None), Guarantee.AT_LEAST_ONCE),
+        (op.from_arrow(ROWS), Guarantee.EXACTLY_ONCE, Careless(limit=None), Guarantee.AT_LEAST_ONCE),
         (Flaky(), Guarantee.EXACTLY_ONCE, op.collect(), Guarantee.AT_MOST_ONCE),
-        (Flaky(), Guarantee.AT_LEAST_ONCE, Careless(limit=None, first=None), Guarantee.AT_MOST_ONCE),
+        (Flaky(), Guarantee.AT_LEAST_ONCE, Careless(limit=None), Guarantee.AT_MOST_ONCE),
     ],
     ids=lambda value: value.name if isinstance(value, Guarantee) else type(value).__name__,
 )
@@ -130,7 +130,7 @@ def test_one_weak_sink_of_several_is_enough() -> None:
     p = flow.Pipeline()
     stream = rows(p)
     stream.sink(op.collect())
-    stream.sink(Careless(limit=None, first=None))
+    stream.sink(Careless(limit=None))
     assert p.graph.guarantee(Guarantee.EXACTLY_ONCE) is Guarantee.AT_LEAST_ONCE
 
 

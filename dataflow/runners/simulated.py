@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Self
 
 from dataflow.checkpointing import Checkpointing
 from dataflow.clock import ManualClock
-from dataflow.errors import JobTimeout, StoreError
+from dataflow.errors import CheckpointError, JobTimeout, StoreError
+from dataflow.graph import Write
+from dataflow.operator import TwoPhaseSink
 from dataflow.plan import Plan, of
 from dataflow.runners.base import RunResult, result_of, warn_of_unnamed_state
 from dataflow.runtime.build import Settings, build
@@ -41,6 +43,22 @@ if TYPE_CHECKING:
 __all__ = ["Attempt", "Faults", "SimulatedJob", "SimulatedRunner"]
 
 
+_CHANCES = {
+    "step": 400,
+    "alignment": 60,
+    Point.MANIFEST: 3,
+    Point.DURABLE: 3,
+    Point.COMMIT: 3,
+    Point.COMMITTED: 3,
+    Point.RECOVERY: 3,
+}
+"""Chances a crash lets pass, at most: turns, where there are many; else about as many as two checkpoints bring."""
+
+
+_PATIENCE = 50
+"""Turns in which nothing moved, after which time passes twice as fast: somebody waits for a clock."""
+
+
 class _Crash(BaseException):
     """The process is gone. Not an ``Exception``: nothing in the engine may catch it."""
 
@@ -50,30 +68,42 @@ class Faults:
     """What may go wrong, and how often.
 
     Attributes:
-        crashes: how many times the process dies, at most.
+        crashes: how many times the process dies, at most. A life may end before its crash was due.
         crash_at: where: points, and ``"alignment"`` (a channel is blocked or waits for barriers) or ``"step"``
-            (anywhere); each crash draws one of them, and the number of chances it lets pass first.
+            (anywhere); each crash draws one of those this life can come to, and the number of chances it lets pass.
+            One named twice is drawn twice as often.
+        crash_after: how many checkpoints a life has made durable before its crash is due; drawn for each.
+        skew: chance that a task is slow for a whole life, so that barriers arrive far apart.
         stall: chance per scheduler turn that some task stops for a while.
         slow: chance that a background job waits a while before it runs.
-        fail: chance that an operation of the store raises StoreError.
+        fail: chance that a writing operation of the store raises StoreError.
+        restarts: how often a job that failed because a checkpoint did is started again.
     """
 
     crashes: int = 0
     crash_at: Sequence[Point | str] = ("step", "alignment", *Point)
+    crash_after: Sequence[int] = (0, 1, 2)
+    skew: float = 0.0
     stall: float = 0.0
     slow: float = 0.0
     fail: float = 0.0
+    restarts: int = 0
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One life of the process: what it restored, what it completed, and where it died (None: it did not)."""
+    """One life of the process: what it restored, what it completed, and where it died (None: it did not).
 
+    ``highest`` is the highest checkpoint id in the store at birth. ``failure`` is what the job failed of, if it did.
+    """
+
+    highest: int = 0
     restored: RestoreReport | None = None
     checkpoints: list[int] = field(default_factory=list)
     duplicated: int = 0
     blocked: int = 0
     crash: str | None = None
+    failure: CheckpointError | None = None
     turns: int = 0
 
 
@@ -140,30 +170,46 @@ class SimulatedJob:
         self._random = random.Random(seed)
         self._clock = ManualClock()
         self._turn = 0
+        self._idle = 0
         self._lanes: dict[str, deque[tuple[int, Callable[[], None]]]] = {}
         self._stalled: dict[str, int] = {}
+        self._slowness: dict[str, float] = {}
         self._crashes_left = faults.crashes
+        self._restarts_left = faults.restarts
         self._target: Point | str | None = None
         self._chances = 0
-        self._store = None if checkpoint is None else _FaultyStore(_store(checkpoint), self._maybe_fail)
+        self._due_after = 0
+        self._durable = 0
+        self._can_align = any(len(plan.channels(link)) > plan.vertices[link.target].parallelism for link in plan.links)
+        self._can_align |= any(len(plan.inputs(vertex)) > 1 for vertex in plan.vertices)
+        self._can_commit = any(isinstance(n.spec, Write) and isinstance(n.spec.sink, TwoPhaseSink) for n in plan.graph)
+        self._store = None
+        if checkpoint is not None:
+            self._store = _FaultyStore(_store(checkpoint), self._maybe_fail, self._one_more_durable)
 
     def wait(self, timeout: int | None = None) -> RunResult:
         """Run to the end.
 
-        Raises: what made the job fail; JobTimeout after ``max_turns`` turns, or ``timeout`` simulated microseconds.
+        Raises: what made the job fail; JobTimeout after ``max_turns`` turns of a life, or simulated ``timeout``.
         """
         restore = self._restore
         while True:
-            self.attempts.append(Attempt())
+            attempt = Attempt(highest=self._store.highest_id() if self._store is not None else 0)
+            self.attempts.append(attempt)
             self._aim()
             try:
                 return self._live(restore, timeout)
             except _Crash as crash:
-                self.attempts[-1].crash = str(crash)
+                attempt.crash = str(crash)
                 self._crashes_left -= 1
+            except CheckpointError as failure:
+                attempt.failure = failure
+                if self._restarts_left == 0:
+                    raise
+                self._restarts_left -= 1
+            finally:
+                self._bury()
             restore = "auto"
-            self._lanes.clear()
-            self._stalled.clear()
 
     def cancel(self) -> None:
         """Nothing runs unless somebody waits."""
@@ -176,6 +222,13 @@ class SimulatedJob:
     ) -> None: ...
 
     # --- one life
+
+    def _bury(self) -> None:
+        """Forget what lived in the process's memory; the kernel lets go of its locks."""
+        self._lanes.clear()
+        self._stalled.clear()
+        if self._store is not None:
+            self._store.close()
 
     def _live(self, restore: object, timeout: int | None) -> RunResult:
         settings = Settings(
@@ -193,6 +246,9 @@ class SimulatedJob:
         job = build(self._plan, settings)
         attempt = self.attempts[-1]
         attempt.restored = job.restore_report
+        for task in job.tasks:
+            slow = self._random.random() < self._faults.skew
+            self._slowness[task] = self._random.choice((0.5, 0.7, 0.9)) if slow else 0.0
         started, first = self._clock.now(), self._turn
         try:
             while not job.over:
@@ -218,23 +274,30 @@ class SimulatedJob:
     def _advance(self, job: Job) -> None:
         """One turn of the scheduler."""
         draw = self._random
-        self._clock.advance(draw.randrange(1, 200))
+        self._clock.advance(draw.randrange(1, 200) << min(self._idle // _PATIENCE, 10))
         if draw.random() < self._faults.stall:
             self._stalled[draw.choice(list(job.tasks))] = self._turn + draw.randrange(10, 300)
         actors: list[Callable[[], object]] = [job.step]
         for name, task in job.tasks.items():
-            if task.state is not Progress.DONE and self._stalled.get(name, 0) <= self._turn:
+            if task.state is Progress.DONE or self._stalled.get(name, 0) > self._turn:
+                continue
+            if self._slowness[name] == 0.0 or draw.random() >= self._slowness[name]:
                 actors.append(task.step)
         for lane, jobs in self._lanes.items():
             if jobs[0][0] <= self._turn:
                 actors.append(lambda lane=lane: self._run(lane))  # type: ignore[misc]
-        draw.choice(actors)()
+        moved = draw.choice(actors)()
+        if moved is False or (isinstance(moved, Progress) and moved is not Progress.WORKED):
+            self._idle += 1
+        else:
+            self._idle = 0
 
     def _submit(self, lane: str, job: Callable[[], None]) -> None:
         delay = self._random.randrange(10, 400) if self._random.random() < self._faults.slow else 0
         self._lanes.setdefault(lane, deque()).append((self._turn + delay, job))
 
     def _run(self, lane: str) -> None:
+        """The oldest job of a lane."""
         _, job = self._lanes[lane].popleft()
         if not self._lanes[lane]:
             del self._lanes[lane]
@@ -244,13 +307,28 @@ class SimulatedJob:
 
     def _aim(self) -> None:
         """Draw where this life ends, and how many chances to end there it survives."""
-        self._target = None
-        if self._crashes_left > 0:
-            self._target = self._random.choice(list(self._faults.crash_at))
-            self._chances = self._random.randrange(400) if self._target == "step" else self._random.randrange(12)
+        self._target, self._durable = None, 0
+        reachable = [target for target in self._faults.crash_at if self._reachable(target)]
+        if self._crashes_left == 0 or not reachable:
+            return
+        self._target = self._random.choice(reachable)
+        self._chances = self._random.randrange(_CHANCES.get(self._target, 8))
+        self._due_after = self._random.choice(list(self._faults.crash_after))
+        if self._target is Point.RECOVERY:
+            self._due_after = 0
+
+    def _reachable(self, target: Point | str) -> bool:
+        if target is Point.RECOVERY:
+            return self._store is not None and bool(self._store.checkpoints())
+        if target in (Point.COMMIT, Point.COMMITTED):
+            return self._can_commit
+        return target != "alignment" or self._can_align
+
+    def _one_more_durable(self) -> None:
+        self._durable += 1
 
     def _chance(self, what: Point | str) -> None:
-        if what != self._target:
+        if what != self._target or self._durable < self._due_after:
             return
         if self._chances == 0:
             self._target = None
@@ -283,9 +361,12 @@ def _store(checkpoint: Checkpointing) -> CheckpointStore:
 class _FaultyStore(CheckpointStore):
     """A store whose writing operations may be refused; reading is left to tests of damaged files."""
 
-    def __init__(self, store: CheckpointStore, maybe_fail: Callable[[str], None]) -> None:
+    def __init__(
+        self, store: CheckpointStore, maybe_fail: Callable[[str], None], on_commit: Callable[[], None]
+    ) -> None:
         self._inner = store
         self._maybe_fail = maybe_fail
+        self._on_commit = on_commit
 
     @property
     def location(self) -> str:
@@ -304,6 +385,7 @@ class _FaultyStore(CheckpointStore):
     def commit(self, manifest: Manifest) -> None:
         self._maybe_fail(f"write manifest {manifest.checkpoint}")
         self._inner.commit(manifest)
+        self._on_commit()
 
     def checkpoints(self) -> list[int]:
         return self._inner.checkpoints()

@@ -120,7 +120,8 @@ class _Builder:
             for node in plan.graph
             if isinstance(node.spec, Write) and isinstance(node.spec.sink, TwoPhaseSink)
         }
-        next_id = store.highest_id() + 1
+        # Also above a checkpoint from elsewhere: sinks order their output by these ids.
+        next_id = max(store.highest_id(), restored.manifest.checkpoint if restored else 0) + 1
         self._ready(restored, sinks)
         for i, link in enumerate(plan.links):
             for s, t in plan.channels(link):

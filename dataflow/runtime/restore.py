@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataflow.checkpointing import Mode
-from dataflow.errors import CheckpointDamaged, CheckpointMismatch, CheckpointsExist, NoCheckpoint, StoreError
+from dataflow.errors import CheckpointDamaged, CheckpointMismatch, CheckpointsExist, NoCheckpoint
 from dataflow.events import BarrierKind
 from dataflow.operator import Json
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Skipped, choose, differences, parse
@@ -120,7 +120,7 @@ def find(restore: object, store: CheckpointStore, plan: Plan) -> Restored | None
         try:
             manifest = store.manifest(checkpoint)
             read[checkpoint] = manifest, _states(manifest, lambda part: store.read(checkpoint, part))
-        except (CheckpointDamaged, StoreError) as damage:
+        except CheckpointDamaged as damage:  # a disk that does not answer is no damage: falling back would be wrong
             return Found(damage=str(damage))
         return Found(savepoint=manifest.kind == BarrierKind.SAVEPOINT.value)
 
@@ -129,8 +129,16 @@ def find(restore: object, store: CheckpointStore, plan: Plan) -> Restored | None
         log.error("checkpoint %d is passed over: %s", skipped.checkpoint, skipped.reason)
     if isinstance(decision, Fresh):
         return None
-    newer = tuple(n for n in ids if n > decision.checkpoint)
+    newer = tuple(n for n in ids if n > decision.checkpoint and not _is_savepoint(store, n))
     return _restored(*read[decision.checkpoint], store.location, plan, decision.skipped, newer)
+
+
+def _is_savepoint(store: CheckpointStore, checkpoint: int) -> bool:
+    """Savepoints belong to the user: a restore from before one does not give it up."""
+    try:
+        return store.manifest(checkpoint).kind == BarrierKind.SAVEPOINT.value
+    except CheckpointDamaged:
+        return False
 
 
 def _by_path(path: Path, store: CheckpointStore, ids: Sequence[int], plan: Plan) -> Restored | None:

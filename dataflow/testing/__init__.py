@@ -7,6 +7,20 @@
 
 from __future__ import annotations
 
+from dataflow.testing.ledger import ContractBroken, Ledger, LedgerSink, ledger_sink
+from dataflow.testing.lineage import delivered_again, lineage
 from dataflow.testing.replaying import Replay, replay
+from dataflow.testing.scripted import Pause, ScriptedSource
 
-__all__ = ["Replay", "replay"]
+__all__ = [
+    "Replay",
+    "replay",
+    "ContractBroken",
+    "Ledger",
+    "LedgerSink",
+    "ledger_sink",
+    "Pause",
+    "ScriptedSource",
+    "delivered_again",
+    "lineage",
+]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
@@ -18,6 +18,8 @@ from operators.sinks.parquet_files import OutputDirectory
 from operators.sinks.parquet_writer import ParquetWriter
 
 __all__ = ["Compression", "IfExists", "ParquetSink", "committed_files", "read_committed", "write_parquet"]
+
+log = logging.getLogger("dataflow.parquet")
 
 IfExists = Literal["error", "append", "overwrite"]
 Compression = Literal["zstd", "snappy", "lz4", "gzip", "brotli", "none"]
@@ -85,23 +87,16 @@ class ParquetSink(TwoPhaseSink):
         self._directory.commit(checkpoint, handles)
 
     def recover(self, checkpoint: int, handles: Sequence[Handle]) -> None:
-        """Commit ``handles`` and delete all else that is staged.
+        """Commit ``handles``, delete all else that is staged, and take back what later checkpoints committed.
 
-        Warns where a later checkpoint was committed already: an older one was restored, so its rows come again, and
-        final files are never taken back.
+        Later ones are committed where an older one was restored, because the newest was damaged or the user asked for
+        it: their rows come again. Readers may have seen them, so this is logged.
         """
         self._directory.make()
         self._directory.commit(checkpoint, handles)
         self._directory.clean_staging()
-        later = {id: files for id, files in self._directory.commits().items() if id > checkpoint}
-        if later:
-            rows = sum(committed.rows for files in later.values() for committed in files)
-            warnings.warn(
-                f"{self!r}: checkpoint {checkpoint} was restored, but {sorted(later)} are committed already: "
-                f"their {rows} rows will be written a second time; delete the files that _commits lists for them",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        if rows := self._directory.take_back(checkpoint):
+            log.warning("%r: %d rows committed after checkpoint %d are taken back", self, rows, checkpoint)
 
 
 def write_parquet(

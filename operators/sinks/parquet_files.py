@@ -13,6 +13,7 @@ Invariant: a file that ends in ``.parquet`` is whole, durable and committed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from itertools import count
 from pathlib import Path
@@ -27,6 +28,7 @@ from dataflow.store.files import TEMPORARY, FileSystem, storing
 __all__ = ["STAGED", "Committed", "OutputDirectory", "Transaction"]
 
 STAGED: Final = ".staged"
+_FINAL: Final = re.compile(r"part-(\d{8,})-\d{5,}-\d{4,}\.parquet")
 
 
 class Committed(msgspec.Struct, frozen=True, order=True):
@@ -99,8 +101,17 @@ class OutputDirectory:
             )
 
     def keep_output(self) -> None:
-        """Move all commit lists into number 0, so that the numbers of a new job are free."""
+        """Move all commit lists into number 0, so that the numbers of a new job are free.
+
+        Raises: OutputExists for files without a list whose names are of our making: ``take_back`` could not tell them
+        from what a crash left of a commit.
+        """
         commits = self.commits()
+        if found := [name for name in self.strangers() if _number(name) is not None]:
+            raise OutputExists(
+                f"{self.path} holds {len(found)} files ({found[0]}, ...) of another job's unfinished commit, or copied "
+                "here from another output: restore that job, or rename or remove them"
+            )
         if set(commits) - {0}:
             self._write(0, (file for files in commits.values() for file in files))
             self._remove_lists(commits.keys() - {0})
@@ -143,6 +154,26 @@ class OutputDirectory:
             self._files.sync_directory(self.path)  # an old name that a power failure brings back is cleaned up later
         if new:
             self._write(checkpoint, [*listed, *(transaction.committed() for transaction in new)])
+
+    def take_back(self, checkpoint: int) -> int:
+        """Delete what later checkpoints than this one committed, wholly or in part; answers the rows, where known.
+
+        May be repeated. Commit lists go first, so that no reader is sent to a file that is gone. Raises: StoreError.
+        """
+        commits = self.commits()
+        kept = {committed.file for id, files in commits.items() if id <= checkpoint for committed in files}
+        later = {id: files for id, files in commits.items() if id > checkpoint}
+        with storing("take back the output of later checkpoints in", self.path):
+            names = [name for name in self._files.names(self.path) if (_number(name) or 0) > checkpoint]
+        doomed = {*names, *(committed.file for files in later.values() for committed in files)} - kept
+        if not doomed and not later:
+            return 0
+        self._remove_lists(later)
+        with storing("take back the output of later checkpoints in", self.path):
+            for name in sorted(doomed):
+                self._files.remove(self.path / name)
+            self._files.sync_directory(self.path)
+        return sum(committed.rows for files in later.values() for committed in files)
 
     def clean_staging(self) -> None:
         """Delete all that is staged, and nothing that another program put there. Raises: StoreError."""
@@ -193,6 +224,12 @@ class OutputDirectory:
             for checkpoint in sorted(checkpoints):
                 self._files.remove(self._commits / f"{checkpoint}.json")
             self._files.sync_directory(self._commits)
+
+
+def _number(name: str) -> int | None:
+    """The checkpoint in the name of a final file; None: the name is not one of ours."""
+    found = _FINAL.fullmatch(name)
+    return int(found[1]) if found else None
 
 
 def _is_commit(name: str) -> bool:

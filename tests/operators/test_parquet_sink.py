@@ -213,11 +213,45 @@ def test_closing_drops_what_was_not_prepared(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "_staging").iterdir()] == [handles[0]["staged"]]
 
 
-def test_restoring_an_older_checkpoint_than_was_committed_is_loud(tmp_path: Path) -> None:
+def test_restoring_an_older_checkpoint_takes_back_what_later_ones_committed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     sink = write_parquet(tmp_path)
-    run(sink, [rows(1, 2)], X, checkpoint=5)
-    with pytest.warns(RuntimeWarning, match=r"checkpoint 4 was restored, but \[5\] are committed already: their 2"):
-        sink.recover(4, [])
+    first = run(sink, [rows(1)], X, checkpoint=4)
+    writer = sink.writer(context(X))
+    fill(writer, rows(2, 3))
+    sink.commit(5, writer.prepare(5))
+    for _ in range(2):
+        sink.recover(4, first)
+    assert read_committed(tmp_path)["x"].to_pylist() == [1]
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1
+    assert "2 rows committed after checkpoint 4 are taken back" in caplog.text
+
+
+def test_half_a_commit_of_a_later_checkpoint_is_taken_back(tmp_path: Path) -> None:
+    sink = write_parquet(tmp_path)
+    first = run(sink, [rows(1)], X, checkpoint=4)
+    writer = sink.writer(context(X))
+    fill(writer, rows(2, 3))
+    sink.commit(5, writer.prepare(5))
+    (tmp_path / "_commits" / "5.json").unlink()
+    sink.recover(4, first)
+    assert [path.name for path in tmp_path.rglob("*.parquet")] == ["part-00000004-00000-0000.parquet"]
+
+
+def test_appended_to_output_is_never_taken_back(tmp_path: Path) -> None:
+    run(write_parquet(tmp_path), [rows(1)], X, checkpoint=9)
+    sink = write_parquet(tmp_path, if_exists="append")
+    run(sink, [rows(2)], X, checkpoint=1)
+    sink.recover(1, [])
+    assert sorted(read_committed(tmp_path)["x"].to_pylist()) == [1, 2]
+
+
+def test_appending_refuses_files_that_could_pass_for_half_a_commit(tmp_path: Path) -> None:
+    run(write_parquet(tmp_path), [rows(1)], X, checkpoint=9)
+    (tmp_path / "_commits" / "9.json").unlink()
+    with pytest.raises(OutputExists, match=r"1 files \(part-00000009-00000-0000.parquet"):
+        write_parquet(tmp_path, if_exists="append").begin()
 
 
 @pytest.mark.parametrize("name", ["part-x.parquet", "deep/down/other.parquet"])

@@ -1,0 +1,85 @@
+"""A source that plays a script: batches, pauses and the end stand in a list, and a restore goes on at the same place.
+
+>>> import pyarrow as pa, dataflow as flow, operators as op
+>>> rows = pa.record_batch({"x": [1, 2]})
+>>> with flow.Pipeline("x") as p:
+...     p.source(ScriptedSource([rows, Pause(3), rows])).sink(op.collect(), name="out")
+>>> p.run("simulated").table("out")["x"].to_pylist()
+[1, 2, 1, 2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Pause", "ScriptedSource"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Nothing to give for so many polls."""
+
+    polls: int = 1
+
+    def __post_init__(self) -> None:
+        if self.polls < 1:
+            raise ValueError(f"a pause lasts at least one poll, got {self.polls}")
+
+
+class ScriptedSource(Source):
+    """One split for each of ``scripts``; its batches come as they stand there, and its end is the end of the split.
+
+    An offset is the number of script entries done. All columns come, whatever the pipeline uses.
+    """
+
+    def __init__(self, *scripts: Sequence[pa.RecordBatch | Pause]) -> None:
+        batches = [entry for script in scripts for entry in script if not isinstance(entry, Pause)]
+        if not batches:
+            raise ValueError("a script needs a batch, for the schema comes from it")
+        for batch in batches:
+            if batch.schema != batches[0].schema:
+                raise ValueError(f"all batches have one schema: expected {batches[0].schema}, found {batch.schema}")
+        self._schema = batches[0].schema
+        self._scripts = tuple(tuple(script) for script in scripts)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def splits(self) -> Sequence[Split]:
+        return [Split(f"script-{i}", {"entries": len(script)}) for i, script in enumerate(self._scripts)]
+
+    def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        assert offset is None or isinstance(offset, int), f"an offset counts script entries, got {offset!r}"
+        return _ScriptReader(self._scripts[int(split.id.rpartition("-")[2])], offset or 0)
+
+
+class _ScriptReader(SplitReader):
+    def __init__(self, script: Sequence[pa.RecordBatch | Pause], offset: int) -> None:
+        self._script = script
+        self._offset = offset
+        self._paused = 0
+
+    def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
+        if self._offset == len(self._script):
+            return END
+        entry = self._script[self._offset]
+        if isinstance(entry, Pause):
+            self._paused += 1
+            if self._paused == entry.polls:
+                self._paused, self._offset = 0, self._offset + 1
+            return None
+        assert entry.num_rows <= max_rows, f"a batch of {entry.num_rows} rows for a poll of {max_rows}"
+        self._offset += 1
+        return entry
+
+    @property
+    def offset(self) -> int:
+        return self._offset

@@ -1,0 +1,198 @@
+"""Many seeds: every one draws a pipeline, its settings and what goes wrong, and is held to an oracle.
+
+python -m tests.simulation.campaign --seed 17         replay one seed and tell its lives
+python -m tests.simulation.campaign --seeds 0:2000    run many, print the coverage, fail below it
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import dataflow as flow
+from dataflow.checkpointing import Mode
+from dataflow.runners.simulated import Attempt, Faults, SimulatedRunner
+from dataflow.runtime.points import Point
+from dataflow.testing import lineage
+from tests.simulation.workloads import WORKLOADS, Draw
+
+__all__ = ["CORPUS", "Campaign", "Run", "run"]
+
+CORPUS = Path(__file__).with_name("corpus.txt")
+"""Seeds that once failed, one a line, each with what was wrong behind a #."""
+
+PLACES = ("alignment", "copy", "write", "durable", "commit", "recovery")
+"""Where at least ``Campaign.least`` crashes must have been. ``durable`` is between manifest and notice."""
+
+_AIM: Sequence[Point | str] = ("step", *("alignment",) * 2, *Point, Point.DURABLE, Point.COMMIT, *(Point.RECOVERY,) * 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a seed did."""
+
+    seed: int
+    workload: str
+    mode: Mode
+    attempts: Sequence[Attempt]
+
+    @property
+    def restored(self) -> bool:
+        return any(attempt.restored is not None for attempt in self.attempts)
+
+    @property
+    def blocked(self) -> bool:
+        return any(attempt.blocked for attempt in self.attempts)
+
+    @property
+    def duplicated(self) -> bool:
+        """Whether rows were really delivered twice, not merely counted in a checkpoint that nobody restored."""
+        return any(report.duplicated() for report in lineage(self.attempts))
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.seed}: {self.workload}, {self.mode}"]
+        for attempt in self.attempts:
+            start = "afresh" if attempt.restored is None else f"from checkpoint {attempt.restored.checkpoint}"
+            end = attempt.crash or attempt.failure or "its end"
+            lines.append(
+                f"  {start}, checkpoints {attempt.checkpoints}, {attempt.turns} turns, blocked {attempt.blocked} us, "
+                f"to {end}"
+            )
+        return "\n".join(lines)
+
+
+def run(seed: int) -> Run:
+    """Run one seed. Raises AssertionError where the oracle is not content, with the seed and how to replay it."""
+    draw = random.Random(f"campaign {seed}")
+    make = WORKLOADS[seed % len(WORKLOADS)]
+    mode = list(Mode)[seed // len(WORKLOADS) % 2]
+    store = flow.MemoryStore()
+    parallelism = draw.choice((1, 2, 2, 3))
+    calm = draw.random() < 0.5
+    workload = make(
+        Draw(
+            draw,
+            store,
+            sink_fails=0.0 if calm else draw.choice((0.05, 0.15)),
+            rows=draw.randrange(80, 160),
+            batch_rows=draw.randrange(2, 8),
+            parallelism=parallelism,
+        )
+    )
+    settings = flow.Checkpointing(
+        store,
+        every=draw.choice(("4ms", "8ms", "12ms")),
+        mode=mode,
+        min_pause=draw.choice(("0s", "5ms")),
+        timeout=draw.choice(("10s", "10s", "10s", "100ms")),
+        max_concurrent=draw.choice((1, 1, 2, 3)),
+        tolerable_failures=draw.choice((None, None, 2)),
+        keep=draw.choice((1, 2, 3)),
+        duplicates="sample" if draw.random() < 0.15 else "rows",
+    )
+    faults = Faults(
+        crashes=draw.choice((0, *(1,) * 6, *(2,) * 7, *(3,) * 6)),
+        crash_at=_AIM,
+        crash_after=(0, 1, 1, 1, 1, 1, 1, 1, 2, 2),
+        skew=draw.choice((0.0, 0.4, 0.6)),
+        stall=draw.choice((0.0, 0.002, 0.005)),
+        slow=draw.choice((0.0, 0.1, 0.4)),
+        fail=0.0 if calm else draw.choice((0.0, 0.02, 0.05)),
+        restarts=50,
+    )
+    credit = draw.choice((1, 1, 2, 4))
+    runner = SimulatedRunner(seed, faults, max_turns=200_000)
+    job = runner.start(workload.pipeline, parallelism=parallelism, checkpoint=settings, channel_credit=credit)
+    try:
+        job.wait()
+        done = Run(seed, make.__name__, mode, job.attempts)
+        assert mode is Mode.UNALIGNED or not done.duplicated, "an aligned checkpoint reports duplicates"
+        workload.check(job.attempts)
+        for name, world in workload.worlds.items():
+            assert world.staged == 0, f"sink {name!r}: {world.staged} transactions are staged for ever"
+    except BaseException as error:
+        error.add_note(str(Run(seed, make.__name__, mode, job.attempts)))
+        error.add_note(f"replay with: python -m tests.simulation.campaign --seed {seed}")
+        raise
+    return done
+
+
+@dataclass(slots=True)
+class Campaign:
+    """What a number of runs covered. A campaign that tested little is a failure too."""
+
+    least: int = 20
+    runs: list[Run] = field(default_factory=list)
+
+    def add(self, seeds: Iterable[int]) -> Campaign:
+        """Run ``seeds``; raises at the first that fails."""
+        self.runs += [run(seed) for seed in seeds]
+        return self
+
+    @property
+    def crashes(self) -> Counter[str]:
+        return Counter(attempt.crash for r in self.runs for attempt in r.attempts if attempt.crash)
+
+    def shares(self) -> dict[str, float]:
+        """Of all runs, those restored; of the aligned, those blocked; of the unaligned, those with duplicates."""
+        aligned = [r for r in self.runs if r.mode is Mode.ALIGNED]
+        unaligned = [r for r in self.runs if r.mode is Mode.UNALIGNED]
+        return {
+            "restored": _share([r.restored for r in self.runs]),
+            "blocked": _share([r.blocked for r in aligned]),
+            "duplicated": _share([r.duplicated for r in unaligned]),
+        }
+
+    def shortfalls(self) -> list[str]:
+        """Where the coverage is too small."""
+        wanted = {"restored": 0.8, "blocked": 0.3, "duplicated": 0.3}
+        found = [f"{name}: {s:.0%}, wanted {wanted[name]:.0%}" for name, s in self.shares().items() if s < wanted[name]]
+        few = [place for place in PLACES if self.crashes[place] < self.least]
+        return found + [f"crashes in {place}: {self.crashes[place]}, wanted {self.least}" for place in few]
+
+    def __str__(self) -> str:
+        lives = sum(len(r.attempts) for r in self.runs)
+        failed = sum(attempt.failure is not None for r in self.runs for attempt in r.attempts)
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in self.shares().items())
+        crashes = ", ".join(f"{place} {n}" for place, n in sorted(self.crashes.items()))
+        return f"{len(self.runs)} runs, {lives} lives, {failed} failed jobs; {shares}\ncrashes: {crashes}"
+
+
+def corpus() -> list[int]:
+    """The seeds that once failed."""
+    lines = (line.partition("#")[0].strip() for line in CORPUS.read_text().splitlines())
+    return [int(line) for line in lines if line]
+
+
+def _share(flags: Sequence[bool]) -> float:
+    return sum(flags) / len(flags) if flags else 0.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, help="replay this seed")
+    parser.add_argument("--seeds", default="0:200", help="first:last, the last not included")
+    given = parser.parse_args()
+    if given.seed is not None:
+        print(run(given.seed))
+        return 0
+    first, _, last = given.seeds.partition(":")
+    failed = []
+    campaign = Campaign()
+    for seed in [*corpus(), *range(int(first), int(last))]:
+        try:
+            campaign.add([seed])
+        except Exception as error:
+            failed.append(seed)
+            print(f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ()), sep="\n")
+    print(campaign, *campaign.shortfalls(), f"failed: {failed}", sep="\n")
+    return 1 if failed or campaign.shortfalls() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

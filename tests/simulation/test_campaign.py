@@ -1,0 +1,31 @@
+"""The campaign as tests. The long one: ``python -m pytest tests/simulation -m soak``; one seed: see ``campaign.py``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.campaign import Campaign, corpus, run
+
+
+@pytest.mark.parametrize("seed", corpus())
+def test_a_seed_that_once_failed_meets_its_oracle(seed: int) -> None:
+    run(seed)
+
+
+def test_crashes_anywhere_lose_and_repeat_nothing_but_what_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    campaign = Campaign().add(range(200))
+    with capsys.disabled():
+        print(f"\n{campaign}")
+    assert not campaign.shortfalls(), campaign
+
+
+@pytest.mark.soak
+def test_the_same_over_two_thousand_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    campaign = Campaign().add(range(2_000))
+    with capsys.disabled():
+        print(f"\n{campaign}")
+    assert not campaign.shortfalls(), campaign
+
+
+def test_a_seed_is_a_reproduction() -> None:
+    assert str(run(7)) == str(run(7))
