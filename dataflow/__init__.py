@@ -82,6 +82,7 @@ _logging.getLogger("dataflow").addHandler(_logging.NullHandler())
 _register("runner", "local", "dataflow.runners.local:LocalRunner")
 _register("runner", "simulated", "dataflow.runners.simulated:SimulatedRunner")
 _register("sink", "collect", "operators.sinks.collect:collect")
+_register("sink", "head", "operators.sinks.head:head")
 
 _LAZY = {
     "RunResult": "dataflow.runners.base",
@@ -98,3 +99,7 @@ def __getattr__(name: str) -> object:
     if name in _LAZY:
         return getattr(_import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -27,6 +27,7 @@ __all__ = [
     "SourceError",
     "StoreError",
     "UnknownColumn",
+    "UnnamedStateWarning",
     "did_you_mean",
 ]
 
@@ -106,6 +107,14 @@ class JobCancelled(DataflowError):
 
 class JobTimeout(DataflowError, TimeoutError):
     """``run(timeout=)`` passed before the job was done."""
+
+
+class UnnamedStateWarning(UserWarning):
+    """Operators without ``name=`` have state in durable checkpoints.
+
+    Their automatic names count operators of their kind, so another source, aggregate or sink put in before them
+    renames them, and the checkpoint no longer fits.
+    """
 
 
 def did_you_mean(word: str, valid: Iterable[str]) -> str:

@@ -169,6 +169,7 @@ class Stream:
         """All columns, with these added or replaced; ``with_columns(total=col("a") + col("b"))`` names them."""
         added = [_expr(c, "with_columns") for c in columns]
         added += [_expr(c, "with_columns").alias(alias) for alias, c in named.items()]
+        _distinct([c.name for c in added], "with_columns")
         new = {c.name: c for c in added}
         kept = [new.pop(n) if n in new else col(n) for n in self.schema.names]
         return self._project([*kept, *new.values()], "with_columns", name, parallelism)
@@ -226,9 +227,8 @@ class Stream:
 
     def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:
         """The rows of this stream and the others, in no particular order. Schemas must be equal."""
+        self._same_pipeline(others, "union")
         for other in others:
-            if other._pipeline is not self._pipeline:
-                raise GraphError(f"union: {other.name!r} belongs to another pipeline")
             if not other.schema.equals(self.schema):
                 raise SchemaMismatch(
                     f"union: {self.name!r} has [{_columns(self.schema)}] and {other.name!r} has "
@@ -240,7 +240,7 @@ class Stream:
     def apply(
         self,
         operator: OperatorFactory,
-        *,
+        *others: Stream,
         schema: pa.Schema | None = None,
         name: str | None = None,
         parallelism: int | None = None,
@@ -250,13 +250,23 @@ class Stream:
         Args:
             operator: a subclass of `Operator` whose constructor takes an `OperatorContext`, or a function from context
                 to operator (``functools.partial`` passes further arguments).
-            schema: what it emits; None: the same as it takes.
+            others: further inputs. This stream comes in on port 0 of ``process``, the others on 1, 2, ... Where more
+                than one input is keyed, their keys have the same types in the same order, so equal keys meet.
+            schema: what it emits; None: the same as it takes, which must be one and the same for all inputs.
+
+        Raises: GraphError for what is no operator, or a stream of another pipeline; SchemaMismatch for keys that
+        cannot meet, or inputs that differ where no ``schema`` says what comes out.
         """
         if isinstance(operator, Operator) or not callable(operator):
             raise GraphError(
                 f"apply: expected an Operator class or a function from OperatorContext to Operator, got "
                 f"{type(operator).__name__}; each subtask needs an operator of its own"
             )
+        inputs = (self, *others)
+        self._same_pipeline(others, "apply")
+        _keys_meet(inputs)
+        if schema is None and not all(other.schema.equals(self.schema) for other in others):
+            raise SchemaMismatch("apply: the inputs differ, so say what comes out: apply(..., schema=pa.schema(...))")
         described: Any = inspect.unwrap(getattr(operator, "func", operator))
         label = getattr(described, "__qualname__", type(described).__name__)
         spec = Apply(
@@ -265,7 +275,18 @@ class Stream:
             stateless=getattr(described, "stateless", False),
             blocking=getattr(described, "blocking", False),
         )
-        return self._then(spec, schema or self.schema, "apply", name, parallelism)
+        edges = tuple(stream._edge for stream in inputs)
+        return self._then(spec, schema or self.schema, "apply", name, parallelism, edges)
+
+    def _same_pipeline(self, others: Iterable[Stream], where: str) -> None:
+        for other in others:
+            if not isinstance(other, Stream):
+                raise GraphError(f"{where}: expected a stream, got {other!r} ({type(other).__name__})")
+            if other._pipeline is not self._pipeline:
+                raise GraphError(
+                    f"{where}: {other.name!r} belongs to another pipeline ({other._pipeline.name!r}, not "
+                    f"{self._pipeline.name!r})"
+                )
 
     def sink(self, sink: Sink, *, name: str | None = None, parallelism: int | None = None) -> None:
         """Send the rows to ``sink``; a stream may have several."""
@@ -276,21 +297,17 @@ class Stream:
 
     def collect(self, **options: Any) -> pa.Table:
         """Run what this stream depends on, and return its rows. Takes the options of `Pipeline.run`."""
-        return self._alone(None).run(**options).table("collected")
+        return self._alone(resolve("sink", "collect")()).run(**options).table("collected")
 
     def head(self, n: int = 5, **options: Any) -> pa.Table:
         """The first ``n`` rows to arrive; the job stops as soon as they are there."""
-        if n < 0:
-            raise ConfigurationError(f"head(n): n is 0 or more, got {n}")
-        job = self._alone(n).start(**options)
-        return job.wait().table("collected").slice(0, n)
+        return self._alone(resolve("sink", "head")(n)).run(**options).table("collected")
 
-    def _alone(self, limit: int | None) -> Pipeline:
+    def _alone(self, sink: Sink) -> Pipeline:
         part = Pipeline(self._pipeline.name)
         part.graph = self._pipeline.graph.upstream(self._node)
         node = part.graph.nodes[-1]
         edge = Edge(node.id, self._edge.partitioning, self._edge.keys, self._edge.tag)
-        sink = resolve("sink", "collect")(limit=limit)
         part.graph.add(Write(sink), (edge,), node.schema, label="collected", name="collected", parallelism=1)
         return part
 
@@ -332,8 +349,25 @@ class KeyedStream(Stream):
         fields = [self.schema.field(k) for k in self.keys]
         fields += [pa.field(a.name, a.dtype(self.schema, where=f"agg {a.name!r}")) for a in found]
         spacing = None if every is None else microseconds(every, "agg(every=)")
+        if spacing == 0:
+            raise ConfigurationError("agg(every=) is above zero; leave it out to emit after each batch")
         spec = Aggregate(self.keys, tuple(found), chosen, spacing)
         return self._then(spec, pa.schema(fields), "agg", name, parallelism)
+
+
+def _keys_meet(inputs: Iterable[Stream]) -> None:
+    """Raise SchemaMismatch unless equal keys of keyed inputs go to the same subtask."""
+    from dataflow.expressions.coercion import value_type
+
+    keyed = [stream for stream in inputs if isinstance(stream, KeyedStream)]
+    found = [(s.name, [value_type(s.schema.field(key).type) for key in s.keys]) for s in keyed]
+    for name, types in found[1:]:
+        first, expected = found[0]
+        if types != expected:
+            raise SchemaMismatch(
+                f"apply: keys meet where their types are equal, but {first!r} is keyed by {[*map(str, expected)]} and "
+                f"{name!r} by {[*map(str, types)]}; cast one of them"
+            )
 
 
 def _emit(emit: str | Emit | None, every: Duration | None, *, bounded: bool) -> Emit:

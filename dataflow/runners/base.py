@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -9,18 +11,29 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import duration_text
-from dataflow.graph import Read, Write
+from dataflow.errors import UnnamedStateWarning
+from dataflow.graph import Graph, Read, Write
 from dataflow.operator import Collector, Guarantee
 from dataflow.runtime.job import CheckpointRecord, Job, JobState
 from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Meter, Task
+from dataflow.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dataflow.pipeline import Pipeline
 
-__all__ = ["ChannelMetrics", "OperatorMetrics", "RunResult", "Runner", "RunningJob", "TaskMetrics", "result_of"]
+__all__ = [
+    "ChannelMetrics",
+    "OperatorMetrics",
+    "RunResult",
+    "Runner",
+    "RunningJob",
+    "TaskMetrics",
+    "result_of",
+    "warn_of_unnamed_state",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +176,31 @@ class Runner(Protocol):
     ) -> RunningJob:
         """Begin to run ``pipeline``."""
         ...
+
+
+def warn_of_unnamed_state(pipeline: str, graph: Graph, checkpoint: Checkpointing | None) -> None:
+    """Warn, once a run, of operators whose state will be looked for under a name that nobody chose.
+
+    Checkpoints in memory die with the process, so no later version of the pipeline can miss its state in them.
+    """
+    if checkpoint is None or isinstance(checkpoint.location, MemoryStore):
+        return
+    unnamed = [node.name for node in graph if node.stateful and not node.named]
+    if unnamed:
+        warnings.warn(
+            f"pipeline {pipeline!r}: {unnamed} keep state in checkpoints and have only automatic names, which change "
+            "when an operator of the same kind is put in before them; give each a name=",
+            UnnamedStateWarning,
+            stacklevel=_user_frame(),
+        )
+
+
+def _user_frame() -> int:
+    """The ``stacklevel`` at which the caller of this function warns of the first frame outside this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "dataflow":
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def result_of(job: Job, *, checkpointed: bool) -> RunResult:

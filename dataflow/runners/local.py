@@ -15,16 +15,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from dataflow.checkpointing import Checkpointing
-from dataflow.clock import Clock, Duration, SystemClock, microseconds
+from dataflow.clock import Clock, Duration, SystemClock, duration_text, microseconds
 from dataflow.errors import ConfigurationError, JobTimeout
 from dataflow.events import BarrierKind
 from dataflow.plan import of
-from dataflow.runners.base import RunResult, result_of
+from dataflow.runners.base import RunResult, result_of, warn_of_unnamed_state
 from dataflow.runtime.background import Background
 from dataflow.runtime.build import Settings, build
 from dataflow.runtime.diagnosis import who_waits_for_whom
 from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import CheckpointRecord, Job, JobState
+from dataflow.runtime.messages import Crashed
+from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Progress, Task
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ _NAP = 0.001
 """Seconds between two polls of a source that has nothing to give and cannot ring."""
 _LONG = 0.1
 """Seconds a worker sleeps at most when everybody it waits for can ring."""
+_GRACE = 5.0
+"""Seconds that ``cancel`` waits for calls of users' functions to return."""
 _TICK = 0.005
 """Seconds the job's thread sleeps at most when nothing comes in: the resolution of checkpoint intervals."""
 
@@ -79,6 +83,7 @@ class LocalRunner:
         if channel_credit < 1:
             raise ConfigurationError(f"channel_credit= is at least 1, got {channel_credit}")
         plan = of(pipeline.graph, parallelism=parallelism)
+        warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         background = Background()
         clock = SystemClock()
         settings = Settings(
@@ -113,7 +118,10 @@ class _Worker(threading.Thread):
             self.bell.clear()
             worked = False
             for task in tasks:
-                worked = task.step() is Progress.WORKED or worked
+                try:
+                    worked = task.step() is Progress.WORKED or worked
+                except BaseException as error:  # SystemExit of a user's function: unheard, the job would wait for ever
+                    task.crash(error)
             if not worked:
                 tasks = [task for task in tasks if task.state is not Progress.DONE]
                 self.bell.wait(_NAP if any(_cannot_ring(task) for task in tasks) else _LONG)
@@ -123,6 +131,12 @@ def _cannot_ring(task: Task) -> bool:
     """A source cannot ring when it has something again, and a timer never does: such a task is looked after."""
     source = not isinstance(task.inlet, GateInlet) and task.state is Progress.WAITING
     return source or task.chain.next_timer is not None
+
+
+def _rows_moved(job: Job) -> int:
+    """A number that grows while rows move. Checkpoints do not count: they go on when nothing else does."""
+    nodes = [node for task in job.tasks.values() for node in task.chain.nodes]
+    return sum([node.rows_in + node.rows_out for node in nodes])
 
 
 class LocalJob:
@@ -144,12 +158,18 @@ class LocalJob:
         self._stop_all = threading.Event()
         self._done = threading.Event()
         self._bell = threading.Event()
+        self._abandoned = False
         self._workers = self._hire(threads)
         job.mailbox.bell = self._bell.set
+        background.on_error = lambda error: job.mailbox.put(Crashed("background", error))
         self._boss = threading.Thread(target=self._manage, name=f"dataflow-job-{job.pipeline}", daemon=True)
-        for worker in self._workers:
-            worker.start()
-        self._boss.start()
+        try:
+            for worker in self._workers:
+                worker.start()
+            self._boss.start()
+        except BaseException:  # no more threads to be had
+            self._put_away()
+            raise
 
     def _hire(self, threads: int) -> list[_Worker]:
         alone: list[list[Task]] = []
@@ -182,24 +202,30 @@ class LocalJob:
                 self._bell.clear()
                 if not job.step() and not job.over:
                     self._bell.wait(_TICK)
-                steps = sum(task.steps for task in job.tasks.values())
-                if steps != last:
-                    last, moved_at, warned = steps, self._clock.now(), False
+                moved = _rows_moved(job)
+                if moved != last:
+                    last, moved_at, warned = moved, self._clock.now(), False
                 elif not warned and self._clock.now() - moved_at > self._stall_after:
                     warned = True
-                    log.warning("nothing has moved for a while:\n%s", self.who_waits())
+                    log.warning("no row has moved for %s:\n%s", duration_text(self._stall_after), self.who_waits())
         except BaseException as error:
             job.fail(error)
         finally:
-            self._put_away()
-            self._done.set()
+            try:
+                self._put_away()
+            except BaseException as error:
+                log.exception("while job %r was put away", job.pipeline)
+                job.fail(error)
+            finally:
+                self._done.set()
 
     def _put_away(self) -> None:
         self._stop_all.set()
         for worker in self._workers:
             worker.bell.set()
         for worker in self._workers:
-            worker.join()
+            if worker.ident is not None:
+                worker.join()
         self._background.close()
         self._job.close()
 
@@ -215,6 +241,11 @@ class LocalJob:
         """The checkpoints completed so far."""
         return tuple(self._job.checkpoints)
 
+    @property
+    def restore_report(self) -> RestoreReport | None:
+        """What was restored and which rows are delivered twice; None for a fresh start."""
+        return self._job.restore_report
+
     def checkpoint(self, kind: BarrierKind = BarrierKind.CHECKPOINT, *, timeout: Duration | None = None) -> int:
         """Take a checkpoint now; answers its id when it is durable and its output committed.
 
@@ -228,9 +259,14 @@ class LocalJob:
         return who_waits_for_whom(self._job, self._clock.now())
 
     def cancel(self) -> None:
-        """Stop as soon as may be. What the last checkpoint committed stays; nothing more is committed."""
+        """Stop as soon as may be. What the last checkpoint committed stays; nothing more is committed.
+
+        Where a user's function does not return within seconds its thread is left behind, with a warning; it ends, and
+        the checkpoint directory is free, when the function returns.
+        """
         self._job.cancel()
-        self._done.wait()
+        if not self._done.wait(_GRACE):
+            log.warning("cancelled, but still waiting for a call to return:\n%s", self.who_waits())
 
     def stop(self) -> RunResult:
         """Take a last checkpoint, then stop; a later run with ``restore="auto"`` goes on from there."""
@@ -263,19 +299,27 @@ class LocalJob:
                 self._job.cancel("interrupted")
             self._done.wait()
         except KeyboardInterrupt:
+            self._abandoned = True
             self._job.cancel("interrupted twice")
-            interrupt.add_note("interrupted twice: left without a last checkpoint")
+            interrupt.add_note("interrupted twice: left without a last checkpoint" + self._go_on())
             return
-        if len(self._job.checkpoints) > before:
-            interrupt.add_note(
-                f"checkpoint {self._job.checkpoints[-1].checkpoint} was taken; run again with restore='auto' to go on"
-            )
+        if not self._job.checkpointed:
+            interrupt.add_note("the job had no checkpoints: run it again from the beginning")
+        elif self._job.state is JobState.FINISHED:
+            interrupt.add_note("the job had come to its end: its output is complete")
+        elif len(self._job.checkpoints) > before and self._job.error is None:
+            interrupt.add_note(f"checkpoint {self._job.checkpoints[-1].checkpoint} was taken" + self._go_on())
+        else:
+            interrupt.add_note(f"no last checkpoint was taken: {self._job.error}" + self._go_on())
+
+    def _go_on(self) -> str:
+        return "; run again with restore='auto' to go on from the newest checkpoint" if self._job.checkpointed else ""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if not self._done.is_set():
+        if not self._done.is_set() and not self._abandoned:
             self.cancel()
 
     def __repr__(self) -> str:

@@ -23,7 +23,7 @@ from dataflow.errors import CheckpointDamaged, CheckpointError, JobTimeout, Stor
 from dataflow.graph import Write
 from dataflow.operator import TwoPhaseSink
 from dataflow.plan import Plan, of
-from dataflow.runners.base import RunResult, result_of
+from dataflow.runners.base import RunResult, result_of, warn_of_unnamed_state
 from dataflow.runtime.build import Settings, build
 from dataflow.runtime.diagnosis import who_waits_for_whom
 from dataflow.runtime.inlet import GateInlet
@@ -137,6 +137,7 @@ class SimulatedRunner:
         plan = of(pipeline.graph, parallelism=parallelism)
         if checkpoint is None and self._faults.crashes:
             checkpoint = Checkpointing(MemoryStore())
+        warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         return SimulatedJob(
             pipeline.name, plan, checkpoint, restore, channel_credit, self._seed, self._faults, self._max_turns
         )

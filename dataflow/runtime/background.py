@@ -24,6 +24,8 @@ class Background:
         self._runnable: deque[str] = deque()
         self._idle = 0
         self._closed = False
+        self.on_error: Callable[[BaseException], None] = lambda error: None
+        """Told, on the thread where it happened, what escaped from a job: jobs handle ordinary errors themselves."""
 
     def submit(self, lane: str, job: Callable[[], None]) -> None:
         """Run ``job`` behind the earlier jobs of ``lane``. Jobs handle their own errors. Dropped after ``close``."""
@@ -55,7 +57,10 @@ class Background:
                     return
                 lane = self._runnable.popleft()
                 job = self._lanes[lane][0]
-            job()
+            try:
+                job()
+            except BaseException as error:  # a SystemExit must not end the lane silently, for somebody waits for it
+                self.on_error(error)
             with self._ready:
                 jobs = self._lanes[lane]
                 jobs.popleft()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dataflow.clock import duration_text
@@ -14,9 +15,18 @@ if TYPE_CHECKING:
 
 __all__ = ["who_waits_for_whom"]
 
+_TRIES = 10
+
 
 def who_waits_for_whom(job: Job, now: int) -> str:
     """One line per task and per cause of waiting, read without locks: a picture, not a proof."""
+    for _ in range(_TRIES):
+        with suppress(RuntimeError):  # a set changed size while it was read: the job does move
+            return _picture(job, now)
+    return "tasks move too fast for a picture of who waits for whom"
+
+
+def _picture(job: Job, now: int) -> str:
     lines = []
     for name, task in job.tasks.items():
         lines.append(f"{name}: {task.state.value}, {task.steps} steps")
@@ -28,6 +38,8 @@ def who_waits_for_whom(job: Job, now: int) -> str:
 
 def _causes(task: Task, now: int) -> list[str]:
     causes = []
+    if (working := task.chain.working) is not None:
+        causes.append(f"busy in operator {working.name!r}, which took {working.rows_in} rows so far")
     if task.state is Progress.BACK_PRESSURED:
         full = [c for output in task.chain.outputs for c in output.channels if not c.has_credit]
         causes += [f"full: {c.name} ({c.queued_rows} rows queued)" for c in full]

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from dataflow.checkpointing import Mode
-from dataflow.clock import Clock
+from dataflow.clock import Clock, duration_text
 from dataflow.errors import CheckpointError, JobCancelled, StoreError
 from dataflow.events import Barrier, BarrierKind
 from dataflow.operator import Guarantee, Handle
@@ -26,6 +26,7 @@ from dataflow.protocol.coordinator_actions import (
     CoordinatorAction,
     Discard,
     Failed,
+    FailureReason,
     Inject,
     Notify,
     Part,
@@ -67,6 +68,9 @@ log = logging.getLogger("dataflow.job")
 _COMMIT_ATTEMPTS = 8
 """Failed commits of the *last* checkpoint before the job fails; earlier ones are retried for as long as it runs."""
 
+_NOT_READY_PAUSE = 10_000
+"""Microseconds before a checkpoint that was asked for is tried again because a task was just ending."""
+
 
 class JobState(Enum):
     """Where a job stands. The last four are final."""
@@ -90,8 +94,17 @@ class CheckpointRecord:
 
     @property
     def duplicated(self) -> int:
-        """Rows that a restore would deliver twice, summed over the channels where they are counted."""
-        return sum(stats.duplicated for stats in self.tasks.values())
+        """Rows that a restore would deliver twice to the operator with the most."""
+        return max(_duplicated(self.tasks).values(), default=0)
+
+
+def _duplicated(tasks: Mapping[str, TaskStats]) -> dict[str, int]:
+    """Duplicated rows by operator. They are never added up over operators: one row of a source counts at each it reaches."""
+    counts: dict[str, int] = {}
+    for stats in tasks.values():
+        for operator, rows in stats.duplicated.items():
+            counts[operator] = counts.get(operator, 0) + rows
+    return counts
 
 
 @dataclass(slots=True)
@@ -102,6 +115,8 @@ class _Pending:
     triggered_at: int
     transactions: dict[str, list[Handle]] = field(default_factory=dict)
     stats: dict[str, TaskStats] = field(default_factory=dict)
+    trouble: str = ""
+    """What the first task or the store that failed said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +199,8 @@ class Job:
         self.started_at = clock.now()
         self._submit = submit
         self._pending: dict[int, _Pending] = {}
-        self._requests: dict[int, Future[int]] = {}
+        self._requests: dict[int, _Wanted] = {}
+        self._again: list[tuple[int, _Wanted]] = []
         self._answers: dict[int, list[Future[int]]] = {}
         self._asked = 0
         self._stopping: Future[int] | None = None
@@ -192,6 +208,7 @@ class Job:
         self._horizon = 0
         self._savepoints: set[int] = set()
         self._released = False
+        self._closed = False
 
     # --- asked from other threads
 
@@ -199,6 +216,8 @@ class Job:
         """Ask for a checkpoint; the future answers its id when it is durable and committed."""
         future: Future[int] = Future()
         self.mailbox.put(_Wanted(kind, future))
+        if self._closed:
+            self._refuse_requests()
         return future
 
     def cancel(self, reason: str = "cancelled") -> None:
@@ -227,6 +246,7 @@ class Job:
         if self.over:
             return True
         worked = self.committer.tick(now) or worked
+        self._ask_again(now)
         actions = self.coordinator.tick(now)
         self._act(actions, now)
         if self._stopping is not None and self._stopping.done():
@@ -246,6 +266,7 @@ class Job:
                 self._act(coordinator.acknowledge(task, checkpoint, part, now), now)
             case Declined(task, checkpoint, reason, detail):
                 log.info("%s declined checkpoint %d: %s %s", task, checkpoint, reason.value, detail)
+                self._note_trouble(checkpoint, f"{task}: {detail}")
                 self._act(coordinator.decline(task, checkpoint, reason, now), now)
             case Ended(task):
                 self._act(coordinator.finish(task, now), now)
@@ -254,14 +275,14 @@ class Job:
                 self._act(coordinator.persisted(checkpoint, now), now)
                 self._pending.pop(checkpoint)
             case _PersistFailed(checkpoint, why):
-                self._failed_checkpoint(checkpoint, why)
+                self._note_trouble(checkpoint, why)
                 self._act(coordinator.persist_failed(checkpoint, why, now), now)
             case SinkCommitted():
                 self._committed(self.committer.committed(message), now)
             case SinkFailed():
                 self._commit_failed(message, now)
-            case _Wanted(kind, future):
-                self._request(kind, future, now)
+            case _Wanted():
+                self._request(message, now)
             case _Stop():
                 self._stop(now)
             case _Cancel(reason):
@@ -279,9 +300,7 @@ class Job:
                 case Inject():
                     self._inject(action)
                 case AbortTasks(checkpoint, reason):
-                    self._pending.pop(checkpoint, None)
-                    if reason.is_failure:
-                        self._failed_checkpoint(checkpoint, reason.value)
+                    self._gave_up(checkpoint, self._pending.pop(checkpoint), reason)
                     self._tell(AbortCheckpoint(checkpoint, reason.at_tasks))
                 case Persist(checkpoint, kind, parts):
                     self._persist(checkpoint, kind, parts)
@@ -292,15 +311,24 @@ class Job:
                 case Retire(checkpoint):
                     self._in_store(partial(self.store.retire, checkpoint))
                 case RequestCompleted(requests, checkpoint):
-                    self._answers[checkpoint] = [self._requests.pop(request) for request in requests]
+                    self._answers[checkpoint] = [self._requests.pop(request).future for request in requests]
                     self._answer()
+                case RequestFailed(requests, FailureReason.NOT_READY):
+                    # A task was just ending. Nothing broke, and once it has ended the checkpoint can be had.
+                    self._again += [(now + _NOT_READY_PAUSE, self._requests.pop(request)) for request in requests]
                 case RequestFailed(requests, reason):
-                    why = CheckpointError(f"the checkpoint that was asked for came to nothing: {reason.value}")
+                    last = f"; {self.failures[-1]}" if reason.is_failure and self.failures else ""
+                    why = CheckpointError(f"the checkpoint that was asked for came to nothing: {reason.value}{last}")
                     for request in requests:
-                        self._requests.pop(request).set_exception(why)
+                        self._requests.pop(request).future.set_exception(why)
                 case Failed(reason):
-                    last = "; ".join(self.failures[-3:])
-                    self.fail(CheckpointError(f"too many checkpoints failed in a row ({reason.value}): {last}"))
+                    listing = "".join(f"\n  {failure}" for failure in self.failures[-3:])
+                    self.fail(
+                        CheckpointError(
+                            f"too many checkpoints failed in a row ({reason.value}):{listing}\nmend the cause and run "
+                            "again with restore='auto', which goes on from the newest checkpoint"
+                        )
+                    )
                 case Release():
                     self._released = True
                     self._tell(Stop())
@@ -342,9 +370,10 @@ class Job:
             parts=tuple(cast(PartHandle, parts[task]) for task in self.tasks),
             transactions={sink: [dict(h) for h in handles] for sink, handles in pending.transactions.items()},
             summary={
-                "duplicated": sum(s.duplicated for s in pending.stats.values()),
+                "duplicated": _duplicated(pending.stats),
                 "bytes": sum(s.size for s in pending.stats.values()),
                 "triggered_to_acknowledged_us": self.clock.now() - pending.triggered_at,
+                "blocked_us": {c: us for s in pending.stats.values() for c, us in s.blocked.items()},
             },
         )
 
@@ -408,9 +437,21 @@ class Job:
             )
             self.fail(failure.error)
 
-    def _failed_checkpoint(self, checkpoint: int, why: str) -> None:
-        self.failures.append(f"checkpoint {checkpoint}: {why}")
-        log.warning("checkpoint %d failed: %s", checkpoint, why)
+    def _note_trouble(self, checkpoint: int, trouble: str) -> None:
+        pending = self._pending.get(checkpoint)
+        if pending is not None and not pending.trouble:
+            pending.trouble = trouble
+
+    def _gave_up(self, checkpoint: int, pending: _Pending, reason: FailureReason) -> None:
+        if not reason.is_failure:
+            return
+        trouble = pending.trouble
+        if reason is FailureReason.EXPIRED:
+            trouble = f"after {duration_text(self.clock.now() - pending.triggered_at)} it still waited for " + ", ".join(
+                task for task in self.tasks if task not in pending.stats
+            )
+        self.failures.append(f"checkpoint {checkpoint}: {reason.value}: {trouble}")
+        log.warning("checkpoint %d failed: %s: %s", checkpoint, reason.value, trouble)
 
     def _in_store(self, call: Callable[[], None]) -> None:
         """House-keeping in the store; when it fails the files stay and the next start removes them."""
@@ -425,17 +466,23 @@ class Job:
 
     # --- endings
 
-    def _request(self, kind: BarrierKind, future: Future[int], now: int) -> None:
+    def _request(self, wanted: _Wanted, now: int) -> None:
         self._asked += 1
-        self._requests[self._asked] = future
-        self._act(self.coordinator.trigger(kind, now, self._asked), now)
+        self._requests[self._asked] = wanted
+        self._act(self.coordinator.trigger(wanted.kind, now, self._asked), now)
+
+    def _ask_again(self, now: int) -> None:
+        due = [wanted for at, wanted in self._again if at <= now]
+        self._again = [(at, wanted) for at, wanted in self._again if at > now]
+        for wanted in due:
+            self._request(wanted, now)
 
     def _stop(self, now: int) -> None:
         if not self.checkpointed:
             self.fail(JobCancelled("stopped; without checkpoints there is nothing to go on from"), JobState.CANCELLED)
         elif self._stopping is None:
             self._stopping = Future()
-            self._request(BarrierKind.CHECKPOINT, self._stopping, now)
+            self._request(_Wanted(BarrierKind.CHECKPOINT, self._stopping), now)
 
     def _stopped(self, last: Future[int]) -> None:
         error = last.exception()
@@ -453,13 +500,22 @@ class Job:
 
     def _over(self, state: JobState) -> None:
         self.state = state
-        waiting = [*self._requests.values(), *(f for futures in self._answers.values() for f in futures)]
+        asked = [wanted.future for wanted in (*self._requests.values(), *(w for _, w in self._again))]
+        waiting = [*asked, *(f for futures in self._answers.values() for f in futures)]
         for future in waiting:
             if not future.done():
                 future.set_exception(self.error or JobCancelled(f"the job is {state.value}"))
 
+    def _refuse_requests(self) -> None:
+        """Answer the requests that came too late to be read. Any thread may do so: a message is taken once."""
+        while (message := self.mailbox.take()) is not None:
+            if isinstance(message, _Wanted):
+                message.future.set_exception(JobCancelled(f"no checkpoint: the job is {self.state.value}"))
+
     def close(self) -> None:
-        """Close tasks and store. When no other thread steps a task any more."""
+        """Close tasks and store, and refuse who still asks. When no other thread steps a task any more."""
+        self._closed = True
+        self._refuse_requests()
         for name, task in self.tasks.items():
             for error in task.close():
                 log.warning("closing %s: %r", name, error)

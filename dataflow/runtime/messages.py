@@ -90,13 +90,18 @@ TaskMessage = Trigger | AbortCheckpoint | Committed | Stop
 
 @dataclass(frozen=True, slots=True)
 class TaskStats:
-    """What one checkpoint cost at one task: microseconds and bytes."""
+    """What one checkpoint cost at one task: microseconds and bytes.
+
+    ``duplicated`` counts, by operator, the rows that a restore delivers twice. ``blocked`` is what each input channel
+    has been blocked in all, from the start of the run to this checkpoint.
+    """
 
     alignment: int = 0
     copy: int = 0
     write: int = 0
     size: int = 0
-    duplicated: int = 0
+    duplicated: Mapping[str, int] = field(default_factory=dict)
+    blocked: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,14 +151,18 @@ class Task:
         try:
             self.state = self._step(before)
         except Exception as error:
-            _annotate(error, self)
-            self.state = Progress.DONE
-            self._reports.put(Crashed(self.name, error))
+            self.crash(error)
         if self.state is Progress.WORKED:
             self.steps += 1
         self._since = self._clock.now()
         self.meter.busy += self._since - before
         return self.state
+
+    def crash(self, error: BaseException) -> None:
+        """End here, and tell the job of ``error`` with where it happened. On the thread that steps the task."""
+        _annotate(error, self)
+        self.state = Progress.DONE
+        self._reports.put(Crashed(self.name, error))
 
     def _step(self, now: int) -> Progress:
         if self.state is Progress.DONE:
@@ -285,6 +289,7 @@ class Task:
         try:
             states = self.chain.snapshot(barrier.checkpoint)
         except StoreError as error:
+            self.chain.working = None
             self._cancel(barrier.checkpoint)
             self._decline(barrier.checkpoint, FailureReason.SNAPSHOT, str(error))
             return
@@ -303,10 +308,14 @@ class Task:
             duplicates=self._duplicates(complete),
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )
+        duplicated: dict[str, int] = {}
+        for d in state.duplicates:
+            duplicated[d.operator] = duplicated.get(d.operator, 0) + d.rows
         stats = TaskStats(
             alignment=self.inlet.alignment,
             copy=copied,
-            duplicated=sum(d.rows for d in state.duplicates),
+            duplicated=duplicated,
+            blocked={name: blocked for name, _, blocked in self.inlet.channels(now)},
         )
         self._submit(self.name, lambda: self._write(n, state, stats))
 
@@ -357,7 +366,7 @@ class Task:
         return errors
 
 
-def _annotate(error: Exception, task: Task) -> None:
+def _annotate(error: BaseException, task: Task) -> None:
     """Say where an error came from: operator, subtask, and a sample of the batch at hand."""
     node = task.chain.working
     if node is None:

@@ -1,0 +1,187 @@
+"""The command line. Only click is imported to parse it; what a command needs comes when it runs.
+
+Exit codes: 0; 1: the demo could not show what it promises; 2: an error that the user can mend; 130: interrupted.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from dataflow import __version__
+from dataflow.checkpointing import Mode
+from dataflow.clock import SystemClock, duration_text
+from dataflow.errors import DataflowError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["main"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_PLAIN_WIDTH = 200
+"""Columns of a table that goes to a file or a pipe."""
+
+
+class _Commands(click.Group):
+    """A group whose commands end in one red line where something is wrong, instead of a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            _complain("interrupted", interrupt)
+            ctx.exit(130)
+        except (DataflowError, OSError) as error:
+            if ctx.meta.get("traceback") or (isinstance(error, OSError) and error.errno == errno.EPIPE):
+                raise
+            _complain(f"error: {error}", error)
+            ctx.exit(2)
+
+
+def _complain(text: str, error: BaseException | None = None) -> None:
+    console = _console(stderr=True)
+    console.print(text, style="red", markup=False)
+    for note in getattr(error, "__notes__", ()):
+        console.print(f"  {note}", markup=False)
+
+
+def _console(*, stderr: bool = False) -> Console:
+    """A console that is plain, and wide, where it is not a terminal; rich itself obeys NO_COLOR."""
+    from rich.console import Console
+
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(stderr=stderr, highlight=False, soft_wrap=stderr, width=None if terminal else _PLAIN_WIDTH)
+
+
+def _print_table(table: Table) -> None:
+    """Lines on a terminal; Markdown in a file or a pipe."""
+    from rich import box
+
+    console = _console()
+    if console.is_terminal:
+        console.print(table)
+        return
+    table.box, table.pad_edge = box.MARKDOWN, True
+    with console.capture() as captured:
+        console.print(table)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip()))
+
+
+def _traceback(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's call
+    if value:
+        ctx.meta["traceback"] = True
+
+
+def _with_traceback(command: _F) -> _F:
+    return click.option(
+        "--traceback",
+        is_flag=True,
+        expose_value=False,
+        callback=_traceback,
+        help="Show where an error came from.",
+    )(command)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="barrierflow")
+@_with_traceback
+def main() -> None:
+    """Barrier-aligned dataflow, with checkpoints one can compare."""
+
+
+@main.command()
+@click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    type=click.Choice([mode.value for mode in Mode]),
+    help="Show this checkpoint mode; may be repeated. Default: all.",
+)
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path),
+    help="Work in this directory, empty or missing, and leave everything there. Default: a temporary one.",
+)
+@click.option("--keep", is_flag=True, help="Do not delete the temporary directory.")
+@click.option("--flights", type=int, help="Use only the first so many flights (at least 20,000). Default: all 336,776.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@_with_traceback
+def demo(modes: tuple[str, ...], directory: Path | None, flights: int | None, *, keep: bool, as_json: bool) -> None:
+    """Kill a running job with SIGKILL in the middle of a checkpoint, restore it, and check its result.
+
+    The job counts the flights of New York's airports in 2013 and averages their delays, per airport and airline. Needs
+    the extra `demo`: pip install 'barrierflow[demo]'.
+    """
+    from dataflow.demo import show
+
+    folder = directory or _temporary()
+    chosen = [Mode(mode) for mode in dict.fromkeys(modes)] or list(Mode)
+    kept = keep or directory is not None
+    try:
+        with _progress() as say:
+            report = show(folder, chosen, flights=flights, say=say)
+        kept = kept or bool(report.problems)
+    finally:
+        if not kept:
+            shutil.rmtree(folder, ignore_errors=True)
+    if as_json:
+        click.echo(json.dumps(report.to_json() | {"kept": kept}, indent=1))
+    else:
+        console = _console()
+        console.print(report.headline)
+        _print_table(report.table())
+        console.print(f"{duration_text(report.duration)} in all; " + _whereabouts(report.folder, kept=kept))
+    for problem in report.problems:
+        _complain(f"error: {problem}")
+    if report.problems:
+        sys.exit(1)
+
+
+def _temporary() -> Path:
+    return Path(tempfile.mkdtemp(prefix="barrierflow-demo-"))
+
+
+def _whereabouts(folder: str, *, kept: bool) -> str:
+    if kept:
+        return f"input, output and checkpoints are in {folder}"
+    return f"input, output and checkpoints were in {folder} and are deleted; --keep keeps them"
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """A line on a terminal's stderr that says what is being done; nothing anywhere else."""
+    console = _console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("") as status:
+        yield lambda text: status.update(text)
+
+
+@main.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print them as JSON; `created` is in seconds since 1970.")
+@_with_traceback
+def checkpoints(directory: Path, *, as_json: bool) -> None:
+    """List the checkpoints in DIRECTORY, reading each one through to see whether it is whole."""
+    from dataflow.observe.checkpoints import list_checkpoints, table
+
+    found = list_checkpoints(directory)
+    if as_json:
+        click.echo(json.dumps([line.to_json() for line in found], indent=1))
+    elif not found:
+        click.echo(f"there are no checkpoints in {directory}")
+    else:
+        _print_table(table(found, SystemClock().wall()))

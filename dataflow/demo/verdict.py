@@ -1,0 +1,69 @@
+"""Whether the restored run is right: exactly once, or at least once with every repeated row accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dataflow.checkpointing import Mode
+from dataflow.demo.job import AGGREGATE, DelaysJob
+from dataflow.demo.oracle import Delays, differences, expected, last_rows
+from dataflow.operator import Guarantee
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.runtime.restore import RestoreReport
+
+__all__ = ["Verdict", "judge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the result of the restored run equals; it holds where there are no ``failures``."""
+
+    result: str
+    failures: Sequence[str]
+
+
+def judge(job: DelaysJob, undisturbed: DelaysJob, rows: pa.Table, restored: RestoreReport) -> Verdict:
+    """Compare what ``job`` wrote, restored as ``restored`` says, with the undisturbed job's output and the oracle.
+
+    ``rows`` are the input rows that reach the aggregate. The reported rows are deliveries to the aggregate, the first
+    stateful operator of the path, so there the claim is exact: input plus reported rows give the restored run's result.
+    """
+    plain, found = last_rows(undisturbed.output), last_rows(job.output)
+    failures = _apart("the undisturbed run and pyarrow over the input", plain, expected(rows))
+    count, again = restored.duplicated(AGGREGATE), restored.rows(AGGREGATE)
+    if Mode(job.mode).guarantee is Guarantee.EXACTLY_ONCE:
+        if count:
+            failures.append(f"expected no row to be delivered twice, the restore reported {count:,}")
+        failures += _apart("the restored run and the undisturbed one", found, plain)
+        return Verdict("equals the undisturbed run", failures)
+    if again is None or again.num_rows != count:
+        stored = 0 if again is None else again.num_rows
+        failures.append(
+            f"expected duplicates, all of them stored; the restore reported {count:,} and stored {stored:,}"
+        )
+        return Verdict("equals nothing", failures)
+    failures += _apart("the restored run and pyarrow over input + reported rows", found, expected(_both(rows, again)))
+    more = _total(found) - _total(plain)
+    if more != count:
+        failures.append(f"the restored run counted {more:,} flights too many, the restore reported {count:,}")
+    return Verdict(f"equals the run over input + {count:,} reported rows", failures)
+
+
+def _both(rows: pa.Table, again: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.concat_tables([rows, again.select(rows.schema.names).cast(rows.schema)])
+
+
+def _total(delays: Delays) -> int:
+    return sum(delay.flights for delay in delays.values())
+
+
+def _apart(what: str, found: Delays, wanted: Delays) -> list[str]:
+    sentences = differences(found, wanted)
+    return [f"{what} differ in {len(sentences)} of {len(wanted)} keys: {sentences[0]}"] if sentences else []

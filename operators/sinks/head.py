@@ -1,0 +1,54 @@
+"""The first rows to arrive, kept in memory: what ``Stream.head`` runs into. The job may stop once they are there."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from dataflow.errors import ConfigurationError
+from dataflow.operator import Guarantee, OperatorContext, Out, Sink
+from operators.sinks.collect import CollectWriter
+
+__all__ = ["HeadSink", "HeadWriter", "head"]
+
+
+class HeadWriter(CollectWriter):
+    """Keeps the first ``n`` rows of its subtask and lets the others go. State: the rows."""
+
+    def __init__(self, context: OperatorContext, n: int) -> None:
+        super().__init__(context, limit=None)
+        self._left = n - self.result().num_rows
+
+    @property
+    def full(self) -> bool:
+        return self._left <= 0
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        first = batch.slice(0, max(self._left, 0))
+        self._left -= first.num_rows
+        super().process(port, first, out)
+
+
+class HeadSink(Sink):
+    """See ``head``."""
+
+    guarantee = Guarantee.EXACTLY_ONCE
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    def __repr__(self) -> str:
+        return f"head({self._n})"
+
+    def writer(self, context: OperatorContext) -> HeadWriter:
+        return HeadWriter(context, self._n)
+
+
+def head(n: int) -> HeadSink:
+    """Keep the first ``n`` rows a subtask gets, then ask the job to stop.
+
+    >>> head(10)
+    head(10)
+    """
+    if n < 0:
+        raise ConfigurationError(f"head(n): n is 0 or more, got {n}")
+    return HeadSink(n)

@@ -1,0 +1,64 @@
+"""The settings of checkpoints, and modes that never stand without their guarantee."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dataflow import Checkpointing, Guarantee, MemoryStore, Mode
+from dataflow.errors import ConfigurationError
+
+
+def test_the_defaults_are_safe() -> None:
+    c = Checkpointing("ckpt")
+    assert (c.mode, c.every, c.keep, c.max_concurrent, c.duplicates) == (Mode.ALIGNED, None, 3, 1, "sample")
+    assert (c.min_pause, c.timeout, c.tolerable_failures) == (0, 600_000_000, None)
+
+
+def test_times_are_kept_in_microseconds() -> None:
+    c = Checkpointing("ckpt", every="1s", min_pause=timedelta(milliseconds=5), timeout="2min")
+    assert (c.every, c.min_pause, c.timeout) == (1_000_000, 5_000, 120_000_000)
+
+
+@pytest.mark.parametrize(("mode", "guarantee"), [("aligned", "exactly once"), ("unaligned", "at least once")])
+def test_a_mode_is_printed_with_its_guarantee(mode: str, guarantee: str) -> None:
+    found = Checkpointing("ckpt", mode=mode).mode
+    assert (str(found), found.guarantee.value) == (f"{mode} ({guarantee})", guarantee)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"mode": "alligned"}, r"mode=\) is one of \['aligned', 'unaligned'\] \(did you mean 'aligned'\?\)"),
+        ({"mode": "unaligned-persisted"}, "mode="),
+        ({"mode": 3}, "mode=.*got 3"),
+        ({"every": 1}, r"Checkpointing\(every=\) is a timedelta or text"),
+        ({"every": "0s"}, "above zero; None switches periodic checkpoints off"),
+        ({"min_pause": "-1s"}, r"Checkpointing\(min_pause=\)"),
+        ({"timeout": "soon"}, r"Checkpointing\(timeout=\) .*got 'soon'"),
+        ({"keep": 0}, "at least 1, got 1 and 0"),
+        ({"max_concurrent": 0}, "at least 1, got 0 and 3"),
+        ({"tolerable_failures": -1}, "0 or more, got -1"),
+        ({"duplicates": "all"}, "'sample' or 'rows', got 'all'"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        Checkpointing("ckpt", **settings)
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Checkpointing("ckpt").keep = 5  # type: ignore[misc]
+
+
+def test_a_store_is_a_location() -> None:
+    store = MemoryStore()
+    assert Checkpointing(store).location is store
+
+
+def test_guarantees_are_listed_weakest_first() -> None:
+    assert [g.value for g in Guarantee] == ["at most once", "at least once", "exactly once"]

@@ -1,0 +1,177 @@
+"""The command line: what it prints, where errors go, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+import dataflow as flow
+from dataflow.cli import main
+from dataflow.errors import ConfigurationError
+from operators.sinks.collect import collect
+from operators.sources.arrow import from_arrow
+
+ROOT = Path(__file__).parents[1]
+
+
+def _run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A checkpoint directory with the one checkpoint of a job that finished."""
+    folder = tmp_path / "ckpt"
+    with flow.Pipeline("numbers") as p:
+        p.source(from_arrow(pa.table({"x": [1, 2, 3]})), name="numbers").sink(collect(), name="out")
+    p.run(checkpoint=flow.Checkpointing(folder, mode="unaligned"))
+    return folder
+
+
+def test_the_version_is_the_librarys() -> None:
+    assert _run("--version").stdout == f"barrierflow, version {flow.__version__}\n"
+
+
+def test_python_m_dataflow_is_the_same_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "dataflow", "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.startswith("Usage: python -m dataflow [OPTIONS] COMMAND")
+
+
+def test_parsing_loads_nothing_heavy() -> None:
+    code = "import sys, dataflow.cli; print([m for m in ('numba', 'rich', 'pandas', 'pyspark') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "[]\n"
+
+
+def test_an_unknown_mode_names_the_modes() -> None:
+    done = _run("demo", "--mode", "aline")
+    assert done.exit_code == 2
+    assert "'aligned', 'unaligned'" in done.stderr
+
+
+# --- checkpoints
+
+
+def test_checkpoints_are_listed_with_mode_and_guarantee(directory: Path) -> None:
+    heading, _, line = _run("checkpoints", directory).stdout.splitlines()
+    assert [cell.strip() for cell in heading.split("|")[1:3]] == ["id", "kind"]
+    cells = [cell.strip() for cell in line.split("|")[1:-1]]
+    assert cells[:3] == ["1", "final", "unaligned (at least once)"]
+    assert cells[-3:] == ["0", "yes", "whole"]
+
+
+def test_checkpoints_as_json_have_every_field(directory: Path) -> None:
+    (line,) = json.loads(_run("checkpoints", directory, "--json").stdout)
+    assert line["created"] > 0
+    assert line["bytes"] > 0
+    del line["created"], line["bytes"]
+    assert line == {
+        "id": 1,
+        "damage": None,
+        "kind": "final",
+        "pipeline": "numbers",
+        "mode": "unaligned",
+        "guarantee": "at least once",
+        "tasks": 1,
+        "duplicated": {},
+        "finished": True,
+    }
+
+
+def test_a_damaged_part_is_shown_with_the_reason(directory: Path) -> None:
+    (part,) = directory.glob("chk-00000001/*.part")
+    part.write_bytes(part.read_bytes()[:-1])
+    done = _run("checkpoints", directory)
+    assert done.exit_code == 0
+    assert "final" in done.stdout
+    assert "damaged: " in done.stdout
+    assert "bytes when it was written" in " ".join(done.stdout.split())
+
+
+def test_a_damaged_manifest_is_shown_with_the_reason(directory: Path) -> None:
+    manifest = directory / "chk-00000001" / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b"numbers", b"numbars"))
+    (line,) = json.loads(_run("checkpoints", directory, "--json").stdout)
+    assert "the manifest was written with xxh3" in line["damage"]
+    assert line["kind"] is None
+    assert "?" in _run("checkpoints", directory).stdout
+
+
+def test_an_empty_directory_has_no_checkpoints(tmp_path: Path) -> None:
+    assert _run("checkpoints", tmp_path).stdout == f"there are no checkpoints in {tmp_path}\n"
+    assert json.loads(_run("checkpoints", tmp_path, "--json").stdout) == []
+
+
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
+    done = _run("checkpoints", tmp_path / "nowhere")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"error: a checkpoint directory is expected at {tmp_path / 'nowhere'}, found nothing\n"
+
+
+def test_a_file_is_not_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "found a file" in _run("checkpoints", tmp_path / "file").stderr
+
+
+# --- errors
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_traceback_shows_where_an_error_came_from(place: str, tmp_path: Path) -> None:
+    words = ["checkpoints", str(tmp_path / "nowhere")]
+    words.insert(0 if place == "before" else 2, "--traceback")
+    done = subprocess.run([sys.executable, "-m", "dataflow", *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "dataflow.errors.NoCheckpoint" in done.stderr
+
+
+def test_notes_of_an_error_are_printed_below_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    error = ConfigurationError("no [bold] way")
+    error.add_note("and this is why")
+    monkeypatch.setattr("dataflow.observe.checkpoints.list_checkpoints", _raising(error))
+    assert _run("checkpoints", tmp_path).stderr == "error: no [bold] way\n  and this is why\n"
+
+
+def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("dataflow.observe.checkpoints.list_checkpoints", _raising(KeyboardInterrupt()))
+    done = _run("checkpoints", tmp_path)
+    assert (done.exit_code, done.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize(("variables", "red"), [({}, 1), ({"NO_COLOR": "1"}, 0)])
+def test_an_error_is_red_on_a_terminal_that_wants_colour(
+    variables: Mapping[str, str],
+    red: int,
+    tmp_path: Path,
+) -> None:
+    printed = _on_a_terminal(["checkpoints", str(tmp_path / "nowhere")], variables)
+    assert printed.count("\x1b[31m") == red
+    assert "error: a checkpoint directory is expected" in printed
+
+
+def _raising(error: BaseException) -> object:
+    def call(*_: object) -> None:
+        raise error
+
+    return call
+
+
+def _on_a_terminal(words: list[str], variables: Mapping[str, str]) -> str:
+    """What the command prints to a stderr that is a terminal."""
+    ours, theirs = pty.openpty()
+    plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
+    environment = plain | {"TERM": "xterm", **variables}
+    subprocess.run([sys.executable, "-m", "dataflow", *words], cwd=ROOT, env=environment, stderr=theirs, check=False)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as terminal:
+        return terminal.read1(65_536).decode()

@@ -1,0 +1,159 @@
+"""What the README and the docs say is true: their code runs, prints what they show, and their commands exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import dataflow
+import operators
+from dataflow.checkpointing import Mode
+from tests.documents import ROOT, blocks, run_python
+
+README = ROOT / "README.md"
+DOCUMENTS = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXT = README.read_text(encoding="utf-8")
+
+
+def commands() -> list[str]:
+    """Every line of the README's console blocks."""
+    return [line for block in blocks(README) if block.language == "console" for line in block.text.splitlines()]
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_python_block_runs_and_prints_what_it_says(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block, printed, expected in run_python(document):
+        assert printed == (expected or ""), f"{document.name}:{block.line} printed:\n{printed}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_text_block_is_the_output_of_the_python_block_before_it(document: Path) -> None:
+    found = blocks(document)
+    assert {block.language for block in found} <= {"python", "text", "console", "layout"}
+    for before, block in zip([None, *found], found, strict=False):
+        if block.language == "text":
+            assert before, f"{document.name}:{block.line}"
+            assert before.language == "python", f"{document.name}:{block.line}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (document.parent / link).exists()] == []
+
+
+def test_the_readme_opens_with_one_sentence_and_a_picture() -> None:
+    title, sentence, picture = TEXT.split("\n\n")[:3]
+    assert title == "# barrierflow"
+    assert sentence.count(".") == 1
+    assert picture.startswith("![")
+
+
+def test_the_picture_is_well_formed() -> None:
+    root = ElementTree.parse(ROOT / "docs/barriers.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert root.find("{http://www.w3.org/2000/svg}title") is not None
+
+
+def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
+    script = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    (extraction,) = re.findall(r"\$\((sed .*README\.md)\)", script)
+    assert run("bash", "-c", extraction) == "pip install -e '.[test]' && pytest\n"
+    assert 'bash -e -o pipefail -c "$tests"' in script
+
+
+def test_ci_refuses_an_old_python_and_says_so(tmp_path: Path) -> None:
+    old = tmp_path / "python3"
+    old.write_text("#!/bin/sh\ncase $1 in --version) echo Python 3.9.1;; *) exit 1;; esac\n", encoding="utf-8")
+    old.chmod(0o755)
+    environment = {**os.environ, "PYTHON": str(old)}
+    done = subprocess.run(["bash", ".ci/run"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Python 3.11 or newer is needed" in done.stderr
+    assert "Python 3.9.1" in done.stderr
+
+
+def test_the_script_is_executable_and_parses() -> None:
+    assert os.access(ROOT / ".ci/run", os.X_OK)
+    run("bash", "-n", ".ci/run")
+
+
+def test_the_extras_of_the_commands_exist() -> None:
+    extras = {extra for line in commands() for extra in re.findall(r"\.\[(\w+)\]", line)}
+    assert extras == {"demo", "test"}
+    declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert all(f"\n{extra} = [" in declared for extra in extras)
+
+
+@pytest.mark.parametrize("line", [line for line in commands() if "pytest " in line and "pip" not in line])
+def test_the_pytest_commands_select_something(line: str) -> None:
+    arguments = [word for word in shlex.split(line) if "=" not in word and word != "pytest"]
+    chosen = run(sys.executable, "-m", "pytest", "--collect-only", "-q", *arguments)
+    assert re.search(r"\d+(/\d+)? tests? collected", chosen), chosen
+
+
+def test_the_command_of_the_main_job_exists() -> None:
+    assert any(line.endswith("barrierflow demo") for line in commands())
+    assert "Usage" in run(sys.executable, "-m", "dataflow", "demo", "--help")
+
+
+def test_every_mode_stands_in_the_table_with_its_guarantee() -> None:
+    for mode in Mode:
+        (row,) = re.findall(rf'^\| `"{mode.value}"` .*$', TEXT, re.MULTILINE)
+        assert f"| {mode.guarantee.value} |" in row
+        assert "planned" not in row
+
+
+def test_what_the_table_calls_planned_is_not_there() -> None:
+    planned = re.findall(r'^\| `"([\w-]+)"` \| \*planned', TEXT, re.MULTILINE)
+    assert set(planned).isdisjoint(mode.value for mode in Mode)
+    assert len(planned) == 2
+
+
+def table_of_the_api() -> dict[str, set[str]]:
+    """What the API table has in code font, by row; only the part before a parenthesis."""
+    part = TEXT.partition("## The API in one look")[2].partition("\n## ")[0]
+    found = {}
+    for row in re.findall(r"^\| (\w+) \| (.*) \|$", part, re.MULTILINE):
+        found[row[0]] = {code.partition("(")[0] for code in re.findall(r"`([^`]+)`", row[1])}
+    return found
+
+
+def missing(names: Iterable[str], *owners: object) -> list[str]:
+    return sorted(n for n in names if n.startswith(".") and not any(hasattr(o, n[1:]) for o in owners))
+
+
+def test_the_api_table_names_only_what_exists() -> None:
+    table = table_of_the_api()
+    assert missing(table["build"], dataflow.Pipeline, dataflow.Stream) == []
+    assert missing(table["expressions"], dataflow.Expr) == []
+    assert missing(table["run"], dataflow.LocalJob, dataflow.Pipeline) == []
+    fields = set(dataflow.RunResult.__dataclass_fields__)
+    assert [n for n in missing(table["results"], dataflow.RunResult) if n[1:] not in fields] == []
+    shown = {name[3:] for row in table.values() for name in row if name.startswith("op.")}
+    assert shown <= set(operators.__all__)
+    assert shown >= set(operators.__all__) - {"read_committed", "committed_files"}
+
+
+def test_the_files_that_decisions_name_exist() -> None:
+    part = TEXT.partition("## Decisions")[2].partition("\n## ")[0]
+    named = re.findall(r"`([\w/]+(?:\.py|/))`", part)
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / "dataflow" / name).exists()] == []
