@@ -188,9 +188,11 @@ def test_a_savepoint_stays_when_an_older_checkpoint_is_restored(tmp_path: Path) 
     with flow.Pipeline("pausing") as p:
         script = [pa.record_batch({"x": [1]}), flow.testing.Pause(1_000_000)]
         p.source(flow.testing.ScriptedSource(script), name="in").sink(op.collect(), name="out")
-    with p.start(checkpoint=settings(tmp_path, every=None)) as job:
+    with flow.LocalRunner().start(p, checkpoint=settings(tmp_path, every=None)) as job:
         first = job.checkpoint(timeout="10s")
         saved = job.checkpoint(BarrierKind.SAVEPOINT, timeout="10s")
-    with p.start(checkpoint=settings(tmp_path, every=None)) as job:
-        assert job._job.restore_report.checkpoint == first
-    assert flow.DirectoryStore(tmp_path / "ckpt").checkpoints() == [first, saved]
+    with flow.LocalRunner().start(p, checkpoint=settings(tmp_path, every=None)) as job:
+        restored = job.stop().restore_report
+    assert restored is not None
+    assert restored.checkpoint == first
+    assert saved in flow.DirectoryStore(tmp_path / "ckpt").checkpoints()
