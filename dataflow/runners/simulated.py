@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from dataflow.checkpointing import Checkpointing
 from dataflow.clock import ManualClock
-from dataflow.errors import CheckpointError, JobTimeout, StoreError
+from dataflow.errors import CheckpointDamaged, CheckpointError, JobTimeout, StoreError
 from dataflow.graph import Write
 from dataflow.operator import TwoPhaseSink
 from dataflow.plan import Plan, of
@@ -77,6 +77,7 @@ class Faults:
         stall: chance per scheduler turn that some task stops for a while.
         slow: chance that a background job waits a while before it runs.
         fail: chance that a writing operation of the store raises StoreError.
+        damage: chance that a death leaves a part of the newest checkpoint damaged, where there is an older one.
         restarts: how often a job that failed because a checkpoint did is started again.
     """
 
@@ -87,6 +88,7 @@ class Faults:
     stall: float = 0.0
     slow: float = 0.0
     fail: float = 0.0
+    damage: float = 0.0
     restarts: int = 0
 
 
@@ -229,6 +231,9 @@ class SimulatedJob:
         self._stalled.clear()
         if self._store is not None:
             self._store.close()
+            sound = [n for n in self._store.checkpoints() if n not in self._store.damaged]
+            if len(sound) > 1 and self._random.random() < self._faults.damage:
+                self._store.damaged.add(sound[-1])
 
     def _live(self, restore: object, timeout: int | None) -> RunResult:
         settings = Settings(
@@ -359,7 +364,7 @@ def _store(checkpoint: Checkpointing) -> CheckpointStore:
 
 
 class _FaultyStore(CheckpointStore):
-    """A store whose writing operations may be refused; reading is left to tests of damaged files."""
+    """A store whose writing operations may be refused, and whose parts may be damaged."""
 
     def __init__(
         self, store: CheckpointStore, maybe_fail: Callable[[str], None], on_commit: Callable[[], None]
@@ -367,6 +372,7 @@ class _FaultyStore(CheckpointStore):
         self._inner = store
         self._maybe_fail = maybe_fail
         self._on_commit = on_commit
+        self.damaged: set[int] = set()
 
     @property
     def location(self) -> str:
@@ -394,6 +400,8 @@ class _FaultyStore(CheckpointStore):
         return self._inner.manifest(checkpoint)
 
     def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
+        if checkpoint in self.damaged:
+            raise CheckpointDamaged(f"injected: the part of {handle.task} in checkpoint {checkpoint} is damaged")
         return self._inner.read(checkpoint, handle)
 
     def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:

@@ -103,6 +103,7 @@ def run(seed: int) -> Run:
         stall=draw.choice((0.0, 0.002, 0.005)),
         slow=draw.choice((0.0, 0.1, 0.4)),
         fail=0.0 if calm else draw.choice((0.0, 0.02, 0.05)),
+        damage=draw.choice((0.0, 0.0, 0.3)),
         restarts=50,
     )
     credit = draw.choice((1, 1, 2, 4))
@@ -158,9 +159,11 @@ class Campaign:
     def __str__(self) -> str:
         lives = sum(len(r.attempts) for r in self.runs)
         failed = sum(attempt.failure is not None for r in self.runs for attempt in r.attempts)
+        back = sum(bool(a.restored and a.restored.passed_over) for r in self.runs for a in r.attempts)
         shares = ", ".join(f"{name} {share:.0%}" for name, share in self.shares().items())
         crashes = ", ".join(f"{place} {n}" for place, n in sorted(self.crashes.items()))
-        return f"{len(self.runs)} runs, {lives} lives, {failed} failed jobs; {shares}\ncrashes: {crashes}"
+        lost = f"{failed} failed jobs, {back} fell back"
+        return f"{len(self.runs)} runs, {lives} lives, {lost}; {shares}\ncrashes: {crashes}"
 
 
 def corpus() -> list[int]:

@@ -1,0 +1,198 @@
+"""What a second run does: on the same directory, on the same pipeline object, with damage, with another pipeline."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import dataflow as flow
+import dataflow.errors
+import dataflow.testing
+import operators as op
+from dataflow import col
+from dataflow.errors import CheckpointMismatch, CheckpointsExist, NoCheckpoint, OutputExists
+from dataflow.events import BarrierKind
+from dataflow.runners.simulated import SimulatedRunner
+from operators.sinks.parquet import read_committed
+
+ROWS = 60
+
+
+class Breaks:
+    """A function of batches that raises at row 40 until it is mended."""
+
+    def __init__(self) -> None:
+        self.broken = True
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.broken and 40 in batch["x"].to_pylist():
+            raise RuntimeError("row 40 is too much")
+        return batch
+
+
+def pipeline(directory: Path, function: Any = lambda batch: batch, *, least: int = 0, extra: bool = False) -> Any:
+    with flow.Pipeline("rows") as p:
+        rows = p.source(op.from_arrow(pa.table({"x": range(ROWS)}), batch_rows=2), name="in").map_batches(function)
+        rows = rows.filter(col("x") >= least) if extra else rows
+        rows.rebalance().sink(op.write_parquet(directory / "out"), name="out")
+    return p
+
+
+def settings(directory: Path, **others: Any) -> flow.Checkpointing:
+    return flow.Checkpointing(directory / "ckpt", **{"every": "1ms", "keep": 50, **others})
+
+
+def simulate(p: flow.Pipeline, directory: Path, seed: int = 1, **options: Any) -> flow.RunResult:
+    return p.run(SimulatedRunner(seed), checkpoint=settings(directory), parallelism=2, **options)
+
+
+def died(directory: Path) -> list[int]:
+    """A job that broke at row 40; answers the checkpoints it left."""
+    with pytest.raises(RuntimeError, match="row 40"):
+        simulate(pipeline(directory, Breaks()), directory)
+    left = flow.DirectoryStore(directory / "ckpt").checkpoints()
+    assert len(left) >= 3, f"only {left}"
+    return left
+
+
+def written(directory: Path) -> list[int]:
+    rows: list[int] = read_committed(directory / "out")["x"].to_pylist()
+    files = [pa.parquet.read_table(path)["x"].to_pylist() for path in (directory / "out").glob("*.parquet")]
+    assert sorted(rows) == sorted(x for file in files for x in file)
+    return sorted(rows)
+
+
+def damage(directory: Path, checkpoint: int) -> None:
+    """Flip a byte in a part."""
+    part = sorted((directory / "ckpt" / f"chk-{checkpoint:08d}").glob("*.part"))[0]
+    data = bytearray(part.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    part.write_bytes(data)
+
+
+@pytest.mark.parametrize("runner", ["local", "simulated"])
+def test_a_run_after_one_that_finished_reads_and_writes_nothing(tmp_path: Path, runner: str) -> None:
+    p = pipeline(tmp_path)
+    p.run(runner, checkpoint=settings(tmp_path))
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.parquet")}
+    again = p.run(runner, checkpoint=settings(tmp_path))
+    assert again.rows_in == {"in": 0}
+    assert again.restore_report is not None
+    assert again.restore_report.finished
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.parquet")}
+    assert written(tmp_path) == list(range(ROWS))
+
+
+def test_never_is_refused_where_there_are_checkpoints_and_touches_nothing(tmp_path: Path) -> None:
+    left = died(tmp_path)
+    with pytest.raises(CheckpointsExist, match="never"):
+        simulate(pipeline(tmp_path), tmp_path, restore="never")
+    assert flow.DirectoryStore(tmp_path / "ckpt").checkpoints() == left
+
+
+def test_the_same_pipeline_object_runs_twice() -> None:
+    with flow.Pipeline("twice") as p:
+        p.source(op.from_arrow(pa.table({"x": [1, 2]}))).key_by("x").agg(op.count().alias("n")).sink(op.collect())
+    assert p.run().table() == p.run().table()
+
+
+def test_a_second_run_without_checkpoints_does_not_mix_its_output_with_the_first(tmp_path: Path) -> None:
+    p = pipeline(tmp_path)
+    p.run()
+    with pytest.raises(OutputExists, match="append"):
+        p.run()
+
+
+def test_a_job_that_died_goes_on_with_auto(tmp_path: Path) -> None:
+    left = died(tmp_path)
+    result = simulate(pipeline(tmp_path), tmp_path)
+    assert result.restore_report is not None
+    assert result.restore_report.checkpoint == left[-1]
+    assert written(tmp_path) == list(range(ROWS))
+
+
+def test_a_checkpoint_of_another_pipeline_is_refused_with_what_differs(tmp_path: Path) -> None:
+    died(tmp_path)
+    with flow.Pipeline("other") as p:
+        rows = p.source(op.from_arrow(pa.table({"x": range(ROWS)})), name="in")
+        rows.key_by("x").agg(op.count().alias("n"), name="counts").sink(op.write_parquet(tmp_path / "out"), name="out")
+    with pytest.raises(CheckpointMismatch, match="operator 'counts' is new") as refused:
+        simulate(p, tmp_path)
+    assert "operator 'out': schema" in str(refused.value)
+    assert "'rows'" in str(refused.value)
+
+
+def test_a_stateless_filter_may_be_put_in(tmp_path: Path) -> None:
+    died(tmp_path)
+    result = simulate(pipeline(tmp_path, least=50, extra=True), tmp_path)
+    assert result.restore_report is not None
+    assert set(range(50, ROWS)) < set(written(tmp_path))
+
+
+@pytest.mark.parametrize("form", [int, str, lambda n: Path(f"ckpt/chk-{n:08d}")], ids=["id", "digits", "path"])
+def test_an_older_checkpoint_may_be_named_and_later_output_is_taken_back(tmp_path: Path, form: Any) -> None:
+    older = died(tmp_path)[0]
+    asked = form(older)
+    result = simulate(pipeline(tmp_path), tmp_path, restore=tmp_path / asked if isinstance(asked, Path) else asked)
+    assert result.restore_report is not None
+    assert result.restore_report.checkpoint == older
+    assert written(tmp_path) == list(range(ROWS))
+
+
+def test_a_checkpoint_from_elsewhere_starts_a_directory_whose_ids_lie_above_it(tmp_path: Path) -> None:
+    left = died(tmp_path)
+    (tmp_path / "ckpt").rename(tmp_path / "old")
+    result = simulate(pipeline(tmp_path), tmp_path, restore=tmp_path / "old" / f"chk-{left[-1]:08d}")
+    assert result.checkpoints[0].checkpoint > left[-1]
+    assert written(tmp_path) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("restore", ["latest", 3, "elsewhere/chk-00000001"])
+def test_what_is_named_must_exist(tmp_path: Path, restore: Any) -> None:
+    with pytest.raises(NoCheckpoint):
+        simulate(pipeline(tmp_path), tmp_path, restore=restore)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_damaged_newest_checkpoint_is_passed_over_loudly_and_no_row_comes_twice(
+    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = died(tmp_path)
+    before = written(tmp_path)
+    damage(tmp_path, left[-1])
+    with caplog.at_level(logging.WARNING):
+        result = simulate(pipeline(tmp_path), tmp_path, seed)
+    assert result.restore_report is not None
+    assert result.restore_report.checkpoint == left[-2]
+    assert [skipped.checkpoint for skipped in result.restore_report.passed_over] == [left[-1]]
+    assert f"checkpoint {left[-1]} is passed over" in caplog.text
+    assert before
+    assert written(tmp_path) == list(range(ROWS))
+
+
+def test_a_disk_that_does_not_answer_is_not_taken_for_damage(tmp_path: Path) -> None:
+    newest = died(tmp_path)[-1]
+    part = sorted((tmp_path / "ckpt" / f"chk-{newest:08d}").glob("*.part"))[0]
+    part.rename(part.with_suffix(".away"))
+    part.mkdir()
+    with pytest.raises(flow.errors.StoreError):
+        simulate(pipeline(tmp_path), tmp_path)
+
+
+def test_a_savepoint_stays_when_an_older_checkpoint_is_restored(tmp_path: Path) -> None:
+    with flow.Pipeline("pausing") as p:
+        script = [pa.record_batch({"x": [1]}), flow.testing.Pause(1_000_000)]
+        p.source(flow.testing.ScriptedSource(script), name="in").sink(op.collect(), name="out")
+    with flow.LocalRunner().start(p, checkpoint=settings(tmp_path, every=None)) as job:
+        first = job.checkpoint(timeout="10s")
+        saved = job.checkpoint(BarrierKind.SAVEPOINT, timeout="10s")
+    with flow.LocalRunner().start(p, checkpoint=settings(tmp_path, every=None)) as job:
+        restored = job.stop().restore_report
+    assert restored is not None
+    assert restored.checkpoint == first
+    assert saved in flow.DirectoryStore(tmp_path / "ckpt").checkpoints()

@@ -1,0 +1,57 @@
+"""The head of a source task: splits in turn, offsets, and the colour of what it reads."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from dataflow.clock import ManualClock
+from dataflow.events import Barrier, Data
+from dataflow.operator import SourceContext
+from dataflow.protocol.actions import AbortReason
+from dataflow.runtime.inlet import SourceInlet, SplitState
+from dataflow.testing import Pause, ScriptedSource
+
+
+def batch(*values: int) -> pa.RecordBatch:
+    return pa.record_batch({"x": pa.array(values, pa.int64())})
+
+
+def inlet(*scripts: list[pa.RecordBatch | Pause]) -> SourceInlet:
+    source = ScriptedSource(*scripts)
+    context = SourceContext("in", 0, 1, ManualClock())
+    return SourceInlet(source, [SplitState(split) for split in source.splits()], context)
+
+
+def poll(head: SourceInlet) -> tuple[list[int], int] | None:
+    """The next rows with their epoch."""
+    taken = head.poll(0)
+    if taken is None or not isinstance(taken.flow, Data):
+        return None
+    return taken.flow.rows["x"].to_pylist(), taken.flow.epoch  # type: ignore[index]
+
+
+def test_rows_have_the_colour_of_the_last_barrier_that_was_sent() -> None:
+    head = inlet([batch(1), batch(2)])
+    before = poll(head)
+    head.trigger(Barrier(4))
+    assert len(head.triggered()) == 2
+    assert [before, poll(head)] == [([1], 0), ([2], 4)]
+
+
+def test_an_offset_is_that_of_the_barrier() -> None:
+    head = inlet([batch(1), batch(2)])
+    poll(head)
+    assert head.snapshot()["splits"] == [{"id": "script-0", "info": {"entries": 2}, "offset": 1, "done": False}]
+
+
+def test_a_split_that_pauses_lets_the_next_one_go_first() -> None:
+    head = inlet([Pause(2), batch(1)], [batch(2)])
+    assert [poll(head), poll(head), poll(head), poll(head)] == [([2], 0), None, ([1], 0), None]
+    assert head.ended
+
+
+def test_a_trigger_that_was_aborted_in_time_does_not_start() -> None:
+    head = inlet([batch(1)])
+    head.trigger(Barrier(4))
+    assert len(head.abort(4, AbortReason.EXPIRED, 0)) == 1
+    assert head.triggered() == ()
