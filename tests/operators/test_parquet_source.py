@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -165,12 +167,25 @@ def test_a_truncated_file_is_named(tmp_path: Path) -> None:
         read_parquet(path)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", 1)
-    path.chmod(0)
-    with pytest.raises(SourceError, match=r"a\.parquet.*Permission"):
-        read_parquet(path)
+def test_a_file_without_permission_is_named() -> None:
+    with as_an_ordinary_user(), tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder) / "a.parquet", 1)
+        path.chmod(0)
+        with pytest.raises(SourceError, match=r"a\.parquet.*Permission"):
+            read_parquet(path)
+
+
+@contextlib.contextmanager
+def as_an_ordinary_user() -> Iterator[None]:
+    """Root may read every file, so root steps down for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 def test_a_damaged_page_is_an_error_that_names_the_split(tmp_path: Path) -> None:
