@@ -14,7 +14,8 @@ from dataflow.clock import duration_text
 from dataflow.errors import UnnamedStateWarning
 from dataflow.graph import Graph, Read, Write
 from dataflow.operator import Collector, Guarantee
-from dataflow.runtime.job import CheckpointRecord, Job, JobState
+from dataflow.runtime.attempts import CheckpointRecord
+from dataflow.runtime.job import Job, JobState
 from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Meter, Task
 from dataflow.store.memory import MemoryStore

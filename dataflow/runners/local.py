@@ -20,11 +20,12 @@ from dataflow.errors import ConfigurationError, JobTimeout
 from dataflow.events import BarrierKind
 from dataflow.plan import of
 from dataflow.runners.base import RunResult, result_of, warn_of_unnamed_state
+from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.background import Background
 from dataflow.runtime.build import Settings, build
 from dataflow.runtime.diagnosis import who_waits_for_whom
 from dataflow.runtime.inlet import GateInlet
-from dataflow.runtime.job import CheckpointRecord, Job, JobState
+from dataflow.runtime.job import Job, JobState
 from dataflow.runtime.messages import Crashed
 from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Progress, Task

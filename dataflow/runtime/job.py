@@ -10,16 +10,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from dataflow.checkpointing import Mode
-from dataflow.clock import Clock, duration_text
+from dataflow.clock import Clock
 from dataflow.errors import CheckpointError, JobCancelled, StoreError
 from dataflow.events import Barrier, BarrierKind
-from dataflow.operator import Guarantee, Handle
+from dataflow.operator import Guarantee
 from dataflow.protocol.coordination import Coordinator
 from dataflow.protocol.coordinator_actions import (
     AbortTasks,
@@ -36,6 +36,7 @@ from dataflow.protocol.coordinator_actions import (
     RequestFailed,
     Retire,
 )
+from dataflow.runtime.attempts import CheckpointAttempt, CheckpointRecord
 from dataflow.runtime.committer import Committer, SinkCommitted, SinkFailed
 from dataflow.runtime.messages import (
     AbortCheckpoint,
@@ -49,10 +50,10 @@ from dataflow.runtime.messages import (
     Stop,
     TaskMessage,
     TaskReport,
-    TaskStats,
     Trigger,
 )
 from dataflow.runtime.points import Point, Probe, no_probe
+from dataflow.runtime.requests import CheckpointRequests, Wanted
 from dataflow.runtime.task import Progress, Submit, Task
 from dataflow.store.manifest import FORMAT, Manifest, PartHandle
 
@@ -61,15 +62,12 @@ if TYPE_CHECKING:
     from dataflow.runtime.restore import RestoreReport
     from dataflow.store.base import CheckpointStore
 
-__all__ = ["CheckpointRecord", "Job", "JobState"]
+__all__ = ["Job", "JobState"]
 
 log = logging.getLogger("dataflow.job")
 
 _COMMIT_ATTEMPTS = 8
 """Failed commits of the *last* checkpoint before the job fails; earlier ones are retried for as long as it runs."""
-
-_NOT_READY_PAUSE = 10_000
-"""Microseconds before a checkpoint that was asked for is tried again because a task was just ending."""
 
 
 class JobState(Enum):
@@ -80,43 +78,6 @@ class JobState(Enum):
     STOPPED = "stopped"
     CANCELLED = "cancelled"
     FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointRecord:
-    """A completed checkpoint: sizes in bytes, times in microseconds."""
-
-    checkpoint: int
-    kind: BarrierKind
-    duration: int
-    size: int
-    tasks: Mapping[str, TaskStats]
-
-    @property
-    def duplicated(self) -> int:
-        """Rows that a restore would deliver twice to the operator with the most."""
-        return max(_duplicated(self.tasks).values(), default=0)
-
-
-def _duplicated(tasks: Mapping[str, TaskStats]) -> dict[str, int]:
-    """Duplicated rows by operator; never added up over operators, for one row counts at each that it reaches."""
-    counts: dict[str, int] = {}
-    for stats in tasks.values():
-        for operator, rows in stats.duplicated.items():
-            counts[operator] = counts.get(operator, 0) + rows
-    return counts
-
-
-@dataclass(slots=True)
-class _Pending:
-    """What the acknowledgements of a checkpoint have brought so far."""
-
-    kind: BarrierKind
-    triggered_at: int
-    transactions: dict[str, list[Handle]] = field(default_factory=dict)
-    stats: dict[str, TaskStats] = field(default_factory=dict)
-    trouble: str = ""
-    """What the first task or the store that failed said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +92,6 @@ class _PersistFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Somebody outside asks for a checkpoint."""
-
-    kind: BarrierKind
-    future: Future[int]
-
-
-@dataclass(frozen=True, slots=True)
 class _Cancel:
     reason: str
 
@@ -148,7 +101,7 @@ class _Stop:
     """Take a last checkpoint, then stop."""
 
 
-JobMessage = TaskReport | SinkCommitted | SinkFailed | _Persisted | _PersistFailed | _Wanted | _Cancel | _Stop
+JobMessage = TaskReport | SinkCommitted | SinkFailed | _Persisted | _PersistFailed | Wanted | _Cancel | _Stop
 
 
 class Job:
@@ -198,15 +151,11 @@ class Job:
         self.failures: list[str] = []
         self.started_at = clock.now()
         self._submit = submit
-        self._pending: dict[int, _Pending] = {}
-        self._requests: dict[int, _Wanted] = {}
-        self._again: list[tuple[int, _Wanted]] = []
-        self._answers: dict[int, list[Future[int]]] = {}
-        self._asked = 0
+        self._pending: dict[int, CheckpointAttempt] = {}
+        self._requests = CheckpointRequests()
         self._stopping: Future[int] | None = None
         self._final = 0
         self._horizon = 0
-        self._savepoints: set[int] = set()
         self._released = False
         self._closed = False
 
@@ -214,11 +163,11 @@ class Job:
 
     def checkpoint(self, kind: BarrierKind = BarrierKind.CHECKPOINT) -> Future[int]:
         """Ask for a checkpoint; the future answers its id when it is durable and committed."""
-        future: Future[int] = Future()
-        self.mailbox.put(_Wanted(kind, future))
+        wanted = Wanted(kind)
+        self.mailbox.put(wanted)
         if self._closed:
-            self._refuse_requests()
-        return future
+            self._refuse_late()
+        return wanted.future
 
     def cancel(self, reason: str = "cancelled") -> None:
         """Stop as soon as may be; nothing more is committed."""
@@ -246,7 +195,8 @@ class Job:
         if self.over:
             return True
         worked = self.committer.tick(now) or worked
-        self._ask_again(now)
+        for wanted in self._requests.due(now):
+            self._request(wanted, now)
         actions = self.coordinator.tick(now)
         self._act(actions, now)
         if self._stopping is not None and self._stopping.done():
@@ -258,11 +208,9 @@ class Job:
     def _receive(self, message: JobMessage, now: int) -> None:
         coordinator = self.coordinator
         match message:
-            case Acknowledged(task, checkpoint, part, transactions, stats):
-                if (pending := self._pending.get(checkpoint)) is not None:
-                    pending.stats[task] = stats
-                    for sink, handles in transactions.items():
-                        pending.transactions.setdefault(sink, []).extend(handles)
+            case Acknowledged(task, checkpoint, part):
+                if (attempt := self._pending.get(checkpoint)) is not None:
+                    attempt.add(message)
                 self._act(coordinator.acknowledge(task, checkpoint, part, now), now)
             case Declined(task, checkpoint, reason, detail):
                 log.info("%s declined checkpoint %d: %s %s", task, checkpoint, reason.value, detail)
@@ -281,7 +229,7 @@ class Job:
                 self._committed(self.committer.committed(message), now)
             case SinkFailed():
                 self._commit_failed(message, now)
-            case _Wanted():
+            case Wanted():
                 self._request(message, now)
             case _Stop():
                 self._stop(now)
@@ -300,7 +248,7 @@ class Job:
                 case Inject():
                     self._inject(action)
                 case AbortTasks(checkpoint, reason):
-                    self._gave_up(checkpoint, self._pending.pop(checkpoint), reason)
+                    self._gave_up(self._pending.pop(checkpoint), reason)
                     self._tell(AbortCheckpoint(checkpoint, reason.at_tasks))
                 case Persist(checkpoint, kind, parts):
                     self._persist(checkpoint, kind, parts)
@@ -311,16 +259,14 @@ class Job:
                 case Retire(checkpoint):
                     self._in_store(partial(self.store.retire, checkpoint))
                 case RequestCompleted(requests, checkpoint):
-                    self._answers[checkpoint] = [self._requests.pop(request).future for request in requests]
-                    self._answer()
+                    self._requests.served(requests, checkpoint)
+                    self._requests.answer(self._horizon)
                 case RequestFailed(requests, FailureReason.NOT_READY):
-                    # A task was just ending. Nothing broke, and once it has ended the checkpoint can be had.
-                    self._again += [(now + _NOT_READY_PAUSE, self._requests.pop(request)) for request in requests]
+                    self._requests.again(requests, now)
                 case RequestFailed(requests, reason):
                     last = f"; {self.failures[-1]}" if reason.is_failure and self.failures else ""
                     why = CheckpointError(f"the checkpoint that was asked for came to nothing: {reason.value}{last}")
-                    for request in requests:
-                        self._requests.pop(request).future.set_exception(why)
+                    self._requests.fail(requests, why)
                 case Failed(reason):
                     listing = "".join(f"\n  {failure}" for failure in self.failures[-3:])
                     self.fail(
@@ -344,10 +290,11 @@ class Job:
     @property
     def pending_checkpoints(self) -> Mapping[int, Sequence[str]]:
         """The checkpoints under way, with the tasks that have not acknowledged yet."""
-        return {n: [t for t in self.tasks if t not in p.stats] for n, p in list(self._pending.items())}
+        tasks = list(self.tasks)
+        return {n: attempt.waiting_for(tasks) for n, attempt in list(self._pending.items())}
 
     def _inject(self, action: Inject) -> None:
-        self._pending[action.checkpoint] = _Pending(action.kind, action.triggered_at)
+        self._pending[action.checkpoint] = CheckpointAttempt(action.checkpoint, action.kind, action.triggered_at)
         barrier = Barrier(action.checkpoint, action.kind, action.triggered_at)
         for task in action.running:
             self.tasks[task].mailbox.put(Trigger(barrier, finished=False))
@@ -355,7 +302,7 @@ class Job:
             self.tasks[task].mailbox.put(Trigger(barrier, finished=True))
 
     def _persist(self, checkpoint: int, kind: BarrierKind, parts: Mapping[str, Part]) -> None:
-        pending = self._pending[checkpoint]
+        attempt = self._pending[checkpoint]
         manifest = Manifest(
             format=FORMAT,
             checkpoint=checkpoint,
@@ -368,13 +315,8 @@ class Job:
             created=self.clock.wall(),
             run_id=self.run_id,
             parts=tuple(cast(PartHandle, parts[task]) for task in self.tasks),
-            transactions={sink: [dict(h) for h in handles] for sink, handles in pending.transactions.items()},
-            summary={
-                "duplicated": _duplicated(pending.stats),
-                "bytes": sum(s.size for s in pending.stats.values()),
-                "triggered_to_acknowledged_us": self.clock.now() - pending.triggered_at,
-                "blocked_us": {c: us for s in pending.stats.values() for c, us in s.blocked.items()},
-            },
+            transactions={sink: [dict(h) for h in handles] for sink, handles in attempt.transactions.items()},
+            summary=attempt.summary(self.clock.now()),
         )
 
         def run() -> None:
@@ -392,20 +334,16 @@ class Job:
         self._submit("store", run)
 
     def _record(self, checkpoint: int, now: int) -> None:
-        pending = self._pending[checkpoint]
-        if pending.kind is BarrierKind.SAVEPOINT:
-            self._savepoints.add(checkpoint)
-        size = sum(stats.size for stats in pending.stats.values())
-        record = CheckpointRecord(checkpoint, pending.kind, now - pending.triggered_at, size, pending.stats)
+        record = self._pending[checkpoint].record(now)
         self.checkpoints.append(record)
-        log.info("checkpoint %d is durable: %d bytes, %d us", checkpoint, size, record.duration)
+        log.info("checkpoint %d is durable: %d bytes, %d us", checkpoint, record.size, record.duration)
 
     def _notify(self, checkpoint: int, now: int) -> None:
-        pending = self._pending[checkpoint]
-        if pending.kind is BarrierKind.FINAL:
+        attempt = self._pending[checkpoint]
+        if attempt.kind is BarrierKind.FINAL:
             self._final = checkpoint
         if self.committer.sinks:
-            self.committer.commit(checkpoint, pending.transactions)
+            self.committer.commit(checkpoint, attempt.transactions)
         else:
             self._committed(checkpoint, now)
 
@@ -413,15 +351,8 @@ class Job:
         if horizon > self._horizon:
             self._horizon = horizon
             self._tell(Committed(horizon))
-            self._answer()
+            self._requests.answer(horizon)
             self._act(self.coordinator.committed(horizon, now), now)
-
-    def _answer(self) -> None:
-        """Answer the requests whose checkpoint is durable, and committed where it is one that commits."""
-        for checkpoint in list(self._answers):
-            if checkpoint <= self._horizon or checkpoint in self._savepoints:
-                for future in self._answers.pop(checkpoint):
-                    future.set_result(checkpoint)
 
     def _commit_failed(self, failure: SinkFailed, now: int) -> None:
         attempts = self.committer.failed(failure, now)
@@ -438,21 +369,15 @@ class Job:
             self.fail(failure.error)
 
     def _note_trouble(self, checkpoint: int, trouble: str) -> None:
-        pending = self._pending.get(checkpoint)
-        if pending is not None and not pending.trouble:
-            pending.trouble = trouble
+        attempt = self._pending.get(checkpoint)
+        if attempt is not None and not attempt.trouble:
+            attempt.trouble = trouble
 
-    def _gave_up(self, checkpoint: int, pending: _Pending, reason: FailureReason) -> None:
-        if not reason.is_failure:
-            return
-        trouble = pending.trouble
-        if reason is FailureReason.EXPIRED:
-            trouble = (
-                f"after {duration_text(self.clock.now() - pending.triggered_at)} it still waited for "
-                + ", ".join(task for task in self.tasks if task not in pending.stats)
-            )
-        self.failures.append(f"checkpoint {checkpoint}: {reason.value}: {trouble}")
-        log.warning("checkpoint %d failed: %s: %s", checkpoint, reason.value, trouble)
+    def _gave_up(self, attempt: CheckpointAttempt, reason: FailureReason) -> None:
+        if reason.is_failure:
+            failure = attempt.why_failed(reason, list(self.tasks), self.clock.now())
+            self.failures.append(failure)
+            log.warning("failed: %s", failure)
 
     def _in_store(self, call: Callable[[], None]) -> None:
         """House-keeping in the store; when it fails the files stay and the next start removes them."""
@@ -467,23 +392,16 @@ class Job:
 
     # --- endings
 
-    def _request(self, wanted: _Wanted, now: int) -> None:
-        self._asked += 1
-        self._requests[self._asked] = wanted
-        self._act(self.coordinator.trigger(wanted.kind, now, self._asked), now)
-
-    def _ask_again(self, now: int) -> None:
-        due = [wanted for at, wanted in self._again if at <= now]
-        self._again = [(at, wanted) for at, wanted in self._again if at > now]
-        for wanted in due:
-            self._request(wanted, now)
+    def _request(self, wanted: Wanted, now: int) -> None:
+        self._act(self.coordinator.trigger(wanted.kind, now, self._requests.ask(wanted)), now)
 
     def _stop(self, now: int) -> None:
         if not self.checkpointed:
             self.fail(JobCancelled("stopped; without checkpoints there is nothing to go on from"), JobState.CANCELLED)
         elif self._stopping is None:
-            self._stopping = Future()
-            self._request(_Wanted(BarrierKind.CHECKPOINT, self._stopping), now)
+            wanted = Wanted(BarrierKind.CHECKPOINT)
+            self._stopping = wanted.future
+            self._request(wanted, now)
 
     def _stopped(self, last: Future[int]) -> None:
         error = last.exception()
@@ -501,22 +419,18 @@ class Job:
 
     def _over(self, state: JobState) -> None:
         self.state = state
-        asked = [wanted.future for wanted in (*self._requests.values(), *(w for _, w in self._again))]
-        waiting = [*asked, *(f for futures in self._answers.values() for f in futures)]
-        for future in waiting:
-            if not future.done():
-                future.set_exception(self.error or JobCancelled(f"the job is {state.value}"))
+        self._requests.refuse(self.error or JobCancelled(f"the job is {state.value}"))
 
-    def _refuse_requests(self) -> None:
+    def _refuse_late(self) -> None:
         """Answer the requests that came too late to be read. Any thread may do so: a message is taken once."""
         while (message := self.mailbox.take()) is not None:
-            if isinstance(message, _Wanted):
+            if isinstance(message, Wanted):
                 message.future.set_exception(JobCancelled(f"no checkpoint: the job is {self.state.value}"))
 
     def close(self) -> None:
         """Close tasks and store, and refuse who still asks. When no other thread steps a task any more."""
         self._closed = True
-        self._refuse_requests()
+        self._refuse_late()
         for name, task in self.tasks.items():
             for error in task.close():
                 log.warning("closing %s: %r", name, error)

@@ -1,0 +1,86 @@
+"""A checkpoint as the job sees it: what its tasks have brought so far, and the record that stays once it is durable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dataflow.clock import duration_text
+from dataflow.events import BarrierKind
+from dataflow.operator import Handle, Json
+from dataflow.protocol.coordinator_actions import FailureReason
+from dataflow.runtime.messages import Acknowledged, TaskStats
+
+__all__ = ["CheckpointAttempt", "CheckpointRecord"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """A completed checkpoint: sizes in bytes, times in microseconds."""
+
+    checkpoint: int
+    kind: BarrierKind
+    duration: int
+    size: int
+    tasks: Mapping[str, TaskStats]
+
+    @property
+    def duplicated(self) -> int:
+        """Rows that a restore would deliver twice to the operator with the most."""
+        return max(_duplicated(self.tasks).values(), default=0)
+
+
+@dataclass(slots=True)
+class CheckpointAttempt:
+    """A checkpoint under way. ``trouble`` is what the first task or the store that failed said."""
+
+    checkpoint: int
+    kind: BarrierKind
+    triggered_at: int
+    transactions: dict[str, list[Handle]] = field(default_factory=dict)
+    stats: dict[str, TaskStats] = field(default_factory=dict)
+    trouble: str = ""
+
+    def add(self, acknowledged: Acknowledged) -> None:
+        """A task's part is durable."""
+        self.stats[acknowledged.task] = acknowledged.stats
+        for sink, handles in acknowledged.transactions.items():
+            self.transactions.setdefault(sink, []).extend(handles)
+
+    def waiting_for(self, tasks: Sequence[str]) -> list[str]:
+        """The ``tasks`` that have not acknowledged yet."""
+        return [task for task in tasks if task not in self.stats]
+
+    def record(self, now: int) -> CheckpointRecord:
+        """What stays of it once it is durable."""
+        return CheckpointRecord(self.checkpoint, self.kind, now - self.triggered_at, self._size, self.stats)
+
+    def summary(self, now: int) -> dict[str, Json]:
+        """For people: what the manifest says beyond what a restore needs."""
+        return {
+            "duplicated": _duplicated(self.stats),
+            "bytes": self._size,
+            "triggered_to_acknowledged_us": now - self.triggered_at,
+            "blocked_us": {channel: us for s in self.stats.values() for channel, us in s.blocked.items()},
+        }
+
+    def why_failed(self, reason: FailureReason, tasks: Sequence[str], now: int) -> str:
+        """A sentence on why it came to nothing."""
+        trouble = self.trouble
+        if reason is FailureReason.EXPIRED:
+            waiting = ", ".join(self.waiting_for(tasks))
+            trouble = f"after {duration_text(now - self.triggered_at)} it still waited for {waiting}"
+        return f"checkpoint {self.checkpoint}: {reason.value}: {trouble}"
+
+    @property
+    def _size(self) -> int:
+        return sum(stats.size for stats in self.stats.values())
+
+
+def _duplicated(tasks: Mapping[str, TaskStats]) -> dict[str, int]:
+    """Duplicated rows by operator; never added up over operators, for one row counts at each that it reaches."""
+    counts: dict[str, int] = {}
+    for stats in tasks.values():
+        for operator, rows in stats.duplicated.items():
+            counts[operator] = counts.get(operator, 0) + rows
+    return counts
