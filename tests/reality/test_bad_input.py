@@ -147,7 +147,7 @@ def test_another_parallelism_is_refused_with_what_differs(few_orders: Path, tmp_
 def test_another_pipeline_is_refused_with_what_differs(few_orders: Path, tmp_path: Path) -> None:
     store = flow.Checkpointing(tmp_path / "ckpt")
     copy(few_orders, tmp_path / "out").run(checkpoint=store)
-    with pytest.raises(CheckpointMismatch, match="'copy'(.|\n)*other(.|\n)*use another checkpoint directory"):
+    with pytest.raises(CheckpointMismatch, match=r"'copy'(.|\n)*other(.|\n)*use another checkpoint directory"):
         copy(few_orders, tmp_path / "out", name="other").run(checkpoint=store)
 
 
@@ -167,8 +167,8 @@ def test_a_second_run_after_the_end_adds_nothing(few_orders: Path, tmp_path: Pat
 
 def test_a_reader_that_can_be_read_once_is_refused_with_checkpoints(tmp_path: Path) -> None:
     with flow.Pipeline("once") as p:
-        p.source(op.from_arrow(_reader()), name="once").sink(op.collect())
-    with pytest.raises(ConfigurationError, match="source 'once' cannot be read again .*replayable=False"):
+        p.source(op.from_arrow(_reader()), name="once").sink(op.collect(), name="out")
+    with pytest.raises(ConfigurationError, match=r"source 'once' cannot be read again .*replayable=False"):
         p.run(checkpoint=flow.Checkpointing(tmp_path / "ckpt"))
 
 
