@@ -82,11 +82,11 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
-def spawn(*arguments: object, script: Path = CHILD) -> subprocess.Popen[str]:
-    """A child process of this interpreter."""
+def spawn(*arguments: object, script: Path = CHILD, **variables: str) -> subprocess.Popen[str]:
+    """A child process of this interpreter, with ``variables`` in its environment."""
     command = [sys.executable, "-W", "error", str(script), *map(str, arguments)]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), cwd=ROOT
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment() | variables, cwd=ROOT
     )
 
 
@@ -198,13 +198,13 @@ def check_finished(work: Path) -> None:
 def read_with_each(directory: Path) -> Iterator[tuple[str, pa.Table]]:
     """The rows below ``directory``, as pyarrow, DuckDB and polars see them."""
     yield "pyarrow", pq.read_table([str(path) for path in sorted(directory.glob("**/*.parquet"))])
-    yield "duckdb", duckdb.sql(f"select * from read_parquet('{directory}/**/*.parquet')").to_arrow_table()
+    yield "duckdb", duckdb.read_parquet(f"{directory}/**/*.parquet").to_arrow_table()
     yield "polars", polars.read_parquet(f"{directory}/**/*.parquet").to_arrow()
 
 
 def last_per_key(changelog: pa.Table) -> dict[int, tuple[int, int]]:
     """Of each key its count and total in the row with the highest count, which is the last."""
-    last = duckdb.sql("select key, max(n), arg_max(total, n) from changelog group by key").fetchall()
+    last = duckdb.execute("select key, max(n), arg_max(total, n) from changelog group by key").fetchall()
     return {key: (n, total) for key, n, total in last}
 
 

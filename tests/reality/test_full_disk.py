@@ -68,7 +68,7 @@ def test_any_one_refused_operation_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_for_a_while_costs_checkpoints_and_no_row(tmp_path: Path) -> None:
-    result = run(tmp_path, FullDisk(lambda number, name: 20 <= number < 26))
+    result = run(tmp_path, FullDisk(lambda number, name: 10 <= number < 16))
     assert result.failures, "no checkpoint failed"
     assert "the disk is full: free some space" in result.failures[0]
     assert numbers(tmp_path) == NUMBERS["n"].to_pylist()
@@ -76,7 +76,7 @@ def test_a_disk_that_is_full_for_a_while_costs_checkpoints_and_no_row(tmp_path: 
 
 def test_a_disk_that_stays_full_fails_the_job_and_a_restart_completes_it(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="the disk is full: free some space"):
-        run(tmp_path, FullDisk(lambda number, name: number >= 60))
+        run(tmp_path, FullDisk(lambda number, name: number >= 20))
     run(tmp_path, FullDisk(lambda number, name: False))
     assert numbers(tmp_path) == NUMBERS["n"].to_pylist()
 

@@ -7,6 +7,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from operators.sinks.parquet import read_committed
 from tests.reality.harness import spawn
 
@@ -17,7 +19,8 @@ def start(work: Path, how: str) -> subprocess.Popen[str]:
     """The process, once its job runs."""
     process = spawn(work, how, script=SCRIPT)
     assert process.stdout is not None
-    assert process.stdout.readline() == "running\n"
+    if process.stdout.readline() != "running\n":
+        pytest.fail(process.communicate()[1])
     return process
 
 

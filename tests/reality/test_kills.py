@@ -75,7 +75,7 @@ def check(story: Story, orders: Path, undisturbed: Path, mode: str) -> None:
 
 def _totals(orders: Path, reported: dict[str, list[int]]) -> dict[int, tuple[int, int]]:
     twice = pa.table({name: pa.array(reported.get(name, []), pa.int64()) for name in ("key", "amount")})  # noqa: F841
-    found = duckdb.sql(
+    found = duckdb.execute(
         "select key, count(*), sum(amount)::bigint from "
         f"(select key, amount from '{orders}/*.parquet' where amount > 0 union all from twice) group by key"
     )

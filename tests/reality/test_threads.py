@@ -153,7 +153,8 @@ def test_a_stalled_job_says_who_waits_for_whom(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, *, checkpointed: bool
 ) -> None:
     with flow.Pipeline("stalled") as p:
-        p.source(SilentSource(), name="silent").key_by("n").agg(op.count().alias("c"), name="counts").sink(op.collect())
+        counts = p.source(SilentSource(), name="silent").key_by("n").agg(op.count().alias("c"), name="counts")
+        counts.sink(op.collect(), name="out")
     store = flow.Checkpointing(tmp_path / "ckpt", every="20ms") if checkpointed else None
     said = threading.Event()
     handler = _Telling(said)
