@@ -167,7 +167,7 @@ def test_a_second_run_after_the_end_adds_nothing(few_orders: Path, tmp_path: Pat
 
 def test_a_reader_that_can_be_read_once_is_refused_with_checkpoints(tmp_path: Path) -> None:
     with flow.Pipeline("once") as p:
-        p.source(op.from_arrow(_reader()), name="once").sink(op.collect())
+        p.source(op.from_arrow(_reader()), name="once").sink(op.collect(), name="out")
     with pytest.raises(ConfigurationError, match=r"source 'once' cannot be read again .*replayable=False"):
         p.run(checkpoint=flow.Checkpointing(tmp_path / "ckpt"))
 
