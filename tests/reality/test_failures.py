@@ -81,7 +81,7 @@ def test_a_source_that_raises_in_poll_ends_the_job_with_where() -> None:
             raise ConnectionError("the wire is cut")
 
     with flow.Pipeline("wired") as p:
-        p.source(CountingSource(20, poll), name="wire").sink(op.collect())
+        p.source(CountingSource(20, poll), name="wire").sink(op.collect(), name="out")
     with pytest.raises(ConnectionError, match="the wire is cut") as caught:
         p.run()
     assert "raised in task wire[0]" in caught.value.__notes__[0]

@@ -153,8 +153,9 @@ def test_a_stalled_job_says_who_waits_for_whom(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, *, checkpointed: bool
 ) -> None:
     with flow.Pipeline("stalled") as p:
-        counts = p.source(SilentSource(), name="silent").key_by("n").agg(op.count().alias("c"), name="counts")
-        counts.sink(op.collect(), name="out")
+        p.source(SilentSource(), name="silent").key_by("n").agg(op.count().alias("c"), name="counts").sink(
+            op.collect(), name="out"
+        )
     store = flow.Checkpointing(tmp_path / "ckpt", every="20ms") if checkpointed else None
     said = threading.Event()
     handler = _Telling(said)
@@ -182,7 +183,9 @@ class _Telling(logging.Handler):
 def test_a_full_channel_is_named_with_whom_it_waits_for() -> None:
     gate, moment = Gatekeeper(), threading.Event()
     with flow.Pipeline("full") as p:
-        p.source(CountingSource(), name="numbers").rebalance().map_batches(gate, name="slow").sink(op.collect())
+        p.source(CountingSource(), name="numbers").rebalance().map_batches(gate, name="slow").sink(
+            op.collect(), name="out"
+        )
     with p.start(channel_credit=1) as job:
         gate.reached.wait()
         while "full: numbers[0] -> slow[0] (10 rows queued)" not in job.who_waits():
