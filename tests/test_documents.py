@@ -109,9 +109,14 @@ def test_the_pytest_commands_select_something(line: str) -> None:
     assert re.search(r"\d+(/\d+)? tests? collected", chosen), chosen
 
 
-def test_the_command_of_the_main_job_exists() -> None:
-    assert any(line.endswith("barrierflow demo") for line in commands())
-    assert "Usage" in run(sys.executable, "-m", "dataflow", "demo", "--help")
+def test_the_main_job_has_a_command_line_of_its_own() -> None:
+    assert sum(line.endswith("&& barrierflow demo") for line in commands()) == 1
+
+
+@pytest.mark.parametrize("command", ["demo", "checkpoints"])
+def test_the_commands_of_the_readme_exist(command: str) -> None:
+    assert f"barrierflow {command}" in TEXT
+    assert "Usage" in run(sys.executable, "-m", "dataflow", command, "--help")
 
 
 def test_every_mode_stands_in_the_table_with_its_guarantee() -> None:

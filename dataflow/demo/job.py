@@ -22,10 +22,11 @@ __all__ = ["AGGREGATE", "FILTER", "PARALLELISM", "SOURCE", "DelaysJob"]
 SOURCE, FILTER, AGGREGATE = "flights", "departed", "delays"
 PARALLELISM = 2
 
-_FAST_SECONDS, _SLOW_SECONDS = 1.0, 1.5
-_BATCH_ROWS = 256
+_SECONDS = 1.0
+"""How long the input takes to come, however many flights there are."""
+_BATCHES = 1_200
 _CREDIT = 32
-"""Small batches in long queues: a barrier of the fast input waits behind some, one of the slow input does not."""
+"""Many small batches in long queues: a barrier of the fast input waits behind some, one of the slow input does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,9 @@ class DelaysJob:
     def pipeline(self) -> flow.Pipeline:
         """The two inputs come at different speeds, so that their barriers do not arrive together."""
         files = self.files
-        rates = (max(1.0, files.fast_rows / _FAST_SECONDS), max(1.0, files.slow_rows / _SLOW_SECONDS))
-        source = op.read_parquet([files.fast, files.slow], split_by="file", batch_rows=_BATCH_ROWS)
+        rates = (files.fast_rows / _SECONDS, files.slow_rows / _SECONDS)
+        batch_rows = max(1, files.rows // _BATCHES)
+        source = op.read_parquet([files.fast, files.slow], split_by="file", batch_rows=batch_rows)
         with flow.Pipeline("delays") as p:
             (
                 p.source(op.paced(source, rates), name=SOURCE)

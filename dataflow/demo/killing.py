@@ -23,7 +23,7 @@ from dataflow.store.directory import DirectoryStore
 
 __all__ = ["Missed", "Scene", "kill_in_checkpoint", "look"]
 
-_GLANCE = 0.002
+_GLANCE = 0.004
 """Seconds between two looks at the directory."""
 _LIMIT = microseconds("2min")
 

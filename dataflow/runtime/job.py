@@ -99,7 +99,7 @@ class CheckpointRecord:
 
 
 def _duplicated(tasks: Mapping[str, TaskStats]) -> dict[str, int]:
-    """Duplicated rows by operator. They are never added up over operators: one row of a source counts at each it reaches."""
+    """Duplicated rows by operator; never added up over operators, for one row counts at each that it reaches."""
     counts: dict[str, int] = {}
     for stats in tasks.values():
         for operator, rows in stats.duplicated.items():
@@ -447,8 +447,9 @@ class Job:
             return
         trouble = pending.trouble
         if reason is FailureReason.EXPIRED:
-            trouble = f"after {duration_text(self.clock.now() - pending.triggered_at)} it still waited for " + ", ".join(
-                task for task in self.tasks if task not in pending.stats
+            trouble = (
+                f"after {duration_text(self.clock.now() - pending.triggered_at)} it still waited for "
+                + ", ".join(task for task in self.tasks if task not in pending.stats)
             )
         self.failures.append(f"checkpoint {checkpoint}: {reason.value}: {trouble}")
         log.warning("checkpoint %d failed: %s: %s", checkpoint, reason.value, trouble)

@@ -34,7 +34,7 @@ def main() -> None:
 
     heard: list[bool] = []
     with flow.Pipeline("interrupted") as p:
-        numbers = p.source(op.paced(op.from_arrow(pa.table({"n": range(ROWS)})), 30_000))
+        numbers = p.source(op.paced(op.from_arrow(pa.table({"n": range(ROWS)})), 30_000), name="numbers")
         numbers.map_batches(told).sink(op.write_parquet(work / "out", if_exists="append"), name="out")
     p.run(checkpoint=None if how == "plain" else flow.Checkpointing(work / "ckpt"))
     print("done", flush=True)

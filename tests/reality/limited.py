@@ -39,7 +39,7 @@ def main() -> None:
     table = pa.table({"n": np.arange(ROWS), "noise": noise})
     with flow.Pipeline("limited") as p:
         source = op.paced(op.from_arrow(table), 200_000)
-        p.source(source).map_batches(limited).sink(op.write_parquet(work / "out"), name="out")
+        p.source(source, name="numbers").map_batches(limited).sink(op.write_parquet(work / "out"), name="out")
     result = p.run(checkpoint=flow.Checkpointing(work / "ckpt", every="20ms"))
     print(len(result.failures), len(set(read_committed(work / "out")["n"].to_pylist())))
 

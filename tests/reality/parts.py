@@ -42,7 +42,7 @@ class _CountingReader(flow.SplitReader):
 
     def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
         self._raising(self._at)
-        if self._at == self._batches:
+        if self._batches is not None and self._at >= self._batches:
             return END
         self._at += 1
         return pa.record_batch({"n": pa.array(range(self._at * 10 - 10, self._at * 10), pa.int64())})

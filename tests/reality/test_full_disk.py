@@ -28,7 +28,7 @@ def run(work: Path, disk: FullDisk) -> RunResult:
         return batch
 
     with flow.Pipeline("numbers") as p:
-        numbers = p.source(op.paced(op.from_arrow(NUMBERS), 20_000)).map_batches(armed)
+        numbers = p.source(op.paced(op.from_arrow(NUMBERS), 20_000), name="numbers").map_batches(armed)
         numbers.sink(op.write_parquet(work / "out", files=disk), name="out")
     store = flow.DirectoryStore(work / "ckpt", files=disk)
     return p.run(checkpoint=flow.Checkpointing(store, every="8ms"))
