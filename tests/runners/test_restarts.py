@@ -17,7 +17,8 @@ import operators as op
 from dataflow import col
 from dataflow.errors import CheckpointMismatch, CheckpointsExist, NoCheckpoint, OutputExists
 from dataflow.events import BarrierKind
-from dataflow.runners.simulated import SimulatedRunner
+from dataflow.runners.simulated import Faults, SimulatedRunner
+from dataflow.runtime.points import Point
 from operators.sinks.parquet import read_committed
 
 ROWS = 60
@@ -196,3 +197,13 @@ def test_a_savepoint_stays_when_an_older_checkpoint_is_restored(tmp_path: Path) 
     assert restored is not None
     assert restored.checkpoint == first
     assert saved in flow.DirectoryStore(tmp_path / "ckpt").checkpoints()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_crash_while_going_back_does_not_bring_the_newer_checkpoint_back(tmp_path: Path, seed: int) -> None:
+    older = died(tmp_path)[0]
+    runner = SimulatedRunner(seed, Faults(crashes=1, crash_at=[Point.RECOVERY]))
+    job = runner.start(pipeline(tmp_path), checkpoint=settings(tmp_path), parallelism=2, restore=older)
+    job.wait()
+    assert [attempt.crash for attempt in job.attempts] == ["recovery", None]
+    assert written(tmp_path) == list(range(ROWS))

@@ -82,6 +82,7 @@ def run(seed: int) -> Run:
             rows=draw.randrange(80, 160),
             batch_rows=draw.randrange(2, 8),
             parallelism=parallelism,
+            keeps_rows=(keeps_rows := draw.random() < 0.85),
         )
     )
     settings = flow.Checkpointing(
@@ -93,7 +94,7 @@ def run(seed: int) -> Run:
         max_concurrent=draw.choice((1, 1, 2, 3)),
         tolerable_failures=draw.choice((None, None, 2)),
         keep=draw.choice((1, 2, 3)),
-        duplicates="sample" if draw.random() < 0.15 else "rows",
+        duplicates="rows" if keeps_rows else "sample",
     )
     faults = Faults(
         crashes=draw.choice((0, *(1,) * 6, *(2,) * 7, *(3,) * 6)),

@@ -1,0 +1,71 @@
+"""Where rows leave a task: credit, and who gets what."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from dataflow.events import Barrier, Data
+from dataflow.runtime.channel import Channel
+from dataflow.runtime.output import BroadcastOutput, HashOutput, RebalanceOutput
+
+
+def batch(*values: int) -> pa.RecordBatch:
+    return pa.record_batch({"x": pa.array(values, pa.int64())})
+
+
+def channels(*credits: int) -> list[Channel]:
+    return [Channel(credit, str(i)) for i, credit in enumerate(credits)]
+
+
+def queued(channel: Channel) -> list[int]:
+    """The values queued in a channel; takes them."""
+    found: list[int] = []
+    while channel.head is not None:
+        element = channel.take()
+        if isinstance(element, Data):
+            found += element.rows["x"].to_pylist()  # type: ignore[index]
+    return found
+
+
+def test_rebalance_goes_round_and_passes_a_full_channel_over() -> None:
+    ends = channels(1, 3)
+    output = RebalanceOutput(ends)
+    for value in range(4):
+        output.emit(batch(value), 0)
+    assert [queued(end) for end in ends] == [[0], [1, 2, 3]]
+
+
+def test_rebalance_has_credit_while_one_channel_has() -> None:
+    output = RebalanceOutput(channels(1, 2))
+    had = [output.has_credit()]
+    for value in range(3):
+        output.emit(batch(value), 0)
+        had.append(output.has_credit())
+    assert had == [True, True, True, False]
+
+
+def test_hash_and_broadcast_need_credit_on_every_channel() -> None:
+    ends = channels(1, 2)
+    broadcast, keyed = BroadcastOutput(ends), HashOutput(ends, ["x"], 128)
+    assert broadcast.has_credit()
+    broadcast.emit(batch(1), 0)
+    assert not broadcast.has_credit()
+    assert not keyed.has_credit()
+
+
+def test_hash_sends_every_row_to_one_channel_and_the_same_key_to_the_same() -> None:
+    ends = channels(9, 9, 9)
+    output = HashOutput(ends, ["x"], 128)
+    output.emit(batch(*range(50)), 0)
+    first = [queued(end) for end in ends]
+    output.emit(batch(*reversed(range(50))), 0)
+    assert sorted(x for values in first for x in values) == list(range(50))
+    assert [sorted(queued(end)) for end in ends] == first
+
+
+def test_control_goes_to_every_channel_without_credit() -> None:
+    ends = channels(1, 1)
+    output = BroadcastOutput(ends)
+    output.emit(batch(1), 0)
+    output.send(Barrier(1))
+    assert [len(end) for end in ends] == [2, 2]
