@@ -103,9 +103,12 @@ class Plan:
         return {task: tuple(before) for task, before in found.items()}
 
     def describe(self) -> list[dict[str, Json]]:
-        """The graph's description with the parallelism of each operator: what a checkpoint keeps."""
+        """The graph with what the plan adds, which decides where the state of a key is: what a checkpoint keeps."""
         width = {node.name: vertex.parallelism for vertex in self.vertices.values() for node in vertex.nodes}
-        return [{**node, "parallelism": width[str(node["name"])]} for node in self.logical.describe()]
+        return [
+            {**node, "parallelism": width[str(node["name"])], "max_key_groups": self.max_key_groups}
+            for node in self.logical.describe()
+        ]
 
 
 def of(graph: Graph, *, parallelism: int = 1, max_key_groups: int = 128) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -15,6 +15,7 @@ from dataflow.errors import UnnamedStateWarning
 from dataflow.graph import Graph, Read, Write
 from dataflow.operator import Collector, Guarantee
 from dataflow.runtime.attempts import CheckpointRecord
+from dataflow.runtime.inlet import ChannelMetrics
 from dataflow.runtime.job import Job, JobState
 from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Meter, Task
@@ -32,18 +33,10 @@ __all__ = [
     "Runner",
     "RunningJob",
     "TaskMetrics",
+    "metrics_of",
     "result_of",
     "warn_of_unnamed_state",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelMetrics:
-    """One input channel of a subtask: rows that came in, and microseconds it was blocked by a barrier."""
-
-    name: str
-    rows: int
-    blocked: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +201,7 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
     """The result of a job that is over. Raises the job's error, where it has one."""
     if job.error is not None:
         raise job.error
-    metrics = [_metrics(name, task, job.clock.now()) for name, task in job.tasks.items()]
+    metrics = metrics_of(job)
     rows = {o.operator: 0 for task in metrics for o in task.operators}
     for task in metrics:
         for o in task.operators:
@@ -230,9 +223,14 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
     )
 
 
+def metrics_of(job: Job) -> list[TaskMetrics]:
+    """Every subtask of a job, running or over. Numbers of a running one are read without locks."""
+    return [_metrics(name, task, job.clock.now()) for name, task in job.tasks.items()]
+
+
 def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
     operators = [OperatorMetrics(n.name, n.rows_in, n.rows_out) for n in task.chain.nodes]
-    return TaskMetrics(name, task.meter, operators, [ChannelMetrics(*c) for c in task.inlet.channels(now)])
+    return TaskMetrics(name, replace(task.meter), operators, task.inlet.channels(now))
 
 
 def _tables(job: Job) -> Mapping[str, pa.Table]:

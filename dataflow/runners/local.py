@@ -19,7 +19,7 @@ from dataflow.clock import Clock, Duration, SystemClock, duration_text, microsec
 from dataflow.errors import ConfigurationError, JobTimeout
 from dataflow.events import BarrierKind
 from dataflow.plan import of
-from dataflow.runners.base import RunResult, result_of, warn_of_unnamed_state
+from dataflow.runners.base import RunResult, TaskMetrics, metrics_of, result_of, warn_of_unnamed_state
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.background import Background
 from dataflow.runtime.build import Settings, build
@@ -69,6 +69,7 @@ class LocalRunner:
         checkpoint: Checkpointing | None = None,
         restore: object = "auto",
         channel_credit: int = 4,
+        max_key_groups: int = 128,
     ) -> LocalJob:
         """Begin to run ``pipeline``; the returned job is a context manager.
 
@@ -78,12 +79,13 @@ class LocalRunner:
             restore: ``"auto"`` (the newest valid checkpoint, else a fresh start), ``"never"`` (a fresh start, refused
                 where there are checkpoints), ``"latest"`` (refused where there are none), an id, or a path.
             channel_credit: batches a channel holds before its writer must wait.
+            max_key_groups: parts that keys are dealt out in; bounds the parallelism of keyed operators.
         """
         if checkpoint is not None and not isinstance(checkpoint, Checkpointing):
             raise ConfigurationError(f"checkpoint= takes Checkpointing(...), got {type(checkpoint).__name__}")
         if channel_credit < 1:
             raise ConfigurationError(f"channel_credit= is at least 1, got {channel_credit}")
-        plan = of(pipeline.graph, parallelism=parallelism)
+        plan = of(pipeline.graph, parallelism=parallelism, max_key_groups=max_key_groups)
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         background = Background()
         clock = SystemClock()
@@ -246,6 +248,10 @@ class LocalJob:
     def restore_report(self) -> RestoreReport | None:
         """What was restored and which rows are delivered twice; None for a fresh start."""
         return self._job.restore_report
+
+    def metrics(self) -> Sequence[TaskMetrics]:
+        """Where the time went so far, and how many rows passed, per subtask, operator and channel."""
+        return metrics_of(self._job)
 
     def checkpoint(self, kind: BarrierKind = BarrierKind.CHECKPOINT, *, timeout: Duration | None = None) -> int:
         """Take a checkpoint now; answers its id when it is durable and its output committed.

@@ -132,9 +132,10 @@ class SimulatedRunner:
         checkpoint: Checkpointing | None = None,
         restore: object = "auto",
         channel_credit: int = 2,
+        max_key_groups: int = 128,
     ) -> SimulatedJob:
         """The job; it runs when it is waited for. Options as for the local runner."""
-        plan = of(pipeline.graph, parallelism=parallelism)
+        plan = of(pipeline.graph, parallelism=parallelism, max_key_groups=max_key_groups)
         if checkpoint is None and self._faults.crashes:
             checkpoint = Checkpointing(MemoryStore())
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)

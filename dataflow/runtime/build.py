@@ -124,8 +124,10 @@ class _Builder:
         next_id = max(store.highest_id(), restored.manifest.checkpoint if restored else 0) + 1
         self._ready(restored, sinks)
         for i, link in enumerate(plan.links):
+            twins = [other for other in plan.links if (other.source, other.target) == (link.source, link.target)]
+            which = f" (input {link.port})" if len(twins) > 1 else ""
             for s, t in plan.channels(link):
-                name = f"{task_id(link.source, s)} -> {task_id(link.target, t)}"
+                name = f"{task_id(link.source, s)} -> {task_id(link.target, t)}{which}"
                 self.channels[i, s, t] = Channel(settings.credit, name)
         tasks = {
             task: self._task(vertex, subtask, task, states.get(task), splits.get(task, []))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from dataflow.events import Barrier, Cancel, Data, EndOfInput, Idle, Watermark
 from dataflow.operator import Handle, Operator, Snapshot, TwoPhaseWriter
 from dataflow.protocol.red_log import RedLog
+from dataflow.runtime.channel import Channel
 from dataflow.runtime.output import Output
 
 if TYPE_CHECKING:
@@ -168,6 +169,10 @@ class Chain:
     def has_credit(self) -> bool:
         """Whether every output would take one more batch."""
         return all([output.has_credit() for output in self.outputs])
+
+    def full_channels(self) -> list[Channel]:
+        """The channels that have no room for one more batch."""
+        return [channel for output in self.outputs for channel in output.channels if not channel.has_credit]
 
     def push(self, port: int, element: Flow) -> None:
         """Give the head something; ``advance`` until it is no longer busy carries it through."""

@@ -43,6 +43,7 @@ class Channel:
         "_queued_rows",
         "_taken",
         "_urgent",
+        "back_pressured",
         "batches",
         "name",
         "on_put",
@@ -57,6 +58,8 @@ class Channel:
         """Rows put so far, for metrics."""
         self.batches = 0
         """Batches put so far, for metrics."""
+        self.back_pressured = 0
+        """Microseconds its writer had to wait for room here, for metrics; written by the writer's task."""
         self.on_put: Callable[[], None] | None = None
         self.on_take: Callable[[], None] | None = None
         self._credit = credit

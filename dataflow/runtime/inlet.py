@@ -21,10 +21,22 @@ from dataflow.runtime.gate import InputGate
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["GateInlet", "Inlet", "Input", "SourceInlet", "SplitState"]
+__all__ = ["ChannelMetrics", "GateInlet", "Inlet", "Input", "SourceInlet", "SplitState"]
 
 _WHOLE = 1 << 30
 """No limit on a batch: the source's own batch size holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelMetrics:
+    """One channel so far: rows put into it, microseconds a barrier blocked it, and microseconds its writer waited for
+    room in it.
+    """
+
+    name: str
+    rows: int
+    blocked: int
+    back_pressured: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +81,8 @@ class Inlet(ABC):
         """Microseconds between the first and the last barrier of the checkpoint that was completed last."""
         return 0
 
-    def channels(self, now: int) -> Sequence[tuple[str, int, int]]:
-        """Of each input channel its name, the rows that came in, and microseconds it was blocked."""
+    def channels(self, now: int) -> Sequence[ChannelMetrics]:
+        """What each input channel has seen so far."""
         return ()
 
     def close(self) -> None:
@@ -139,9 +151,12 @@ class GateInlet(Inlet):
     def alignment(self) -> int:
         return self.gate.alignment
 
-    def channels(self, now: int) -> Sequence[tuple[str, int, int]]:
+    def channels(self, now: int) -> Sequence[ChannelMetrics]:
         blocked = self.gate.blocked_time(now)
-        return [(c.name, c.rows, b) for c, b in zip(self.gate.channels, blocked, strict=True)]
+        return [
+            ChannelMetrics(c.name, c.rows, b, c.back_pressured)
+            for c, b in zip(self.gate.channels, blocked, strict=True)
+        ]
 
     def snapshot(self) -> Mapping[str, Json]:
         return {"watermarks": list(self.gate.watermarks)}

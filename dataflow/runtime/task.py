@@ -23,6 +23,7 @@ from dataflow.operator import Collector, Snapshot
 from dataflow.protocol.actions import Abort, Action, Complete, Ignore, TakeSnapshot
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.runtime.chain import Chain
+from dataflow.runtime.channel import Channel
 from dataflow.runtime.inlet import GateInlet, Inlet, Input
 from dataflow.runtime.messages import (
     AbortCheckpoint,
@@ -139,6 +140,7 @@ class Task:
         self._opened = False
         self._released = False
         self._snapshots: dict[int, tuple[Mapping[str, Snapshot], int]] = {}
+        self._full: Sequence[Channel] = ()
         self._collectors = [n.operator for n in chain.nodes if isinstance(n.operator, Collector)]
         self._since = clock.now()
 
@@ -148,12 +150,15 @@ class Task:
         """Do a little. What an operator raises is reported to the job, with where and on what it happened as notes."""
         before = self._clock.now()
         self.meter.add(self.state, before - self._since)
+        for channel in self._full:
+            channel.back_pressured += before - self._since
         try:
             self.state = self._step(before)
         except Exception as error:
             self.crash(error)
         if self.state is Progress.WORKED:
             self.steps += 1
+        self._full = self.chain.full_channels() if self.state is Progress.BACK_PRESSURED else ()
         self._since = self._clock.now()
         self.meter.busy += self._since - before
         return self.state
@@ -315,7 +320,7 @@ class Task:
             alignment=self.inlet.alignment,
             copy=copied,
             duplicated=duplicated,
-            blocked={name: blocked for name, _, blocked in self.inlet.channels(now)},
+            blocked={channel.name: channel.blocked for channel in self.inlet.channels(now)},
         )
         self._submit(self.name, lambda: self._write(n, state, stats))
 
