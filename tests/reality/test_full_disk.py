@@ -21,7 +21,7 @@ LIMITED = Path(__file__).with_name("limited.py")
 
 
 def run(work: Path, disk: FullDisk, *, rate: int = 20_000) -> RunResult:
-    """2,000 numbers, in a tenth of a second unless ``rate`` is another, with a checkpoint every 8 ms, store and sink on ``disk``."""
+    """2,000 numbers at ``rate`` a second, with a checkpoint every 8 ms, store and sink on ``disk``."""
 
     def armed(batch: pa.RecordBatch) -> pa.RecordBatch:
         disk.armed = True
