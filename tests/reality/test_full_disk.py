@@ -20,15 +20,15 @@ NUMBERS = pa.table({"n": range(2_000)})
 LIMITED = Path(__file__).with_name("limited.py")
 
 
-def run(work: Path, disk: FullDisk) -> RunResult:
-    """2,000 numbers in a tenth of a second, with a checkpoint every 8 ms, store and sink on ``disk``."""
+def run(work: Path, disk: FullDisk, *, rate: int = 20_000) -> RunResult:
+    """2,000 numbers at ``rate`` a second, with a checkpoint every 8 ms, store and sink on ``disk``."""
 
     def armed(batch: pa.RecordBatch) -> pa.RecordBatch:
         disk.armed = True
         return batch
 
     with flow.Pipeline("numbers") as p:
-        numbers = p.source(op.paced(op.from_arrow(NUMBERS), 20_000), name="numbers").map_batches(armed)
+        numbers = p.source(op.paced(op.from_arrow(NUMBERS), rate), name="numbers").map_batches(armed)
         numbers.sink(op.write_parquet(work / "out", files=disk), name="out")
     store = flow.DirectoryStore(work / "ckpt", files=disk)
     return p.run(checkpoint=flow.Checkpointing(store, every="8ms"))
@@ -68,7 +68,7 @@ def test_any_one_refused_operation_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_for_a_while_costs_checkpoints_and_no_row(tmp_path: Path) -> None:
-    result = run(tmp_path, FullDisk(lambda number, name: 10 <= number < 16))
+    result = run(tmp_path, FullDisk(lambda number, name: 4 <= number < 8), rate=4_000)
     assert result.failures, "no checkpoint failed"
     assert "the disk is full: free some space" in result.failures[0]
     assert numbers(tmp_path) == NUMBERS["n"].to_pylist()
