@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dataflow.runners.base import RunningJob, RunResult
+    from dataflow.runners.local import LocalJob, LocalRunner
 
 __all__ = ["KeyedStream", "Pipeline", "Stream"]
 
@@ -103,8 +104,15 @@ class Pipeline:
         Raises: whatever a user's function raised, with operator, subtask and a sample of the batch as notes; or an
         error of `dataflow.errors`.
         """
-        limit = None if timeout is None else microseconds(timeout, "run(timeout=)")
-        return self.start(runner, **options).wait(timeout=limit)
+        if timeout is not None:
+            microseconds(timeout, "run(timeout=)")  # before anything starts
+        return self.start(runner, **options).wait(timeout=timeout)
+
+    @overload
+    def start(self, runner: Literal["local"] | LocalRunner = "local", **options: Any) -> LocalJob: ...
+
+    @overload
+    def start(self, runner: Any, **options: Any) -> RunningJob: ...
 
     def start(self, runner: Any = "local", **options: Any) -> RunningJob:
         """Start the job and return at once; a context manager that cancels the job if it is left early."""

@@ -17,7 +17,7 @@ class CheckpointPolicy:
     checkpoint and before the next periodic one; ``timeout`` between a trigger and the last acknowledgement. At most
     ``max_concurrent`` checkpoints are under way. More than ``tolerable_failures`` in a row fail the job (None: any
     number is tolerated). The newest ``keep`` completed checkpoints are kept, savepoints not counted. The last
-    checkpoint of a job is tried ``final_attempts`` times.
+    checkpoint of a job is tried ``final_attempts`` times, with a pause of ``final_pause`` that doubles each time.
 
     Raises: ConfigurationError for a value outside its range.
     """
@@ -29,6 +29,7 @@ class CheckpointPolicy:
     tolerable_failures: int | None = 0
     keep: int = 1
     final_attempts: int = 3
+    final_pause: int = 0
 
     def __post_init__(self) -> None:
         for name, value, least in (
@@ -39,6 +40,7 @@ class CheckpointPolicy:
             ("tolerable_failures", self.tolerable_failures, 0),
             ("keep", self.keep, 1),
             ("final_attempts", self.final_attempts, 1),
+            ("final_pause", self.final_pause, 0),
         ):
             if value is not None and value < least:
                 raise ConfigurationError(f"checkpoint policy: {name} must be at least {least}, got {value}")

@@ -104,6 +104,7 @@ class Coordinator:
         self._requests = Requests()
         self._failures = 0
         self._final_attempts = 0
+        self._final_due = 0
         self._final: int | None = None
         self._done = False
 
@@ -113,7 +114,7 @@ class Coordinator:
         if self._done:
             return None
         if self._roster.all_finished and not self._under_way and self._final is None:
-            return 0
+            return self._final_due
         times = [attempt.triggered_at + self._policy.timeout for _, attempt in self._collecting()]
         due = self._timetable.due
         if due is not None and len(self._under_way) < self._policy.max_concurrent and not self._roster.all_finished:
@@ -144,7 +145,7 @@ class Coordinator:
         actions: list[CoordinatorAction] = []
         for checkpoint, attempt in self._collecting():
             if checkpoint in self._under_way and now >= attempt.triggered_at + self._policy.timeout:
-                actions += self._give_up(checkpoint, FailureReason.EXPIRED)
+                actions += self._give_up(checkpoint, FailureReason.EXPIRED, now)
         return actions + self._start(now)
 
     def acknowledge(self, task: str, checkpoint: int, part: Part, now: int) -> list[CoordinatorAction]:
@@ -163,7 +164,7 @@ class Coordinator:
         attempt = self._under_way.get(checkpoint)
         if attempt is None or attempt.persisting or task not in self._roster:
             return []
-        return self._give_up(checkpoint, reason) + self._start(now)
+        return self._give_up(checkpoint, reason, now) + self._start(now)
 
     def finish(self, task: str, now: int) -> list[CoordinatorAction]:
         """All inputs of ``task`` ended, its ``finish`` was called, and what that emitted was sent. It stays alive."""
@@ -190,7 +191,7 @@ class Coordinator:
     def persist_failed(self, checkpoint: int, why: str, now: int) -> list[CoordinatorAction]:
         """The store did not accept ``checkpoint``, and it will never show up there; ``why`` is for people."""
         self._persisting(checkpoint)
-        return self._give_up(checkpoint, FailureReason.PERSIST) + self._start(now)
+        return self._give_up(checkpoint, FailureReason.PERSIST, now) + self._start(now)
 
     def committed(self, checkpoint: int, now: int) -> list[CoordinatorAction]:
         """All sinks committed their transactions up to ``checkpoint``."""
@@ -230,7 +231,7 @@ class Coordinator:
     def _start_final(self, now: int) -> list[CoordinatorAction]:
         """Every task has finished: only the last checkpoint may start, and it serves the requests for a plain one."""
         refused = _failed(self._requests.take_savepoints(), FailureReason.JOB_ENDING)
-        if self._under_way:
+        if self._under_way or (now < self._final_due and self._final is None):
             return refused
         asked = self._requests.take_checkpoints()
         if self._final is not None:
@@ -245,12 +246,13 @@ class Coordinator:
             self._timetable.triggered(now)
         return Inject(checkpoint, kind, now, self._roster.starters, self._roster.finished, requests)
 
-    def _give_up(self, checkpoint: int, reason: FailureReason) -> list[CoordinatorAction]:
+    def _give_up(self, checkpoint: int, reason: FailureReason, now: int) -> list[CoordinatorAction]:
         """Abort ``checkpoint`` and draw the consequences."""
         attempt = self._under_way.pop(checkpoint)
         actions = _abort(checkpoint, attempt, reason)
         if attempt.kind is BarrierKind.FINAL and not self._done:
             if self._final_attempts < self._policy.final_attempts:
+                self._final_due = now + (self._policy.final_pause << self._final_attempts - 1)
                 self._requests.put_back(attempt.requests)
                 return actions
             return [*actions, *_failed(attempt.requests, reason), *self._fail(reason)]

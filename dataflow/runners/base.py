@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dataflow.checkpointing import Checkpointing, Mode
-from dataflow.clock import duration_text
+from dataflow.clock import Duration, duration_text
 from dataflow.errors import UnnamedStateWarning
 from dataflow.graph import Graph, Read, Write
 from dataflow.operator import Collector, Guarantee
@@ -141,8 +141,8 @@ class RunResult:
 class RunningJob(Protocol):
     """A job that was started. As a context manager it cancels the job if the block is left before it is over."""
 
-    def wait(self, timeout: int | None = None) -> RunResult:
-        """Until the job is over; ``timeout`` in microseconds. Raises what made it fail."""
+    def wait(self, timeout: Duration | None = None) -> RunResult:
+        """Until the job is over, or JobTimeout after ``timeout``. Raises what made it fail."""
         ...
 
     def cancel(self) -> None:

@@ -280,13 +280,14 @@ class LocalJob:
         self._job.stop()
         return self.wait()
 
-    def wait(self, timeout: int | None = None) -> RunResult:
-        """Until the job is over (``timeout``: microseconds, then the job is cancelled); raises what made it fail.
+    def wait(self, timeout: Duration | None = None) -> RunResult:
+        """Until the job is over (or cancelled, after ``timeout``, with JobTimeout); raises what made it fail.
 
         Ctrl-C takes a last checkpoint and stops the job before KeyboardInterrupt goes on; a second one leaves at once.
         """
+        limit = None if timeout is None else microseconds(timeout, "wait(timeout=)") / 1e6
         try:
-            finished = self._done.wait(None if timeout is None else timeout / 1e6)
+            finished = self._done.wait(limit)
         except KeyboardInterrupt as interrupt:
             self._interrupted(interrupt)
             raise

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from dataflow.checkpointing import Checkpointing
-from dataflow.clock import ManualClock
+from dataflow.clock import Duration, ManualClock, microseconds
 from dataflow.errors import CheckpointDamaged, CheckpointError, JobTimeout, StoreError
 from dataflow.graph import Write
 from dataflow.operator import TwoPhaseSink
@@ -190,18 +190,19 @@ class SimulatedJob:
         if checkpoint is not None:
             self._store = _FaultyStore(_store(checkpoint), self._maybe_fail, self._one_more_durable)
 
-    def wait(self, timeout: int | None = None) -> RunResult:
+    def wait(self, timeout: Duration | None = None) -> RunResult:
         """Run to the end.
 
         Raises: what made the job fail; JobTimeout after ``max_turns`` turns of a life, or simulated ``timeout``.
         """
+        limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
         restore = self._restore
         while True:
             attempt = Attempt(highest=self._store.highest_id() if self._store is not None else 0)
             self.attempts.append(attempt)
             self._aim()
             try:
-                return self._live(restore, timeout)
+                return self._live(restore, limit)
             except _Crash as crash:
                 attempt.crash = str(crash)
                 self._crashes_left -= 1

@@ -45,6 +45,9 @@ __all__ = ["Settings", "build"]
 
 log = logging.getLogger("dataflow.build")
 
+_FINAL_ATTEMPTS, _FINAL_PAUSE = 6, 100_000
+"""The last checkpoint is tried for about three seconds: a disk that is full for a moment does not fail the job."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -141,6 +144,8 @@ class _Builder:
             max_concurrent=c.max_concurrent,
             tolerable_failures=c.tolerable_failures,
             keep=c.keep,
+            final_attempts=_FINAL_ATTEMPTS,
+            final_pause=_FINAL_PAUSE,
         )
         coordinator = Coordinator(
             plan.predecessors(),

@@ -141,7 +141,7 @@ def test_a_timeout_does_not_wait_for_a_function_that_does_not_return(
     job = counting(op.collect(), function=gate).start()
     gate.reached.wait()
     with pytest.raises(JobTimeout, match="busy in operator 'function'"), caplog.at_level(logging.WARNING):
-        job.wait(timeout=1_000)
+        job.wait(timeout="1ms")
     assert "still waiting for a call to return" in caplog.text
     gate.open.set()
     with pytest.raises(JobCancelled):
