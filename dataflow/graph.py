@@ -247,8 +247,10 @@ class Graph:
             )
         if name in taken:
             raise GraphError(f"two operators are called {name!r}; names must differ, for state is found by them")
-        if parallelism is not None and parallelism < 1:
-            raise GraphError(f"operator {name or label!r}: parallelism is at least 1, got {parallelism}")
+        if parallelism is not None and (not isinstance(parallelism, int) or parallelism < 1):
+            raise GraphError(
+                f"operator {name or label!r}: parallelism is a whole number, at least 1, got {parallelism!r}"
+            )
         unique, count = name or label, 1
         while unique in taken:
             count += 1

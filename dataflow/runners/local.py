@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import uuid
 from collections.abc import Sequence
@@ -301,7 +302,8 @@ class LocalJob:
         before = len(self._job.checkpoints)
         try:
             if self._job.checkpointed:
-                log.warning("interrupted: taking a last checkpoint; interrupt again to leave at once")
+                # to the terminal, not to the log: who pressed Ctrl-C must know what is going on
+                print("interrupted: taking a last checkpoint; interrupt again to leave at once", file=sys.stderr)
                 self._job.stop()
             else:
                 self._job.cancel("interrupted")
