@@ -33,7 +33,8 @@ def wait(batch):
     sys.stdin.read()
 
 with flow.Pipeline("x") as p:
-    p.source(op.from_arrow(pa.table({"x": [1]})), name="in").map_batches(wait).sink(op.write_parquet(sys.argv[1]), name="out")
+    rows = p.source(op.from_arrow(pa.table({"x": [1]})), name="in")
+    rows.map_batches(wait).sink(op.write_parquet(sys.argv[1]), name="out")
 p.run(checkpoint=flow.Checkpointing(sys.argv[2]))
 """
 
