@@ -70,6 +70,11 @@ class Aligner:
         """None: alignment waits as long as it takes."""
         return None
 
+    @property
+    def floor(self) -> int:
+        """The lowest id of which a snapshot may still be taken."""
+        return self._latest + 1 if self._pending is None else self._pending.checkpoint
+
     def element(self, channel: int, data: Data) -> Data:
         """Rows as they are: with blocked channels no red row is ever taken ahead of a snapshot."""
         return data

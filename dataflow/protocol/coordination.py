@@ -135,8 +135,12 @@ class Coordinator:
         """A user wants a checkpoint or savepoint; ``request`` is answered if it is not None."""
         assert kind is not BarrierKind.FINAL, "the last checkpoint is the coordinator's own"
         if self._done:
-            why = FailureReason.JOB_FAILED if self._final is None else FailureReason.JOB_ENDING
-            return _failed([] if request is None else [request], why)
+            asked = () if request is None else (request,)
+            if self._final is None:
+                return _failed(asked, FailureReason.JOB_FAILED)
+            if kind is BarrierKind.SAVEPOINT:
+                return _failed(asked, FailureReason.JOB_ENDING)
+            return _completed(asked, self._final)
         self._requests.add(kind, request)
         return self._start(now)
 

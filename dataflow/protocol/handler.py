@@ -31,6 +31,11 @@ class BarrierHandler(Protocol):
         """When to call ``tick``, in microseconds; None: no need."""
         ...
 
+    @property
+    def floor(self) -> int:
+        """The lowest id of which a snapshot may still be taken: rows of a lower epoch are red for none."""
+        ...
+
     def element(self, channel: int, data: Data) -> Data:
         """Rows were taken from ``channel``; answers them with the colour they have here."""
         ...

@@ -5,24 +5,38 @@ is when the source sent it behind barrier n. A red row taken by a white machine 
 send it again after a restore.
 
 Invariant: only rows of an epoch at or above ``floor`` are kept; no later snapshot can count the others.
+Invariant: with a ``sample``, no more batches of rows are held per key and epoch than it takes to have that many rows;
+of the others only the number of rows is kept, as ``Omitted``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dataflow.events import Data
 
-__all__ = ["RedLog"]
+__all__ = ["Omitted", "RedLog"]
 
 Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Omitted:
+    """Stands for rows that were counted and not kept."""
+
+    rows: int
+
+    def __len__(self) -> int:
+        return self.rows
 
 
 class RedLog(Generic[Key]):
     """Remembers the rows taken, per key (a channel, an operator), that some coming snapshot may have to report.
 
-    The ``Data`` objects are kept by reference, rows included, until a ``take`` or ``forget`` lets them go.
+    The ``Data`` objects are kept by reference, rows included, until a ``take`` or ``forget`` lets them go; with a
+    ``sample``, only the first so many rows of each key and epoch, and ``Omitted`` for the rest.
 
     >>> log = RedLog()
     >>> log.record("a", Data(["white"], epoch=0))
@@ -33,11 +47,13 @@ class RedLog(Generic[Key]):
     {}
     """
 
-    __slots__ = ("_floor", "_rows")
+    __slots__ = ("_floor", "_held", "_rows", "_sample")
 
-    def __init__(self) -> None:
+    def __init__(self, sample: int | None = None) -> None:
         self._floor = 1
         self._rows: dict[Key, list[Data]] = {}
+        self._sample = sample
+        self._held: dict[tuple[Key, int], int] = {}
 
     @property
     def floor(self) -> int:
@@ -46,8 +62,15 @@ class RedLog(Generic[Key]):
 
     def record(self, key: Key, data: Data) -> None:
         """``data`` was taken under ``key``, after everything recorded before."""
-        if data.epoch >= self._floor:
-            self._rows.setdefault(key, []).append(data)
+        if data.epoch < self._floor:
+            return
+        if self._sample is not None:
+            held = self._held.get((key, data.epoch), 0)
+            if held >= self._sample:
+                data = Data(Omitted(len(data.rows)), data.epoch)
+            else:
+                self._held[key, data.epoch] = held + len(data.rows)
+        self._rows.setdefault(key, []).append(data)
 
     def red(self, key: Key, checkpoint: int) -> int:
         """How many rows (batches) under ``key`` are red for ``checkpoint``."""
@@ -69,6 +92,7 @@ class RedLog(Generic[Key]):
         self._floor = below
         kept = {key: [data for data in rows if data.epoch >= below] for key, rows in self._rows.items()}
         self._rows = {key: rows for key, rows in kept.items() if rows}
+        self._held = {(key, epoch): held for (key, epoch), held in self._held.items() if epoch >= below}
 
     def validate(self) -> None:
         """Walk the invariant."""

@@ -49,6 +49,8 @@ class _Open:
 class Tracker:
     """The handler of ``unaligned`` checkpoints over the channels 0 .. ``channels`` - 1. See the module's rules.
 
+    With a ``sample`` only about so many duplicated rows are kept for each channel; all are counted.
+
     >>> tracker = Tracker(2)
     >>> tracker.barrier(0, Barrier(1), now=0)
     []
@@ -60,14 +62,14 @@ class Tracker:
 
     __slots__ = ("_colours", "_given_up", "_latest", "_live", "_open", "_red")
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, *, sample: int | None = None) -> None:
         assert channels > 0, f"a gate has at least one channel, got {channels}"
         self._live = set(range(channels))
         self._open: dict[int, _Open] = {}
         self._latest = 0
         self._given_up = GivenUp()
         self._colours = [0] * channels
-        self._red: RedLog[int] = RedLog()
+        self._red: RedLog[int] = RedLog(sample)
 
     @property
     def blocked(self) -> Set[int]:
@@ -78,6 +80,11 @@ class Tracker:
     def deadline(self) -> int | None:
         """None: nothing here depends on time."""
         return None
+
+    @property
+    def floor(self) -> int:
+        """The lowest id of which a snapshot may still be taken."""
+        return self._red.floor
 
     def element(self, channel: int, data: Data) -> Data:
         """Rows with the colour they have behind the channel's barriers; the same object where it has it already."""

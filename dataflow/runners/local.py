@@ -6,22 +6,21 @@ could do anything, sleep until somebody rings: a channel it reads got something,
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from dataflow.checkpointing import Checkpointing
 from dataflow.clock import Clock, Duration, SystemClock, duration_text, microseconds
 from dataflow.errors import ConfigurationError, JobTimeout
-from dataflow.events import BarrierKind
 from dataflow.plan import of
 from dataflow.runners.base import RunResult, TaskMetrics, metrics_of, result_of, warn_of_unnamed_state
+from dataflow.runners.interrupts import CtrlC
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.background import Background
 from dataflow.runtime.build import Settings, build
@@ -130,14 +129,6 @@ class _Worker(threading.Thread):
             if not worked:
                 tasks = [task for task in tasks if task.state is not Progress.DONE]
                 self.bell.wait(_NAP if any(_cannot_ring(task) for task in tasks) else _LONG)
-
-
-def _slices(seconds: float) -> Iterator[float]:
-    """``seconds`` in pieces."""
-    while seconds > _LONG:
-        yield _LONG
-        seconds -= _LONG
-    yield seconds
 
 
 def _cannot_ring(task: Task) -> bool:
@@ -263,13 +254,13 @@ class LocalJob:
         """Where the time went so far, and how many rows passed, per subtask, operator and channel."""
         return metrics_of(self._job)
 
-    def checkpoint(self, kind: BarrierKind = BarrierKind.CHECKPOINT, *, timeout: Duration | None = None) -> int:
+    def checkpoint(self, *, timeout: Duration | None = None) -> int:
         """Take a checkpoint now; answers its id when it is durable and its output committed.
 
         Raises: CheckpointError where it failed; JobCancelled where the job ended first; TimeoutError.
         """
         limit = None if timeout is None else microseconds(timeout, "checkpoint(timeout=)") / 1e6
-        return self._job.checkpoint(kind).result(limit)
+        return self._job.checkpoint().result(limit)
 
     def who_waits(self) -> str:
         """A text that says of every task what it is doing and for whom it waits."""
@@ -295,38 +286,38 @@ class LocalJob:
 
         Ctrl-C takes a last checkpoint and stops the job before KeyboardInterrupt goes on; a second one leaves at once.
         """
-        limit = None if timeout is None else microseconds(timeout, "wait(timeout=)") / 1e6
-        try:
-            finished = self._until_done(limit)
-        except KeyboardInterrupt as interrupt:
-            self._interrupted(interrupt)
-            raise
-        if not finished:
-            waiting = self.who_waits()
-            self.cancel()
-            raise JobTimeout(f"the job was not done in time and was cancelled; at that moment:\n{waiting}")
+        started = self._clock.now()
+        limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
+        with CtrlC() as pressed:
+            while not self._done.wait(_LONG if limit is None else min(_LONG, limit / 1e6)):
+                if pressed.count:
+                    raise self._interrupted(pressed)
+                if limit is not None and self._clock.now() - started > limit:
+                    waiting = self.who_waits()
+                    self.cancel()
+                    raise JobTimeout(f"the job was not done in time and was cancelled; at that moment:\n{waiting}")
+            if pressed.count:
+                raise self._interrupted(pressed)
         return result_of(self._job, checkpointed=self._job.checkpointed)
 
-    def _until_done(self, limit: float | None) -> bool:
-        """Wait in slices: a Ctrl-C that comes right before a wait without end would only be seen behind it."""
-        slices = itertools.repeat(_LONG) if limit is None else _slices(limit)
-        return any(self._done.wait(seconds) for seconds in slices)
-
-    def _interrupted(self, interrupt: KeyboardInterrupt) -> None:
+    def _interrupted(self, pressed: CtrlC) -> KeyboardInterrupt:
+        """Stop with a last checkpoint, unless Ctrl-C is pressed again; answers what to raise, with what was done."""
+        interrupt = KeyboardInterrupt()
         before = len(self._job.checkpoints)
-        try:
-            if self._job.checkpointed:
-                # to the terminal, not to the log: who pressed Ctrl-C must know what is going on
-                print("interrupted: taking a last checkpoint; interrupt again to leave at once", file=sys.stderr)
-                self._job.stop()
-            else:
-                self._job.cancel("interrupted")
-            self._until_done(None)
-        except KeyboardInterrupt:
-            self._abandoned = True
-            self._job.cancel("interrupted twice")
-            interrupt.add_note("interrupted twice: left without a last checkpoint" + self._go_on())
-            return
+        # to the terminal, not to the log: who pressed Ctrl-C must know what is going on
+        if self._job.checkpointed:
+            print(
+                "interrupted: taking a last checkpoint; interrupt again to leave at once", file=sys.stderr, flush=True
+            )
+            self._job.stop()
+        else:
+            self._job.cancel("interrupted")
+        while not self._done.wait(_LONG):
+            if pressed.count > 1:
+                self._abandoned = True
+                self._job.cancel("interrupted twice")
+                interrupt.add_note("interrupted twice: left without a last checkpoint" + self._go_on())
+                return interrupt
         if not self._job.checkpointed:
             interrupt.add_note("the job had no checkpoints: run it again from the beginning")
         elif self._job.state is JobState.FINISHED:
@@ -335,6 +326,7 @@ class LocalJob:
             interrupt.add_note(f"checkpoint {self._job.checkpoints[-1].checkpoint} was taken" + self._go_on())
         else:
             interrupt.add_note(f"no last checkpoint was taken: {self._job.error}" + self._go_on())
+        return interrupt
 
     def _go_on(self) -> str:
         return "; run again with restore='auto' to go on from the newest checkpoint" if self._job.checkpointed else ""

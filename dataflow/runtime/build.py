@@ -33,7 +33,7 @@ from dataflow.runtime.inlet import GateInlet, Inlet, SourceInlet, SplitState
 from dataflow.runtime.job import Job
 from dataflow.runtime.messages import Mailbox
 from dataflow.runtime.output import output_for
-from dataflow.runtime.parts import TaskState
+from dataflow.runtime.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.restore import Restored, find
 from dataflow.runtime.task import Submit, Task
@@ -276,19 +276,24 @@ class _Builder:
             gate.restore_watermarks(watermarks)
         return GateInlet(gate, ports)
 
+    @property
+    def _sample(self) -> int | None:
+        """How many duplicated rows to keep per operator and channel; None: all."""
+        return SAMPLE_ROWS if self.checkpointing.duplicates == "sample" else None
+
     def _handler(self, channels: int) -> BarrierHandler:
         match self.checkpointing.mode:
             case Mode.ALIGNED:
                 return Aligner(channels, end_of_input=EndOfInputPolicy.ALIGN)
             case Mode.UNALIGNED:
-                return Tracker(channels)
+                return Tracker(channels, sample=self._sample)
             case _:
                 assert_never(self.checkpointing.mode)
 
     def _node(self, vertex: Vertex, node: Node, subtask: int, state: TaskState | None) -> ChainNode:
         graph = self.plan.graph
         parent = None if node is vertex.head else graph.nodes[node.inputs[0].source].name
-        made = ChainNode(node.name, parent)
+        made = ChainNode(node.name, parent, self._sample)
         context = OperatorContext(
             name=node.name,
             subtask=subtask,

@@ -13,16 +13,14 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from dataflow.events import Barrier, Cancel, Data, EndOfInput, Idle, Watermark
 from dataflow.operator import Handle, Operator, Snapshot, TwoPhaseWriter
 from dataflow.protocol.red_log import RedLog
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.output import Output
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["Chain", "ChainNode"]
 
@@ -38,7 +36,7 @@ class ChainNode:
 
     operator: Operator
 
-    def __init__(self, name: str, parent: str | None) -> None:
+    def __init__(self, name: str, parent: str | None, sample: int | None = None) -> None:
         self.name = name
         self.parent = parent
         self.children: dict[str | None, list[ChainNode]] = {}
@@ -48,7 +46,7 @@ class ChainNode:
         self.forward: Flow | None = None
         self.epoch = 0
         self.current: Data | None = None
-        self.red: RedLog[str] = RedLog()
+        self.red: RedLog[str] = RedLog(sample)
         self.duplicated: Mapping[str, tuple[Data, ...]] = {}
         self.uncommitted: dict[int, tuple[Handle, ...]] = {}
         self.timers: list[int] = []
@@ -61,6 +59,8 @@ class ChainNode:
 
     def emit(self, batch: pa.RecordBatch, tag: str | None = None) -> None:
         """Called by the operator (the node is its ``Out``): the rows go to children and outputs; empty ones nowhere."""
+        if type(batch) is not pa.RecordBatch:
+            raise TypeError(f"operator {self.name!r} emitted a {type(batch).__name__}; emit record batches, one by one")
         rows = batch.num_rows
         if rows == 0:
             return
@@ -130,7 +130,6 @@ class ChainNode:
     def snapshot(self, checkpoint: int) -> Snapshot:
         """The operator's state at barrier ``checkpoint``; a two-phase writer prepares its transaction first."""
         operator = self.operator
-        self.epoch = max(self.epoch, checkpoint)
         self.duplicated = self.red.take(checkpoint)
         if isinstance(operator, TwoPhaseWriter):
             handles = tuple(operator.prepare(checkpoint))
@@ -169,6 +168,11 @@ class Chain:
     def has_credit(self) -> bool:
         """Whether every output would take one more batch."""
         return all([output.has_credit() for output in self.outputs])
+
+    def forget_red(self, below: int) -> None:
+        """No checkpoint below ``below`` will be taken any more: let the rows go that only mattered to those."""
+        for node in self.nodes:
+            node.red.forget(below)
 
     def full_channels(self) -> list[Channel]:
         """The channels that have no room for one more batch."""

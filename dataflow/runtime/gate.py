@@ -106,6 +106,11 @@ class InputGate:
         return self._handler.deadline
 
     @property
+    def floor(self) -> int:
+        """The lowest checkpoint of which a snapshot may still be taken here."""
+        return self._handler.floor
+
+    @property
     def ended(self) -> bool:
         """Whether the end of every channel was polled."""
         return self._open == 0

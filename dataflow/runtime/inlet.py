@@ -60,6 +60,11 @@ class Inlet(ABC):
     @abstractmethod
     def ended(self) -> bool: ...
 
+    @property
+    @abstractmethod
+    def floor(self) -> int:
+        """The lowest checkpoint of which a snapshot may still be taken here; rows of a lower epoch are red for none."""
+
     @abstractmethod
     def poll(self, now: int) -> Input | None:
         """The next element; None: nothing now."""
@@ -124,6 +129,10 @@ class GateInlet(Inlet):
     @property
     def ended(self) -> bool:
         return self.gate.ended
+
+    @property
+    def floor(self) -> int:
+        return self.gate.floor
 
     @property
     def _may_start(self) -> bool:
@@ -193,6 +202,10 @@ class SourceInlet(Inlet):
     @property
     def ended(self) -> bool:
         return all([state.done for state in self.splits])
+
+    @property
+    def floor(self) -> int:
+        return self.epoch + 1
 
     @property
     def _may_start(self) -> bool:

@@ -202,10 +202,11 @@ class Job:
             self._request(wanted, now)
         actions = self.coordinator.tick(now)
         self._act(actions, now)
-        if self._stopping is not None and self._stopping.done():
+        if self._released:
+            if all(task.state is Progress.DONE for task in self.tasks.values()):
+                self._over(JobState.FINISHED)
+        elif self._stopping is not None and self._stopping.done():
             self._stopped(self._stopping)
-        elif self._released and all(task.state is Progress.DONE for task in self.tasks.values()):
-            self._over(JobState.FINISHED)
         return worked or bool(actions)
 
     def _receive(self, message: JobMessage, now: int) -> None:

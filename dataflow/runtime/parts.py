@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dataflow.events import Data
 from dataflow.operator import Handle, Json, Snapshot
+from dataflow.protocol.red_log import Omitted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,8 +36,9 @@ class Duplicates:
     def of(operator: str, task: str, channel: str, rows: Sequence[Data]) -> Duplicates:
         import pyarrow as pa
 
-        table = pa.Table.from_batches([data.rows for data in rows])
-        return Duplicates(operator, task, channel, table.num_rows, table)
+        kept = [data.rows for data in rows if not isinstance(data.rows, Omitted)]
+        table = pa.Table.from_batches(kept) if kept else pa.table({})
+        return Duplicates(operator, task, channel, sum(len(data.rows) for data in rows), table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,11 +67,15 @@ class RestoreReport:
         return counts
 
     def rows(self, operator: str) -> pa.Table | None:
-        """The rows delivered again to ``operator``: all with ``duplicates="rows"``, else a sample; None: none."""
+        """The rows delivered again to ``operator``: all with ``duplicates="rows"``, else a sample; None: none.
+
+        Where its inputs have different columns, a row has null in those that its own input lacks. Raises:
+        pyarrow.ArrowInvalid where inputs have the same column with different types: see ``duplicates``, by channel.
+        """
         import pyarrow as pa
 
         tables = [d.table for d in self.duplicates if d.operator == operator]
-        return pa.concat_tables(tables) if tables else None
+        return pa.concat_tables(tables, promote_options="default") if tables else None
 
     def to_arrow(self) -> pa.Table:
         """One row per operator, subtask and channel with duplicates: operator, task, channel, rows."""

@@ -228,6 +228,8 @@ class Task:
         if taken.actions:
             assert not self.chain.busy, f"{self.name}: a barrier was taken while the chain is busy"
             self._act(taken.actions, now)
+        elif taken.flow is None:
+            self.chain.forget_red(self.inlet.floor)
 
     def _carry(self) -> bool:
         """Work the chain off while there is credit; False: nothing could be done."""
@@ -286,6 +288,7 @@ class Task:
                     pass
                 case _:
                     assert_never(action)
+        self.chain.forget_red(self.inlet.floor)
 
     def _take_snapshot(self, barrier: Barrier, now: int) -> None:
         if self._phase is not _Phase.ENDED:

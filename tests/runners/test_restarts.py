@@ -202,7 +202,7 @@ def test_a_savepoint_stays_when_an_older_checkpoint_is_restored(tmp_path: Path) 
         p.source(flow.testing.ScriptedSource(script), name="in").sink(op.collect(), name="out")
     with flow.LocalRunner().start(p, checkpoint=settings(tmp_path, every=None)) as job:
         first = job.checkpoint(timeout="10s")
-        saved = job.checkpoint(BarrierKind.SAVEPOINT, timeout="10s")
+        saved = job._job.checkpoint(BarrierKind.SAVEPOINT).result(10)  # not offered to users yet
     with flow.LocalRunner().start(p, checkpoint=settings(tmp_path, every=None)) as job:
         restored = job.stop().restore_report
     assert restored is not None
