@@ -12,6 +12,8 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
+from dataflow.runners.simulated import Faults
+from dataflow.runtime.points import Point
 
 WIDE = pa.dictionary(pa.int32(), pa.string())
 OVER = [(pa.int8(), 90, 3), (pa.uint8(), 200, 2), (pa.int16(), 20_000, 2)]  # together past 128, 256 and 32,768 values
@@ -34,12 +36,12 @@ def tables(index: pa.DataType, count: int, parts: int) -> list[pa.Table]:
 def in_files(directory: Path, index: pa.DataType, count: int, parts: int) -> Any:
     for part, table in enumerate(tables(index, count, parts)):
         (directory / "in").mkdir(exist_ok=True)
-        pq.write_table(table, directory / f"in/{part}.parquet", row_group_size=count // 2)
-    return op.read_parquet(directory / "in")
+        pq.write_table(table, directory / f"in/{part}.parquet", row_group_size=count // 5)
+    return op.read_parquet(directory / "in", split_by="file", batch_rows=count // 10)
 
 
 def in_memory(directory: Path, index: pa.DataType, count: int, parts: int) -> Any:
-    return op.from_arrow(pa.concat_tables(tables(index, count, parts)), splits=2, batch_rows=count // 2)
+    return op.from_arrow(pa.concat_tables(tables(index, count, parts)), splits=2, batch_rows=count // 10)
 
 
 def streamed(directory: Path, index: pa.DataType, count: int, parts: int) -> Any:
@@ -68,37 +70,24 @@ def test_more_values_than_one_batch_can_number(
     assert result.table("rows").combine_chunks().to_pandas().shape == (count * parts, 2)
 
 
-class Breaks:
-    """Raises at its third batch, once."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        self.calls += 1
-        if self.calls == 4:
-            raise RuntimeError("once")
-        return batch
-
-
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("source", [in_files, in_memory])
 @pytest.mark.parametrize(("index", "count", "parts"), OVER, ids=IDS)
-def test_a_restore_goes_on_with_more_values(
-    tmp_path: Path, source: Any, index: pa.DataType, count: int, parts: int
+def test_a_restore_in_between_goes_on_numbering(
+    tmp_path: Path, source: Any, index: pa.DataType, count: int, parts: int, seed: int
 ) -> None:
     with flow.Pipeline() as p:
-        rows = p.source(op.paced(source(tmp_path, index, count, parts), rate=20 * count), name="in")
-        rows = rows.map_batches(Breaks(), name="breaks", parallelism=1)
+        rows = p.source(source(tmp_path, index, count, parts), name="in")
         rows.sink(op.collect(), name="rows")
         rows.sink(op.write_parquet(tmp_path / "out"), name="files")
         rows.key_by("c").agg(col("x").sum().alias("n"), name="sums").sink(op.collect(), name="keys")
-    checkpoints = flow.Checkpointing(tmp_path / "ckpt", every="1ms")
-    with pytest.raises(RuntimeError, match="once"):
-        p.run(parallelism=2, checkpoint=checkpoints)
-    result = p.run(parallelism=2, checkpoint=checkpoints, restore="latest")
+    runner = flow.SimulatedRunner(seed, Faults(crashes=1, crash_at=[Point.DURABLE], crash_after=[1]))
+    result = p.run(runner, parallelism=2, checkpoint=flow.Checkpointing(tmp_path / "ckpt", every="1ms"))
+    assert result.restore_report is not None, f"seed {seed}: nothing was restored"
+    assert any(result.restore_report.offsets.values()), f"seed {seed}: restored before the first row"
     for table in (result.table("rows"), result.table("keys"), pq.read_table(tmp_path / "out")):
-        assert sorted(table["c"].to_pylist()) == names(count, parts)
-    assert set(result.table("keys")["n"].to_pylist()) == {1}
+        assert sorted(table["c"].to_pylist()) == names(count, parts), f"seed {seed}"
+    assert set(result.table("keys")["n"].to_pylist()) == {1}, f"seed {seed}"
 
 
 def test_files_may_differ_in_the_width_of_their_indices(tmp_path: Path) -> None:

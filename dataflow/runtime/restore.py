@@ -162,8 +162,8 @@ def with_new_input(restored: Restored, plan: Plan) -> Restored:
         if new:
             message = (
                 f"{len(new)} new splits of source {name!r} (first: {new[0]!r}) are not part of the job that checkpoint "
-                f"{restored.report.checkpoint} belongs to and are not read; run them as a job of their own, with another "
-                "checkpoint directory"
+                f"{restored.report.checkpoint} belongs to and are not read; run them as a job of their own, with "
+                "another checkpoint directory"
             )
             log.warning("%s", message)
             warnings.warn(message, NewInputWarning, stacklevel=user_frame())
