@@ -33,15 +33,15 @@ def expand(paths: Paths, suffix: str) -> tuple[str, ...]:
 
 
 def _expand_one(path: str, suffix: str) -> list[str]:
-    if os.path.isdir(path):
-        return _below(path, suffix) or _nothing(path, f"the directory holds no file that ends in {suffix}")
-    if os.path.exists(path):
-        return [path]
-    if (scheme := _SCHEME.match(path)) and not os.path.exists(scheme.group()):
+    if _SCHEME.match(path):  # also where a folder has such a name: Arrow would read it as a URL
         raise SourceError(
             f"{path!r}: object stores and other URLs are not supported (yet), only local paths; mount or copy the "
             f"files, and leave file:// out"
         )
+    if os.path.isdir(path):
+        return _below(path, suffix) or _nothing(path, f"the directory holds no file that ends in {suffix}")
+    if os.path.exists(path):
+        return [path]
     if glob.has_magic(path):
         found = [file for file in glob.glob(path, recursive=True) if os.path.isfile(file)]
         return found or _nothing(path, "no file matches the pattern")

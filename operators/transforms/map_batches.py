@@ -75,13 +75,11 @@ class MapBatches(Operator):
     def _imported(self, frame: Any) -> pa.Table:
         """A frame of another library as a table, its text in the layout that was declared."""
         try:
-            table = (
-                pa.RecordBatchReader.from_stream(frame).read_all()
-                if hasattr(frame, "__arrow_c_stream__")
-                else pa.Table.from_batches([pa.record_batch(frame)])
-            )
-        except (pa.ArrowException, TypeError) as error:  # a series, an array: one column without a name
+            streams = hasattr(frame, "__arrow_c_stream__")
+            made = pa.RecordBatchReader.from_stream(frame) if streams else pa.record_batch(frame)
+        except (pa.ArrowException, TypeError, ValueError) as error:  # one column without a name: a series, an array
             raise self._no_batch(frame) from error
+        table = made.read_all() if streams else pa.Table.from_batches([made])
         expected = {field.name: field.type for field in self._schema}
         for i in range(table.num_columns - 1, -1, -1):
             name, found = table.schema.names[i], table.schema.types[i]
