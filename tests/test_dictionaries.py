@@ -16,7 +16,7 @@ from dataflow.runners.simulated import Faults
 from dataflow.runtime.points import Point
 
 WIDE = pa.dictionary(pa.int32(), pa.string())
-OVER = [(pa.int8(), 90, 3), (pa.uint8(), 200, 2), (pa.int16(), 20_000, 2)]  # together past 128, 256 and 32,768 values
+OVER = [(pa.int8(), 90, 3), (pa.uint8(), 200, 3), (pa.int16(), 20_000, 4)]  # together past 128, 256 and 32,768 values
 IDS = [str(index) for index, _, _ in OVER]
 
 
