@@ -5,6 +5,7 @@ Broken invariants of ours are ``assert`` statements, not exceptions of this modu
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -20,8 +21,10 @@ __all__ = [
     "InputChanged",
     "JobCancelled",
     "JobTimeout",
+    "NewInputWarning",
     "NoCheckpoint",
     "OutputExists",
+    "PartitionKeyWarning",
     "SchemaMismatch",
     "SinkBroken",
     "SourceError",
@@ -29,7 +32,10 @@ __all__ = [
     "UnknownColumn",
     "UnnamedStateWarning",
     "did_you_mean",
+    "user_frame",
 ]
+
+_OURS = ("dataflow", "operators")
 
 
 class DataflowError(Exception):
@@ -115,6 +121,25 @@ class UnnamedStateWarning(UserWarning):
     Their automatic names count operators of their kind, so another source, aggregate or sink put in before them
     renames them, and the checkpoint no longer fits.
     """
+
+
+class NewInputWarning(UserWarning):
+    """A source has splits that the restored job does not read: its input was settled when it first began.
+
+    ``RestoreReport.not_read`` names them all.
+    """
+
+
+class PartitionKeyWarning(UserWarning):
+    """Files lie in folders such as ``year=2013``, whose key is no column of the stream."""
+
+
+def user_frame() -> int:
+    """The ``stacklevel`` at which the caller of this function warns of the first frame outside this library."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def did_you_mean(word: str, valid: Iterable[str]) -> str:

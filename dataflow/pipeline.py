@@ -201,15 +201,19 @@ class Stream:
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
-        """``function`` applied to each batch; it returns a batch, a table, an iterable of them, or None.
+        """``function`` applied to each batch; it returns a batch, a table, a frame of polars or pandas or
+        anything else that speaks Arrow, an iterable of them, or None.
 
         Args:
             function: called with a ``pa.RecordBatch`` of `schema`; must depend on its argument only.
-            schema: what it returns; None: the same as it takes.
+            schema: what it returns; None: the same as it takes. Dictionaries come out with int32 indices.
         """
         if not callable(function):
             raise GraphError(f"map_batches: expected a function, got {type(function).__name__}")
-        return self._then(MapBatches(function), schema or self.schema, "map_batches", name, parallelism)
+        from dataflow.state.dictionaries import wide_schema
+
+        made = wide_schema(_declared(schema, self.schema, "map_batches"))
+        return self._then(MapBatches(function), made, "map_batches", name, parallelism)
 
     def key_by(self, *keys: str) -> KeyedStream:
         """The same rows, such that rows with equal ``keys`` meet in one subtask. Null is a key like any other."""
@@ -277,6 +281,7 @@ class Stream:
         _keys_meet(inputs)
         if schema is None and not all(other.schema.equals(self.schema) for other in others):
             raise SchemaMismatch("apply: the inputs differ, so say what comes out: apply(..., schema=pa.schema(...))")
+        made = _declared(schema, self.schema, "apply")
         described: Any = inspect.unwrap(getattr(operator, "func", operator))
         label = getattr(described, "__qualname__", type(described).__name__)
         spec = Apply(
@@ -286,7 +291,7 @@ class Stream:
             blocking=getattr(described, "blocking", False),
         )
         edges = tuple(stream._edge for stream in inputs)
-        return self._then(spec, schema or self.schema, "apply", name, parallelism, edges)
+        return self._then(spec, made, "apply", name, parallelism, edges)
 
     def _same_pipeline(self, others: Iterable[Stream], where: str) -> None:
         for other in others:
@@ -352,6 +357,8 @@ class KeyedStream(Stream):
         """
         import pyarrow as pa
 
+        from dataflow.state.dictionaries import wide_schema
+
         found = [*aggregations, *(a.alias(alias) for alias, a in named.items())]
         for a in found:
             if not isinstance(a, Aggregation):
@@ -360,7 +367,7 @@ class KeyedStream(Stream):
             raise GraphError("agg: give at least one aggregate")
         _distinct([*self.keys, *(a.name for a in found)], "agg")
         chosen = _emit(emit, every, bounded=self._pipeline.graph.bounded)
-        fields = [self.schema.field(k) for k in self.keys]
+        fields = list(wide_schema(pa.schema([self.schema.field(k) for k in self.keys])))
         fields += [pa.field(a.name, a.dtype(self.schema, where=f"agg {a.name!r}")) for a in found]
         spacing = None if every is None else microseconds(every, "agg(every=)")
         if spacing == 0:
@@ -382,6 +389,19 @@ def _keys_meet(inputs: Iterable[Stream]) -> None:
                 f"apply: keys meet where their types are equal, but {first!r} is keyed by {[*map(str, expected)]} and "
                 f"{name!r} by {[*map(str, types)]}; cast one of them"
             )
+
+
+def _declared(schema: object, default: pa.Schema, where: str) -> pa.Schema:
+    import pyarrow as pa
+
+    if schema is None:
+        return default
+    if not isinstance(schema, pa.Schema):
+        raise GraphError(
+            f"{where}(schema=): expected a pyarrow.Schema, got {schema!r} ({type(schema).__name__}); "
+            "write pa.schema({'column': pa.int64(), ...})"
+        )
+    return schema
 
 
 def _emit(emit: str | Emit | None, every: Duration | None, *, bounded: bool) -> Emit:

@@ -15,6 +15,7 @@ from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismat
 from dataflow.expressions import Aggregation
 from dataflow.graph import Emit
 from dataflow.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.state.dictionaries import wide_schema
 from dataflow.state.hashing import hash_rows, key_groups
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex
@@ -61,7 +62,7 @@ class KeyedAggregate(Operator):
         self._timer_set = False
         self._aggregations = list(aggregations)
         self._positions = [schema.get_field_index(key) for key in keys]
-        self._key_schema = pa.schema([schema.field(position) for position in self._positions])
+        self._key_schema = wide_schema(pa.schema([schema.field(position) for position in self._positions]))
         self._start()
         self._check_output()
         if context.restored is not None and context.restored.tables:

@@ -162,6 +162,16 @@ REFUSED: dict[str, tuple[Callable[[flow.Stream], object], type[Exception], str]]
         "sum takes integers or floats.*string",
     ),
     "a map of no function": (lambda s: s.map_batches("f"), GraphError, "expected a function, got str"),  # type: ignore[arg-type]
+    "a map to no schema": (
+        lambda s: s.map_batches(lambda b: b, schema={"x": int}),  # type: ignore[arg-type]
+        GraphError,
+        r"map_batches\(schema=\): expected a pyarrow.Schema, got \{'x'.*\(dict\)",
+    ),
+    "an operator with no schema": (
+        lambda s: s.apply(flow.Operator, schema=["x"]),  # type: ignore[arg-type]
+        GraphError,
+        r"apply\(schema=\): expected a pyarrow.Schema, got \['x'\] \(list\)",
+    ),
     "a sink that is none": (lambda s: s.sink(print), GraphError, "sink: expected a Sink such as .* got builtin"),  # type: ignore[arg-type]
     "a name of nothing": (lambda s: s.filter(col("price") > 1, name=""), GraphError, "is empty or holds"),
     "no subtask": (lambda s: s.filter(col("price") > 1, parallelism=0), GraphError, "at least 1, got 0"),

@@ -159,11 +159,20 @@ def _reporting(function: Callable[..., Value], node: Expr, where: str) -> Callab
                 "overflow" in reason or "not in range" in reason or "out of bounds" in reason or "truncated" in reason
             )
             kind = OverflowError if overflow else ValueError
-            raise kind(f"{where}: {node}: {reason}; cast to a wider type, or filter such rows out first") from error
+            raise kind(f"{where}: {node}: {reason}; {_advice(node, reason)}") from error
         except OverflowError as error:
             raise OverflowError(f"{where}: {node}: {error}") from error
 
     return call
+
+
+def _advice(node: Expr, reason: str) -> str:
+    if isinstance(node, Cast) and (reason.startswith("Failed to parse") or "is not a valid" in reason):
+        return (
+            f"not all of this text can be read as {node.target}: filter such rows out before the cast, or parse them "
+            f"as they are written in map_batches"
+        )
+    return "cast to a wider type, or filter such rows out first"
 
 
 def _function(node: Expr) -> Callable[..., Value]:

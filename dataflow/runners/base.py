@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Duration, duration_text
-from dataflow.errors import UnnamedStateWarning
+from dataflow.errors import UnnamedStateWarning, user_frame
 from dataflow.graph import Graph, Read, Write
 from dataflow.operator import Collector, Guarantee
 from dataflow.runtime.attempts import CheckpointRecord
@@ -185,16 +184,8 @@ def warn_of_unnamed_state(pipeline: str, graph: Graph, checkpoint: Checkpointing
             f"pipeline {pipeline!r}: {unnamed} keep state in checkpoints and have only automatic names, which change "
             "when an operator of the same kind is put in before them; give each a name=",
             UnnamedStateWarning,
-            stacklevel=_user_frame(),
+            stacklevel=user_frame(),
         )
-
-
-def _user_frame() -> int:
-    """The ``stacklevel`` at which the caller of this function warns of the first frame outside this package."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "dataflow":
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def result_of(job: Job, *, checkpointed: bool) -> RunResult:

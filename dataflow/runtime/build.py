@@ -35,7 +35,7 @@ from dataflow.runtime.messages import Mailbox
 from dataflow.runtime.output import output_for
 from dataflow.runtime.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.points import Point, Probe, no_probe
-from dataflow.runtime.restore import Restored, find
+from dataflow.runtime.restore import Restored, find, with_new_input
 from dataflow.runtime.task import Submit, Task
 from dataflow.state.hashing import key_group_range
 from dataflow.store.base import CheckpointStore
@@ -122,7 +122,8 @@ class _Builder:
         plan, settings, store = self.plan, self.settings, self.store
         restored = find(settings.restore, store, plan)
         states = restored.states if restored else {}
-        splits = self._splits(states)
+        splits = self._splits(states)  # refuses input that changed, so what is new after it is only new
+        restored = restored and with_new_input(restored, plan)
         sinks = {
             node.name: node.spec.sink
             for node in plan.graph

@@ -6,15 +6,25 @@ Restoring is constructing: this module only reads. ``Restored`` is handed to the
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataflow.checkpointing import Mode
-from dataflow.errors import CheckpointDamaged, CheckpointMismatch, CheckpointsExist, NoCheckpoint, did_you_mean
+from dataflow.errors import (
+    CheckpointDamaged,
+    CheckpointMismatch,
+    CheckpointsExist,
+    NewInputWarning,
+    NoCheckpoint,
+    did_you_mean,
+    user_frame,
+)
 from dataflow.events import BarrierKind
-from dataflow.operator import Json
+from dataflow.graph import Read
+from dataflow.operator import Json, Source
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
 from dataflow.runtime.parts import Duplicates, TaskState
 from dataflow.store.folder import CheckpointFolder
@@ -27,7 +37,7 @@ if TYPE_CHECKING:
     from dataflow.store.files import Buffer
     from dataflow.store.manifest import Manifest, PartHandle
 
-__all__ = ["RestoreReport", "Restored", "find"]
+__all__ = ["RestoreReport", "Restored", "find", "with_new_input"]
 
 log = logging.getLogger("dataflow.restore")
 
@@ -42,7 +52,8 @@ class RestoreReport:
     bound.
 
     ``offsets`` maps "source/split" to the offset that is read from next (None: from the beginning). ``passed_over`` are
-    newer checkpoints that could not be restored, with the reason.
+    newer checkpoints that could not be restored, with the reason. ``not_read`` lists the "source/split" that a source
+    has now and had not when the job began: they are not part of this job and are not read.
     """
 
     checkpoint: int
@@ -53,6 +64,7 @@ class RestoreReport:
     duplicates: Sequence[Duplicates] = ()
     passed_over: Sequence[Skipped] = ()
     state_bytes: int = 0
+    not_read: Sequence[str] = ()
 
     def duplicated(self, operator: str | None = None) -> int:
         """Rows that are delivered again, to ``operator`` or to the one with the most."""
@@ -92,6 +104,7 @@ class RestoreReport:
         lines += [f"  {split}: read again from {offset}" for split, offset in self.offsets.items()]
         if self.finished:
             lines.append("  that job had finished: nothing is left to read")
+        lines += [f"  {split}: new since that job began, and not read" for split in self.not_read]
         for d in self.duplicates:
             lines.append(f"  {d.operator} on {d.channel}: {d.rows} rows are delivered again")
         if not self.duplicates:
@@ -135,6 +148,40 @@ def find(restore: object, store: CheckpointStore, plan: Plan) -> Restored | None
         return None
     newer = tuple(n for n in ids if n > decision.checkpoint and not _is_savepoint(store, n))
     return _restored(*read[decision.checkpoint], store.location, plan, decision.skipped, newer)
+
+
+def with_new_input(restored: Restored, plan: Plan) -> Restored:
+    """``restored``, its report completed by the splits that are new; warns of them, source by source.
+
+    A job's input is settled when it begins. What came later is for a job of its own, and must not go unnoticed.
+    """
+    found: list[str] = []
+    for vertex in plan.vertices.values():
+        if not isinstance(vertex.head.spec, Read):
+            continue
+        entries: list[Any] = [restored.states[task].inlet["splits"] for task in vertex.tasks]
+        known = {split["id"] for splits in entries for split in splits}
+        name = vertex.head.name
+        new = [split for split in _listed(vertex.head.spec.source, name) if split not in known]
+        found += [f"{name}/{split}" for split in new]
+        if new:
+            message = (
+                f"{len(new)} new splits of source {name!r} (first: {new[0]!r}) are not part of the job that checkpoint "
+                f"{restored.report.checkpoint} belongs to and are not read; run them as a job of their own, with "
+                "another checkpoint directory"
+            )
+            log.warning("%s", message)
+            warnings.warn(message, NewInputWarning, stacklevel=user_frame())
+    return replace(restored, report=replace(restored.report, not_read=tuple(found))) if found else restored
+
+
+def _listed(source: Source, name: str) -> list[str]:
+    """The ids of the splits there are now; none where the source cannot say, for the restore does not need them."""
+    try:
+        return [split.id for split in source.splits()]
+    except Exception as error:
+        log.warning("source %r cannot list its splits, so new ones go unnoticed: %s", name, error)
+        return []
 
 
 def _is_savepoint(store: CheckpointStore, checkpoint: int) -> bool:

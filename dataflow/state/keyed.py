@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from dataflow.errors import SchemaMismatch
 from dataflow.state.arrays import canonical_words, fresh_words, from_words, is_bytes, is_word, validity
+from dataflow.state.dictionaries import wide_schema, wide_type
 from dataflow.state.index import SlotIndex, Slots, WideSlotIndex
 from dataflow.state.interning import Interner
 
@@ -27,7 +28,9 @@ class KeyIndex:
     """The keys of one subtask, numbered by slot in the order in which they first came.
 
     Nulls are keys, one per column; -0.0 is the key 0.0 and all NaNs are one key. ``key_schema`` has the key columns
-    and nothing else. Raises ``SchemaMismatch`` for types that cannot be keys (nested ones) and for no columns at all.
+    and nothing else. Dictionary keys come in with indices of any width and go out with int32 ones, as in ``schema``:
+    all keys together may be more than a batch could number. Raises ``SchemaMismatch`` for types that cannot be keys
+    (nested ones) and for no columns at all.
 
     >>> index = KeyIndex(pa.schema({"user": pa.string(), "day": pa.int8()}))
     >>> batch = pa.record_batch({"user": ["ann", "bob", "ann"], "day": pa.array([1, None, 1], pa.int8())})
@@ -40,7 +43,7 @@ class KeyIndex:
     def __init__(self, key_schema: pa.Schema) -> None:
         if not len(key_schema):
             raise SchemaMismatch("keyed state needs at least one key column")
-        self.schema = key_schema
+        self.schema = wide_schema(key_schema)
         self._interners = [_interner(field) for field in key_schema]
         self._one = SlotIndex() if len(key_schema) == 1 else None
         self._wide = WideSlotIndex(len(key_schema) + 1)
@@ -53,7 +56,7 @@ class KeyIndex:
 
         The answer is scratch memory, valid until the next call.
         """
-        assert [column.type for column in columns] == self.schema.types, (
+        assert [wide_type(column.type) for column in columns] == self.schema.types, (
             f"key columns of types {[str(column.type) for column in columns]}, expected {self.schema.types}"
         )
         if self._one is not None:
@@ -78,7 +81,7 @@ class KeyIndex:
         return canonical_words(array)
 
     def keys(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> list[pa.Array]:
-        """The key columns of ``slots``, in the exact types of the schema; the arrays own their memory."""
+        """The key columns of ``slots``, in the exact types of ``schema``; the arrays own their memory."""
         words = (self._wide if self._one is None else self._one).words
         chosen = words[slots.start : slots.stop : slots.step] if isinstance(slots, range) else words.take(slots, axis=0)
         if self._one is None:

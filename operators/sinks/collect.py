@@ -6,17 +6,19 @@ import pyarrow as pa
 
 from dataflow.errors import ConfigurationError, SchemaMismatch
 from dataflow.operator import Collector, Guarantee, OperatorContext, Out, Sink, Snapshot
+from dataflow.state.dictionaries import wide_schema, widened
 
 __all__ = ["CollectSink", "CollectWriter", "collect"]
 
 
 class CollectWriter(Collector):
-    """Keeps the rows of one subtask. State: the rows."""
+    """Keeps the rows of one subtask, dictionaries with int32 indices. State: the rows."""
 
     def __init__(self, context: OperatorContext, *, limit: int | None) -> None:
         self._name = context.name
         self._limit = limit
-        self._schema = context.input_schemas[0]
+        self._input = context.input_schemas[0]
+        self._schema = wide_schema(self._input)
         restored = context.restored.tables.get("rows") if context.restored else None
         if restored is not None and restored.schema != self._schema:
             raise SchemaMismatch(f"sink {self._name!r} collects {self._schema}, its snapshot has {restored.schema}")
@@ -24,8 +26,8 @@ class CollectWriter(Collector):
         self._rows: int = restored.num_rows if restored is not None else 0
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
-        if batch.schema != self._schema:
-            raise SchemaMismatch(f"sink {self._name!r} collects {self._schema}, got a batch of {batch.schema}")
+        if batch.schema != self._input:
+            raise SchemaMismatch(f"sink {self._name!r} collects {self._input}, got a batch of {batch.schema}")
         self._rows += batch.num_rows
         if self._limit is not None and self._rows > self._limit:
             raise ConfigurationError(
@@ -33,7 +35,7 @@ class CollectWriter(Collector):
                 "write them to files"
             )
         if batch.num_rows:
-            self._batches.append(batch)
+            self._batches.append(widened(batch))
 
     def snapshot(self) -> Snapshot:
         return Snapshot(tables={"rows": self.result()})  # batches are immutable, and this list of them is ours

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from dataflow.errors import SchemaMismatch, SinkBroken
 from dataflow.operator import Handle, OperatorContext, Out, TwoPhaseWriter
+from dataflow.state.dictionaries import wide_schema, widened
 from dataflow.store.files import FileSystem
 from dataflow.store.staging import StagedFile
 from operators.sinks.parquet_files import STAGED, OutputDirectory, Transaction
@@ -100,7 +101,8 @@ class ParquetWriter(TwoPhaseWriter):
         compression: str,
         files: FileSystem,
     ) -> None:
-        self._schema = context.input_schemas[0]
+        self._input = context.input_schemas[0]
+        self._schema = wide_schema(self._input)  # a file has the dictionaries of many batches
         self._name = context.name
         self._subtask = context.subtask
         self._run = context.run_id
@@ -116,10 +118,10 @@ class ParquetWriter(TwoPhaseWriter):
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         self._refuse_if_broken()
-        if batch.schema != self._schema:
-            raise SchemaMismatch(f"sink {self._name!r} was opened for {self._schema}, got a batch of {batch.schema}")
+        if batch.schema != self._input:
+            raise SchemaMismatch(f"sink {self._name!r} was opened for {self._input}, got a batch of {batch.schema}")
         if batch.num_rows:
-            self._buffer.add(batch)
+            self._buffer.add(widened(batch))
         if self._buffer.is_full:
             self._write(self._buffer.take_full())
 

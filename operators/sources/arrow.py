@@ -15,8 +15,9 @@ import pyarrow as pa
 import xxhash
 from pyarrow import types
 
-from dataflow.errors import ConfigurationError, InputChanged, SourceError, UnknownColumn
+from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
 from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.state.dictionaries import wide_schema, widened
 
 __all__ = ["ArrowSource", "StreamSource", "from_arrow"]
 
@@ -33,9 +34,11 @@ def from_arrow(
     A ``RecordBatchReader`` is streamed as it comes, in one split, once: it is not replayable unless
     ``replayable=True`` asks to read all of it into memory now. A stream that is not replayable is refused together with
     checkpoints, unless ``replayable=False`` says that "at most once" will do. All else is imported once, cut into
-    ``splits``.
+    ``splits``. Dictionary columns (pandas' and polars' categories) get int32 indices, batch by batch, for all batches
+    together may hold more values than a narrower type can number; dictionaries inside nested columns stay as they are.
 
-    Raises: TypeError for what is not Arrow; ConfigurationError for settings out of range.
+    Raises: TypeError for what is not Arrow; SchemaMismatch for two columns of one name; ConfigurationError for
+    settings out of range.
 
     >>> source = from_arrow(pa.table({"x": range(5)}), splits=2)
     >>> [split.info["rows"] for split in source.splits()]
@@ -49,8 +52,11 @@ def from_arrow(
                 f"from_arrow: a RecordBatchReader comes in one order, so in 1 split, not {splits}; "
                 f"replayable=True reads it into memory first"
             )
+        _check_distinct(data.schema)
         return StreamSource(data, batch_rows, accepts_loss=replayable is False)
-    return ArrowSource(_plain(_table(data)), batch_rows, splits, replayable=replayable is not False)
+    table = _table(data)
+    _check_distinct(table.schema)
+    return ArrowSource(_plain(table), batch_rows, splits, replayable=replayable is not False)
 
 
 class ArrowSource(Source):
@@ -77,7 +83,7 @@ class ArrowSource(Source):
 
     @property
     def schema(self) -> pa.Schema:
-        return self._table.schema
+        return wide_schema(self._table.schema)
 
     def splits(self) -> tuple[Split, ...]:
         """Contiguous ranges whose lengths differ by at most one. ``info`` has rows, schema and content as hashes."""
@@ -89,7 +95,12 @@ class ArrowSource(Source):
         share, extra = divmod(self._whole.num_rows, self._parts)
         start, rows = index * share + min(index, extra), share + (index < extra)
         content = _content_hash(self._whole.slice(start, rows))
-        info = {"start": start, "rows": rows, "schema": _schema_hash(self._whole.schema), "content": content}
+        info = {
+            "start": start,
+            "rows": rows,
+            "schema": _schema_hash(wide_schema(self._whole.schema)),
+            "content": content,
+        }
         return Split(f"rows-{start}-{start + rows}", info)
 
     def check(self, split: Split) -> None:
@@ -133,7 +144,7 @@ class _TableReader(SplitReader):
             return END
         chunk = self._chunks[index]
         start = self._offset - (self._ends[index] - chunk.num_rows)
-        batch = chunk.slice(start, min(max_rows, self._batch_rows))
+        batch = widened(chunk.slice(start, min(max_rows, self._batch_rows)))
         self._offset += batch.num_rows
         return batch
 
@@ -167,7 +178,7 @@ class StreamSource(Source):
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([_plain_field(self._whole.field(name)) for name in self._names])
+        return wide_schema(pa.schema([_plain_field(self._whole.field(name)) for name in self._names]))
 
     def splits(self) -> tuple[Split, ...]:
         return (Split("stream", {"rows": None, "schema": _schema_hash(self._whole), "content": None}),)
@@ -243,7 +254,10 @@ def _table(data: Any) -> pa.Table:
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, list | tuple) and data and all(isinstance(part, pa.RecordBatch | pa.Table) for part in data):
-        return pa.concat_tables([_table(part) for part in data])
+        tables = [_table(part) for part in data]
+        if any(table.schema != tables[0].schema for table in tables):  # perhaps in the width of indices alone
+            tables = [table.cast(wide_schema(table.schema)) for table in tables]
+        return pa.concat_tables(tables)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data).read_all()
     if hasattr(data, "__arrow_c_array__"):
@@ -271,6 +285,15 @@ def _plain_type(dtype: pa.DataType) -> pa.DataType:
     if types.is_dictionary(dtype):
         return pa.dictionary(dtype.index_type, _plain_type(dtype.value_type), dtype.ordered)
     return dtype
+
+
+def _check_distinct(schema: pa.Schema) -> None:
+    repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if repeated:
+        raise SchemaMismatch(
+            f"from_arrow: column names must differ, but {repeated} occur more than once among {schema.names}; "
+            f"rename them first, such as with table.rename_columns([...])"
+        )
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -7,6 +7,8 @@ row group and the rows of one batch.
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final, Literal
@@ -16,8 +18,17 @@ import pyarrow.parquet as pq
 import xxhash
 from pyarrow import types
 
-from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
+from dataflow.errors import (
+    ConfigurationError,
+    InputChanged,
+    PartitionKeyWarning,
+    SchemaMismatch,
+    SourceError,
+    UnknownColumn,
+    user_frame,
+)
 from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.state.dictionaries import wide_type, widened_array
 from operators.sources.paths import Paths, expand
 
 __all__ = ["ParquetSource", "read_parquet"]
@@ -37,7 +48,11 @@ def read_parquet(
 
     ``paths`` is a file, a directory, a glob or a list of these. ``columns`` are read and no others (None: all; the
     files' order is kept). ``dictionary`` names text columns to read as dictionaries, which is several times faster
-    where values repeat. ``split_by`` says what is read by one subtask as a whole.
+    where values repeat; columns that were written as dictionaries (pandas' categories) come as such anyway, with int32
+    indices whatever each file has. ``split_by`` says what is read by one subtask as a whole.
+
+    Only what is in the files is read: the key of a folder such as ``year=2013`` is no column of the stream, of which a
+    PartitionKeyWarning tells.
 
     Raises: SourceError for a missing, unreadable, truncated or non-Parquet file; SchemaMismatch where files differ in
     their columns or types; UnknownColumn.
@@ -56,6 +71,7 @@ def read_parquet(
         raise ConfigurationError(f"read_parquet: split_by is 'row_group' or 'file', got {split_by!r}")
     files = tuple(_File.open(path) for path in expand(paths, ".parquet"))
     whole = files[0].schema(tuple(dictionary))
+    _warn_of_partition_keys(files, whole)
     for name in (*dictionary, *(columns or ())):
         if name not in whole.names:
             raise UnknownColumn(name, whole.names, f"read_parquet({files[0].path!r})")
@@ -95,18 +111,24 @@ class _File:
         return cls(path, status.st_size, status.st_mtime_ns, footer, metadata)
 
     def schema(self, dictionary: tuple[str, ...]) -> pa.Schema:
-        """The Arrow schema as batches will have it: dictionaries applied, metadata and nullability put aside."""
+        """The Arrow schema as batches will have it: dictionaries applied, wide; metadata and nullability put aside."""
         fields = []
         for field in self.metadata.schema.to_arrow_schema():
             textual = any(check(field.type) for check in _TEXTUAL)
             encoded = field.name in dictionary and textual
-            fields.append(pa.field(field.name, pa.dictionary(pa.int32(), field.type) if encoded else field.type))
+            type_ = pa.dictionary(pa.int32(), field.type) if encoded else wide_type(field.type)
+            fields.append(pa.field(field.name, type_))
         names = [field.name for field in fields]
-        if len(set(names)) < len(names):
-            raise SchemaMismatch(f"read_parquet({self.path!r}): column names must differ, found {names}")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise SchemaMismatch(
+                f"read_parquet({self.path!r}): column names must differ, but {repeated} occur more than once among "
+                f"{names}; write the file again with names of their own"
+            )
         return pa.schema(fields)
 
 
+_PARTITION: Final = re.compile(r"[^=]+=.*")
 _TEXTUAL: Final = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
 
 
@@ -233,7 +255,8 @@ class _Reader(SplitReader):
         if batch is None or not self._schema.names:
             return batch
         # a name with a dot may have brought along a struct; files may order their columns differently
-        return pa.RecordBatch.from_arrays([batch.column(name) for name in self._schema.names], schema=self._schema)
+        columns = [widened_array(batch.column(name)) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _damaged(self, error: Exception) -> SourceError:
         return SourceError(
@@ -257,6 +280,20 @@ def _footer_hash(raw: BinaryIO, size: int) -> str:
     length = int.from_bytes(raw.read(4), "little")
     raw.seek(size - 8 - length)
     return xxhash.xxh3_64_hexdigest(raw.read(length))
+
+
+def _warn_of_partition_keys(files: Sequence[_File], schema: pa.Schema) -> None:
+    folders = {folder for file in files for folder in os.path.dirname(file.path).split(os.sep)}
+    keys = sorted({folder.partition("=")[0] for folder in folders if _PARTITION.fullmatch(folder)})
+    lost = [key for key in keys if key not in schema.names]
+    if lost:
+        warnings.warn(
+            f"read_parquet: {files[0].path!r} lies in folders that are named by {lost}, which are not columns of the "
+            f"files and will not be columns of the stream; read each folder as a source of its own and add the key "
+            f"with with_columns(lit(...).alias({lost[0]!r})), or write it into the files",
+            PartitionKeyWarning,
+            stacklevel=user_frame(),
+        )
 
 
 def _selected(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:

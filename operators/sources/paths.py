@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterable
+from typing import Final
 
 from dataflow.errors import SourceError
 
 __all__ = ["Paths", "expand"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib makes one slash of two
 
 
 def expand(paths: Paths, suffix: str) -> tuple[str, ...]:
@@ -19,7 +23,7 @@ def expand(paths: Paths, suffix: str) -> tuple[str, ...]:
     A directory stands for every file below it whose name ends in ``suffix``, but for files and folders whose names
     begin with ``_`` or ``.``, which writers use for what is not data. A path that exists is never read as a pattern.
 
-    Raises: SourceError naming the path or pattern that holds no file.
+    Raises: SourceError naming the path or pattern that holds no file, or that is a URL.
     """
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not several:
@@ -29,6 +33,11 @@ def expand(paths: Paths, suffix: str) -> tuple[str, ...]:
 
 
 def _expand_one(path: str, suffix: str) -> list[str]:
+    if _SCHEME.match(path):  # also where a folder has such a name: Arrow would read it as a URL
+        raise SourceError(
+            f"{path!r}: object stores and other URLs are not supported (yet), only local paths; mount or copy the "
+            f"files, and leave file:// out"
+        )
     if os.path.isdir(path):
         return _below(path, suffix) or _nothing(path, f"the directory holds no file that ends in {suffix}")
     if os.path.exists(path):

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from dataflow.errors import SchemaMismatch, did_you_mean
 from dataflow.operator import Operator, OperatorContext, Out
+from dataflow.state.dictionaries import wide_type, widened_array
 
 __all__ = ["MapBatches"]
 
 BatchFunction = Callable[[Any], Any]
-"""``RecordBatch -> RecordBatch | Table | Iterable[RecordBatch | Table] | None``; pyarrow has no types to say it in."""
+"""``RecordBatch -> Batches | Iterable[Batches | None] | None``, where ``Batches`` is a RecordBatch, a Table, or
+whatever else has ``__arrow_c_stream__`` or ``__arrow_c_array__``; pyarrow has no types to say it in."""
+
+_UNNAMED_INDEX: Final = re.compile(r"__index_level_\d+__")  # what pandas calls an index that nobody named
 
 
 class MapBatches(Operator):
     """Calls ``function`` with each batch that has rows and emits what it answers; None answers nothing.
 
     The function must depend on its batch alone: after a failure it is called again with the same rows. Iterables are
-    consumed lazily, a batch whenever there is room downstream. Columns may come in any order.
+    consumed lazily, a batch whenever there is room downstream. Columns may come in any order, dictionaries with indices
+    of any width. Frames of other libraries are imported; they lay out text as they like (views, large, dictionaries
+    of it), so theirs is brought to the declared type, and the index that pandas leaves behind a filter is dropped.
 
     Raises: SchemaMismatch for an output that lacks a column of ``context.output_schema``, has another one, or has one
     of another type; TypeError for an output that is no batch.
@@ -53,18 +60,39 @@ class MapBatches(Operator):
         elif isinstance(answer, pa.Table):
             self._check(answer.schema)
             yield from answer.to_batches()
+        elif _speaks_arrow(answer) and not isinstance(answer, pa.RecordBatchReader):
+            yield from self._batches(self._imported(answer))
         elif isinstance(answer, Iterable) and not isinstance(answer, str | bytes | dict):
             for part in answer:
-                if not isinstance(part, pa.RecordBatch | pa.Table | None):
+                if part is None:
+                    continue
+                if not _speaks_arrow(part):
                     raise self._no_batch(part)
-                if part is not None:
-                    yield from self._batches(part)
+                yield from self._batches(part)
         else:
             raise self._no_batch(answer)
 
+    def _imported(self, frame: Any) -> pa.Table:
+        """A frame of another library as a table, its text in the layout that was declared."""
+        try:
+            streams = hasattr(frame, "__arrow_c_stream__")
+            made = pa.RecordBatchReader.from_stream(frame) if streams else pa.record_batch(frame)
+        except (pa.ArrowException, TypeError, ValueError) as error:  # one column without a name: a series, an array
+            raise self._no_batch(frame) from error
+        table = made.read_all() if streams else pa.Table.from_batches([made])
+        expected = {field.name: field.type for field in self._schema}
+        for i in range(table.num_columns - 1, -1, -1):
+            name, found = table.schema.names[i], table.schema.types[i]
+            if name not in expected and _UNNAMED_INDEX.fullmatch(name):
+                table = table.remove_column(i)
+            elif found != expected.get(name, found) and _layout(found) == _layout(expected[name]):
+                table = table.set_column(i, name, table.column(i).cast(expected[name]))
+        return table
+
     def _no_batch(self, answer: object) -> TypeError:
         return TypeError(
-            f"{self._where}: the function must return a pyarrow RecordBatch or Table, an iterable of them, or None; "
+            f"{self._where}: the function must return a RecordBatch, a Table, a polars or pandas frame, an iterable of "
+            f"them, or None; "
             f"it returned a {type(answer).__module__}.{type(answer).__qualname__}"
         )
 
@@ -73,7 +101,11 @@ class MapBatches(Operator):
         if not batch.schema.equals(schema, check_metadata=True):
             self._check(batch.schema)
             if schema.names:
-                batch = pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+                columns = [
+                    widened_array(column) if column.type != field.type else column
+                    for field, column in ((field, batch.column(field.name)) for field in schema)
+                ]
+                batch = pa.RecordBatch.from_arrays(columns, schema=schema)
         if batch.num_rows:
             out.emit(batch)
         return batch.num_rows > 0
@@ -86,8 +118,7 @@ class MapBatches(Operator):
         for field in expected:
             if field.name not in found.names:
                 problems.append(f"column {field.name!r} ({field.type}) is missing")
-            elif found.field(found.names.index(field.name)).type != field.type:
-                other = found.field(found.names.index(field.name)).type
+            elif field.type not in (other := found.field(found.names.index(field.name)).type, wide_type(other)):
                 problems.append(f"column {field.name!r} should be {field.type} but is {other}")
         problems += [
             f"column {name!r} is not in the declared schema{did_you_mean(name, expected.names)}"
@@ -99,3 +130,19 @@ class MapBatches(Operator):
                 f"{self._where}: the function's output does not have the declared schema: {'; '.join(problems)}; "
                 f"change the function or the schema declared for it"
             )
+
+
+def _speaks_arrow(answer: object) -> bool:
+    return hasattr(answer, "__arrow_c_stream__") or hasattr(answer, "__arrow_c_array__")
+
+
+def _layout(type_: pa.DataType) -> pa.DataType:
+    """One type for all that hold the same text, or bytes, in different layouts."""
+    types = pa.types
+    if types.is_dictionary(type_):
+        return pa.dictionary(pa.int32(), _layout(type_.value_type))
+    if types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_):
+        return pa.string()
+    if types.is_binary(type_) or types.is_large_binary(type_) or types.is_binary_view(type_):
+        return pa.binary()
+    return type_

@@ -133,3 +133,13 @@ def test_a_dictionary_answers_as_its_values_do(rows: int) -> None:
     for expr in (col("k") == "a", col("k") != "a", col("k") > "b", col("k").is_in(["a", "c"]), col("k").fill_null("x")):
         expected = values(expr, k=plain)
         assert values(expr, k=encoded) == values(expr, k=bigger) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [("a", "int64"), ("999", "int8"), ("?", "bool"), ("1.2.3", pa.decimal128(9, 2)), ("now", "date32")],
+)
+def test_text_that_cannot_be_read_comes_with_advice_that_fits(text: str, target: pa.DataType | str) -> None:
+    with pytest.raises(ValueError, match=r"not all of this text can be read as .*map_batches") as caught:
+        values(col("s").cast(target), s=pa.array([text]))
+    assert "wider" not in str(caught.value)

@@ -11,7 +11,7 @@ import pytest
 
 import operators
 from dataflow.clock import ManualClock
-from dataflow.errors import ConfigurationError, InputChanged, SourceError, UnknownColumn
+from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
 from dataflow.operator import END, Json, Source, SourceContext, Split, SplitReader
 from operators import from_arrow, paced
 
@@ -224,3 +224,9 @@ def test_public_names_are_resolved_on_first_use() -> None:
     assert all(callable(getattr(operators, name)) for name in operators.__all__)
     with pytest.raises(AttributeError, match="'nothing'"):
         _ = operators.nothing
+
+
+@pytest.mark.parametrize("make", [lambda table: table, lambda table: table.to_reader(), lambda table: [table, table]])
+def test_columns_of_one_name_are_refused_and_named(make: Any) -> None:
+    with pytest.raises(SchemaMismatch, match=r"\['x'\] occur more than once among \['x', 'y', 'x'\]"):
+        from_arrow(make(pa.table([[1], [2], [3]], names=["x", "y", "x"])))

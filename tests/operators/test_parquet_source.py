@@ -14,7 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataflow.clock import ManualClock
-from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
+from dataflow.errors import (
+    ConfigurationError,
+    InputChanged,
+    PartitionKeyWarning,
+    SchemaMismatch,
+    SourceError,
+    UnknownColumn,
+)
 from dataflow.operator import END, Json, Source, SourceContext, Split
 from operators import read_parquet
 
@@ -246,3 +253,30 @@ def test_a_changed_file_is_found_by_check_and_by_a_reader(tmp_path: Path, change
 def test_a_source_pickles(tmp_path: Path) -> None:
     source = read_parquet(write(tmp_path / "a.parquet", 17), columns=["x"])
     assert xs(pickle.loads(pickle.dumps(source))) == list(range(17))
+
+
+def test_columns_of_one_name_are_refused_and_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table([[1], [2], [3]], names=["x", "y", "x"]), tmp_path / "a.parquet")
+    with pytest.raises(SchemaMismatch, match=r"a\.parquet.*\['x'\] occur more than once"):
+        read_parquet(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "path", ["s3://bucket/bids", "gs://bucket/*.parquet", "file:///bids", Path("s3://bucket/bids")]
+)
+def test_an_object_store_is_refused_as_such(path: str | Path) -> None:
+    with pytest.raises(SourceError, match="object stores and other URLs are not supported"):
+        read_parquet(path)
+
+
+def test_a_key_in_the_names_of_folders_comes_with_a_warning(tmp_path: Path) -> None:
+    write(tmp_path / "y=1" / "a.parquet", 5)
+    write(tmp_path / "y=2" / "a.parquet", 5)
+    with pytest.warns(PartitionKeyWarning, match=r"named by \['y'\], which are not columns") as caught:
+        assert read_parquet(tmp_path).schema.names == ["x", "s"]
+    assert caught[0].filename == __file__
+
+
+def test_a_key_that_the_files_have_too_needs_no_warning(tmp_path: Path) -> None:
+    write(tmp_path / "y=1" / "a.parquet", 5, y=pa.array([1] * 5))
+    assert read_parquet(tmp_path).schema.names == ["x", "s", "y"]

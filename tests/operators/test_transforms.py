@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import duckdb
+import polars
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from dataflow.clock import ManualClock
@@ -193,7 +196,44 @@ def test_map_batches_names_the_operator_and_the_column_that_is_wrong(answer: obj
         emitted(MapBatches(context(OUTPUT), lambda b: answer), batch(1))
 
 
-@pytest.mark.parametrize("answer", [7, "text", {"y": [1]}, [Y, 7]])
+FRAMES: dict[str, Callable[[pa.RecordBatch], Any]] = {
+    "polars": lambda b: polars.from_arrow(b).filter(polars.col("x") > 1),
+    "polars in a list": lambda b: [None, polars.from_arrow(b).filter(polars.col("x") > 1)],
+    "duckdb": lambda b: duckdb.from_arrow(pa.Table.from_batches([b])).filter("x > 1"),
+    "pandas": lambda b: b.to_pandas()[lambda frame: frame["x"] > 1],
+    "a struct array": lambda b: pa.array(b.to_pylist(), pa.struct(list(b.schema))).filter(pc.greater(b["x"], 1)),
+    "a reader": lambda b: pa.Table.from_batches([b.filter(pc.greater(b["x"], 1))]).to_reader(),
+}
+
+
+@pytest.mark.parametrize("make", FRAMES)
+@pytest.mark.parametrize("text", [pa.string(), pa.large_string()], ids=str)
+def test_map_batches_takes_frames_of_other_libraries(make: str, text: pa.DataType) -> None:
+    if make == "pandas":
+        pytest.importorskip("pandas")
+    given = pa.record_batch({"x": [1, 2, 3], "s": pa.array(["a", None, "c"], text)})
+    answer = FRAMES[make](given)
+    if isinstance(answer, pa.RecordBatchReader):  # pyarrow's own types are held to what was declared
+        assert answer.schema == given.schema
+    out = emitted(MapBatches(context(given.schema, given.schema), lambda b: answer), given)
+    assert rows(out) == [{"x": 2, "s": None}, {"x": 3, "s": "c"}]
+    assert all(each.schema == given.schema for each in out)
+
+
+def test_map_batches_takes_categories_of_polars() -> None:
+    declared = pa.schema({"c": pa.dictionary(pa.int32(), pa.string())})
+    frame = polars.DataFrame({"c": ["a", "b", "a"]}, schema={"c": polars.Categorical})
+    out = emitted(MapBatches(context(declared), lambda b: frame), batch(1))
+    assert (out[0].schema, rows(out)) == (declared, [{"c": "a"}, {"c": "b"}, {"c": "a"}])
+
+
+def test_map_batches_holds_frames_to_the_declared_schema() -> None:
+    frame = polars.DataFrame({"y": [1.5], "yy": [1]})
+    with pytest.raises(SchemaMismatch, match=r"'y' should be int64 but is double.*'yy' is not in the declared"):
+        emitted(MapBatches(context(OUTPUT), lambda b: frame), batch(1))
+
+
+@pytest.mark.parametrize("answer", [7, "text", {"y": [1]}, [Y, 7], polars.Series([1]), pa.array([1])])
 def test_map_batches_refuses_what_is_no_batch(answer: object) -> None:
     with pytest.raises(TypeError, match="map_batches 'op': the function must return"):
         emitted(MapBatches(context(OUTPUT), lambda b: answer), batch(1))

@@ -1,0 +1,44 @@
+"""Dictionary columns with 32-bit indices, so that no stream of batches can outgrow the numbering of its dictionaries.
+
+A batch may come with an index type that is just wide enough for its own dictionary (pandas makes int8 of up to 128
+categories). All batches of a stream together may hold more values, and whoever unites their dictionaries then has no
+number left. Only columns are widened: dictionaries inside lists and structs stay as they are.
+
+>>> batch = pa.record_batch({"c": pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), ["a", "b"])})
+>>> str(widened(batch).schema.field("c").type)
+'dictionary<values=string, indices=int32, ordered=0>'
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+__all__ = ["wide_schema", "wide_type", "widened", "widened_array"]
+
+
+def wide_type(type_: pa.DataType) -> pa.DataType:
+    """``type_``, with int32 indices where it is a dictionary."""
+    return pa.dictionary(pa.int32(), type_.value_type, type_.ordered) if pa.types.is_dictionary(type_) else type_
+
+
+def wide_schema(schema: pa.Schema) -> pa.Schema:
+    """``schema`` with the wide types of its columns."""
+    fields = [field.with_type(wide_type(field.type)) for field in schema]
+    return pa.schema(fields, schema.metadata)
+
+
+def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """``batch`` in its wide schema. Other columns, and the values of dictionaries, are shared."""
+    schema = wide_schema(batch.schema)
+    if schema.types == batch.schema.types:
+        return batch
+    return pa.RecordBatch.from_arrays([widened_array(column) for column in batch.columns], schema=schema)
+
+
+def widened_array(array: pa.Array) -> pa.Array:
+    """``array`` in its wide type; the indices are copied where they were narrower, the values are shared."""
+    type_ = wide_type(array.type)
+    if array.type == type_:
+        return array
+    indices = array.indices.cast(type_.index_type)
+    return pa.DictionaryArray.from_arrays(indices, array.dictionary, ordered=type_.ordered)
