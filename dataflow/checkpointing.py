@@ -86,12 +86,15 @@ class Checkpointing:
         interval = None if every is None else microseconds(every, "Checkpointing(every=)")
         if interval == 0:
             raise ConfigurationError("Checkpointing(every=) must be above zero; None switches periodic checkpoints off")
-        if max_concurrent < 1 or keep < 1:
+        if not (isinstance(location, str | os.PathLike) or hasattr(location, "highest_id")):
             raise ConfigurationError(
-                f"Checkpointing(max_concurrent=, keep=) are at least 1, got {max_concurrent} and {keep}"
+                f"Checkpointing(location) is a directory or a CheckpointStore, got {location!r}; a pipeline without "
+                "checkpoints runs with checkpoint=None"
             )
-        if tolerable_failures is not None and tolerable_failures < 0:
-            raise ConfigurationError(f"Checkpointing(tolerable_failures=) is 0 or more, got {tolerable_failures}")
+        _whole("max_concurrent", max_concurrent, least=1)
+        _whole("keep", keep, least=1)
+        if tolerable_failures is not None:
+            _whole("tolerable_failures", tolerable_failures, least=0)
         if duplicates not in ("sample", "rows"):
             raise ConfigurationError(f"Checkpointing(duplicates=) is 'sample' or 'rows', got {duplicates!r}")
         put = object.__setattr__
@@ -104,6 +107,11 @@ class Checkpointing:
         put(self, "tolerable_failures", tolerable_failures)
         put(self, "keep", keep)
         put(self, "duplicates", duplicates)
+
+
+def _whole(name: str, value: object, *, least: int) -> None:
+    if not isinstance(value, int) or value < least:
+        raise ConfigurationError(f"Checkpointing({name}=) is a whole number, at least {least}, got {value!r}")
 
 
 def _mode(mode: Mode | str) -> Mode:

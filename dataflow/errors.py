@@ -98,7 +98,7 @@ class CheckpointsExist(CheckpointError):
 
 
 class DirectoryInUse(CheckpointError):
-    """Another job holds the checkpoint directory."""
+    """Another job holds the checkpoint directory, or the directory a sink writes to."""
 
 
 class JobCancelled(DataflowError):

@@ -247,8 +247,10 @@ class Graph:
             )
         if name in taken:
             raise GraphError(f"two operators are called {name!r}; names must differ, for state is found by them")
-        if parallelism is not None and parallelism < 1:
-            raise GraphError(f"operator {name or label!r}: parallelism is at least 1, got {parallelism}")
+        if parallelism is not None and (not isinstance(parallelism, int) or parallelism < 1):
+            raise GraphError(
+                f"operator {name or label!r}: parallelism is a whole number, at least 1, got {parallelism!r}"
+            )
         unique, count = name or label, 1
         while unique in taken:
             count += 1
@@ -276,7 +278,7 @@ class Graph:
         return part
 
     def validate(self) -> None:
-        """Raise GraphError for a graph that cannot run: nothing in it, or rows that go nowhere."""
+        """Raise GraphError for a graph that cannot run: empty, rows that go nowhere, sinks in each other's way."""
         if not self.nodes:
             raise GraphError("the pipeline is empty: begin with p.source(...)")
         for node in self.nodes:
@@ -285,6 +287,15 @@ class Graph:
                     f"the rows of {node.name!r} go nowhere: end the stream with .sink(...), "
                     "or ask for them with stream.collect()"
                 )
+        writers: dict[str, str] = {}
+        for node in self.nodes:
+            if isinstance(node.spec, Write) and (target := node.spec.sink.target) is not None:
+                if target in writers:
+                    raise GraphError(
+                        f"sinks {writers[target]!r} and {node.name!r} both write to {target}, and would spoil each "
+                        "other's output: give each a target of its own, or write the union() of the two streams"
+                    )
+                writers[target] = node.name
 
     @property
     def bounded(self) -> bool:

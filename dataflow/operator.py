@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol
@@ -250,6 +251,14 @@ class Sink(ABC):
 
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
 
+    @property
+    def target(self) -> str | None:
+        """What it writes to, such that two sinks of one target would spoil each other's output; None: nothing shared.
+
+        A graph with two sinks of the same target is refused.
+        """
+        return None
+
     def check(self, schema: pa.Schema) -> None:
         """Raise ``SchemaMismatch`` where rows of ``schema`` cannot be written. Called while the graph is built."""
 
@@ -278,6 +287,10 @@ class TwoPhaseWriter(Operator):
 class TwoPhaseSink(Sink):
     """A sink that commits with the checkpoints, exactly once. One committer a sink, whatever its parallelism.
 
+    Calls: ``hold`` is entered, then ``begin`` or ``recover``, then any number of ``commit``; ``hold`` is left when the
+    job is over, however it ended. One sink may be run several times, also at the same time: what belongs to one run is
+    in what ``hold`` returns.
+
     ``commit`` must be idempotent: after a crash it may be called again for the same checkpoint and handles.
     """
 
@@ -286,6 +299,14 @@ class TwoPhaseSink(Sink):
     @abstractmethod
     def writer(self, context: OperatorContext) -> TwoPhaseWriter:
         """The writer of one subtask."""
+
+    def hold(self, run_id: str) -> AbstractContextManager[object]:
+        """Keep all other jobs from writing to the target while inside. By default nobody is kept out.
+
+        Entering raises ``DirectoryInUse``, naming the holder, where another job is inside. The right must die with the
+        process, so that a restart is not refused.
+        """
+        return nullcontext()
 
     @abstractmethod
     def begin(self) -> None:

@@ -98,7 +98,8 @@ class Pipeline:
 
         Args:
             runner: ``"local"`` (threads), ``"simulated"`` (one seeded schedule), or a runner object.
-            timeout: give up with JobTimeout (the job is cancelled; its last checkpoint stays).
+            timeout: give up with JobTimeout (the job is cancelled; its last checkpoint stays). A user's function that
+                is running then is waited for, but for no longer than 5 s: Python cannot stop a thread.
             options: what the runner takes: ``parallelism=``, ``checkpoint=Checkpointing(...)``, ``restore=``, ...
 
         Raises: whatever a user's function raised, with operator, subtask and a sample of the batch as notes; or an
@@ -158,11 +159,12 @@ class Stream:
         )
         return Stream(self._pipeline, node)
 
-    def filter(self, predicate: Expr, *, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """The rows for which ``predicate`` is true; null counts as false."""
+    def filter(self, predicate: str | Expr, *, name: str | None = None, parallelism: int | None = None) -> Stream:
+        """The rows for which ``predicate``, an expression or a column's name, is true; null counts as false."""
         import pyarrow as pa
 
-        kind = _expr(predicate, "filter").dtype(self.schema, where="filter")
+        predicate = _expr(predicate, "filter")
+        kind = predicate.dtype(self.schema, where="filter")
         if kind != pa.bool_():
             raise SchemaMismatch(f"filter: expected a boolean expression, found {predicate} of type {kind}")
         return self._then(Filter(predicate), self.schema, "filter", name, parallelism)
@@ -302,6 +304,10 @@ class Stream:
             raise GraphError(f"sink: expected a Sink such as op.write_parquet(...), got {type(sink).__name__}")
         sink.check(self.schema)
         self._then(Write(sink), self.schema, "sink", name, parallelism)
+
+    def agg(self, *aggregations: Any, **options: Any) -> Stream:
+        """Aggregates belong to keyed streams: see `KeyedStream.agg`. Raises: GraphError that says so."""
+        raise GraphError("agg: say by which columns first, as in stream.key_by('shop').agg(...)")
 
     def collect(self, **options: Any) -> pa.Table:
         """Run what this stream depends on, and return its rows. Takes the options of `Pipeline.run`."""

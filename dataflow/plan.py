@@ -117,8 +117,9 @@ def of(graph: Graph, *, parallelism: int = 1, max_key_groups: int = 128) -> Plan
     Raises: ConfigurationError for a parallelism below 1 or above the number of key groups; GraphError for a forward
     edge between operators of different parallelism.
     """
-    if parallelism < 1:
-        raise ConfigurationError(f"parallelism is at least 1, got {parallelism}")
+    for name, value in (("parallelism", parallelism), ("max_key_groups", max_key_groups)):
+        if not isinstance(value, int) or value < 1:
+            raise ConfigurationError(f"{name} is a whole number, at least 1, got {value!r}")
     plan = Plan(prune(graph), graph, {}, [], max_key_groups)
     home: dict[int, Vertex] = {}
     for node in plan.graph:

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataflow.errors import ConfigurationError, SchemaMismatch
+from dataflow.errors import ConfigurationError
 from dataflow.expressions import AggregateKind, Aggregation, Expr, compile_expression
+from dataflow.expressions.coercion import value_type
 from dataflow.state.arrays import fresh_words, from_words, is_word, plain, validity, words
 from dataflow.state.index import Slots
 from operators.kernels.instructions import COUNT, EXTREME, MARK, SUM, SUM_FLOAT, SUM_UNSIGNED, TOUCH, WIDTH
@@ -171,9 +172,9 @@ class Records:
         known: dict[str, int] = {}
         flags, word = 0, 1
         for aggregation in aggregations:
-            dtype, argument, type_ = aggregation.dtype(schema), 0, pa.int64()
+            dtype, argument, type_ = aggregation.dtype(schema, where), 0, pa.int64()
             if aggregation.argument is not None:
-                type_ = _supported(aggregation, schema, where)
+                type_ = value_type(aggregation.argument.dtype(schema, where))
                 argument = self._argument(aggregation.argument, aggregation.kind, schema, known)
             flag = 0
             if aggregation.kind is not AggregateKind.COUNT:
@@ -240,30 +241,6 @@ class Records:
 
 _NO_WORDS = np.empty(0, np.int64)
 _NOT_NULL = (np.empty(0, np.uint8), 0)
-
-
-def _supported(aggregation: Aggregation, schema: pa.Schema, where: str) -> pa.DataType:
-    """The type of the argument, where this module can aggregate it."""
-    assert aggregation.argument is not None, f"{aggregation} has no argument"
-    type_ = aggregation.argument.dtype(schema)
-    if pa.types.is_dictionary(type_):
-        type_ = type_.value_type
-    match aggregation.kind:
-        case AggregateKind.COUNT:
-            return type_
-        case AggregateKind.SUM:
-            fits, expected = pa.types.is_integer(type_) or pa.types.is_floating(type_), "integers or floats"
-        case AggregateKind.MEAN:
-            fits = pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
-            expected = "numbers"
-        case AggregateKind.MIN | AggregateKind.MAX:
-            fits, expected = is_word(type_), "integers, floats, booleans, dates or times"
-    if not fits:
-        raise SchemaMismatch(
-            f"{where}: the {aggregation.kind.value} {aggregation.name!r} needs {expected}, "
-            f"its argument is {type_}; cast it first"
-        )
-    return type_
 
 
 def _fields(aggregation: Aggregation, type_: pa.DataType, word: int, argument: int) -> tuple[_Field, ...]:

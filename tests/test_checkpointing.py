@@ -39,9 +39,9 @@ def test_a_mode_is_printed_with_its_guarantee(mode: str, guarantee: str) -> None
         ({"every": "0s"}, "above zero; None switches periodic checkpoints off"),
         ({"min_pause": "-1s"}, r"Checkpointing\(min_pause=\)"),
         ({"timeout": "soon"}, r"Checkpointing\(timeout=\) .*got 'soon'"),
-        ({"keep": 0}, "at least 1, got 1 and 0"),
-        ({"max_concurrent": 0}, "at least 1, got 0 and 3"),
-        ({"tolerable_failures": -1}, "0 or more, got -1"),
+        ({"keep": 0}, "at least 1, got 0"),
+        ({"max_concurrent": 0}, "at least 1, got 0"),
+        ({"tolerable_failures": -1}, "at least 0, got -1"),
         ({"duplicates": "all"}, "'sample' or 'rows', got 'all'"),
     ],
 )
@@ -62,3 +62,15 @@ def test_a_store_is_a_location() -> None:
 
 def test_guarantees_are_listed_weakest_first() -> None:
     assert [g.value for g in Guarantee] == ["at most once", "at least once", "exactly once"]
+
+
+@pytest.mark.parametrize(
+    ("location", "settings", "text"),
+    [
+        (None, {}, "a directory or a CheckpointStore, got None; .* checkpoint=None"),
+        ("ckpt", {"keep": "3"}, r"Checkpointing\(keep=\) is a whole number, at least 1, got '3'"),
+    ],
+)
+def test_settings_of_the_wrong_type_are_refused(location: Any, settings: Any, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        Checkpointing(location, **settings)

@@ -115,6 +115,11 @@ def test_a_column_that_was_dropped_is_unknown_further_down() -> None:
 # --- what each word refuses
 
 
+def test_a_filter_takes_the_name_of_a_boolean_column() -> None:
+    flags = flow.Pipeline().source(op.from_arrow(pa.table({"n": [1, 2, 3], "kept": [True, None, False]})))
+    assert flags.filter("kept").collect()["n"].to_pylist() == [1]
+
+
 REFUSED: dict[str, tuple[Callable[[flow.Stream], object], type[Exception], str]] = {
     "a filter by a number": (lambda s: s.filter(col("price") + 1), SchemaMismatch, "boolean .* of type int64"),
     "a filter by a bool": (lambda s: s.filter(True), GraphError, r"filter: expected .* got True \(bool\)"),  # type: ignore[arg-type]  # noqa: FBT003
@@ -144,7 +149,18 @@ REFUSED: dict[str, tuple[Callable[[flow.Stream], object], type[Exception], str]]
         GraphError,
         "'count' would be there twice",
     ),
-    "a sum of text": (lambda s: s.key_by("price").agg(col("note").sum()), SchemaMismatch, "needs numbers.*string"),
+    "an extreme of text": (
+        lambda s: s.key_by("price").agg(col("note").min()),
+        SchemaMismatch,
+        r"min takes numbers, booleans, dates or times, but col\('note'\) is string",
+    ),
+    "aggregates without a key": (lambda s: s.agg(op.count()), GraphError, r"key_by\('shop'\).agg"),
+    "half a subtask": (lambda s: s.select("price", parallelism=2.5), GraphError, "a whole number, at least 1, got 2.5"),  # type: ignore[arg-type]
+    "a sum of text": (
+        lambda s: s.key_by("price").agg(col("note").sum()),
+        SchemaMismatch,
+        "sum takes integers or floats.*string",
+    ),
     "a map of no function": (lambda s: s.map_batches("f"), GraphError, "expected a function, got str"),  # type: ignore[arg-type]
     "a sink that is none": (lambda s: s.sink(print), GraphError, "sink: expected a Sink such as .* got builtin"),  # type: ignore[arg-type]
     "a name of nothing": (lambda s: s.filter(col("price") > 1, name=""), GraphError, "is empty or holds"),

@@ -67,8 +67,11 @@ class Aggregation:
     def dtype(self, schema: pa.Schema, where: str = "aggregate") -> pa.DataType:
         """The type of the result over rows of ``schema``.
 
-        ``count``: int64. ``sum``: int64, uint64 of unsigned ints, float64 of floats, the widest decimal of decimals.
-        ``mean``: float64. ``min`` and ``max``: the argument's type (of a dictionary: that of its values).
+        ``count``: int64, of any type. ``sum``: int64, uint64 of unsigned ints, float64 of floats. ``mean``: float64, of
+        ints, floats and decimals. ``min`` and ``max``: the argument's type, which is a number, bool, date, time,
+        timestamp or duration (of a dictionary: the type of its values). Text, binary and decimals have no ``min``,
+        ``max``, and decimals no ``sum``, yet. An integer sum never wraps: it raises OverflowError as soon as the
+        running sum leaves its 64 bits, so close to the limits the order of rows may decide whether it does.
 
         Raises: UnknownColumn; SchemaMismatch where the type has no such aggregate.
         """
@@ -77,9 +80,9 @@ class Aggregation:
         given = resolve(self.argument, schema, where).dtype
         found = self._result(value_type(given))
         if found is None:
-            expected = "a type with an order" if self.kind in (AggregateKind.MIN, AggregateKind.MAX) else "numbers"
             raise SchemaMismatch(
-                f"{where}: {self} needs {expected}, but {self.argument} is {given}; .cast(type) it first"
+                f"{where}: {self.kind.value} takes {_TAKES[self.kind]}, but {self.argument} is {given}; where a number "
+                "will do .cast(type) it first, else write an operator of your own for stream.apply(...)"
             )
         return found
 
@@ -91,14 +94,11 @@ class Aggregation:
             case AggregateKind.MEAN:
                 return pa.float64() if kind in ("int", "float", "decimal") else None
             case AggregateKind.MIN | AggregateKind.MAX:
-                return given if kind not in ("other", "null") else None
+                return given if kind in _WORDS or kind.startswith("timestamp") else None
             case AggregateKind.SUM if kind == "int":
                 return pa.uint64() if types.is_unsigned_integer(given) else pa.int64()
             case AggregateKind.SUM if kind == "float":
                 return pa.float64()
-            case AggregateKind.SUM if kind == "decimal":
-                wide = types.is_decimal256(given)
-                return pa.decimal256(76, given.scale) if wide else pa.decimal128(38, given.scale)
         return None
 
     def fingerprint(self) -> str:
@@ -113,6 +113,17 @@ class Aggregation:
 
     def __repr__(self) -> str:
         return self.fingerprint()
+
+
+_WORDS = ("int", "float", "bool", "date", "time", "duration")
+"""The families whose values fit into 64 bits, and with timestamps what ``min`` and ``max`` compare."""
+_TAKES = {
+    AggregateKind.COUNT: "anything",
+    AggregateKind.SUM: "integers or floats",
+    AggregateKind.MEAN: "integers, floats or decimals",
+    AggregateKind.MIN: "numbers, booleans, dates or times",
+    AggregateKind.MAX: "numbers, booleans, dates or times",
+}
 
 
 def count() -> Aggregation:

@@ -6,11 +6,13 @@ could do anything, sleep until somebody rings: a channel it reads got something,
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
+import sys
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -128,6 +130,14 @@ class _Worker(threading.Thread):
             if not worked:
                 tasks = [task for task in tasks if task.state is not Progress.DONE]
                 self.bell.wait(_NAP if any(_cannot_ring(task) for task in tasks) else _LONG)
+
+
+def _slices(seconds: float) -> Iterator[float]:
+    """``seconds`` in pieces."""
+    while seconds > _LONG:
+        yield _LONG
+        seconds -= _LONG
+    yield seconds
 
 
 def _cannot_ring(task: Task) -> bool:
@@ -287,7 +297,7 @@ class LocalJob:
         """
         limit = None if timeout is None else microseconds(timeout, "wait(timeout=)") / 1e6
         try:
-            finished = self._done.wait(limit)
+            finished = self._until_done(limit)
         except KeyboardInterrupt as interrupt:
             self._interrupted(interrupt)
             raise
@@ -297,15 +307,21 @@ class LocalJob:
             raise JobTimeout(f"the job was not done in time and was cancelled; at that moment:\n{waiting}")
         return result_of(self._job, checkpointed=self._job.checkpointed)
 
+    def _until_done(self, limit: float | None) -> bool:
+        """Wait in slices: a Ctrl-C that comes right before a wait without end would only be seen behind it."""
+        slices = itertools.repeat(_LONG) if limit is None else _slices(limit)
+        return any(self._done.wait(seconds) for seconds in slices)
+
     def _interrupted(self, interrupt: KeyboardInterrupt) -> None:
         before = len(self._job.checkpoints)
         try:
             if self._job.checkpointed:
-                log.warning("interrupted: taking a last checkpoint; interrupt again to leave at once")
+                # to the terminal, not to the log: who pressed Ctrl-C must know what is going on
+                print("interrupted: taking a last checkpoint; interrupt again to leave at once", file=sys.stderr)
                 self._job.stop()
             else:
                 self._job.cancel("interrupted")
-            self._done.wait()
+            self._until_done(None)
         except KeyboardInterrupt:
             self._abandoned = True
             self._job.cancel("interrupted twice")

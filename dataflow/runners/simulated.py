@@ -217,6 +217,9 @@ class SimulatedJob:
                 if late or self._turn - first > self._max_turns:
                     waiting = who_waits_for_whom(job, self._clock.now())
                     raise JobTimeout(f"seed {self._seed}: not done after {self._turn - first} turns:\n{waiting}")
+        except BaseException:
+            job.release()
+            raise
         finally:
             attempt.turns = self._turn - first
             attempt.checkpoints = [record.checkpoint for record in job.checkpoints]

@@ -1,13 +1,15 @@
 """From a plan to a job that is ready to step: channels, gates, operators, tasks, coordinator; restored or fresh.
 
-The order matters: lock the store, find and verify the checkpoint, check the sources against it, let the sinks recover
-(which makes visible what the checkpoint holds, and deletes what it does not), then build. Nothing runs before all that.
+The order matters: lock the store, find and verify the checkpoint, check the sources against it, lock what the sinks
+write to, let the sinks recover (which makes visible what the checkpoint holds, and deletes what it does not), then
+build. Nothing runs before all that.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -70,7 +72,7 @@ class Settings:
 
 
 def build(plan: Plan, settings: Settings) -> Job:
-    """A job that is ready to step, and holds the lock of its store; ``job.close()`` lets go of it.
+    """A job that is ready to step, and holds the locks of its store and its sinks; ``job.close()`` lets go of them.
 
     Raises: what locking, restoring, checking the input and readying the sinks can raise; then nothing is left locked.
     """
@@ -78,11 +80,11 @@ def build(plan: Plan, settings: Settings) -> Job:
     _refuse_unreplayable(plan, settings.checkpointing)
     store = settings.store or _store(checkpointing)
     store.open(settings.run_id)
-    try:
-        return _Builder(plan, settings, checkpointing, store).build()
-    except BaseException:
-        store.close()
-        raise
+    with ExitStack() as held:
+        held.callback(store.close)
+        job = _Builder(plan, settings, checkpointing, store, held).build()
+        job.held = held.pop_all()
+        return job
 
 
 def _store(checkpointing: Checkpointing) -> CheckpointStore:
@@ -104,11 +106,14 @@ def _refuse_unreplayable(plan: Plan, checkpointing: Checkpointing | None) -> Non
 class _Builder:
     """One use: makes the parts in order and hands out the job."""
 
-    def __init__(self, plan: Plan, settings: Settings, checkpointing: Checkpointing, store: CheckpointStore) -> None:
+    def __init__(
+        self, plan: Plan, settings: Settings, checkpointing: Checkpointing, store: CheckpointStore, held: ExitStack
+    ) -> None:
         self.plan = plan
         self.settings = settings
         self.checkpointing = checkpointing
         self.store = store
+        self.held = held
         self.mailbox: Mailbox[Any] = Mailbox()
         self.reports: Mailbox[Any] = self.mailbox
         self.channels: dict[tuple[int, int, int], Channel] = {}
@@ -125,6 +130,8 @@ class _Builder:
         }
         # Also above a checkpoint from elsewhere: sinks order their output by these ids.
         next_id = max(store.highest_id(), restored.manifest.checkpoint if restored else 0) + 1
+        for sink in sinks.values():
+            self.held.enter_context(sink.hold(settings.run_id))
         self._ready(restored, sinks)
         for i, link in enumerate(plan.links):
             twins = [other for other in plan.links if (other.source, other.target) == (link.source, link.target)]

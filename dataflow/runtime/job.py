@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -149,6 +150,8 @@ class Job:
         self.error: BaseException | None = None
         self.checkpoints: list[CheckpointRecord] = []
         self.failures: list[str] = []
+        self.held = ExitStack()
+        """The locks of the store and of what the sinks write to; from the builder."""
         self.started_at = clock.now()
         self._submit = submit
         self._pending: dict[int, CheckpointAttempt] = {}
@@ -428,10 +431,14 @@ class Job:
                 message.future.set_exception(JobCancelled(f"no checkpoint: the job is {self.state.value}"))
 
     def close(self) -> None:
-        """Close tasks and store, and refuse who still asks. When no other thread steps a task any more."""
+        """Close tasks, let go of the locks, refuse who still asks. When no other thread steps a task any more."""
         self._closed = True
         self._refuse_late()
         for name, task in self.tasks.items():
             for error in task.close():
                 log.warning("closing %s: %r", name, error)
-        self.store.close()
+        self.release()
+
+    def release(self) -> None:
+        """Let go of the locks and leave all else as it is: what the kernel does for a process that died."""
+        self.held.close()

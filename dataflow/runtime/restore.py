@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataflow.checkpointing import Mode
-from dataflow.errors import CheckpointDamaged, CheckpointMismatch, CheckpointsExist, NoCheckpoint
+from dataflow.errors import CheckpointDamaged, CheckpointMismatch, CheckpointsExist, NoCheckpoint, did_you_mean
 from dataflow.events import BarrierKind
 from dataflow.operator import Json
-from dataflow.protocol.recovery import ByPath, Found, Fresh, Skipped, choose, differences, parse
+from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
 from dataflow.runtime.parts import Duplicates, TaskState
 from dataflow.store.folder import CheckpointFolder
 
@@ -146,7 +146,11 @@ def _by_path(path: Path, store: CheckpointStore, ids: Sequence[int], plan: Plan)
     if path.parent.resolve() == Path(store.location).resolve() and folder.exists:
         return find(folder.manifest().checkpoint, store, plan)
     if not folder.exists:
-        raise NoCheckpoint(f"restore={str(path)!r}: there is no checkpoint; its folder holds a manifest.json")
+        words = [policy.value for policy in Policy]
+        raise NoCheckpoint(
+            f"restore={str(path)!r}{did_you_mean(str(path), words)}: there is no checkpoint in {path.absolute()}; "
+            f"expected a folder with a manifest.json; restore= takes such a folder, an id, or one of {words}"
+        )
     if ids:
         raise CheckpointsExist(
             f"{store.location} already holds checkpoints {list(ids)}; a job that starts from {path} needs an empty "
@@ -199,8 +203,8 @@ def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:
     if found:
         listing = "".join(f"\n  {sentence}" for sentence in found)
         raise CheckpointMismatch(
-            f"checkpoint {manifest.checkpoint} in {location} belongs to another pipeline "
-            f"({manifest.pipeline!r}):{listing}\n"
+            f"checkpoint {manifest.checkpoint} in {location} does not fit this pipeline; compared with "
+            f"{manifest.pipeline!r} when it was taken:{listing}\n"
             "restore it with the pipeline that took it, or use another checkpoint directory"
         )
 

@@ -29,9 +29,12 @@ class CheckpointFolder:
 
     @property
     def exists(self) -> bool:
-        """A checkpoint exists iff its manifest does. Raises: StoreError where nobody can tell."""
+        """A checkpoint exists iff its manifest does; a directory of that name counts as a damaged one.
+
+        Raises: StoreError where nobody can tell.
+        """
         with storing("look at", self.path / MANIFEST):
-            return self._files.size(self.path / MANIFEST) is not None
+            return self._files.size(self.path / MANIFEST) is not None or (self.path / MANIFEST).is_dir()
 
     def write(self, task: str, data: Buffer) -> PartHandle:
         """Write one part, durably. Raises: StoreError."""
@@ -59,6 +62,10 @@ class CheckpointFolder:
         if not self.exists:
             inside = self._files.names(self.path) if self.path.is_dir() else "nothing: there is no such directory"
             raise NoCheckpoint(f"{self.path} is not a checkpoint: expected a {MANIFEST} in it, found {inside}")
+        if target.is_dir():
+            raise CheckpointDamaged(
+                f"{target}: expected a file, found a directory: put the manifest back, if you have it"
+            )
         with storing("read", target):
             return decode(self._files.read(target), str(target))
 
@@ -96,9 +103,16 @@ class CheckpointFolder:
             if not self.path.is_dir():
                 return
             if self.exists:
-                self._files.remove(self.path / MANIFEST)
+                self._remove(self.path / MANIFEST)
                 self._files.sync_directory(self.path)
             for name in self._files.names(self.path):
                 if name.endswith(_OURS):
-                    self._files.remove(self.path / name)
+                    self._remove(self.path / name)
             self._files.remove_directory(self.path)
+
+    def _remove(self, path: Path) -> None:
+        """Remove a file of ours; a directory in its place only where it is empty, for it is not ours."""
+        if path.is_dir():
+            self._files.remove_directory(path)
+        else:
+            self._files.remove(path)

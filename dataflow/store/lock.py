@@ -29,10 +29,15 @@ FENCE: Final = "FENCE"
 
 
 class DirectoryLock:
-    """The right to write into ``directory``, held from ``acquire`` to ``release``."""
+    """The right to write into ``guards``, held from ``acquire`` to ``release``; the lock's files are in ``directory``.
 
-    def __init__(self, directory: Path, *, files: FileSystem, clock: Clock) -> None:
+    Programs that are started meanwhile do not inherit the lock (``os.open`` sets O_CLOEXEC). A forked child does: it
+    keeps the lock of a parent that is killed, but not of one that releases.
+    """
+
+    def __init__(self, directory: Path, *, files: FileSystem, clock: Clock, guards: Path | None = None) -> None:
         self._directory = directory
+        self._guards = directory if guards is None else guards
         self._files = files
         self._clock = clock
         self._descriptor: int | None = None
@@ -46,7 +51,7 @@ class DirectoryLock:
     def acquire(self, run_id: str) -> None:
         """Raises: DirectoryInUse naming the holder; StoreError where the directory cannot be written."""
         if self.held:
-            raise DirectoryInUse(f"{self._directory} is already open in this object: close it first")
+            raise DirectoryInUse(f"{self._guards} is already open in this object: close it first")
         owner = {
             "pid": os.getpid(),
             "host": socket.gethostname(),
@@ -67,19 +72,22 @@ class DirectoryLock:
     def check(self) -> None:
         """Raises: StoreError when not acquired; DirectoryInUse when another job has taken over."""
         if not self.held:
-            raise StoreError(f"{self._directory} is not open for writing: call open() first")
+            raise StoreError(f"{self._guards} is not open for writing: call open() first")
         fence = self._fence()
         if fence.get("token") != self._token:
             raise DirectoryInUse(
-                f"{self._directory} was taken over by {_describe(fence)} (token {fence.get('token')}, ours is "
+                f"{self._guards} was taken over by {_describe(fence)} (token {fence.get('token')}, ours is "
                 f"{self._token}): this job may not write there any more; stop it"
             )
 
     def release(self) -> None:
         """Let go; harmless when not held."""
         if self._descriptor is not None:
-            os.close(self._descriptor)  # and with it the lock
-            self._descriptor = None
+            descriptor, self._descriptor = self._descriptor, None
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing alone would leave it to the children forked meanwhile
+            finally:
+                os.close(descriptor)
 
     def _flock(self, owner: dict[str, Any]) -> int:
         path = self._directory / LOCK
@@ -91,8 +99,7 @@ class DirectoryLock:
                 except BlockingIOError:
                     holder = _parse(os.pread(descriptor, 4096, 0))
                     raise DirectoryInUse(
-                        f"{self._directory} is in use by {_describe(holder)}: "
-                        "wait for that job, or use another directory"
+                        f"{self._guards} is in use by {_describe(holder)}: wait for that job, or use another directory"
                     ) from None
                 if _same_file(descriptor, path):
                     os.ftruncate(descriptor, 0)

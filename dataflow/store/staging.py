@@ -61,6 +61,11 @@ class StagedFile:
         """Bytes written so far, those that wait included."""
         return self._on_disk + len(self._waiting)
 
+    @property
+    def xxh3(self) -> str:
+        """The xxh3-64 of the bytes written so far, as 16 hex digits."""
+        return self._checksum.hexdigest()
+
     def write(self, data: Buffer) -> int:
         """Take ``data``. Raises: SinkBroken where more than ``limit`` bytes would have to wait."""
         if self._discarded:  # pyarrow closes a writer that is dropped, footer and all

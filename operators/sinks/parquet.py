@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 
 from dataflow.errors import ConfigurationError, SchemaMismatch, StoreError
 from dataflow.operator import Handle, OperatorContext, TwoPhaseSink
-from dataflow.store.files import DISK, FileSystem
+from dataflow.store.files import DISK, FileSystem, storing
 from operators.sinks.parquet_files import OutputDirectory
 from operators.sinks.parquet_writer import ParquetWriter
 
@@ -48,6 +49,10 @@ class ParquetSink(TwoPhaseSink):
     def __repr__(self) -> str:
         return f"write_parquet({str(self._directory.path)!r})"
 
+    @property
+    def target(self) -> str:
+        return os.path.realpath(self._directory.path)
+
     def check(self, schema: pa.Schema) -> None:
         if not schema.names:
             raise SchemaMismatch(f"{self!r}: rows have no columns, and Parquet cannot count rows without one")
@@ -72,6 +77,9 @@ class ParquetSink(TwoPhaseSink):
             files=self._files,
         )
 
+    def hold(self, run_id: str) -> AbstractContextManager[None]:
+        return self._directory.hold(run_id)
+
     def begin(self) -> None:
         match self._if_exists:
             case "error":
@@ -93,6 +101,7 @@ class ParquetSink(TwoPhaseSink):
         it: their rows come again. Readers may have seen them, so this is logged.
         """
         self._directory.make()
+        self._directory.verify(handles)
         self._directory.commit(checkpoint, handles)
         self._directory.clean_staging()
         if rows := self._directory.take_back(checkpoint):
@@ -108,7 +117,10 @@ def write_parquet(
     compression: Compression = "zstd",
     files: FileSystem = DISK,
 ) -> ParquetSink:
-    """Write rows to Parquet files in ``directory`` (made where missing), exactly once; one sink and one job at a time.
+    """Write rows to Parquet files in ``directory`` (made where missing), exactly once.
+
+    One sink and one job at a time: a graph with two sinks of one directory raises GraphError, and a job that starts
+    while another one writes there DirectoryInUse. A job that is killed leaves the directory free.
 
     A file is named ``part-<checkpoint>-<subtask>-<number>.parquet`` and appears whole, when its checkpoint completes;
     ``directory/**/*.parquet`` never finds anything else. A crash while checkpoint n commits may show part of n until
@@ -150,8 +162,29 @@ def committed_files(directory: str | os.PathLike[str], *, files: FileSystem = DI
 
 
 def read_committed(directory: str | os.PathLike[str]) -> pa.Table:
-    """The rows of all checkpoints that are committed as a whole. Raises: StoreError where there is none."""
-    paths = committed_files(directory)
-    if not paths:
+    """The rows of all checkpoints that are committed as a whole.
+
+    Raises: StoreError where there is none, or where a file of one is gone or cannot be read.
+    """
+    output = OutputDirectory(Path(directory), files=DISK)
+    owners = {committed.file: checkpoint for checkpoint, listed in output.commits().items() for committed in listed}
+    if not owners:
         raise StoreError(f"{directory}: no checkpoint is committed there yet, so there is not even a schema")
-    return pa.concat_tables([pq.ParquetFile(path).read() for path in paths])
+    return pa.concat_tables([_read(output.path / file, checkpoint) for file, checkpoint in owners.items()])
+
+
+def _read(path: Path, checkpoint: int) -> pa.Table:
+    owner = f"checkpoint {checkpoint}" if checkpoint else "an earlier job"
+    listed = f"a file of {owner}, named in _commits/{checkpoint}.json"
+    try:
+        with storing("read", path):
+            return pq.ParquetFile(path).read()
+    except StoreError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        raise StoreError(
+            f"{path}: {listed}, is gone; put it back, or read again if a job is replacing its output right now "
+            "(committed_files() lists all that should be there)"
+        ) from error
+    except pa.ArrowException as error:
+        raise StoreError(f"{path}: {listed}, is not whole ({error}); put the original back") from error

@@ -2,11 +2,13 @@
 
     out/part-00000007-00000-0000.parquet     committed rows: checkpoint, subtask, and a number
     out/_staging/00000-000003.staged         rows of an open or prepared transaction; no glob for .parquet finds it
+    out/_staging/LOCK FENCE                  which job may write here (see ``dataflow.store.lock``)
     out/_commits/7.json                      the files of checkpoint 7, written once all of them are in place
     out/_commits/0.json                      the files that were here before this job, in append mode
 
 The rename is the commit of a file. ``_commits`` is for readers that want all of a checkpoint or nothing of it, and it
-is how we know which files are ours.
+is how we know which files are ours. A file is told from another of the same name by its checksum, and in the lists by
+the run that wrote it, too.
 
 Invariant: a file that ends in ``.parquet`` is whole, durable and committed.
 """
@@ -14,46 +16,51 @@ Invariant: a file that ends in ``.parquet`` is whole, durable and committed.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import msgspec
+import xxhash
 
+from dataflow.clock import Clock, SystemClock
 from dataflow.errors import OutputExists, StoreError
 from dataflow.operator import Handle
 from dataflow.store.files import TEMPORARY, FileSystem, storing
+from dataflow.store.lock import DirectoryLock
 
 __all__ = ["STAGED", "Committed", "OutputDirectory", "Transaction"]
 
 STAGED: Final = ".staged"
+_CLOCK: Final = SystemClock()
+_CHUNK: Final = 1 << 20
 _FINAL: Final = re.compile(r"part-(\d{8,})-\d{5,}-\d{4,}\.parquet")
 
 
 class Committed(msgspec.Struct, frozen=True, order=True):
-    """One final file."""
+    """One final file: its name, what is in it (xxh3-64 as 16 hex digits), and the run that wrote it."""
 
     file: str
     rows: int
     size: int
+    xxh3: str
+    run: str
 
 
-class Transaction(msgspec.Struct, frozen=True):
-    """A prepared file: what it is called now, and what it will be."""
+class Transaction(Committed, frozen=True, kw_only=True):
+    """A prepared file: what it will be, and what it is called now."""
 
     staged: str
-    file: str
-    rows: int
-    size: int
 
     def handle(self) -> Handle:
         """As the checkpoint keeps it."""
-        return {"staged": self.staged, "file": self.file, "rows": self.rows, "size": self.size}
+        return cast(Handle, msgspec.to_builtins(self))
 
     def committed(self) -> Committed:
         """As the commit list has it."""
-        return Committed(self.file, self.rows, self.size)
+        return Committed(self.file, self.rows, self.size, self.xxh3, self.run)
 
 
 class _CommitList(msgspec.Struct, frozen=True):
@@ -63,13 +70,29 @@ class _CommitList(msgspec.Struct, frozen=True):
 
 
 class OutputDirectory:
-    """The directory of one Parquet sink. One running job at a time."""
+    """The directory of one Parquet sink. One running job at a time: the one inside ``hold``."""
 
-    def __init__(self, path: Path, *, files: FileSystem) -> None:
+    def __init__(self, path: Path, *, files: FileSystem, clock: Clock = _CLOCK) -> None:
         self.path = path
         self.staging = path / "_staging"
         self._commits = path / "_commits"
         self._files = files
+        self._clock = clock
+        self._holder: DirectoryLock | None = None  # of the run inside hold(); there is one at most
+
+    @contextmanager
+    def hold(self, run_id: str) -> Iterator[None]:
+        """Keep all other jobs out while inside. Raises: DirectoryInUse naming the holder; StoreError."""
+        with storing("make", self.staging):
+            self._files.make_directories(self.staging)
+        lock = DirectoryLock(self.staging, files=self._files, clock=self._clock, guards=self.path)
+        lock.acquire(run_id)
+        self._holder = lock
+        try:
+            yield
+        finally:
+            self._holder = None  # before the release, behind which another run may set its own
+            lock.release()
 
     def make(self) -> None:
         """Make the directories. Raises: StoreError."""
@@ -123,6 +146,8 @@ class OutputDirectory:
                 f"{self.path} holds {len(strangers)} Parquet files this sink has no record of ({strangers[0]}, ...), "
                 "and overwrites only its own: move them away, or use another directory"
             )
+        if not self._commits.is_dir():
+            return  # nothing was ever committed here
         commits = self.commits()
         with storing("remove the old output of", self.path):
             for files in commits.values():
@@ -140,11 +165,15 @@ class OutputDirectory:
     def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
         """Rename what is staged, make that durable, then write the commit list. May be repeated.
 
-        What the list already has is done: readers may have moved such files away since. Raises: StoreError.
+        What the list already has is done: readers may have moved such files away since.
+
+        Raises: StoreError; DirectoryInUse where the lock was lost and another job took over.
         """
         if not handles:
             return
-        transactions = [msgspec.convert(dict(handle), Transaction) for handle in handles]
+        if self._holder is not None:
+            self._holder.check()
+        transactions = _transactions(handles)
         listed = self._listed(checkpoint)
         new = [transaction for transaction in transactions if transaction.committed() not in listed]
         missing = [transaction for transaction in new if not self._is_final(transaction)]
@@ -154,6 +183,20 @@ class OutputDirectory:
             self._files.sync_directory(self.path)  # an old name that a power failure brings back is cleaned up later
         if new:
             self._write(checkpoint, [*listed, *(transaction.committed() for transaction in new)])
+
+    def verify(self, handles: Sequence[Handle]) -> None:
+        """Raises: StoreError where what is staged under the names in ``handles`` is not what this job staged there.
+
+        Another job may have had the directory since. For restarts; a running job holds the lock and knows its files.
+        """
+        for transaction in _transactions(handles):
+            staged = self.staging / transaction.staged
+            if self._files.size(staged) is not None and not _is_content(staged, transaction):
+                raise StoreError(
+                    f"{staged}: expected the {transaction.rows} rows that run {transaction.run!r} staged (xxh3 "
+                    f"{transaction.xxh3}), found other content: another job wrote here, or the file is damaged; "
+                    "restore an earlier checkpoint, or begin again in another directory"
+                )
 
     def take_back(self, checkpoint: int) -> int:
         """Delete what later checkpoints than this one committed, wholly or in part; answers the rows, where known.
@@ -198,6 +241,11 @@ class OutputDirectory:
             )
         if size != transaction.size:
             raise StoreError(f"{staged} or {final} had {transaction.size} bytes when it was staged, found {size}")
+        if final_size is not None and not _is_content(final, transaction):
+            raise StoreError(
+                f"cannot commit {transaction.rows} rows of run {transaction.run!r}: {final} is in the way, and holds "
+                "other rows than were staged; move it and put ours back, or restore an earlier checkpoint"
+            )
         return final_size is not None
 
     def _listed(self, checkpoint: int) -> tuple[Committed, ...]:
@@ -230,6 +278,19 @@ def _number(name: str) -> int | None:
     """The checkpoint in the name of a final file; None: the name is not one of ours."""
     found = _FINAL.fullmatch(name)
     return int(found[1]) if found else None
+
+
+def _transactions(handles: Iterable[Handle]) -> list[Transaction]:
+    return [msgspec.convert(dict(handle), Transaction) for handle in handles]
+
+
+def _is_content(path: Path, expected: Committed) -> bool:
+    """Whether the file has the bytes that were staged. Reads all of it. Raises: StoreError."""
+    found: Any = xxhash.xxh3_64()
+    with storing("read", path), open(path, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            found.update(chunk)
+    return bool(found.hexdigest() == expected.xxh3)
 
 
 def _is_commit(name: str) -> bool:

@@ -103,6 +103,7 @@ class ParquetWriter(TwoPhaseWriter):
         self._schema = context.input_schemas[0]
         self._name = context.name
         self._subtask = context.subtask
+        self._run = context.run_id
         self._directory = directory
         self._compression = compression
         self._row_group_rows = row_group_rows
@@ -138,7 +139,11 @@ class ParquetWriter(TwoPhaseWriter):
         handles: list[Handle] = []
         for closed in self._closed:
             names.append(self._directory.free_name(checkpoint, self._subtask, names))
-            handles.append(Transaction(closed.staged.path.name, names[-1], closed.rows, closed.staged.size).handle())
+            staged = closed.staged
+            transaction = Transaction(
+                names[-1], closed.rows, staged.size, staged.xxh3, self._run, staged=staged.path.name
+            )
+            handles.append(transaction.handle())
         for closed in self._closed:  # nothing can fail any more
             closed.staged.release()
         self._closed.clear()

@@ -271,6 +271,11 @@ def test_appending_twice_with_the_same_checkpoint_ids_keeps_every_row(tmp_path: 
     assert sorted(read_committed(tmp_path)["x"].to_pylist()) == [0, 1, 2]
 
 
+def test_overwriting_what_is_not_there_yet_is_a_fresh_start(tmp_path: Path) -> None:
+    run(write_parquet(tmp_path / "new", if_exists="overwrite"), [rows(1)], X)
+    assert visible(tmp_path / "new") == [1]
+
+
 def test_overwriting_replaces_our_rows(tmp_path: Path) -> None:
     run(write_parquet(tmp_path), [rows(1)], X)
     with pytest.raises(OutputExists):

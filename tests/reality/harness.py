@@ -188,7 +188,7 @@ def check_finished(work: Path) -> None:
     """Nothing is staged any more, and the commit lists name exactly the files there are."""
     for folder in SINKS.values():
         directory = work / folder
-        assert not list((directory / "_staging").iterdir())
+        assert not list((directory / "_staging").glob("*.staged*"))
         assert sorted(committed_files(directory)) == sorted(directory.glob("**/*.parquet"))
 
 

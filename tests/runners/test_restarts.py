@@ -90,6 +90,17 @@ def test_a_run_after_one_that_finished_reads_and_writes_nothing(tmp_path: Path, 
     assert written(tmp_path) == list(range(ROWS))
 
 
+def test_a_directory_in_place_of_a_manifest_is_passed_over(tmp_path: Path) -> None:
+    *_, last = died(tmp_path)
+    manifest = tmp_path / "ckpt" / f"chk-{last:08d}" / "manifest.json"
+    manifest.unlink()
+    manifest.mkdir()
+    report = simulate(pipeline(tmp_path), tmp_path).restore_report
+    assert report is not None
+    assert [skipped.checkpoint for skipped in report.passed_over] == [last]
+    assert written(tmp_path) == list(range(ROWS))
+
+
 def test_never_is_refused_where_there_are_checkpoints_and_touches_nothing(tmp_path: Path) -> None:
     left = died(tmp_path)
     with pytest.raises(CheckpointsExist, match="never"):

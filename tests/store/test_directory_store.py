@@ -213,6 +213,24 @@ def test_a_damaged_checkpoint_can_be_retired(store: DirectoryStore, save: Save) 
     assert not store.folder(1).path.exists()
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_directory_in_place_of_a_manifest_is_damage_and_never_in_the_way(
+    store: DirectoryStore, save: Save, *, inside: bool
+) -> None:
+    save(store, 1)
+    strange = store.folder(1).path / "manifest.json"
+    strange.unlink()
+    strange.mkdir()
+    if inside:
+        (strange / "notes").write_text("somebody's")
+    with pytest.raises(CheckpointDamaged, match="expected a file, found a directory"):
+        store.manifest(1)
+    assert store.remove_orphans() == []
+    store.retire(1)
+    assert (strange / "notes").exists() is inside
+    assert store.folder(1).path.exists() is inside
+
+
 def test_a_handle_does_not_lead_out_of_its_folder(store: DirectoryStore, save: Save) -> None:
     handle = save(store, 1).parts[0]
     with pytest.raises(CheckpointDamaged, match="a part is a file beside the manifest"):
