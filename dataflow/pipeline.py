@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
+from dataflow.checks import columns_of, declared, distinct, emission, expression, keys_meet
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation, Expr, col
@@ -163,7 +164,7 @@ class Stream:
         """The rows for which ``predicate``, an expression or a column's name, is true; null counts as false."""
         import pyarrow as pa
 
-        predicate = _expr(predicate, "filter")
+        predicate = expression(predicate, "filter")
         kind = predicate.dtype(self.schema, where="filter")
         if kind != pa.bool_():
             raise SchemaMismatch(f"filter: expected a boolean expression, found {predicate} of type {kind}")
@@ -171,15 +172,15 @@ class Stream:
 
     def select(self, *columns: str | Expr, name: str | None = None, parallelism: int | None = None) -> Stream:
         """Exactly these columns, in this order."""
-        return self._project([_expr(c, "select") for c in columns], "select", name, parallelism)
+        return self._project([expression(c, "select") for c in columns], "select", name, parallelism)
 
     def with_columns(
         self, *columns: Expr, name: str | None = None, parallelism: int | None = None, **named: Expr
     ) -> Stream:
         """All columns, with these added or replaced; ``with_columns(total=col("a") + col("b"))`` names them."""
-        added = [_expr(c, "with_columns") for c in columns]
-        added += [_expr(c, "with_columns").alias(alias) for alias, c in named.items()]
-        _distinct([c.name for c in added], "with_columns")
+        added = [expression(c, "with_columns") for c in columns]
+        added += [expression(c, "with_columns").alias(alias) for alias, c in named.items()]
+        distinct([c.name for c in added], "with_columns")
         new = {c.name: c for c in added}
         kept = [new.pop(n) if n in new else col(n) for n in self.schema.names]
         return self._project([*kept, *new.values()], "with_columns", name, parallelism)
@@ -189,7 +190,7 @@ class Stream:
 
         if not columns:
             raise GraphError(f"{label}: give at least one column")
-        _distinct([c.name for c in columns], label)
+        distinct([c.name for c in columns], label)
         schema = pa.schema([pa.field(c.name, c.dtype(self.schema, where=label)) for c in columns])
         return self._then(Project(tuple(columns)), schema, label, name, parallelism)
 
@@ -212,14 +213,14 @@ class Stream:
             raise GraphError(f"map_batches: expected a function, got {type(function).__name__}")
         from dataflow.state.dictionaries import wide_schema
 
-        made = wide_schema(_declared(schema, self.schema, "map_batches"))
+        made = wide_schema(declared(schema, self.schema, "map_batches"))
         return self._then(MapBatches(function), made, "map_batches", name, parallelism)
 
     def key_by(self, *keys: str) -> KeyedStream:
         """The same rows, such that rows with equal ``keys`` meet in one subtask. Null is a key like any other."""
         if not keys:
             raise GraphError("key_by: give at least one column")
-        _distinct(keys, "key_by")
+        distinct(keys, "key_by")
         for key in keys:
             if key not in self.schema.names:
                 raise UnknownColumn(key, self.schema.names, "key_by")
@@ -245,8 +246,8 @@ class Stream:
         for other in others:
             if not other.schema.equals(self.schema):
                 raise SchemaMismatch(
-                    f"union: {self.name!r} has [{_columns(self.schema)}] and {other.name!r} has "
-                    f"[{_columns(other.schema)}]; select the same columns first"
+                    f"union: {self.name!r} has [{columns_of(self.schema)}] and {other.name!r} has "
+                    f"[{columns_of(other.schema)}]; select the same columns first"
                 )
         edges = (self._edge, *(other._edge for other in others))
         return self._then(Union(), self.schema, "union", name, parallelism, edges)
@@ -278,10 +279,10 @@ class Stream:
             )
         inputs = (self, *others)
         self._same_pipeline(others, "apply")
-        _keys_meet(inputs)
+        keys_meet((s.name, s.schema, s.keys) for s in inputs if isinstance(s, KeyedStream))
         if schema is None and not all(other.schema.equals(self.schema) for other in others):
             raise SchemaMismatch("apply: the inputs differ, so say what comes out: apply(..., schema=pa.schema(...))")
-        made = _declared(schema, self.schema, "apply")
+        made = declared(schema, self.schema, "apply")
         described: Any = inspect.unwrap(getattr(operator, "func", operator))
         label = getattr(described, "__qualname__", type(described).__name__)
         spec = Apply(
@@ -365,8 +366,8 @@ class KeyedStream(Stream):
                 raise GraphError(f"agg: expected aggregates such as col('x').sum(), got {a!r} ({type(a).__name__})")
         if not found:
             raise GraphError("agg: give at least one aggregate")
-        _distinct([*self.keys, *(a.name for a in found)], "agg")
-        chosen = _emit(emit, every, bounded=self._pipeline.graph.bounded)
+        distinct([*self.keys, *(a.name for a in found)], "agg")
+        chosen = emission(emit, every, bounded=self._pipeline.graph.bounded)
         fields = list(wide_schema(pa.schema([self.schema.field(k) for k in self.keys])))
         fields += [pa.field(a.name, a.dtype(self.schema, where=f"agg {a.name!r}")) for a in found]
         spacing = None if every is None else microseconds(every, "agg(every=)")
@@ -374,63 +375,3 @@ class KeyedStream(Stream):
             raise ConfigurationError("agg(every=) is above zero; leave it out to emit after each batch")
         spec = Aggregate(self.keys, tuple(found), chosen, spacing)
         return self._then(spec, pa.schema(fields), "agg", name, parallelism)
-
-
-def _keys_meet(inputs: Iterable[Stream]) -> None:
-    """Raise SchemaMismatch unless equal keys of keyed inputs go to the same subtask."""
-    from dataflow.expressions.coercion import value_type
-
-    keyed = [stream for stream in inputs if isinstance(stream, KeyedStream)]
-    found = [(s.name, [value_type(s.schema.field(key).type) for key in s.keys]) for s in keyed]
-    for name, types in found[1:]:
-        first, expected = found[0]
-        if types != expected:
-            raise SchemaMismatch(
-                f"apply: keys meet where their types are equal, but {first!r} is keyed by {[*map(str, expected)]} and "
-                f"{name!r} by {[*map(str, types)]}; cast one of them"
-            )
-
-
-def _declared(schema: object, default: pa.Schema, where: str) -> pa.Schema:
-    import pyarrow as pa
-
-    if schema is None:
-        return default
-    if not isinstance(schema, pa.Schema):
-        raise GraphError(
-            f"{where}(schema=): expected a pyarrow.Schema, got {schema!r} ({type(schema).__name__}); "
-            "write pa.schema({'column': pa.int64(), ...})"
-        )
-    return schema
-
-
-def _emit(emit: str | Emit | None, every: Duration | None, *, bounded: bool) -> Emit:
-    if emit is None:
-        return Emit.FINAL if bounded and every is None else Emit.UPDATES
-    names = [e.value for e in Emit]
-    if not isinstance(emit, Emit) and emit not in names:
-        raise ConfigurationError(f"agg(emit=) is one of {names}, got {emit!r}")
-    chosen = Emit(emit)
-    if chosen is Emit.FINAL and every is not None:
-        raise ConfigurationError("agg(every=) spaces out updates; it has no meaning with emit='final'")
-    return chosen
-
-
-def _expr(value: str | Expr, where: str) -> Expr:
-    if isinstance(value, str):
-        return col(value)
-    if not isinstance(value, Expr):
-        raise GraphError(f"{where}: expected a column name or an expression, got {value!r} ({type(value).__name__})")
-    return value
-
-
-def _distinct(names: Iterable[str], where: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise GraphError(f"{where}: column {name!r} would be there twice; rename one with .alias(...)")
-        seen.add(name)
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{f.name}: {f.type}" for f in schema)

@@ -95,7 +95,7 @@ def test_two_keyed_inputs_meet_by_key(runner: str, parallelism: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_join_survives_crashes(seed: int) -> None:
-    from dataflow.runners.simulated import Faults
+    from dataflow.runners.faults import Faults
 
     with flow.Pipeline("join") as p:
         joined = numbers(p).key_by("k").apply(Join, names(p).key_by("id"), schema=JOINED, name="join")

@@ -30,6 +30,11 @@ from dataflow.testing import Replay, replay
         ("a:1 [ b:1", r"token 2, '\[' .*: expected a '\]'"),
         ("a:1 ]", r"token 2, '\]' .*: there is no '\['"),
         ("[ [ ] ]", r"token 2, '\[' .*: the operator is busy already, since token 1"),
+        ("[ a:1]", r"token 2, 'a:1\]' \(character 2\): expected a value of letters.* is a blank missing"),
+        ("b:0 a:1:2", r"token 2, 'a:1:2' \(character 4\): expected a value of letters"),
+        ("a:1,2", "token 1, 'a:1,2' .*: expected a value of letters"),
+        ("b:0 a|" + "7" * 5_000, rf"token 2, 'a\|{'7' * 38}\.\.\.' \(character 4\): .* at most 18 digits, found 5000"),
+        ("+" + "1" * 19, "token 1, .*: expected milliseconds of at most 18 digits, found 19"),
         ("a^1", "token 1, 'a\\^1' .*: barriers arrive unaligned"),
     ],
 )
@@ -48,6 +53,11 @@ def test_a_malformed_script_is_refused_with_its_token_and_position(mode: str, sc
         ({"channels": "a["}, "channels: expected distinct letters"),
         ({"end_of_input": "later"}, "end_of_input: expected 'aligned' or 'abort', found 'later'"),
         ({"mode": "unaligned", "end_of_input": "abort"}, "a policy of mode 'aligned'"),
+        ({"trigger_times": {"x": 1}}, "trigger_times: expected checkpoint ids .*, found 'x': 1"),
+        ({"trigger_times": {0: 1}}, "trigger_times: .*, found 0: 1"),
+        ({"trigger_times": {1: 0, 2: -5}}, "trigger_times: .* whole milliseconds .*, found 2: -5"),
+        ({"trigger_times": {2: 1.5}}, "trigger_times: .*, found 2: 1.5"),
+        ({"trigger_times": {2: True}}, "trigger_times: .*, found 2: True"),
         ({"timeout": 100}, "timeout=100: mode 'aligned' waits without a timeout"),
     ],
 )
@@ -68,8 +78,12 @@ def test_an_empty_script_shows_nothing() -> None:
     assert replay("aligned", "a", "") == Replay()
 
 
-def test_a_row_is_whatever_stands_behind_the_colon() -> None:
-    assert replay("aligned", "a", "a:a|1 a:x:y a:[").log == ["a|1", "x:y", "["]
+def test_a_value_may_be_a_word_or_a_number() -> None:
+    assert replay("aligned", "a", "a:x_1 a:-2.5 a:\u00fc").log == ["x_1", "-2.5", "\u00fc"]
+
+
+def test_numbers_of_eighteen_digits_are_read() -> None:
+    assert replay("aligned", "a", f"a|{'9' * 18}").log == [f"S({'9' * 18})"]
 
 
 def test_channels_may_have_any_letters_and_are_shown_in_their_given_order() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dataflow.runners.simulated import Attempt
+    from dataflow.runners.faults import Attempt
     from dataflow.runtime.restore import RestoreReport
 
 __all__ = ["delivered_again", "lineage"]

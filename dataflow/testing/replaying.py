@@ -69,7 +69,7 @@ def replay(
     if not channels.isalnum() or len(set(channels)) != len(channels):
         raise ValueError(f"channels: expected distinct letters, such as 'ab', found {channels!r}")
     handler = _handler(mode, len(channels), timeout=timeout, back_edges=back_edges, end_of_input=end_of_input)
-    steps = parse(script, channels, {n: at * 1_000 for n, at in (trigger_times or {}).items()})
+    steps = parse(script, channels, {n: _microseconds(n, at) for n, at in (trigger_times or {}).items()})
     run = _Run(channels, handler)
     busy = False
     for step in steps:
@@ -85,6 +85,16 @@ def replay(
         if not busy:
             run.drain()
     return run.seen
+
+
+def _microseconds(checkpoint: object, at: object) -> int:
+    """When ``checkpoint`` was triggered, out of what the caller gave as an entry of ``trigger_times``."""
+    if type(checkpoint) is not int or type(at) is not int or checkpoint < 1 or at < 0:
+        raise ValueError(
+            "trigger_times: expected checkpoint ids (from 1) mapped to whole milliseconds (from 0), "
+            f"found {checkpoint!r}: {at!r}"
+        )
+    return at * 1_000
 
 
 def _handler(mode: str, channels: int, *, timeout: int | None, back_edges: str, end_of_input: str) -> Aligner | Tracker:

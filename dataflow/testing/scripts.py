@@ -9,6 +9,8 @@
 ``+t``    ``t`` milliseconds pass
 ``[ ]``   the operator is busy: arrivals queue, nothing is polled before ``]``
 ========  ============================================================
+
+A value is letters, digits, ``_``, ``.`` and ``-``: so a blank that was forgotten shows. Numbers have up to 18 digits.
 """
 
 from __future__ import annotations
@@ -50,6 +52,9 @@ class Ready:
 
 Step = Arrive | Pass | Busy | Ready
 
+_VALUE = re.compile(r"[\w.-]+")
+_DIGITS, _SHOWN = 18, 40
+
 
 def parse(script: str, channels: str, triggered_at: dict[int, int]) -> list[Step]:
     """The steps of ``script`` over ``channels`` (one letter each); ``triggered_at`` maps checkpoints to microseconds.
@@ -67,7 +72,8 @@ def _steps(script: str, channels: str, triggered_at: dict[int, int]) -> Iterator
     busy_since: str | None = None
     for number, match in enumerate(re.finditer(r"\S+", script), start=1):
         token = match.group()
-        where = f"token {number}, {token!r} (character {match.start()})"
+        shown = token if len(token) <= _SHOWN else f"{token[:_SHOWN]}..."
+        where = f"token {number}, {shown!r} (character {match.start()})"
         if token == "[":
             if busy_since is not None:
                 raise ValueError(f"{where}: the operator is busy already, since {busy_since}; brackets do not nest")
@@ -100,6 +106,8 @@ def _element(text: str, where: str, triggered_at: dict[int, int]) -> Element:
         case ":":
             if not rest:
                 raise ValueError(f"{where}: expected the row's value after ':'")
+            if not _VALUE.fullmatch(rest):
+                raise ValueError(f"{where}: expected a value of letters, digits, '_', '.' or '-'; is a blank missing?")
             return Data((rest,))
         case "|":
             checkpoint = _number(rest, "a checkpoint id", where)
@@ -117,4 +125,6 @@ def _element(text: str, where: str, triggered_at: dict[int, int]) -> Element:
 def _number(text: str, what: str, where: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise ValueError(f"{where}: expected {what} as digits, found {text!r}")
+    if len(text) > _DIGITS:
+        raise ValueError(f"{where}: expected {what} of at most {_DIGITS} digits, found {len(text)}")
     return int(text)

@@ -319,8 +319,9 @@ def _content_hash(table: pa.Table) -> str:
     digest = xxhash.xxh3_64(str(table.num_rows).encode())
     if table.num_columns:
         for start in _windows(table):
-            window = _undictionaried(table.slice(start, _HASH_ROWS)).combine_chunks()
-            for batch in window.to_batches():
+            window = _undictionaried(table.slice(start, _HASH_ROWS))
+            # a gather, for a slice is written out with all the buffers that it is a slice of
+            for batch in window.combine_chunks().take(pa.array(range(window.num_rows), pa.int64())).to_batches():
                 digest.update(batch.serialize())
     return digest.hexdigest()
 

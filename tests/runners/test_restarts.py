@@ -17,7 +17,8 @@ import operators as op
 from dataflow import col
 from dataflow.errors import CheckpointMismatch, CheckpointsExist, NoCheckpoint, OutputExists
 from dataflow.events import BarrierKind
-from dataflow.runners.simulated import Faults, SimulatedRunner
+from dataflow.runners.faults import Faults
+from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.points import Point
 from operators.sinks.parquet import read_committed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,6 +48,10 @@ def totals(*, named: bool = True, operator: type[Echo] = StatelessEcho) -> flow.
     return p
 
 
+def messages(caught: Iterable[warnings.WarningMessage]) -> list[str]:
+    return [str(warning.message) for warning in caught]
+
+
 @pytest.mark.parametrize("runner", ["local", "simulated"])
 def test_durable_checkpoints_of_unnamed_state_warn_once_and_name_the_operators(tmp_path: Path, runner: str) -> None:
     with pytest.warns(UnnamedStateWarning) as caught:
@@ -69,15 +74,17 @@ def test_an_operator_of_ones_own_counts_unless_it_says_that_it_is_stateless(tmp_
 @pytest.mark.parametrize("store", ["none", "memory"])
 def test_what_dies_with_the_process_needs_no_names(store: str) -> None:
     checkpoint = flow.Checkpointing(flow.MemoryStore()) if store == "memory" else None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         totals(named=False).run(checkpoint=checkpoint)
+    assert messages(caught) == []
 
 
 def test_stateless_operators_need_no_names(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         totals().run(checkpoint=flow.Checkpointing(tmp_path / "ckpt"))
+    assert messages(caught) == []
 
 
 def test_as_an_error_it_stops_the_run_before_anything_is_written(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import pytest
 
 from dataflow.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
 from dataflow.protocol.actions import Abort, AbortReason, Complete, TakeSnapshot
@@ -174,6 +176,35 @@ def test_the_alignment_clock_starts_when_the_first_barrier_is_consumed() -> None
     rig.feed((1, Cancel(1))).elements(now=20)
     rig.feed((1, Barrier(2))).elements(now=33)
     assert rig.gate.alignment == 13
+
+
+@pytest.mark.parametrize("handler", [aligner, Tracker])
+def test_a_gate_aligns_from_the_first_barrier_until_the_snapshot(handler: Callable[[int], BarrierHandler]) -> None:
+    rig = Rig(2, handler(2)).feed((0, Barrier(1)))
+    seen = [rig.gate.aligning]
+    rig.elements(now=10)
+    seen.append(rig.gate.aligning)
+    rig.feed((1, Barrier(1))).elements(now=20)
+    assert [*seen, rig.gate.aligning] == [False, True, False]
+
+
+@pytest.mark.parametrize("handler", [aligner, Tracker])
+def test_an_aborted_checkpoint_is_not_aligned_for_any_more(handler: Callable[[int], BarrierHandler]) -> None:
+    rig = Rig(2, handler(2)).feed((0, Barrier(1)))
+    rig.elements(now=10)
+    rig.gate.abort(1, AbortReason.EXPIRED, now=15)
+    assert not rig.gate.aligning
+    rig.feed((0, Barrier(2))).elements(now=40)
+    rig.feed((1, Barrier(2))).elements(now=43)
+    assert (rig.gate.alignment, rig.gate.aligning) == (3, False)
+
+
+@pytest.mark.parametrize("handler", [aligner, Tracker])
+def test_a_cancel_ends_the_alignment_of_its_checkpoint(handler: Callable[[int], BarrierHandler]) -> None:
+    rig = Rig(2, handler(2)).feed((0, Barrier(1)))
+    rig.elements(now=10)
+    rig.feed((1, Cancel(1))).elements(now=20)
+    assert not rig.gate.aligning
 
 
 def test_alignment_takes_no_time_on_a_single_channel() -> None:

@@ -23,6 +23,7 @@ from dataflow.runtime.gate import InputGate, RoundRobin
 from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.messages import AbortCheckpoint, Acknowledged, Committed, Declined, Ended, Mailbox, Stop, Trigger
 from dataflow.runtime.output import ForwardOutput
+from dataflow.runtime.parts import TaskState
 from dataflow.runtime.task import Progress, Task
 from dataflow.store.memory import MemoryStore
 
@@ -229,6 +230,14 @@ def test_rows_that_could_not_be_prepared_are_in_the_next_transaction_and_downstr
     assert [(d.checkpoint, d.reason) for d in bench.reported(Declined)] == [(1, FailureReason.SNAPSHOT)]
     assert bench.outputs[0].is_urgent, "no cancel was sent"
     assert transactions(checkpoints(bench, 2)) == {2: [[1, 2]]}
+
+
+def test_a_snapshot_holds_the_watermark_of_each_channel() -> None:
+    bench = Bench().put(0, Watermark(9), Barrier(1)).put(1, Watermark(7), Barrier(1))
+    bench.run()
+    (ack,) = bench.reported(Acknowledged)
+    state = TaskState.decode(bench.store.read(1, ack.part))
+    assert state.inlet["watermarks"] == [9, 7]
 
 
 # --- aborts

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import dataflow as flow
 from dataflow.checkpointing import Mode
-from dataflow.runners.simulated import Attempt, Faults, SimulatedRunner
+from dataflow.runners.faults import Attempt, Faults
+from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.points import Point
 from dataflow.testing import lineage
 from tests.simulation.workloads import WORKLOADS, Draw

@@ -13,7 +13,8 @@ import operators as op
 from dataflow import col
 from dataflow.errors import StoreError
 from dataflow.operator import Operator, Out
-from dataflow.runners.simulated import Attempt, Faults, SimulatedRunner
+from dataflow.runners.faults import Attempt, Faults
+from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.parts import TaskState
 from dataflow.runtime.points import Point
 from dataflow.store.manifest import Manifest

@@ -19,7 +19,7 @@ import operators as op
 from dataflow import col
 from dataflow.errors import StoreError
 from dataflow.operator import Operator, OperatorContext, Out
-from dataflow.runners.simulated import Attempt
+from dataflow.runners.faults import Attempt
 from dataflow.testing import Ledger, Pause, ScriptedSource, delivered_again, ledger_sink, lineage
 
 __all__ = ["WORKLOADS", "Draw", "Workload"]

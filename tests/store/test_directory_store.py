@@ -63,10 +63,10 @@ def test_writing_the_same_part_again_replaces_it(store: DirectoryStore) -> None:
 
 
 def test_a_part_that_comes_after_the_manifest_is_refused(store: DirectoryStore, save: Save) -> None:
-    save(store, 1)
+    manifest = save(store, 1)
     with pytest.raises(StoreError, match=r"checkpoint 1 in .* is complete: task 'task-0' wrote too late"):
         store.write(1, "task-0", b"from a zombie")
-    store.verify(1)
+    assert store.verify(1) == manifest
 
 
 def test_committing_again_changes_nothing(store: DirectoryStore, save: Save) -> None:
@@ -78,7 +78,7 @@ def test_committing_again_changes_nothing(store: DirectoryStore, save: Save) -> 
 def test_discard_never_touches_a_checkpoint_with_a_manifest(store: DirectoryStore, save: Save) -> None:
     manifest = save(store, 1)
     store.discard(1, manifest.parts)
-    store.verify(1)
+    assert store.verify(1) == manifest
 
 
 def test_discard_takes_the_parts_and_then_the_folder(store: DirectoryStore) -> None:

@@ -52,6 +52,6 @@ def test_what_was_written_is_a_copy(store: CheckpointStore) -> None:
 def test_a_store_in_memory_outlives_the_job_that_crashed(save: Save) -> None:
     store = MemoryStore()
     store.open()
-    save(store, 1)
+    manifest = save(store, 1)
     with store:
-        store.verify(1)
+        assert store.verify(1) == manifest

@@ -1,0 +1,64 @@
+"""From a checkpoint to tasks: what a part says about an inlet is what the inlet starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+import pyarrow as pa
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+from dataflow.clock import ManualClock
+from dataflow.plan import Plan, of
+from dataflow.runners.simulated import SimulatedRunner
+from dataflow.runtime.build import Settings, build
+from dataflow.runtime.inlet import GateInlet
+from dataflow.runtime.parts import TaskState
+
+PARALLELISM = 2
+TABLE = pa.table({"k": [n % 5 for n in range(40)], "x": list(range(40))})
+
+
+def totals() -> flow.Pipeline:
+    """Two readers, and a stateful task with a channel from each."""
+    with flow.Pipeline("totals") as p:
+        rows = p.source(op.from_arrow(TABLE, batch_rows=1, splits=2), name="rows", parallelism=2)
+        sums = rows.key_by("k").agg(col("x").sum().alias("total"), emit="final", name="sums", parallelism=1)
+        sums.sink(op.collect(), name="out", parallelism=1)
+    return p
+
+
+def checkpointed(seed: int = 3) -> tuple[Plan, flow.MemoryStore, int]:
+    """The plan of ``totals``, and a store with a checkpoint from the middle of a run."""
+    pipeline, store = totals(), flow.MemoryStore()
+    checkpoint = flow.Checkpointing(store, every="1ms", keep=100)
+    pipeline.run(SimulatedRunner(seed=seed), parallelism=PARALLELISM, checkpoint=checkpoint)
+    first = store.checkpoints()[0]
+    assert not store.manifest(first).finished, f"seed {seed}: no checkpoint was taken before the end"
+    return of(pipeline.graph, parallelism=PARALLELISM, max_key_groups=128), store, first
+
+
+def rewritten(store: flow.MemoryStore, checkpoint: int, task: str, watermarks: Sequence[int | None]) -> int:
+    """A copy of ``checkpoint`` as the newest, in which the gate of ``task`` had other ``watermarks``."""
+    manifest, number = store.manifest(checkpoint), store.highest_id() + 1
+    parts = []
+    for part in manifest.parts:
+        state = TaskState.decode(store.read(checkpoint, part))
+        if part.task == task:
+            state = replace(state, inlet={**state.inlet, "watermarks": list(watermarks)})
+        parts.append(store.write(number, part.task, state.encode("rows")))
+    store.commit(msgspec.structs.replace(manifest, checkpoint=number, parts=tuple(parts)))
+    return number
+
+
+def test_a_restored_gate_starts_with_the_watermarks_of_its_part() -> None:
+    plan, store, checkpoint = checkpointed()
+    (task,) = [task for vertex, _, task in plan.tasks() if plan.inputs(vertex.name)]
+    number = rewritten(store, checkpoint, task, [30, 20])
+    settings = Settings("totals", "run", flow.Checkpointing(store), number, ManualClock(), lambda lane, job: job())
+    inlet = build(plan, settings).tasks[task].inlet
+    assert isinstance(inlet, GateInlet)
+    assert (inlet.gate.watermarks, inlet.gate.watermark) == ((30, 20), 20)

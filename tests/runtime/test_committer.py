@@ -1,0 +1,153 @@
+"""The committer alone: what each sink owes, what a failure means, and when it is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dataflow.errors import StoreError
+from dataflow.operator import Handle, OperatorContext, TwoPhaseSink, TwoPhaseWriter
+from dataflow.runtime.committer import Committer, SinkCommitted, SinkFailed
+
+
+class Target(TwoPhaseSink):
+    """Remembers what it committed; while ``closed`` it refuses."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.seen: list[tuple[int, list[Handle]]] = []
+
+    def writer(self, context: OperatorContext) -> TwoPhaseWriter:
+        raise NotImplementedError("nothing is written here")
+
+    def begin(self) -> None: ...
+
+    def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
+        if self.closed:
+            raise StoreError("not now")
+        self.seen.append((checkpoint, list(handles)))
+
+    def recover(self, checkpoint: int, handles: Sequence[Handle]) -> None: ...
+
+
+class Rig:
+    """A committer over real sinks, whose background runs when it is told to and whose reports it hears at ``now``."""
+
+    def __init__(self, *names: str) -> None:
+        self.sinks = {name: Target() for name in names}
+        self.jobs: list[object] = []
+        self.reports: list[SinkCommitted | SinkFailed] = []
+        self.committer = Committer(self.sinks, lambda lane, job: self.jobs.append(job), self.reports.append)
+
+    def commit(self, checkpoint: int, **handles: Sequence[Handle]) -> Rig:
+        self.committer.commit(checkpoint, handles)
+        return self
+
+    def background(self) -> list[SinkCommitted | SinkFailed]:
+        """Run what was submitted; answers the reports, which nobody has heard yet."""
+        jobs, self.jobs[:] = list(self.jobs), []
+        for job in jobs:
+            job()  # type: ignore[operator]
+        said, self.reports[:] = list(self.reports), []
+        return said
+
+    def heard(self, now: int = 0) -> list[int]:
+        """The committer's answers to all reports of the background."""
+        committer = self.committer
+        return [
+            committer.committed(one) if isinstance(one, SinkCommitted) else committer.failed(one, now)
+            for one in self.background()
+        ]
+
+
+def failed(checkpoint: int) -> SinkFailed:
+    return SinkFailed(checkpoint, "a", StoreError("not now"))
+
+
+def closed(*names: str) -> Rig:
+    rig = Rig(*names)
+    for sink in rig.sinks.values():
+        sink.closed = True
+    return rig
+
+
+def test_a_sink_is_given_the_handles_that_name_it() -> None:
+    rig = Rig("a", "b").commit(1, a=[{"file": 1}])
+    assert rig.background() == [SinkCommitted(1, "a"), SinkCommitted(1, "b")]
+    assert (rig.sinks["a"].seen, rig.sinks["b"].seen) == ([(1, [{"file": 1}])], [(1, [])])
+
+
+def test_a_retry_commits_the_newest_checkpoint_with_all_its_handles_and_no_older_one() -> None:
+    rig = closed("a").commit(1, a=[{"file": 1}])
+    rig.heard()
+    rig.commit(2, a=[{"file": 1}, {"file": 2}]).heard()
+    rig.sinks["a"].closed = False
+    assert rig.committer.tick(now=10_000_000)
+    assert rig.heard() == [2]
+    assert rig.sinks["a"].seen == [(2, [{"file": 1}, {"file": 2}])]
+
+
+def test_nothing_is_owed_once_the_newest_checkpoint_is_committed() -> None:
+    rig = Rig("a").commit(1)
+    rig.heard()
+    assert rig.committer.failed(failed(1), now=0) == 0
+    assert not rig.committer.tick(now=10_000_000)
+
+
+def test_the_commit_of_an_older_checkpoint_leaves_the_newer_one_owed() -> None:
+    rig = Rig("a").commit(1).commit(2)
+    assert rig.committer.committed(SinkCommitted(1, "a")) == 1
+    assert rig.committer.failed(failed(2), now=0) == 1
+
+
+def test_the_failure_of_an_older_commit_does_not_count_against_the_newer_one() -> None:
+    rig = Rig("a").commit(1).commit(2)
+    assert rig.committer.failed(failed(1), now=0) == 0
+    assert not rig.committer.tick(now=10_000_000), "the newer commit has not failed and is under way"
+    assert rig.committer.failed(failed(2), now=0) == 1
+
+
+def test_a_newer_commit_starts_with_the_shortest_pause_again() -> None:
+    rig = closed("a").commit(1)
+    for _ in range(3):
+        rig.heard()
+        rig.committer.tick(now=10_000_000)
+    rig.background()
+    assert rig.commit(2).heard() == [1]
+    assert rig.committer.tick(now=100_000)
+
+
+def test_the_pause_before_a_retry_doubles_up_to_five_seconds() -> None:
+    rig, pauses = closed("a").commit(1), []
+    for attempt in range(1, 9):
+        assert rig.heard(now=0) == [attempt]
+        candidates = [min(100_000 << n, 5_000_000) for n in range(8)]
+        pauses.append(next(pause for pause in candidates if rig.committer.tick(pause)))
+        assert not rig.committer.tick(10_000_000), "it is under way, not waiting for a retry"
+    assert pauses == [100_000, 200_000, 400_000, 800_000, 1_600_000, 3_200_000, 5_000_000, 5_000_000]
+
+
+def test_a_retry_is_not_a_microsecond_early() -> None:
+    rig = closed("a").commit(1)
+    rig.heard(now=7)
+    assert not rig.committer.tick(100_006)
+    assert rig.committer.tick(100_007)
+
+
+def test_the_horizon_is_what_every_sink_has_committed() -> None:
+    rig = Rig("a", "b")
+    rig.sinks["b"].closed = True
+    assert rig.commit(1).heard() == [0, 1], "a: horizon 0; b: failed once"
+    rig.sinks["b"].closed = False
+    assert rig.commit(2).heard() == [0, 2]
+    assert rig.committer.horizon == 2
+
+
+def test_a_commit_heard_late_does_not_take_the_horizon_back() -> None:
+    rig = Rig("a").commit(2)
+    rig.heard()
+    assert rig.committer.committed(SinkCommitted(1, "a")) == 2
+
+
+def test_without_sinks_nothing_is_owed() -> None:
+    rig = Rig().commit(1)
+    assert (rig.background(), rig.committer.tick(now=10_000_000)) == ([], False)
