@@ -65,7 +65,7 @@ def test_a_failed_job_goes_on_from_its_last_checkpoint(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
-        ("text", TypeError, "must return a pyarrow RecordBatch or Table.*it returned a builtins.str"),
+        ("text", TypeError, "must return a RecordBatch, a Table, .*it returned a builtins.str"),
         (pa.table({"m": [1]}), SchemaMismatch, r"column 'n' \(int64\) is missing.*change the function or the schema"),
         (pa.table({"n": ["1"]}), SchemaMismatch, "column 'n' should be int64 but is string"),
     ],
