@@ -28,7 +28,8 @@ ROUNDS = 7
 @pytest.fixture(scope="module")
 def bids(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, int]:
     """Two Parquet files with row groups of 1 Mi rows: half of the bids on 100 hot auctions, the rest over 100,000."""
-    rows = 200_000 if request.config.getoption("benchmark_disable") else 20_000_000
+    small = request.config.getoption("benchmark_disable") and not request.config.getoption("benchmark_enable")
+    rows = 200_000 if small else 20_000_000
     folder = tmp_path_factory.mktemp("bids")
     rng = np.random.default_rng(20_260_000)
     for part in range(2):

@@ -137,6 +137,7 @@ def test_ctrl_c_ends_it_with_130_and_without_a_traceback(tmp_path: Path) -> None
                 process.wait(0.05)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
+    # A shell sees 130 both times: Python itself dies of SIGINT where the signal struck inside an ``exec`` of an import.
+    assert process.returncode in (130, -signal.SIGINT), errors
     assert "interrupted" in errors
     assert "Traceback" not in errors
