@@ -17,11 +17,6 @@ TARGETS, GROUPS = 4, 128
 Split = Callable[[pa.RecordBatch], list[pa.RecordBatch | None]]
 
 
-def rows_of(request: pytest.FixtureRequest, full: int) -> int:
-    """Small data where benchmarks run only as tests."""
-    return 2_000 if request.config.getoption("--benchmark-disable") else full
-
-
 def batch_of(rows: int) -> pa.RecordBatch:
     rng = np.random.default_rng(1)
     return pa.record_batch({"key": rng.integers(0, 100_000, rows), "price": rng.random(rows), "time": np.arange(rows)})
@@ -47,8 +42,8 @@ def by_python(batch: pa.RecordBatch) -> list[pa.RecordBatch | None]:
 
 @pytest.mark.benchmark(group="hash partition into 4")
 @pytest.mark.parametrize(("split", "full"), [(by_counting, 65_536), (by_masks, 65_536), (by_python, 8_192)])
-def test_split(benchmark: Any, request: pytest.FixtureRequest, split: Split, full: int) -> None:
-    batch = batch_of(rows_of(request, full))
+def test_split(benchmark: Any, split: Split, full: int) -> None:
+    batch = batch_of(2_000 if benchmark.disabled else full)
     parts = benchmark(split, batch)
     assert parts == by_counting(batch)
     benchmark.extra_info["rows"] = batch.num_rows
