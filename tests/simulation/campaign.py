@@ -109,7 +109,7 @@ def run(seed: int) -> Run:
         restarts=50,
     )
     credit = draw.choice((1, 1, 2, 4))
-    runner = SimulatedRunner(seed, faults, max_turns=200_000)
+    runner = SimulatedRunner(seed, faults, max_turns=1_000_000)
     job = runner.start(workload.pipeline, parallelism=parallelism, checkpoint=settings, channel_credit=credit)
     try:
         job.wait()
