@@ -101,7 +101,7 @@ class ParquetSink(TwoPhaseSink):
         it: their rows come again. Readers may have seen them, so this is logged.
         """
         self._directory.make()
-        self._directory.verify(handles)
+        self._directory.verify(checkpoint, handles)
         self._directory.commit(checkpoint, handles)
         self._directory.clean_staging()
         if rows := self._directory.take_back(checkpoint):

@@ -184,12 +184,16 @@ class OutputDirectory:
         if new:
             self._write(checkpoint, [*listed, *(transaction.committed() for transaction in new)])
 
-    def verify(self, handles: Sequence[Handle]) -> None:
+    def verify(self, checkpoint: int, handles: Sequence[Handle]) -> None:
         """Raises: StoreError where what is staged under the names in ``handles`` is not what this job staged there.
 
         Another job may have had the directory since. For restarts; a running job holds the lock and knows its files.
+        What the list of ``checkpoint`` has is committed, so its staged name may have been used again since.
         """
+        listed = self._listed(checkpoint)
         for transaction in _transactions(handles):
+            if transaction.committed() in listed:
+                continue
             staged = self.staging / transaction.staged
             if self._files.size(staged) is not None and not _is_content(staged, transaction):
                 raise StoreError(

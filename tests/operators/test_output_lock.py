@@ -231,6 +231,17 @@ def test_a_staged_file_of_another_job_is_not_counted_as_ours(tmp_path: Path) -> 
         sink.recover(1, ours)
 
 
+def test_a_staged_name_that_was_used_again_after_its_commit_is_no_damage(tmp_path: Path) -> None:
+    sink = write_parquet(tmp_path / "out")
+    sink.begin()
+    handles = staged(sink, "first life", 1)
+    sink.recover(1, handles)  # the second life commits them, stages rows under the same name, and is killed
+    assert staged(sink, "second life", 2)[0]["staged"] == handles[0]["staged"]
+    sink.recover(1, handles)
+    assert read_committed(tmp_path / "out")["x"].to_pylist() == [1]
+    assert not list((tmp_path / "out" / "_staging").glob("*.staged"))
+
+
 def test_a_list_of_another_job_is_not_counted_as_ours_though_its_rows_are_equal(tmp_path: Path) -> None:
     sink, ours, theirs = two_jobs(tmp_path, 1)
     (tmp_path / "other" / "_staging" / str(theirs[0]["staged"])).rename(
