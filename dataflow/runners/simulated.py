@@ -24,14 +24,12 @@ from dataflow.operator import TwoPhaseSink
 from dataflow.plan import Plan, of
 from dataflow.runners.base import RunResult, result_of, warn_of_unnamed_state
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
-from dataflow.runtime.build import Settings, build
+from dataflow.runtime.build import Settings, build, store_of
 from dataflow.runtime.diagnosis import who_waits_for_whom
 from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import Job
 from dataflow.runtime.points import Point
 from dataflow.runtime.task import Progress
-from dataflow.store.base import CheckpointStore
-from dataflow.store.directory import DirectoryStore
 from dataflow.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -139,7 +137,7 @@ class SimulatedJob:
         self._can_commit = any(isinstance(n.spec, Write) and isinstance(n.spec.sink, TwoPhaseSink) for n in plan.graph)
         self._store = None
         if checkpoint is not None:
-            self._store = FaultyStore(_store(checkpoint), self._maybe_fail, self._one_more_durable)
+            self._store = FaultyStore(store_of(checkpoint), self._maybe_fail, self._one_more_durable)
 
     def wait(self, timeout: Duration | None = None) -> RunResult:
         """Run to the end.
@@ -312,8 +310,3 @@ class SimulatedJob:
 def _aligning(job: Job) -> bool:
     """Whether some task has taken a checkpoint's first barrier and not yet its last."""
     return any(isinstance(task.inlet, GateInlet) and task.inlet.gate.aligning for task in job.tasks.values())
-
-
-def _store(checkpoint: Checkpointing) -> CheckpointStore:
-    location = checkpoint.location
-    return location if isinstance(location, CheckpointStore) else DirectoryStore(location)

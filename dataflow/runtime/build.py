@@ -43,7 +43,7 @@ from dataflow.store.directory import DirectoryStore
 from dataflow.store.memory import MemoryStore
 from operators.binding import operator_for
 
-__all__ = ["Settings", "build"]
+__all__ = ["Settings", "build", "store_of"]
 
 log = logging.getLogger("dataflow.build")
 
@@ -78,7 +78,7 @@ def build(plan: Plan, settings: Settings) -> Job:
     """
     checkpointing = settings.checkpointing or Checkpointing(MemoryStore())
     _refuse_unreplayable(plan, settings.checkpointing)
-    store = settings.store or _store(checkpointing)
+    store = settings.store or store_of(checkpointing)
     store.open(settings.run_id)
     with ExitStack() as held:
         held.callback(store.close)
@@ -87,7 +87,8 @@ def build(plan: Plan, settings: Settings) -> Job:
         return job
 
 
-def _store(checkpointing: Checkpointing) -> CheckpointStore:
+def store_of(checkpointing: Checkpointing) -> CheckpointStore:
+    """The store at the location that the settings name."""
     location = checkpointing.location
     return location if isinstance(location, CheckpointStore) else DirectoryStore(location)
 
@@ -115,7 +116,6 @@ class _Builder:
         self.store = store
         self.held = held
         self.mailbox: Mailbox[Any] = Mailbox()
-        self.reports: Mailbox[Any] = self.mailbox
         self.channels: dict[tuple[int, int, int], Channel] = {}
 
     def build(self) -> Job:
@@ -254,7 +254,7 @@ class _Builder:
             store=self.store,
             submit=self.settings.submit,
             clock=self.settings.clock,
-            reports=self.reports,
+            reports=self.mailbox,
             probe=self.settings.probe,
             keep_duplicates=self.checkpointing.duplicates,
             ended=state is not None and state.ended,
