@@ -27,14 +27,20 @@ class Mode(Enum):
     ``ALIGNED``: a channel whose barrier came is blocked until all barriers came; exactly once. Flink: EXACTLY_ONCE.
     ``UNALIGNED``: alignment is skipped and nothing is blocked; at least once, and the restore reports the duplicates.
     Flink: AT_LEAST_ONCE (not its "unaligned checkpoint").
+    ``UNALIGNED_PERSISTED``: the barrier overtakes queued rows, which are stored as channel state; exactly once. Flink:
+    unaligned checkpoint.
+    ``ALIGNED_TIMEOUT``: aligned until a timeout after the trigger, then as ``UNALIGNED_PERSISTED``; exactly once. Flink:
+    aligned checkpoint timeout.
     """
 
     ALIGNED = "aligned"
     UNALIGNED = "unaligned"
+    UNALIGNED_PERSISTED = "unaligned-persisted"
+    ALIGNED_TIMEOUT = "aligned-timeout"
 
     @property
     def guarantee(self) -> Guarantee:
-        return Guarantee.EXACTLY_ONCE if self is Mode.ALIGNED else Guarantee.AT_LEAST_ONCE
+        return Guarantee.AT_LEAST_ONCE if self is Mode.UNALIGNED else Guarantee.EXACTLY_ONCE
 
     def __str__(self) -> str:
         """The mode, never without its guarantee."""
@@ -48,7 +54,9 @@ class Checkpointing:
     Args:
         location: a directory (made if missing), or a ``CheckpointStore``.
         every: time between two triggers; None takes checkpoints on request only, and the last one at end of input.
-        mode: ``"aligned"`` or ``"unaligned"``, see `Mode`.
+        mode: ``"aligned"``, ``"unaligned"``, ``"unaligned-persisted"`` or ``"aligned-timeout"``, see `Mode`.
+        alignment_timeout: with mode ``"aligned-timeout"`` only: how long after its trigger a checkpoint stays aligned;
+            100 ms unless given.
         min_pause: least time between the end of one checkpoint and the next periodic trigger.
         timeout: a checkpoint that takes longer expires: it is aborted and counts as a failure.
         max_concurrent: how many may be in progress at once.
@@ -63,6 +71,7 @@ class Checkpointing:
     location: str | os.PathLike[str] | CheckpointStore
     every: int | None
     mode: Mode
+    alignment_timeout: int | None
     min_pause: int
     timeout: int
     max_concurrent: int
@@ -76,6 +85,7 @@ class Checkpointing:
         *,
         every: Duration | None = None,
         mode: Mode | str = Mode.ALIGNED,
+        alignment_timeout: Duration | None = None,
         min_pause: Duration = "0s",
         timeout: Duration = "10min",
         max_concurrent: int = 1,
@@ -101,6 +111,7 @@ class Checkpointing:
         put(self, "location", location)
         put(self, "every", interval)
         put(self, "mode", _mode(mode))
+        put(self, "alignment_timeout", _alignment_timeout(self.mode, alignment_timeout))
         put(self, "min_pause", microseconds(min_pause, "Checkpointing(min_pause=)"))
         put(self, "timeout", microseconds(timeout, "Checkpointing(timeout=)"))
         put(self, "max_concurrent", max_concurrent)
@@ -112,6 +123,16 @@ class Checkpointing:
 def _whole(name: str, value: object, *, least: int) -> None:
     if not isinstance(value, int) or value < least:
         raise ConfigurationError(f"Checkpointing({name}=) is a whole number, at least {least}, got {value!r}")
+
+
+def _alignment_timeout(mode: Mode, timeout: Duration | None) -> int | None:
+    if mode is Mode.ALIGNED_TIMEOUT:
+        return microseconds("100ms" if timeout is None else timeout, "Checkpointing(alignment_timeout=)")
+    if timeout is not None:
+        raise ConfigurationError(
+            f"Checkpointing(alignment_timeout=) belongs to mode='aligned-timeout', got mode={mode.value!r}"
+        )
+    return None
 
 
 def _mode(mode: Mode | str) -> Mode:

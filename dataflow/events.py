@@ -42,12 +42,14 @@ class Data:
 class Barrier:
     """The marker of checkpoint ``checkpoint``: rows before it belong to the snapshot, rows behind it do not.
 
-    ``triggered_at`` is the coordinator's clock in microseconds when the checkpoint was triggered.
+    ``triggered_at`` is the coordinator's clock in microseconds when the checkpoint was triggered. A barrier that is
+    ``unaligned`` overtakes what is queued on a channel that lets it, and what it overtook is channel state.
     """
 
     checkpoint: int
     kind: BarrierKind = BarrierKind.CHECKPOINT
     triggered_at: int = 0
+    unaligned: bool = False
 
     def __post_init__(self) -> None:
         if self.checkpoint < 0:

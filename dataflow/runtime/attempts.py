@@ -29,6 +29,16 @@ class CheckpointRecord:
         """Rows that a restore would deliver twice to the operator with the most."""
         return max(_duplicated(self.tasks).values(), default=0)
 
+    @property
+    def in_flight_rows(self) -> int:
+        """Rows stored as channel state."""
+        return sum(stats.in_flight_rows for stats in self.tasks.values())
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """The Arrow memory of those rows."""
+        return sum(stats.in_flight_bytes for stats in self.tasks.values())
+
 
 @dataclass(slots=True)
 class CheckpointAttempt:
@@ -60,6 +70,8 @@ class CheckpointAttempt:
         return {
             "duplicated": _duplicated(self.stats),
             "bytes": self._size,
+            "in_flight_rows": sum(stats.in_flight_rows for stats in self.stats.values()),
+            "in_flight_bytes": sum(stats.in_flight_bytes for stats in self.stats.values()),
             "triggered_to_acknowledged_us": now - self.triggered_at,
             "blocked_us": {channel: us for s in self.stats.values() for channel, us in s.blocked.items()},
         }

@@ -288,6 +288,8 @@ class _Builder:
                 return Aligner(channels, end_of_input=EndOfInputPolicy.ALIGN)
             case Mode.UNALIGNED:
                 return Tracker(channels, sample=self._sample)
+            case Mode.UNALIGNED_PERSISTED | Mode.ALIGNED_TIMEOUT:
+                raise NotImplementedError(f"checkpoints of mode {self.checkpointing.mode} do not exist yet")
             case _:
                 assert_never(self.checkpointing.mode)
 

@@ -92,14 +92,18 @@ TaskMessage = Trigger | AbortCheckpoint | Committed | Stop
 class TaskStats:
     """What one checkpoint cost at one task: microseconds and bytes.
 
-    ``duplicated`` counts, by operator, the rows that a restore delivers twice. ``blocked`` is what each input channel
+    ``queued`` is how long the part waited for the background writer, ``write`` how long the writing took.
+    ``in_flight_rows`` and ``in_flight_bytes`` are the channel state. ``duplicated`` counts, by operator, the rows that a restore delivers twice. ``blocked`` is what each input channel
     has been blocked in all, from the start of the run to this checkpoint.
     """
 
     alignment: int = 0
     copy: int = 0
+    queued: int = 0
     write: int = 0
     size: int = 0
+    in_flight_rows: int = 0
+    in_flight_bytes: int = 0
     duplicated: Mapping[str, int] = field(default_factory=dict)
     blocked: Mapping[str, int] = field(default_factory=dict)
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from dataflow.events import Data
+from dataflow.events import Data, Element
 from dataflow.operator import Handle, Json, Snapshot
 from dataflow.protocol.red_log import Omitted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SAMPLE_ROWS", "Duplicates", "TaskState"]
+__all__ = ["SAMPLE_ROWS", "ChannelState", "Duplicates", "TaskState"]
 
 SAMPLE_ROWS = 5
 """Rows kept per operator and channel with ``duplicates="sample"``."""
@@ -42,6 +42,27 @@ class Duplicates:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelState:
+    """What was in flight on ``channel``, in order, when ``task`` took its snapshot: rows, and control between them.
+
+    ``operator`` is the head of the task: the one the rows are re-injected to. ``bytes`` counts the rows' Arrow memory.
+    """
+
+    operator: str
+    task: str
+    channel: str
+    elements: Sequence[Element]
+
+    @property
+    def rows(self) -> int:
+        return sum(len(element.rows) for element in self.elements if isinstance(element, Data))
+
+    @property
+    def bytes(self) -> int:
+        return sum(element.rows.nbytes for element in self.elements if isinstance(element, Data))  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
 class TaskState:
     """One task at a barrier. ``ended``: its input had ended and ``finish`` had run."""
 
@@ -50,6 +71,7 @@ class TaskState:
     inlet: Mapping[str, Json] = field(default_factory=dict)
     operators: Mapping[str, Snapshot] = field(default_factory=dict)
     duplicates: Sequence[Duplicates] = ()
+    in_flight: Sequence[ChannelState] = ()
     transactions: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict)
 
     def encode(self, keep: Literal["sample", "rows"]) -> Any:

@@ -12,11 +12,13 @@ class Point(Enum):
     """Where the job stands when its probe is called."""
 
     COPY = "the barrier was sent, the state is not copied"
+    PREPARED = "a two-phase sink has prepared its transaction, the state of its task is not copied"
     WRITE = "the state is copied, its part is being written"
     WRITTEN = "the part is durable, nobody was told"
     MANIFEST = "every part is durable, the manifest is not"
     DURABLE = "the manifest is durable, nobody was told"
     COMMIT = "a sink is about to commit"
+    BETWEEN_COMMITS = "a sink has committed, another one has not"
     COMMITTED = "a sink has committed, nobody was told"
     RECOVERY = "a checkpoint was found; sinks and tasks are being restored"
 

@@ -26,7 +26,7 @@ from dataflow.events import BarrierKind
 from dataflow.graph import Read
 from dataflow.operator import Json, Source
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
-from dataflow.runtime.parts import Duplicates, TaskState
+from dataflow.runtime.parts import ChannelState, Duplicates, TaskState
 from dataflow.store.folder import CheckpointFolder
 
 if TYPE_CHECKING:
@@ -62,9 +62,20 @@ class RestoreReport:
     finished: bool
     offsets: Mapping[str, Json] = field(default_factory=dict)
     duplicates: Sequence[Duplicates] = ()
+    in_flight: Sequence[ChannelState] = ()
     passed_over: Sequence[Skipped] = ()
     state_bytes: int = 0
     not_read: Sequence[str] = ()
+
+    @property
+    def in_flight_rows(self) -> int:
+        """Rows that were on their way between tasks and are re-injected into their channels."""
+        return sum(state.rows for state in self.in_flight)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """The Arrow memory of those rows."""
+        return sum(state.bytes for state in self.in_flight)
 
     def duplicated(self, operator: str | None = None) -> int:
         """Rows that are delivered again, to ``operator`` or to the one with the most."""
@@ -237,6 +248,7 @@ def _restored(
         finished=manifest.finished,
         offsets=offsets,
         duplicates=tuple(d for state in states.values() for d in state.duplicates),
+        in_flight=tuple(c for state in states.values() for c in state.in_flight),
         passed_over=tuple(skipped),
         state_bytes=sum(part.size for part in manifest.parts),
     )
