@@ -22,8 +22,8 @@ MODES = ("unaligned-persisted", "aligned-timeout")
 
 
 def overtaking_script_of(rng: random.Random) -> tuple[str, str]:
-    """A script as ``script_of`` makes it, with barriers unaligned upstream, and time that passes in longer steps."""
-    channels, script = script_of(rng)
+    """A wild script or an orderly one, with barriers unaligned upstream, and time that passes in longer steps."""
+    channels, script = rng.choice((script_of, orderly_script_of))(rng)
     conversions, haste = rng.choice((0, 0, 0.1, 0.4)), rng.choice((0, 0.05, 0.2))
     tokens: list[str] = []
     for token in script.split():
@@ -31,6 +31,35 @@ def overtaking_script_of(rng: random.Random) -> tuple[str, str]:
             tokens.append(f"+{rng.choice((1, 10, 20, 21, 50, 101))}")
         tokens.append(token.replace("|", "^") if rng.random() < conversions else token)
     return channels, " ".join(tokens)
+
+
+def orderly_script_of(rng: random.Random) -> tuple[str, str]:
+    """Mostly rows, and checkpoints of which most complete: a barrier comes from a channel that lags."""
+    channels = "abcd"[: rng.randint(1, 4)]
+    newest = dict.fromkeys(channels, 0)
+    tokens: list[str] = []
+    busy = False
+    for number in range(rng.randint(10, 40)):
+        highest = max(newest.values(), default=0)
+        name = rng.choice(sorted(newest) or [""])
+        what = rng.choices(("row", "barrier", "busy", "cancel", "end"), (50, 30, 14, 3, 3))[0]
+        if what == "busy":
+            tokens.append("]" if busy else "[")
+            busy = not busy
+        elif not newest:
+            break
+        elif what == "row":
+            tokens.append(f"{name}:{number}")
+        elif what == "barrier":
+            name = rng.choice([one for one in sorted(newest) if newest[one] < highest] or sorted(newest))
+            newest[name] = max(highest, newest[name] + 1)
+            tokens.append(f"{name}|{newest[name]}")
+        elif what == "cancel":
+            tokens.append(f"{name}!{highest}")
+        else:
+            tokens.append(f"{name}$")
+            del newest[name]
+    return channels, " ".join([*tokens, "]"] if busy else tokens)
 
 
 def setting_of(rng: random.Random, mode: str, channels: str, end_of_input: str) -> Setting:
