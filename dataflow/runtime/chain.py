@@ -183,8 +183,14 @@ class Chain:
         self.head.inbox.append((port, element))
 
     def advance(self) -> bool:
-        """Do one unit of work; False: there was none."""
+        """Do one unit of work; False: there was none, or what there was must wait for room downstream.
+
+        Only the next part of a long emission waits: what an inbox holds came of rows that were taken while there was
+        credit, and it must get out of the way of a barrier that overtakes.
+        """
         for node in self._deepest_first:
+            if node.pending is not None and not self.has_credit():
+                return False
             if node.pending is not None or node.inbox:
                 self.working = node
                 node.work()

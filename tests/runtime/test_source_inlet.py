@@ -34,7 +34,7 @@ def test_rows_have_the_colour_of_the_last_barrier_that_was_sent() -> None:
     head = inlet([batch(1), batch(2)])
     before = poll(head)
     head.trigger(Barrier(4))
-    assert len(head.triggered()) == 2
+    assert len(head.triggered(0)) == 2
     assert [before, poll(head)] == [([1], 0), ([2], 4)]
 
 
@@ -54,4 +54,4 @@ def test_a_trigger_that_was_aborted_in_time_does_not_start() -> None:
     head = inlet([batch(1)])
     head.trigger(Barrier(4))
     assert len(head.abort(4, AbortReason.EXPIRED, 0)) == 1
-    assert head.triggered() == ()
+    assert head.triggered(0) == ()
