@@ -207,6 +207,8 @@ class Task:
                 self._carry()
                 return True
             elif self.inlet.ended:
+                if worked:
+                    return True  # a trigger that waited for this end comes first
                 self._phase = _Phase.FINISHING
                 chain.push(0, EndOfInput())
                 self._carry()
