@@ -1,0 +1,100 @@
+"""What channel state is made of, and what it means to be promoted: handler, gate and channels together."""
+
+from __future__ import annotations
+
+from dataflow.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
+from dataflow.protocol.actions import Action, Complete, TakeSnapshot
+from dataflow.protocol.overtaking import Overtaker
+from dataflow.runtime.channel import Channel
+from dataflow.runtime.gate import InputGate, RoundRobin
+
+X, Y = Data(("x",)), Data(("y",))
+
+
+def unaligned(n: int) -> Barrier:
+    return Barrier(n, unaligned=True)
+
+
+def gate_of(handler: Overtaker, *channels: Channel) -> InputGate:
+    return InputGate(channels, handler, RoundRobin())
+
+
+def fill(elements: list[Element], *, overtakable: bool = True) -> Channel:
+    channel = Channel(9, "c", overtakable=overtakable)
+    for element in elements:
+        channel.put(element)
+    return channel
+
+
+def drain(gate: InputGate, now: int = 0) -> list[Action]:
+    actions: list[Action] = []
+    while (taken := gate.poll(now)) is not None:
+        actions += taken.actions
+    return actions
+
+
+def test_watermarks_idleness_and_the_end_are_channel_state_in_their_order() -> None:
+    received: list[Element] = [Watermark(3), X, Idle(), Y, Watermark(5), EndOfInput()]
+    gate = gate_of(Overtaker(2), fill([unaligned(1)]), fill(received))
+    assert drain(gate) == [TakeSnapshot(unaligned(1)), Complete(1, in_flight={1: tuple(received)})]
+
+
+def test_what_a_barrier_overtook_is_channel_state_behind_what_was_received() -> None:
+    a, b = fill([unaligned(1)]), fill([Watermark(3), X])
+    gate = gate_of(Overtaker(2), a, b)
+    taken = drain(gate)
+    for element in (Y, Idle(), Watermark(4), unaligned(1), Data(("z",))):
+        b.put(element)
+    assert [*taken, *drain(gate)][-1] == Complete(1, in_flight={1: (Watermark(3), X, Y, Idle(), Watermark(4))})
+
+
+def test_barriers_are_no_channel_state() -> None:
+    b = fill([X, Barrier(1), Y, unaligned(2)])
+    gate = gate_of(Overtaker(2, timeout=100), fill([unaligned(2)]), b)
+    assert Complete(2, in_flight={1: (X, Y)}) in drain(gate)
+
+
+def test_elements_of_a_channel_whose_barrier_came_are_not_recorded() -> None:
+    gate = gate_of(Overtaker(2), fill([unaligned(1), X, Watermark(1), Idle()]), fill([Y, unaligned(1), X]))
+    assert drain(gate) == [TakeSnapshot(unaligned(1)), Complete(1, in_flight={1: (Y,)})]
+
+
+def test_the_end_of_a_channel_whose_barrier_came_is_not_recorded() -> None:
+    a, b = fill([unaligned(1), EndOfInput()]), fill([Y])
+    gate = gate_of(Overtaker(2), a, b)
+    taken = drain(gate)
+    b.put(unaligned(1))
+    assert [*taken, *drain(gate)] == [TakeSnapshot(unaligned(1)), Complete(1, in_flight={1: (Y,)})]
+
+
+# --- what is promoted keeps its place --------------------------------------------------------------------------------
+
+
+def test_a_promoted_barrier_is_taken_between_the_urgent_elements_around_it() -> None:
+    channel = fill([X, Cancel(1), (second := Barrier(2)), Y, Cancel(3), unaligned(4)])
+    channel.promote(second)
+    taken = [channel.take_urgent() for _ in range(4)]
+    assert taken == [(Cancel(1), (X,)), (second, (X,)), (Cancel(3), (X, Y)), (unaligned(4), (X, Y))]
+
+
+def test_what_is_put_behind_a_promoted_barrier_is_counted_right() -> None:
+    channel = fill([X, (barrier := Barrier(1)), Y])
+    channel.promote(barrier)
+    channel.put(unaligned(2))
+    channel.put(X)
+    assert [channel.take_urgent(), channel.take_urgent()] == [(barrier, (X,)), (unaligned(2), (X, Y))]
+    assert [channel.take() for _ in range(3)] == [X, Y, X]
+
+
+def test_a_barrier_is_promoted_by_its_place_not_by_its_looks() -> None:
+    channel = fill([X, Barrier(1), Y, (second := Barrier(1))])
+    channel.promote(second)
+    assert channel.take_urgent() == (second, (X, Barrier(1), Y))
+    assert list(channel.barriers) == [Barrier(1)]
+
+
+def test_a_gate_is_due_when_a_queued_barrier_will_be_late() -> None:
+    gate = gate_of(
+        Overtaker(2, timeout=100), fill([X, Barrier(1, triggered_at=50)]), fill([Barrier(1)], overtakable=False)
+    )
+    assert gate.deadline == 151
