@@ -71,10 +71,17 @@ def test_the_end_of_a_channel_whose_barrier_came_is_not_recorded() -> None:
 
 
 def test_a_promoted_barrier_is_taken_between_the_urgent_elements_around_it() -> None:
-    channel = fill([X, Cancel(1), (second := Barrier(2)), Y, Cancel(3), unaligned(4)])
+    channel = fill([X, Cancel(1), (second := Barrier(2)), Y, Cancel(3), X, unaligned(4), Y])
     channel.promote(second)
     taken = [channel.take_urgent() for _ in range(4)]
-    assert taken == [(Cancel(1), (X,)), (second, (X,)), (Cancel(3), (X, Y)), (unaligned(4), (X, Y))]
+    assert taken == [(Cancel(1), (X,)), (second, (X,)), (Cancel(3), (X, Y)), (unaligned(4), (X, Y, X))]
+
+
+def test_what_was_taken_before_is_not_overtaken_by_a_promoted_barrier() -> None:
+    channel = fill([X, Idle(), X, (barrier := Barrier(1)), Y, Cancel(2)])
+    taken = [channel.take(), channel.take()]
+    channel.promote(barrier)
+    assert [*taken, channel.take_urgent(), channel.take_urgent()] == [X, Idle(), (barrier, (X,)), (Cancel(2), (X, Y))]
 
 
 def test_what_is_put_behind_a_promoted_barrier_is_counted_right() -> None:
