@@ -105,3 +105,11 @@ def test_a_gate_is_due_when_a_queued_barrier_will_be_late() -> None:
         Overtaker(2, timeout=100), fill([X, Barrier(1, triggered_at=50)]), fill([Barrier(1)], overtakable=False)
     )
     assert gate.deadline == 151
+
+
+def test_a_task_without_credit_takes_a_barrier_that_became_late() -> None:
+    barrier = Barrier(1)
+    gate = gate_of(Overtaker(2, timeout=100), fill([X, barrier]), fill([]))
+    assert gate.poll_control(100) is None
+    assert gate.poll_control(101) == (0, barrier, [TakeSnapshot(unaligned(1))])
+    assert gate.poll_control(101) is None
