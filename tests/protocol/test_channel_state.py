@@ -70,6 +70,15 @@ def test_the_end_of_a_channel_whose_barrier_came_is_not_recorded() -> None:
 # --- what is promoted keeps its place --------------------------------------------------------------------------------
 
 
+def test_channel_state_is_in_the_order_of_the_channels() -> None:
+    handler = Overtaker(3)
+    handler.barrier(0, unaligned(1), 0)
+    handler.barrier(2, unaligned(1), 0, [X])
+    done = handler.barrier(1, unaligned(1), 0, [Y])[0]
+    assert isinstance(done, Complete)
+    assert list(done.in_flight.items()) == [(1, (Y,)), (2, (X,))]
+
+
 def test_a_promoted_barrier_is_taken_between_the_urgent_elements_around_it() -> None:
     channel = fill([X, Cancel(1), (second := Barrier(2)), Y, Cancel(3), X, unaligned(4), Y])
     channel.promote(second)
@@ -100,10 +109,9 @@ def test_a_barrier_is_promoted_by_its_place_not_by_its_looks() -> None:
     assert list(channel.barriers) == [Barrier(1)]
 
 
-def test_a_gate_is_due_when_a_queued_barrier_will_be_late() -> None:
-    gate = gate_of(
-        Overtaker(2, timeout=100), fill([X, Barrier(1, triggered_at=50)]), fill([Barrier(1)], overtakable=False)
-    )
+def test_a_gate_is_due_when_the_first_queued_barrier_will_be_late() -> None:
+    late, later = fill([X, Barrier(1, triggered_at=50)]), fill([X, Barrier(2, triggered_at=60)])
+    gate = gate_of(Overtaker(3, timeout=100), later, late, fill([Barrier(1)], overtakable=False))
     assert gate.deadline == 151
 
 
