@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from dataflow.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
 from dataflow.protocol.actions import Action, Complete, TakeSnapshot
+from dataflow.protocol.handler import Received
 from dataflow.protocol.overtaking import Overtaker
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.gate import InputGate, RoundRobin
@@ -121,3 +128,91 @@ def test_a_task_without_credit_takes_a_barrier_that_became_late() -> None:
     assert gate.poll_control(100) is None
     assert gate.poll_control(101) == (0, barrier, [TakeSnapshot(unaligned(1))])
     assert gate.poll_control(101) is None
+
+
+# --- any order of arrival --------------------------------------------------------------------------------------------
+
+
+class Listener(Overtaker):
+    """An overtaker that remembers what each channel delivered."""
+
+    __slots__ = ("heard",)
+
+    def __init__(self, channels: int, timeout: int | None) -> None:
+        super().__init__(channels, timeout=timeout)
+        self.heard: list[list[Element]] = [[] for _ in range(channels)]
+
+    def element(self, channel: int, element: Received) -> Received:
+        self.heard[channel].append(element)
+        return super().element(channel, element)
+
+    def end(self, channel: int, now: int) -> list[Action]:
+        self.heard[channel].append(EndOfInput())
+        return super().end(channel, now)
+
+
+def merged(elements: Sequence[Element]) -> list[Element]:
+    """``elements`` without a watermark that another one follows at once: a channel may have merged them."""
+    watermarks = [isinstance(element, Watermark) for element in elements]
+    return [one for i, one in enumerate(elements) if watermarks[i : i + 2] != [True, True]]
+
+
+class Feed:
+    """What was put on a channel, and how much of it stood before each barrier."""
+
+    def __init__(self) -> None:
+        self.channel = Channel(99, "c", overtakable=True)
+        self.elements: list[Element] = []
+        self.marks: dict[int, int] = {}
+        self.newest = 0
+
+    def put(self, element: Element) -> None:
+        self.channel.put(element)
+        if isinstance(element, Barrier):
+            self.newest = element.checkpoint
+            self.marks[self.newest] = len(self.elements)
+        else:
+            self.elements.append(element)
+
+
+@given(st.integers(min_value=0))
+def test_what_was_heard_and_channel_state_are_all_that_stood_before_the_barrier(seed: int) -> None:
+    rng = random.Random(seed)
+    feeds = [Feed() for _ in range(rng.randint(1, 3))]
+    handler = Listener(len(feeds), rng.choice((None, 15)))
+    gate = gate_of(handler, *(feed.channel for feed in feeds))
+    in_time = rng.choice((0, 0.5, 1))
+    before: dict[int, list[list[Element]]] = {}
+    for now in range(80):
+        feed = rng.choice(feeds)
+        actions: Sequence[Action] = ()
+        match rng.choice(("row", "time", "time", "idle", "barrier", "end", "tick", "poll", "poll", "poll", "poll")):
+            case "tick":
+                actions = gate.tick(now)
+            case "poll":
+                taken = gate.poll(now)
+                actions = taken.actions if taken else ()
+            case "end" if rng.random() < 0.1 and not feed.channel.ended:
+                feed.put(EndOfInput())
+            case "row" if not feed.channel.ended:
+                feed.put(Data((now,)))
+            case "time" if not feed.channel.ended:
+                feed.put(Watermark(now))
+            case "idle" if not feed.channel.ended:
+                feed.put(Idle())
+            case "barrier" if not feed.channel.ended:
+                lags = feed.newest < max(other.newest for other in feeds)
+                n = max(other.newest for other in feeds) if lags else feed.newest + 1
+                feed.put(Barrier(n, triggered_at=now, unaligned=rng.random() >= in_time))
+            case _:
+                pass
+        for action in actions:
+            match action:
+                case TakeSnapshot(barrier=barrier):
+                    before[barrier.checkpoint] = [list(heard) for heard in handler.heard]
+                case Complete(checkpoint=n, in_flight=in_flight):
+                    for index, one in enumerate(feeds):
+                        seen = [*before[n][index], *in_flight.get(index, ())]
+                        assert merged(seen) == merged(one.elements[: one.marks.get(n)]), f"seed {seed}, checkpoint {n}"
+                case _:
+                    pass
