@@ -41,9 +41,11 @@ __all__ = ["Attempt", "Faults", "SimulatedJob", "SimulatedRunner"]
 _CHANCES = {
     "step": 400,
     "alignment": 60,
+    Point.PREPARED: 6,
     Point.MANIFEST: 3,
     Point.DURABLE: 3,
     Point.COMMIT: 3,
+    Point.BETWEEN_COMMITS: 3,
     Point.COMMITTED: 3,
     Point.RECOVERY: 3,
 }
@@ -134,7 +136,7 @@ class SimulatedJob:
         self._durable = 0
         self._can_align = any(len(plan.channels(link)) > plan.vertices[link.target].parallelism for link in plan.links)
         self._can_align |= any(len(plan.inputs(vertex)) > 1 for vertex in plan.vertices)
-        self._can_commit = any(isinstance(n.spec, Write) and isinstance(n.spec.sink, TwoPhaseSink) for n in plan.graph)
+        self._committing = sum(isinstance(n.spec, Write) and isinstance(n.spec.sink, TwoPhaseSink) for n in plan.graph)
         self._store = None
         if checkpoint is not None:
             self._store = FaultyStore(store_of(checkpoint), self._maybe_fail, self._one_more_durable)
@@ -279,8 +281,10 @@ class SimulatedJob:
     def _reachable(self, target: Point | str) -> bool:
         if target is Point.RECOVERY:
             return self._store is not None and bool(self._store.checkpoints())
-        if target in (Point.COMMIT, Point.COMMITTED):
-            return self._can_commit
+        if target in (Point.PREPARED, Point.COMMIT, Point.COMMITTED):
+            return self._committing > 0
+        if target is Point.BETWEEN_COMMITS:
+            return self._committing > 1
         return target != "alignment" or self._can_align
 
     def _one_more_durable(self) -> None:

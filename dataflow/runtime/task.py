@@ -321,7 +321,7 @@ class Task:
             self.chain.send(barrier)
         self._probe(Point.COPY)
         try:
-            states = self.chain.snapshot(barrier.checkpoint)
+            states = self.chain.snapshot(barrier.checkpoint, self._probe)
         except StoreError as error:
             self.chain.working = None
             self._cancel(barrier.checkpoint)
