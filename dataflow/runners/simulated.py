@@ -189,10 +189,12 @@ class SimulatedJob:
                 self._store.damaged.add(sound[-1])
 
     def _live(self, restore: object, timeout: int | None) -> RunResult:
+        attempt, checkpointing = self.attempts[-1], self._settings()
+        attempt.mode = checkpointing.mode if checkpointing is not None else None
         settings = Settings(
             pipeline=self._pipeline,
             run_id=f"seed-{self._seed}",
-            checkpointing=self._checkpoint,
+            checkpointing=checkpointing,
             store=self._store,
             restore=restore,
             clock=self._clock,
@@ -202,7 +204,6 @@ class SimulatedJob:
             probe=self._probe,
         )
         job = build(self._plan, settings)
-        attempt = self.attempts[-1]
         attempt.restored = job.restore_report
         for task in job.tasks:
             slow = self._random.random() < self._faults.skew
@@ -224,6 +225,7 @@ class SimulatedJob:
             attempt.turns = self._turn - first
             attempt.checkpoints = [record.checkpoint for record in job.checkpoints]
             attempt.duplicated = sum(record.duplicated for record in job.checkpoints)
+            attempt.in_flight = sum(record.in_flight_rows for record in job.checkpoints)
             attempt.blocked = sum(
                 sum(task.inlet.gate.blocked_time(self._clock.now()))
                 for task in job.tasks.values()
@@ -231,6 +233,12 @@ class SimulatedJob:
             )
         job.close()
         return result_of(job, checkpointed=job.checkpointed)
+
+    def _settings(self) -> Checkpointing | None:
+        """Those of the life that begins."""
+        if len(self.attempts) == 1 or not self._faults.restart_with:
+            return self._checkpoint
+        return self._random.choice(self._faults.restart_with)
 
     def _advance(self, job: Job) -> None:
         """One turn of the scheduler."""

@@ -87,6 +87,35 @@ def chain(draw: Draw) -> Workload:
     return Workload(p, lambda attempts: _row_wise(draw, world, expected, attempts), {"out": world})
 
 
+def fan_out(draw: Draw) -> Workload:
+    """One source to two sinks: one gets the rows as they are, one stands behind an aggregate or a slow operator."""
+    plain, behind, table = draw.world(), draw.world(), draw.table(times=2)
+    keyed = draw.random.random() < 0.5
+    with flow.Pipeline("fan out") as p:
+        rows = p.source(draw.source(table), name="in", parallelism=draw.width())
+        straight = rows.rebalance() if draw.random.random() < 0.8 else rows
+        straight.sink(ledger_sink(plain), name="out", parallelism=draw.width())
+        if keyed:
+            emit = draw.random.choice(("final", "updates"))
+            totals = rows.key_by("a", "b").agg(n=op.count(), s=col("x").sum(), emit=emit, name="first")
+            totals.sink(ledger_sink(behind), name="behind")
+        else:
+            slow = rows.rebalance().apply(lambda context: Dawdler(context, 30), name="slow", parallelism=draw.width())
+            slow.rebalance().sink(ledger_sink(behind), name="behind", parallelism=draw.width())
+    expected = Counter(_rows(table))
+
+    def check(attempts: Sequence[Attempt]) -> None:
+        _row_wise(draw, plain, expected, attempts)
+        if not keyed:
+            _row_wise(draw, behind, expected, attempts, "behind")
+        elif not draw.keeps_rows:
+            _counts_add_up(behind, table, attempts)
+        else:
+            _same_last(behind.last(2), _fold(expected + delivered_again(attempts, "first")), "behind the aggregate")
+
+    return Workload(p, check, {"out": plain, "behind": behind})
+
+
 def diamond(draw: Draw) -> Workload:
     """One source to a fast and a slow branch, and together again."""
     world, table = draw.world(), draw.table()
@@ -172,19 +201,19 @@ def updates(draw: Draw) -> Workload:
     return Workload(p, check, {"firsts": first_world, "seconds": second_world})
 
 
-WORKLOADS: Sequence[Callable[[Draw], Workload]] = (chain, diamond, skewed, two_stages, updates)
+WORKLOADS: Sequence[Callable[[Draw], Workload]] = (chain, diamond, skewed, two_stages, updates, fan_out)
 
 
 class Dawdler(Operator):
-    """Passes its rows on, but takes its time: several steps a batch, in which no barrier may be taken."""
+    """Passes its rows on, but takes its time: units of work for each batch, in which no barrier may be taken."""
 
     stateless = True
 
-    def __init__(self, context: OperatorContext) -> None:
-        self._left = 0
+    def __init__(self, context: OperatorContext, units: int = 150) -> None:
+        self._units = units
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
-        for _ in range(150):
+        for _ in range(self._units):
             yield
         out.emit(batch)
         yield
@@ -212,17 +241,17 @@ def _by_b(rows: Rows) -> dict[tuple[Any, ...], tuple[int, int]]:
     return totals
 
 
-def _row_wise(draw: Draw, world: Ledger, expected: Rows, attempts: Sequence[Attempt]) -> None:
+def _row_wise(draw: Draw, world: Ledger, expected: Rows, attempts: Sequence[Attempt], sink: str = "out") -> None:
     """The sink has each row once, and those that the restores reported once more for each report."""
     found = world.rows()
-    assert not expected - found, f"lost at the sink: {_some(expected - found)}"
+    assert not expected - found, f"lost at {sink!r}: {_some(expected - found)}"
     extra = found - expected
-    counted = sum(report.duplicated("out") for report in lineage(attempts))
-    assert extra.total() == counted, f"{extra.total()} rows twice, {counted} reported: {_some(extra)}"
+    counted = sum(report.duplicated(sink) for report in lineage(attempts))
+    assert extra.total() == counted, f"{extra.total()} rows twice at {sink!r}, {counted} reported: {_some(extra)}"
     if draw.keeps_rows:
-        again = delivered_again(attempts, "out")
+        again = delivered_again(attempts, sink)
         assert extra == again, (
-            f"twice at the sink, unreported: {_some(extra - again)}; only reported: {_some(again - extra)}"
+            f"twice at {sink!r}, unreported: {_some(extra - again)}; only reported: {_some(again - extra)}"
         )
 
 
