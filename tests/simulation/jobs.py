@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import dataflow as flow
+from dataflow.checkpointing import Mode
 from dataflow.errors import StoreError
 from dataflow.runners.faults import Attempt, Faults
 from dataflow.runners.simulated import SimulatedRunner
@@ -16,7 +17,7 @@ from dataflow.testing import Ledger, Pause
 
 __all__ = ["MODES", "LoggedLedger", "LoggedStore", "batches", "paced_script", "simulate", "singles"]
 
-MODES = ["aligned", "unaligned"]
+MODES = [mode.value for mode in Mode]
 
 
 def batches(*values: Iterable[int]) -> list[pa.RecordBatch]:

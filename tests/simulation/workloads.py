@@ -7,6 +7,7 @@ reported: rows at a sink behind row-wise operators (DESIGN's rule b), input rows
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,9 @@ import pyarrow as pa
 import dataflow as flow
 import operators as op
 from dataflow import col
+from dataflow.checkpointing import Mode
 from dataflow.errors import StoreError
-from dataflow.operator import Operator, OperatorContext, Out
+from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.runners.faults import Attempt
 from dataflow.testing import Ledger, Pause, ScriptedSource, delivered_again, ledger_sink, lineage
 
@@ -77,14 +79,24 @@ class Workload:
 
 
 def chain(draw: Draw) -> Workload:
-    """source -> filter -> forward or rebalance -> sink."""
+    """source -> forward or rebalance -> filter -> sink; behind the first hop each split is still in order."""
     world, table = draw.world(), draw.table(times=4)
+    source = draw.source(table)
+    starts = [int(str(split.info["start"])) for split in source.splits()]
+    disorder: list[str] = []
     with flow.Pipeline("chain") as p:
-        kept = p.source(draw.source(table), name="in", parallelism=draw.width()).filter(col("x") % 3 != 0, name="f")
-        kept = kept.rebalance() if draw.random.random() < 0.8 else kept
-        kept.sink(ledger_sink(world), name="out", parallelism=draw.width())
+        rows = p.source(source, name="in", parallelism=draw.width())
+        rows = rows.rebalance() if draw.random.random() < 0.8 else rows
+        rows = rows.apply(lambda context: Order(context, starts, disorder), name="order", parallelism=draw.width())
+        rows.filter(col("x") % 3 != 0, name="f").sink(ledger_sink(world), name="out", parallelism=draw.width())
     expected = Counter(row for row in _rows(table) if row[0] % 3)
-    return Workload(p, lambda attempts: _row_wise(draw, world, expected, attempts), {"out": world})
+
+    def check(attempts: Sequence[Attempt]) -> None:
+        _row_wise(draw, world, expected, attempts)
+        repeats = any(attempt.mode is Mode.UNALIGNED for attempt in attempts)
+        assert repeats or not disorder, f"{len(disorder)} rows out of order, the first: {disorder[0]}"
+
+    return Workload(p, check, {"out": world})
 
 
 def fan_out(draw: Draw) -> Workload:
@@ -217,6 +229,30 @@ class Dawdler(Operator):
             yield
         out.emit(batch)
         yield
+
+
+class Order(Operator):
+    """Passes its rows on, and tells where one came that is not behind the last one of its split. State: those."""
+
+    stateless = True  # as far as what it emits goes
+
+    def __init__(self, context: OperatorContext, starts: Sequence[int], disorder: list[str]) -> None:
+        restored: Any = context.restored
+        self._last: list[int] = list(restored.values["last"]) if restored else [-1] * len(starts)
+        self._starts = starts
+        self._disorder = disorder
+        self._where = f"{context.name}[{context.subtask}]"
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        for x in batch["x"].to_pylist():
+            split = bisect_right(self._starts, x) - 1
+            if x <= self._last[split]:
+                self._disorder.append(f"{x} behind {self._last[split]} at {self._where}")
+            self._last[split] = x
+        out.emit(batch)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot({"last": list(self._last)})
 
 
 def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
