@@ -187,7 +187,10 @@ class Task:
         if self._phase is _Phase.FINISHING:
             self._ended()
             return Progress.WORKED
-        if actions := self.inlet.triggered(now) or self.inlet.tick(now):
+        while actions := self.inlet.triggered(now):
+            self._act(actions, now)  # every one of them, for none may come behind the end of input
+            worked = True
+        if actions := self.inlet.tick(now):
             self._act(actions, now)
             worked = True
         if self._phase is _Phase.ENDED:
