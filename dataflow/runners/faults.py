@@ -31,6 +31,7 @@ class Faults:
         crash_after: how many checkpoints a life has made durable before its crash is due; drawn for each.
         skew: chance that a task is slow for a whole life, so that barriers arrive far apart.
         stall: chance per scheduler turn that some task stops for a while.
+        slices: chance that a task takes no more than a few rows a step, for a whole life.
         slow: chance that a background job waits a while before it runs.
         fail: chance that a writing operation of the store raises StoreError.
         damage: chance that a death leaves a part of the newest checkpoint damaged, where there is an older one.
@@ -44,6 +45,7 @@ class Faults:
     crash_after: Sequence[int] = (0, 1, 2)
     skew: float = 0.0
     stall: float = 0.0
+    slices: float = 0.0
     slow: float = 0.0
     fail: float = 0.0
     damage: float = 0.0

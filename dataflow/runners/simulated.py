@@ -28,6 +28,7 @@ from dataflow.runtime.build import Settings, build, store_of
 from dataflow.runtime.diagnosis import who_waits_for_whom
 from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import Job
+from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.points import Point
 from dataflow.runtime.task import Progress
 from dataflow.store.memory import MemoryStore
@@ -40,7 +41,7 @@ __all__ = ["Attempt", "Faults", "SimulatedJob", "SimulatedRunner"]
 
 _CHANCES = {
     "step": 400,
-    "alignment": 60,
+    "alignment": 40,
     Point.PREPARED: 6,
     Point.MANIFEST: 3,
     Point.DURABLE: 3,
@@ -54,6 +55,17 @@ _CHANCES = {
 
 _PATIENCE = 50
 """Turns in which nothing moved, after which time passes twice as fast: somebody waits for a clock."""
+
+
+class _FewRows:
+    """A pace drawn anew for each step: no clock moves within a step, so there is nothing to learn it from."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+        self.max_rows: int | None = draw.randrange(1, 6)
+
+    def took(self, rows: int, elapsed: int) -> None:
+        self.max_rows = self._draw.randrange(1, 6)
 
 
 class _Crash(BaseException):
@@ -201,6 +213,7 @@ class SimulatedJob:
             submit=self._submit,
             credit=self._credit,
             choose=lambda: self._random.choice,
+            pace=self._pace,
             probe=self._probe,
         )
         job = build(self._plan, settings)
@@ -239,6 +252,10 @@ class SimulatedJob:
         if len(self.attempts) == 1 or not self._faults.restart_with:
             return self._checkpoint
         return self._random.choice(self._faults.restart_with)
+
+    def _pace(self) -> Pace:
+        """That of one task."""
+        return _FewRows(self._random) if self._random.random() < self._faults.slices else Unpaced()
 
     def _advance(self, job: Job) -> None:
         """One turn of the scheduler."""

@@ -32,7 +32,7 @@ PLACES = ("alignment", "copy", "prepared", "write", "durable", "commit", "betwee
 """Where at least ``Campaign.least`` crashes must have been. ``durable`` is between manifest and notice."""
 
 _AIM: Sequence[Point | str] = (
-    *("step", *("alignment",) * 2),
+    *("step", *("alignment",) * 4),
     *(*Point, Point.COPY, Point.PREPARED, Point.WRITE, Point.DURABLE, Point.COMMIT),
     *(*(Point.BETWEEN_COMMITS,) * 3, *(Point.RECOVERY,) * 3),
 )
@@ -137,6 +137,7 @@ def run(seed: int) -> Run:
         crash_after=(0, 1, 1, 1, 1, 1, 1, 1, 2, 2),
         skew=draw.choice((0.0, 0.4, 0.6)),
         stall=draw.choice((0.0, 0.002, 0.005)),
+        slices=draw.choice((0.0, 0.0, 0.3)),
         slow=draw.choice((0.0, 0.1, 0.4)),
         fail=0.0 if calm else draw.choice((0.0, 0.02, 0.05)),
         damage=draw.choice((0.0, 0.0, 0.3)),
