@@ -25,8 +25,9 @@ class Faults:
 
     Attributes:
         crashes: how many times the process dies, at most. A life may end before its crash was due.
-        crash_at: where: points, and ``"alignment"`` (a channel is blocked or waits for barriers) or ``"step"``
-            (anywhere); each crash draws one of those this life can come to, and the number of chances it lets pass.
+        crash_at: where: points, and ``"alignment"`` (a snapshot waits for barriers), ``"recording"`` (a snapshot is
+            taken, and its channel state waits for barriers) or ``"step"`` (anywhere); each crash draws one of those
+            this life can come to, and the number of chances it lets pass.
             One named twice is drawn twice as often.
         crash_after: how many checkpoints a life has made durable before its crash is due; drawn for each.
         skew: chance that a task is slow for a whole life, so that barriers arrive far apart.
@@ -41,7 +42,7 @@ class Faults:
     """
 
     crashes: int = 0
-    crash_at: Sequence[Point | str] = ("step", "alignment", *Point)
+    crash_at: Sequence[Point | str] = ("step", "alignment", "recording", *Point)
     crash_after: Sequence[int] = (0, 1, 2)
     skew: float = 0.0
     stall: float = 0.0

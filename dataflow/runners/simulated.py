@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from dataflow.checkpointing import Checkpointing
+from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Duration, ManualClock, microseconds
 from dataflow.errors import CheckpointError, JobTimeout, StoreError
 from dataflow.graph import Write
@@ -41,8 +41,9 @@ __all__ = ["Attempt", "Faults", "SimulatedJob", "SimulatedRunner"]
 
 _CHANCES = {
     "step": 400,
-    "alignment": 40,
-    Point.PREPARED: 6,
+    "alignment": 12,
+    "recording": 5,
+    Point.PREPARED: 4,
     Point.MANIFEST: 3,
     Point.DURABLE: 3,
     Point.COMMIT: 3,
@@ -163,9 +164,11 @@ class SimulatedJob:
         while True:
             attempt = Attempt(highest=self._store.highest_id() if self._store is not None else 0)
             self.attempts.append(attempt)
+            settings = self._settings()
+            attempt.mode = settings.mode if settings is not None else None
             self._aim()
             try:
-                return self._live(restore, limit)
+                return self._live(settings, restore, limit)
             except _Crash as crash:
                 attempt.crash = str(crash)
                 self._crashes_left -= 1
@@ -200,9 +203,8 @@ class SimulatedJob:
             if len(sound) > 1 and self._random.random() < self._faults.damage:
                 self._store.damaged.add(sound[-1])
 
-    def _live(self, restore: object, timeout: int | None) -> RunResult:
-        attempt, checkpointing = self.attempts[-1], self._settings()
-        attempt.mode = checkpointing.mode if checkpointing is not None else None
+    def _live(self, checkpointing: Checkpointing | None, restore: object, timeout: int | None) -> RunResult:
+        attempt = self.attempts[-1]
         settings = Settings(
             pipeline=self._pipeline,
             run_id=f"seed-{self._seed}",
@@ -310,7 +312,12 @@ class SimulatedJob:
             return self._committing > 0
         if target is Point.BETWEEN_COMMITS:
             return self._committing > 1
-        return target != "alignment" or self._can_align
+        mode = self.attempts[-1].mode
+        if target == "alignment":
+            return self._can_align and mode is not Mode.UNALIGNED_PERSISTED
+        if target == "recording":
+            return self._can_align and mode in (Mode.UNALIGNED_PERSISTED, Mode.ALIGNED_TIMEOUT)
+        return True
 
     def _one_more_durable(self) -> None:
         self._durable += 1
@@ -330,6 +337,8 @@ class SimulatedJob:
         self._chance("step")
         if self._target == "alignment" and _aligning(job):
             self._chance("alignment")
+        if self._target == "recording" and any(task.recording for task in job.tasks.values()):
+            self._chance("recording")
 
     def _maybe_fail(self, what: str) -> None:
         if self._random.random() < self._faults.fail:

@@ -319,6 +319,11 @@ class Task:
                     assert_never(action)
         self.chain.forget_red(self.inlet.floor)
 
+    @property
+    def recording(self) -> bool:
+        """Whether a snapshot is taken whose channel state is not complete: barriers are still to come."""
+        return bool(self._snapshots)
+
     def _take_snapshot(self, barrier: Barrier, now: int) -> None:
         if self._phase is not _Phase.ENDED:
             self.chain.send(barrier)

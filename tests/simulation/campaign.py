@@ -28,11 +28,11 @@ __all__ = ["CORPUS", "Campaign", "Run", "run"]
 CORPUS = Path(__file__).with_name("corpus.txt")
 """Seeds that once failed, one a line, each with what was wrong behind a #."""
 
-PLACES = ("alignment", "copy", "prepared", "write", "durable", "commit", "between_commits", "recovery")
+PLACES = ("alignment", "recording", "copy", "prepared", "write", "durable", "commit", "between_commits", "recovery")
 """Where at least ``Campaign.least`` crashes must have been. ``durable`` is between manifest and notice."""
 
 _AIM: Sequence[Point | str] = (
-    *("step", *("alignment",) * 4),
+    *("step", *("alignment",) * 3, *("recording",) * 6),
     *(*Point, Point.COPY, Point.PREPARED, Point.WRITE, Point.DURABLE, Point.COMMIT),
     *(*(Point.BETWEEN_COMMITS,) * 3, *(Point.RECOVERY,) * 3),
 )
@@ -116,7 +116,7 @@ def run(seed: int) -> Run:
             keeps_rows=(keeps_rows := draw.random() < 0.85),
         )
     )
-    patience = draw.choice(("200us", "1ms", "3ms"))
+    patience = draw.choice(("200us", "1ms", "3ms", "8ms"))
     common: dict[str, Any] = {
         "every": draw.choice(("4ms", "8ms", "12ms")),
         "min_pause": draw.choice(("0s", "5ms")),
@@ -132,7 +132,7 @@ def run(seed: int) -> Run:
         return flow.Checkpointing(store, mode=mode, alignment_timeout=timeout, **common)
 
     faults = Faults(
-        crashes=draw.choice((0, *(1,) * 6, *(2,) * 7, *(3,) * 6)),
+        crashes=draw.choice((0, *(1,) * 3, *(2,) * 6, *(3,) * 6, *(4,) * 4)),
         crash_at=_AIM,
         crash_after=(0, 1, 1, 1, 1, 1, 1, 1, 2, 2),
         skew=draw.choice((0.0, 0.4, 0.6)),
