@@ -16,6 +16,7 @@ import pytest
 import dataflow
 import operators
 from dataflow.checkpointing import Mode
+from dataflow.runtime.report import RestoreReport
 from tests.documents import ROOT, blocks, run_python
 
 README = ROOT / "README.md"
@@ -130,6 +131,13 @@ def test_what_the_table_calls_planned_is_not_there() -> None:
     planned = re.findall(r'^\| `"([\w-]+)"` \| \*planned', TEXT, re.MULTILINE)
     assert set(planned).isdisjoint(mode.value for mode in Mode)
     assert len(planned) == 2
+
+
+def test_the_report_that_is_shown_has_the_sections_of_a_real_one() -> None:
+    (shown,) = [block.text for block in blocks(README) if block.language == "report"]
+    real = str(RestoreReport(3, "memory", Mode.UNALIGNED, finished=False, offsets={"a/b": 1}, duration=0))
+    assert re.findall(r"^  (\w.*?)  ", shown, re.MULTILINE) == re.findall(r"^  (\w.*?)  ", real, re.MULTILINE)
+    assert shown.splitlines()[0] == real.splitlines()[0]
 
 
 def table_of_the_api() -> dict[str, set[str]]:
