@@ -2,7 +2,8 @@
 
     python interrupted.py work/ checkpointed|plain|stuck
 
-``stuck``: a function that sleeps for a minute. It prints ``running`` when the job runs and is waited for, ``done`` when it finished.
+``stuck``: a function that sleeps for a minute. It prints ``running`` when the job runs and is waited for, and ``done``
+when it finished.
 """
 
 from __future__ import annotations
