@@ -108,8 +108,8 @@ class Records:
         """Begin a new list of touched slots."""
         from operators.kernels.aggregate import clear_touched
 
-        with self._records.writing(self.touched):
-            clear_touched(self._records.rows, self.touched)
+        self._records.save(self.touched)
+        clear_touched(self._records.rows, self.touched)
         self._touches = 0
 
     def fold(self, batch: pa.RecordBatch, slots: Slots, known: int) -> None:
@@ -123,22 +123,22 @@ class Records:
         arguments = [argument(batch) for argument in self._arguments]
         values = [_NO_WORDS, *(_argument_words(array) for array in arguments)]
         bits = [_NOT_NULL, *(validity(array) for array in arguments)]
-        with self._records.writing(slots):
-            for program, reads in self._program(tuple(len(bitmap) > 0 for bitmap, _ in bits)):
-                self._touches, row, instruction = fold(
-                    self._records.rows,
-                    slots,
-                    program,
-                    tuple(values[read] for read in reads),
-                    tuple(bits[read][0] for read in reads),
-                    np.array([bits[read][1] for read in reads], np.int64),
-                    self._touched,
-                    self._touches,
-                )
-                if row >= 0:
-                    word = int(program[instruction, 1])
-                    column = next(c.name for c in self._columns if any(f.word == word for f in c.fields))
-                    raise SumOverflow(row, column)
+        self._records.save(slots)
+        for program, reads in self._program(tuple(len(bitmap) > 0 for bitmap, _ in bits)):
+            self._touches, row, instruction = fold(
+                self._records.rows,
+                slots,
+                program,
+                tuple(values[read] for read in reads),
+                tuple(bits[read][0] for read in reads),
+                np.array([bits[read][1] for read in reads], np.int64),
+                self._touched,
+                self._touches,
+            )
+            if row >= 0:
+                word = int(program[instruction, 1])
+                column = next(c.name for c in self._columns if any(f.word == word for f in c.fields))
+                raise SumOverflow(row, column)
 
     def read(self, slots: Slots) -> list[pa.Array]:
         """The aggregates of ``slots``, a column each, in memory of their own."""
