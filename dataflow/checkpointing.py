@@ -29,8 +29,8 @@ class Mode(Enum):
     Flink: AT_LEAST_ONCE (not its "unaligned checkpoint").
     ``UNALIGNED_PERSISTED``: the barrier overtakes queued rows, which are stored as channel state; exactly once. Flink:
     unaligned checkpoint.
-    ``ALIGNED_TIMEOUT``: aligned until a timeout after the trigger, then as ``UNALIGNED_PERSISTED``; exactly once. Flink:
-    aligned checkpoint timeout.
+    ``ALIGNED_TIMEOUT``: aligned until a timeout after the trigger, then as ``UNALIGNED_PERSISTED``; exactly once.
+    Flink: aligned checkpoint timeout.
     """
 
     ALIGNED = "aligned"

@@ -23,9 +23,10 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from enum import Enum
 
-from dataflow.events import Barrier, Data, Element
+from dataflow.events import Barrier, Element
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
 from dataflow.protocol.given_up import GivenUp
+from dataflow.protocol.handler import Received
 
 __all__ = ["Aligner", "EndOfInputPolicy"]
 
@@ -75,9 +76,13 @@ class Aligner:
         """The lowest id of which a snapshot may still be taken."""
         return self._latest + 1 if self._pending is None else self._pending.checkpoint
 
-    def element(self, channel: int, data: Data) -> Data:
-        """Rows as they are: with blocked channels no red row is ever taken ahead of a snapshot."""
-        return data
+    def overtakes_from(self, barrier: Barrier) -> int | None:
+        """None: a barrier keeps its place."""
+        return None
+
+    def element(self, channel: int, element: Received) -> Received:
+        """What came, as it is: with blocked channels no red row is ever taken ahead of a snapshot."""
+        return element
 
     def barrier(self, channel: int, barrier: Barrier, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
         """Block ``channel``; answer the snapshot when it was the last one to wait for."""

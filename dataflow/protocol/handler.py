@@ -12,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import Protocol
 
-from dataflow.events import Barrier, Data, Element
+from dataflow.events import Barrier, Data, Element, Idle, Watermark
 from dataflow.protocol.actions import AbortReason, Action
 
-__all__ = ["BarrierHandler"]
+__all__ = ["BarrierHandler", "Received"]
+
+Received = Data | Watermark | Idle
+"""What a channel delivers beside barriers, cancels and its end."""
 
 
 class BarrierHandler(Protocol):
@@ -36,8 +39,16 @@ class BarrierHandler(Protocol):
         """The lowest id of which a snapshot may still be taken: rows of a lower epoch are red for none."""
         ...
 
-    def element(self, channel: int, data: Data) -> Data:
-        """Rows were taken from ``channel``; answers them with the colour they have here."""
+    def overtakes_from(self, barrier: Barrier) -> int | None:
+        """Since when (microseconds) ``barrier``, queued on a channel that can be overtaken, is to be taken first.
+
+        0: at once, whatever the clock says (its trigger may be ahead of it). None: not as far as is known now; ask
+        again after every event.
+        """
+        ...
+
+    def element(self, channel: int, element: Received) -> Received:
+        """Something was taken from ``channel``; answers it, rows in the colour they have here."""
         ...
 
     def barrier(self, channel: int, barrier: Barrier, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:

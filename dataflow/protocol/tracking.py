@@ -28,6 +28,7 @@ from dataflow.events import Barrier, Data, Element
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
 from dataflow.protocol.alignment import is_queued
 from dataflow.protocol.given_up import GivenUp
+from dataflow.protocol.handler import Received
 from dataflow.protocol.red_log import RedLog
 
 __all__ = ["Tracker"]
@@ -86,9 +87,15 @@ class Tracker:
         """The lowest id of which a snapshot may still be taken."""
         return self._red.floor
 
-    def element(self, channel: int, data: Data) -> Data:
+    def overtakes_from(self, barrier: Barrier) -> int | None:
+        """None: a barrier keeps its place."""
+        return None
+
+    def element(self, channel: int, element: Received) -> Received:
         """Rows with the colour they have behind the channel's barriers; the same object where it has it already."""
-        colour = self._colours[channel]
+        if not isinstance(element, Data):
+            return element
+        data, colour = element, self._colours[channel]
         if data.epoch < colour:
             data = Data(data.rows, colour)
         if data.epoch >= self._red.floor:

@@ -28,6 +28,7 @@ from dataflow.runtime.diagnosis import who_waits_for_whom
 from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import Job, JobState
 from dataflow.runtime.messages import Crashed
+from dataflow.runtime.pace import LearnedPace
 from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Progress, Task
 
@@ -53,13 +54,20 @@ class LocalRunner:
 
     Args:
         threads: workers for tasks that never block; None: one a core, but no more than there are such tasks.
+        step_budget: how long one step of a task should take at most. A barrier waits for the step in progress, so a
+            function that is slow gets its batches in slices.
         stall_after: when no task moved for this long, who waits for whom is logged as a warning (once a stall).
     """
 
-    def __init__(self, *, threads: int | None = None, stall_after: Duration = "10s") -> None:
+    def __init__(
+        self, *, threads: int | None = None, step_budget: Duration = "10ms", stall_after: Duration = "10s"
+    ) -> None:
         if threads is not None and threads < 1:
             raise ConfigurationError(f"LocalRunner(threads=) is at least 1, got {threads}")
         self._threads = threads
+        self._step_budget = microseconds(step_budget, "LocalRunner(step_budget=)")
+        if self._step_budget == 0:
+            raise ConfigurationError("LocalRunner(step_budget=) must be above zero")
         self._stall_after = microseconds(stall_after, "LocalRunner(stall_after=)")
 
     def start(
@@ -98,6 +106,7 @@ class LocalRunner:
             clock=clock,
             submit=background.submit,
             credit=channel_credit,
+            pace=lambda: LearnedPace(self._step_budget),
         )
         try:
             job = build(plan, settings)
@@ -110,8 +119,9 @@ class LocalRunner:
 class _Worker(threading.Thread):
     """Steps its tasks until they are done or the job is over."""
 
-    def __init__(self, name: str, tasks: Sequence[Task], stop: threading.Event) -> None:
+    def __init__(self, name: str, tasks: Sequence[Task], stop: threading.Event, clock: Clock) -> None:
         super().__init__(name=name, daemon=True)
+        self._clock = clock
         self._tasks = tasks
         self._stop_all = stop
         self.bell = threading.Event()
@@ -128,13 +138,15 @@ class _Worker(threading.Thread):
                     task.crash(error)
             if not worked:
                 tasks = [task for task in tasks if task.state is not Progress.DONE]
-                self.bell.wait(_NAP if any(_cannot_ring(task) for task in tasks) else _LONG)
+                self.bell.wait(min([_sleep(task, self._clock.now()) for task in tasks], default=0.0))
 
 
-def _cannot_ring(task: Task) -> bool:
-    """A source cannot ring when it has something again, and a timer never does: such a task is looked after."""
-    source = not isinstance(task.inlet, GateInlet) and task.state is Progress.WAITING
-    return source or task.chain.next_timer is not None
+def _sleep(task: Task, now: int) -> float:
+    """How long (seconds) its worker may sleep. A source cannot ring when it has something again: it is looked after."""
+    if not isinstance(task.inlet, GateInlet) and task.state is Progress.WAITING:
+        return _NAP
+    times = [at for at in (task.chain.next_timer, task.inlet.deadline) if at is not None]
+    return min([_LONG, *(max(_NAP, (at - now) / 1e6) for at in times)])
 
 
 def _rows_moved(job: Job) -> int:
@@ -186,7 +198,7 @@ class LocalJob:
                 shared[subtask % threads].append(task)
         workers = []
         for i, tasks in enumerate([*filter(None, shared), *alone]):
-            worker = _Worker(f"dataflow-worker-{i}", tasks, self._stop_all)
+            worker = _Worker(f"dataflow-worker-{i}", tasks, self._stop_all, self._clock)
             workers.append(worker)
             for task in tasks:
                 task.mailbox.bell = worker.bell.set

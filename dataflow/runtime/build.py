@@ -15,15 +15,16 @@ from typing import Any, assert_never
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Clock
-from dataflow.errors import CheckpointError, ConfigurationError
+from dataflow.errors import CheckpointError, CheckpointMismatch, ConfigurationError
 from dataflow.events import BarrierKind
-from dataflow.graph import Node, Read, Write
+from dataflow.graph import Node, Partitioning, Read, Write, schema_json
 from dataflow.operator import Guarantee, OperatorContext, Source, SourceContext, Split, TwoPhaseSink
 from dataflow.plan import Plan, Vertex, task_id
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.checkpoint_policy import CheckpointPolicy
 from dataflow.protocol.coordination import Coordinator
 from dataflow.protocol.handler import BarrierHandler
+from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.chain import Chain, ChainNode
 from dataflow.runtime.channel import Channel
@@ -33,6 +34,7 @@ from dataflow.runtime.inlet import GateInlet, Inlet, SourceInlet, SplitState
 from dataflow.runtime.job import Job
 from dataflow.runtime.messages import Mailbox
 from dataflow.runtime.output import output_for
+from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.restore import Restored, find, with_new_input
@@ -47,6 +49,9 @@ __all__ = ["Settings", "build", "store_of"]
 
 log = logging.getLogger("dataflow.build")
 
+_OVERTAKABLE = (Partitioning.HASH, Partitioning.REBALANCE)
+"""Where rows may be taken out of a channel's order: on the other edges their place says to whom they belong."""
+
 _FINAL_ATTEMPTS, _FINAL_PAUSE = 6, 100_000
 """The last checkpoint is tried for about three seconds: a disk that is full for a moment does not fail the job."""
 
@@ -56,7 +61,8 @@ class Settings:
     """What a runner decides for a job.
 
     ``credit`` is the number of batches a channel holds; ``choose`` makes the rule by which a gate picks a channel;
-    ``store`` stands in for the location of the checkpoints, where a runner has put something in between.
+    ``pace`` makes the rule by which a task takes slices of batches; ``store`` stands in for the location of the
+    checkpoints, where a runner has put something in between.
     """
 
     pipeline: str
@@ -67,6 +73,7 @@ class Settings:
     submit: Submit
     credit: int = 4
     choose: Callable[[], Choose] = RoundRobin
+    pace: Callable[[], Pace] = Unpaced
     probe: Probe = no_probe
     store: CheckpointStore | None = None
 
@@ -139,7 +146,11 @@ class _Builder:
             which = f" (input {link.port})" if len(twins) > 1 else ""
             for s, t in plan.channels(link):
                 name = f"{task_id(link.source, s)} -> {task_id(link.target, t)}{which}"
-                self.channels[i, s, t] = Channel(settings.credit, name)
+                overtakable = self._overtakes and link.partitioning in _OVERTAKABLE
+                schema = schema_json(plan.graph.nodes[link.node].schema)
+                self.channels[i, s, t] = Channel(settings.credit, name, overtakable=overtakable, schema=schema)
+        if restored:
+            self._preload(restored)
         tasks = {
             task: self._task(vertex, subtask, task, states.get(task), splits.get(task, []))
             for vertex, subtask, task in plan.tasks()
@@ -257,6 +268,7 @@ class _Builder:
             reports=self.mailbox,
             probe=self.settings.probe,
             keep_duplicates=self.checkpointing.duplicates,
+            pace=self.settings.pace(),
             ended=state is not None and state.ended,
         )
 
@@ -271,7 +283,7 @@ class _Builder:
                     if t == subtask:
                         channels.append(self.channels[i, s, t])
                         ports.append(link.port)
-        gate = InputGate(channels, self._handler(len(channels)), self.settings.choose())
+        gate = InputGate(channels, self._handler(channels), self.settings.choose())
         if state is not None:
             watermarks: Any = state.inlet["watermarks"]
             gate.restore_watermarks(watermarks)
@@ -282,16 +294,38 @@ class _Builder:
         """How many duplicated rows to keep per operator and channel; None: all."""
         return SAMPLE_ROWS if self.checkpointing.duplicates == "sample" else None
 
-    def _handler(self, channels: int) -> BarrierHandler:
+    @property
+    def _overtakes(self) -> bool:
+        """Whether barriers may overtake rows, which then are channel state."""
+        return self.checkpointing.mode in (Mode.UNALIGNED_PERSISTED, Mode.ALIGNED_TIMEOUT)
+
+    def _handler(self, channels: Sequence[Channel]) -> BarrierHandler:
         match self.checkpointing.mode:
             case Mode.ALIGNED:
-                return Aligner(channels, end_of_input=EndOfInputPolicy.ALIGN)
+                return Aligner(len(channels), end_of_input=EndOfInputPolicy.ALIGN)
             case Mode.UNALIGNED:
-                return Tracker(channels, sample=self._sample)
+                return Tracker(len(channels), sample=self._sample)
             case Mode.UNALIGNED_PERSISTED | Mode.ALIGNED_TIMEOUT:
-                raise NotImplementedError(f"checkpoints of mode {self.checkpointing.mode} do not exist yet")
+                aligned_edges = {i for i, channel in enumerate(channels) if not channel.overtakable}
+                timeout = self.checkpointing.alignment_timeout
+                return Overtaker(len(channels), aligned_edges=aligned_edges, timeout=timeout)
             case _:
                 assert_never(self.checkpointing.mode)
+
+    def _preload(self, restored: Restored) -> None:
+        """Put the channel state back where it was in flight. Refuse it where the channel is no longer the same."""
+        channels = {channel.name: channel for channel in self.channels.values()}
+        for state in restored.states.values():
+            for captured in state.in_flight:
+                channel = channels.get(captured.channel)
+                if channel is None or channel.schema != captured.schema:
+                    found = "there is no such channel" if channel is None else f"it carries {channel.schema}"
+                    raise CheckpointMismatch(
+                        f"checkpoint {restored.manifest.checkpoint} holds {captured.rows} rows that were in flight on "
+                        f"{captured.channel!r}, of the columns {captured.schema}; now {found}. Restore it with the "
+                        "pipeline that took it, let that one take a checkpoint of mode 'aligned', and change it then"
+                    )
+                channel.preload(captured.elements)
 
     def _node(self, vertex: Vertex, node: Node, subtask: int, state: TaskState | None) -> ChainNode:
         graph = self.plan.graph

@@ -21,6 +21,7 @@ from dataflow.operator import Handle, Operator, Snapshot, TwoPhaseWriter
 from dataflow.protocol.red_log import RedLog
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.output import Output
+from dataflow.runtime.points import Point, Probe, no_probe
 
 __all__ = ["Chain", "ChainNode"]
 
@@ -127,7 +128,7 @@ class ChainNode:
         """Called by the operator: ask for ``timer(due, out)`` at or after ``due``."""
         heapq.heappush(self.timers, due)
 
-    def snapshot(self, checkpoint: int) -> Snapshot:
+    def snapshot(self, checkpoint: int, probe: Probe = no_probe) -> Snapshot:
         """The operator's state at barrier ``checkpoint``; a two-phase writer prepares its transaction first."""
         operator = self.operator
         self.duplicated = self.red.take(checkpoint)
@@ -135,6 +136,7 @@ class ChainNode:
             handles = tuple(operator.prepare(checkpoint))
             if handles:
                 self.uncommitted[checkpoint] = handles
+                probe(Point.PREPARED)
         return operator.snapshot()
 
     def transactions(self) -> tuple[Handle, ...]:
@@ -183,8 +185,14 @@ class Chain:
         self.head.inbox.append((port, element))
 
     def advance(self) -> bool:
-        """Do one unit of work; False: there was none."""
+        """Do one unit of work; False: there was none, or what there was must wait for room downstream.
+
+        Only the next part of a long emission waits: what an inbox holds came of rows that were taken while there was
+        credit, and it must get out of the way of a barrier that overtakes.
+        """
         for node in self._deepest_first:
+            if node.pending is not None and not self.has_credit():
+                return False
             if node.pending is not None or node.inbox:
                 self.working = node
                 node.work()
@@ -212,13 +220,13 @@ class Chain:
         for output in self.outputs:
             output.send(control)
 
-    def snapshot(self, checkpoint: int) -> Mapping[str, Snapshot]:
+    def snapshot(self, checkpoint: int, probe: Probe = no_probe) -> Mapping[str, Snapshot]:
         """Every operator's state, by name."""
         assert not self.busy, f"barrier {checkpoint} while the chain of {self.head.name} is busy"
         states = {}
         for node in self.nodes:
             self.working = node
-            states[node.name] = node.snapshot(checkpoint)
+            states[node.name] = node.snapshot(checkpoint, probe)
             self.working = None
         return states
 

@@ -1,7 +1,8 @@
 """The inputs of one task: which channel is polled next, and what the task must do about what came.
 
-Urgent elements come first, then a fair choice among the channels that have something and are not blocked. Barriers,
-cancels and ends go to the barrier handler, watermarks and idleness to the merger; rows pass through.
+Urgent elements come first (a queued barrier becomes urgent when the handler says so), then a fair choice among the
+channels that have something and are not blocked. Barriers, cancels and ends go to the barrier handler, watermarks and
+idleness to the merger; rows pass through.
 
 Invariant: who is blocked is the handler's to say; the gate asks, and keeps only since when.
 """
@@ -83,12 +84,13 @@ class InputGate:
         self._choose = choose
         self._merger = WatermarkMerger(len(self._channels))
         self._said_idle = False
-        self._open = len(self._channels)
+        self._ended = [False] * len(self._channels)
         self._blocked_since: list[int | None] = [None] * len(self._channels)
         self._blocked_time = [0] * len(self._channels)
         self._first_barrier: dict[int, int] = {}
         self._newest = 0
         self._alignment = 0
+        self._overtakable = tuple((i, c) for i, c in enumerate(self._channels) if c.overtakable)
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -102,8 +104,10 @@ class InputGate:
 
     @property
     def deadline(self) -> int | None:
-        """When to call ``tick`` (microseconds); None: no need."""
-        return self._handler.deadline
+        """When time alone will change something here (microseconds); None: as far as is known now, never."""
+        queued = [self._handler.overtakes_from(b) for _, channel in self._overtakable for b in tuple(channel.barriers)]
+        times = [at for at in (self._handler.deadline, *queued) if at is not None]
+        return min(times, default=None)
 
     @property
     def floor(self) -> int:
@@ -113,7 +117,7 @@ class InputGate:
     @property
     def ended(self) -> bool:
         """Whether the end of every channel was polled."""
-        return self._open == 0
+        return all(self._ended)
 
     @property
     def watermark(self) -> int | None:
@@ -146,9 +150,10 @@ class InputGate:
             for total, since in zip(self._blocked_time, self._blocked_since, strict=True)
         )
 
-    def poll(self, now: int) -> Taken | None:
-        """Take one element; None: nothing can be taken now."""
+    def poll(self, now: int, max_rows: int | None = None) -> Taken | None:
+        """Take one element, of a batch at most ``max_rows`` rows; None: nothing can be taken now."""
         channels = self._channels
+        self._promote(now)
         urgent = [index for index, channel in enumerate(channels) if channel.is_urgent]
         if urgent:
             return self._take_urgent(self._choose(urgent), now)
@@ -156,11 +161,12 @@ class InputGate:
         ready = [i for i, channel in enumerate(channels) if channel.head is not None and i not in blocked]
         if not ready:
             return None
-        return self._take(self._choose(ready), now)
+        return self._take(self._choose(ready), now, max_rows)
 
     def poll_control(self, now: int) -> Taken | None:
         """Take one barrier or cancel and nothing else: what a task may do while its outputs have no credit."""
         channels = self._channels
+        self._promote(now)
         urgent = [index for index, channel in enumerate(channels) if channel.is_urgent]
         if urgent:
             return self._take_urgent(self._choose(urgent), now)
@@ -178,31 +184,52 @@ class InputGate:
         """Time passed."""
         return self._meter(self._handler.tick(now), now)
 
-    def _take(self, index: int, now: int) -> Taken:
+    def start(self, barrier: Barrier, now: int) -> list[Action] | None:
+        """Start ``barrier`` where no barrier can come in, because nothing writes to the channels any more.
+
+        It overtakes all that is queued. None: it must wait for channels that cannot be overtaken, or for its time.
+        """
+        at = 0 if barrier.unaligned else self._handler.overtakes_from(barrier)
+        open_channels = [index for index, ended in enumerate(self._ended) if not ended]
+        if at is None or now < at or not all(self._channels[index].overtakable for index in open_channels):
+            return None
+        actions: list[Action] = []
+        for index in open_channels:
+            actions += self._barrier(index, barrier, now, self._channels[index].queued)
+        return actions
+
+    def _promote(self, now: int) -> None:
+        """Let every queued barrier overtake whose time has come."""
+        for _, channel in self._overtakable:
+            if channel.barriers:
+                for barrier in tuple(channel.barriers):
+                    at = self._handler.overtakes_from(barrier)
+                    if at is not None and now >= at:
+                        channel.promote(barrier)
+
+    def _take(self, index: int, now: int, max_rows: int | None = None) -> Taken:
         channel = self._channels[index]
         if isinstance(channel.head, EndOfInput):
             news = self._time(self._merger.end(index))
             if news is not None:
                 return Taken(index, news, NO_ACTIONS)
-        element = channel.take()
+        element = channel.take(max_rows)
         match element:
             case Data():
                 self._merger.resume(index)
                 self._said_idle = False
                 return Taken(index, self._handler.element(index, element), NO_ACTIONS)
             case Watermark(time=time):
+                self._handler.element(index, element)
                 return Taken(index, self._time(self._merger.advance(index, time)), NO_ACTIONS)
             case Idle():
+                self._handler.element(index, element)
                 return Taken(index, self._time(self._merger.idle(index)), NO_ACTIONS)
             case EndOfInput():
-                self._open -= 1
+                self._ended[index] = True
                 return Taken(index, element, self._meter(self._handler.end(index, now), now))
-            case Barrier(checkpoint=checkpoint):
-                actions = self._handler.barrier(index, element, now)
-                if checkpoint > self._newest and not (actions and isinstance(actions[-1], Ignore)):
-                    self._newest = checkpoint
-                    self._first_barrier[checkpoint] = now
-                return Taken(index, element, self._meter(actions, now))
+            case Barrier():
+                return Taken(index, element, self._barrier(index, element, now))
             case Cancel(checkpoint=checkpoint):
                 raise AssertionError(f"{channel.name}: the cancel of {checkpoint} was not urgent")
 
@@ -210,12 +237,19 @@ class InputGate:
         element, overtaken = self._channels[index].take_urgent()
         match element:
             case Cancel(checkpoint=checkpoint):
-                actions = self._handler.cancel(index, checkpoint, now, overtaken)
+                actions = self._meter(self._handler.cancel(index, checkpoint, now, overtaken), now)
             case Barrier():
-                actions = self._handler.barrier(index, element, now, overtaken)
+                actions = self._barrier(index, element, now, overtaken)
             case _:
                 raise AssertionError(f"{self._channels[index].name}: {element} cannot be urgent")
-        return Taken(index, element, self._meter(actions, now))
+        return Taken(index, element, actions)
+
+    def _barrier(self, index: int, barrier: Barrier, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
+        actions = self._handler.barrier(index, barrier, now, overtaken)
+        if barrier.checkpoint > self._newest and not (actions and isinstance(actions[-1], Ignore)):
+            self._newest = barrier.checkpoint
+            self._first_barrier[barrier.checkpoint] = now
+        return self._meter(actions, now)
 
     def _time(self, moved: int | None) -> Watermark | Idle | None:
         """What the whole gate has to say about time now: a new watermark, that it fell idle, or nothing."""

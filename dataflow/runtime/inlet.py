@@ -1,8 +1,8 @@
 """Where a task's elements come from: an input gate, or the splits of a source. One face for both.
 
 ``poll`` answers what was taken and what the protocol made of it. A trigger starts a checkpoint where no barrier can
-arrive through a channel: at a source at once; behind a gate only when every channel has ended, for until then rows of
-the checkpoint may still be queued there.
+arrive through a channel: at a source at once; behind a gate when every channel has ended, for until then rows of the
+checkpoint may still be queued there, or earlier where the barrier may overtake these.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Inlet(ABC):
         """The lowest checkpoint of which a snapshot may still be taken here; rows of a lower epoch are red for none."""
 
     @abstractmethod
-    def poll(self, now: int) -> Input | None:
-        """The next element; None: nothing now."""
+    def poll(self, now: int, max_rows: int | None = None) -> Input | None:
+        """The next element, at most ``max_rows`` rows (None: a whole batch); None: nothing now."""
 
     @abstractmethod
     def poll_control(self, now: int) -> Input | None:
@@ -97,7 +97,12 @@ class Inlet(ABC):
         """Start a checkpoint here; ``triggered`` answers when it is time."""
         self._held.append(barrier)
 
-    def triggered(self) -> Sequence[Action]:
+    @property
+    def deadline(self) -> int | None:
+        """When time alone will change something here (microseconds); None: never."""
+        return None
+
+    def triggered(self, now: int) -> Sequence[Action]:
         """The actions of a trigger whose time has come. The chain must not be busy."""
         if not self._held or not (self.finished or self._may_start):
             return ()
@@ -138,8 +143,21 @@ class GateInlet(Inlet):
     def _may_start(self) -> bool:
         return self.gate.ended
 
-    def poll(self, now: int) -> Input | None:
-        taken = self.gate.poll(now)
+    def triggered(self, now: int) -> Sequence[Action]:
+        if not self._held or self.finished or self.gate.ended:
+            return super().triggered(now)
+        actions = self.gate.start(self._held[0], now)
+        if actions is None:
+            return ()
+        self._held.pop(0)
+        return actions
+
+    @property
+    def deadline(self) -> int | None:
+        return self.gate.deadline
+
+    def poll(self, now: int, max_rows: int | None = None) -> Input | None:
+        taken = self.gate.poll(now, max_rows)
         if taken is None:
             return None
         element = taken.element
@@ -211,28 +229,28 @@ class SourceInlet(Inlet):
     def _may_start(self) -> bool:
         return True
 
-    def triggered(self) -> Sequence[Action]:
-        actions = super().triggered()
+    def triggered(self, now: int) -> Sequence[Action]:
+        actions = super().triggered(now)
         for action in actions:
             if isinstance(action, TakeSnapshot):
                 self.epoch = action.barrier.checkpoint
         return actions
 
-    def poll(self, now: int) -> Input | None:
+    def poll(self, now: int, max_rows: int | None = None) -> Input | None:
         for _ in range(len(self.splits)):
             index = self._current
             state = self.splits[index]
-            batch = None if state.done else self._poll(index, state)
+            batch = None if state.done else self._poll(index, state, max_rows)
             if batch is not None:
                 return Input(0, Data(batch, self.epoch))
             self._current = (index + 1) % len(self.splits)
         return None
 
-    def _poll(self, index: int, state: SplitState) -> pa.RecordBatch | None:
+    def _poll(self, index: int, state: SplitState, max_rows: int | None) -> pa.RecordBatch | None:
         reader = self._readers.get(index)
         if reader is None:
             reader = self._readers[index] = self._source.reader(state.split, state.offset, self._context)
-        batch = reader.poll(_WHOLE)
+        batch = reader.poll(_WHOLE if max_rows is None else max_rows)
         state.offset = reader.offset
         if batch is END:
             state.done = True

@@ -299,7 +299,8 @@ class Job:
 
     def _inject(self, action: Inject) -> None:
         self._pending[action.checkpoint] = CheckpointAttempt(action.checkpoint, action.kind, action.triggered_at)
-        barrier = Barrier(action.checkpoint, action.kind, action.triggered_at)
+        unaligned = self.mode is Mode.UNALIGNED_PERSISTED and action.kind is not BarrierKind.SAVEPOINT
+        barrier = Barrier(action.checkpoint, action.kind, action.triggered_at, unaligned)
         for task in action.running:
             self.tasks[task].mailbox.put(Trigger(barrier, finished=False))
         for task in action.finished:

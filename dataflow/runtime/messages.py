@@ -93,8 +93,9 @@ class TaskStats:
     """What one checkpoint cost at one task: microseconds and bytes.
 
     ``queued`` is how long the part waited for the background writer, ``write`` how long the writing took.
-    ``in_flight_rows`` and ``in_flight_bytes`` are the channel state. ``duplicated`` counts, by operator, the rows that a restore delivers twice. ``blocked`` is what each input channel
-    has been blocked in all, from the start of the run to this checkpoint.
+    ``in_flight_rows`` and ``in_flight_bytes`` are the channel state. ``duplicated`` counts, by operator, the rows that
+    a restore delivers twice. ``blocked`` is what each input channel has been blocked in all, from the start of the run
+    to this checkpoint.
     """
 
     alignment: int = 0

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never
 
-from dataflow.events import Data, Element
+from dataflow.events import Data, Element, EndOfInput
 from dataflow.graph import Partitioning
 from dataflow.runtime.channel import Channel
 
@@ -41,6 +41,12 @@ class Output(ABC):
         assert not isinstance(control, Data), "rows go through emit"
         for channel in self.channels:
             channel.put(control)
+
+    def end(self) -> None:
+        """Send the end of input to every channel that has not got it yet: restored channel state may hold it."""
+        for channel in self.channels:
+            if not channel.ended:
+                channel.put(EndOfInput())
 
     @abstractmethod
     def _spread(self, batch: pa.RecordBatch, epoch: int) -> None: ...

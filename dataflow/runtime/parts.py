@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from dataflow.events import Data, Element
+from dataflow.errors import CheckpointDamaged
+from dataflow.events import Data, Element, EndOfInput, Idle, Watermark
 from dataflow.operator import Handle, Json, Snapshot
 from dataflow.protocol.red_log import Omitted
 
@@ -45,13 +46,15 @@ class Duplicates:
 class ChannelState:
     """What was in flight on ``channel``, in order, when ``task`` took its snapshot: rows, and control between them.
 
-    ``operator`` is the head of the task: the one the rows are re-injected to. ``bytes`` counts the rows' Arrow memory.
+    ``operator`` is the head of the task: the one the rows are re-injected to. ``schema`` is the channel's, as JSON.
+    ``bytes`` counts the rows' Arrow memory.
     """
 
     operator: str
     task: str
     channel: str
     elements: Sequence[Element]
+    schema: Json = None
 
     @property
     def rows(self) -> int:
@@ -76,6 +79,8 @@ class TaskState:
 
     def encode(self, keep: Literal["sample", "rows"]) -> Any:
         """The bytes of the part. Reads the readers among the operators' tables, so it can be called once."""
+        import pyarrow as pa
+
         from dataflow.state.codec import encode
 
         tables: dict[str, pa.Table | pa.RecordBatchReader] = {}
@@ -87,12 +92,26 @@ class TaskState:
         for i, d in enumerate(self.duplicates):
             duplicates.append({"operator": d.operator, "channel": d.channel, "rows": d.rows})
             tables[f"/duplicates/{i}"] = d.table if keep == "rows" else d.table.slice(0, SAMPLE_ROWS)
+        in_flight: list[Json] = []
+        for i, channel in enumerate(self.in_flight):
+            in_flight.append(
+                {
+                    "operator": channel.operator,
+                    "channel": channel.channel,
+                    "schema": channel.schema,
+                    "elements": _encode(channel.elements),
+                }
+            )
+            batches = [element.rows for element in channel.elements if isinstance(element, Data)]
+            if batches:
+                tables[f"/in-flight/{i}"] = pa.Table.from_batches(batches)
         values: dict[str, Json] = {
             "task": self.task,
             "ended": self.ended,
             "inlet": self.inlet,
             "operators": operators,
             "duplicates": duplicates,
+            "in_flight": in_flight,
         }
         return encode(values, tables)
 
@@ -114,4 +133,53 @@ class TaskState:
             Duplicates(d["operator"], header["task"], d["channel"], d["rows"], tables[f"/duplicates/{i}"])
             for i, d in enumerate(header["duplicates"])
         ]
-        return TaskState(header["task"], header["ended"], header["inlet"], operators, duplicates)
+        in_flight = [
+            ChannelState(
+                c["operator"],
+                header["task"],
+                c["channel"],
+                _decode(c["elements"], tables, f"/in-flight/{i}"),
+                c["schema"],
+            )
+            for i, c in enumerate(header.get("in_flight", ()))
+        ]
+        return TaskState(header["task"], header["ended"], header["inlet"], operators, duplicates, in_flight)
+
+
+def _encode(elements: Sequence[Element]) -> list[Json]:
+    """A run of channel state as JSON; rows are only counted, for they are in a table."""
+    found: list[Json] = []
+    for element in elements:
+        match element:
+            case Data(rows=rows):
+                found.append(["rows", len(rows)])
+            case Watermark(time=time):
+                found.append(["watermark", time])
+            case Idle():
+                found.append(["idle"])
+            case EndOfInput():
+                found.append(["end"])
+            case _:
+                raise AssertionError(f"{element} is no channel state")
+    return found
+
+
+def _decode(elements: Sequence[Any], tables: Mapping[str, pa.Table], name: str) -> tuple[Element, ...]:
+    """The inverse of ``_encode``. The rows are of epoch 0: for the job that is restored they are old."""
+    found: list[Element] = []
+    start = 0
+    for word, *value in elements:
+        match word:
+            case "rows":
+                rows = tables[name].slice(start, value[0]).combine_chunks()
+                found += [Data(batch) for batch in rows.to_batches()]
+                start += value[0]
+            case "watermark":
+                found.append(Watermark(value[0]))
+            case "idle":
+                found.append(Idle())
+            case "end":
+                found.append(EndOfInput())
+            case _:
+                raise CheckpointDamaged(f"channel state {name} holds {word!r}, which this release does not know")
+    return tuple(found)

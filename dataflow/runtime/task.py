@@ -1,25 +1,26 @@
 """A task: one subtask of a vertex. ``step()`` is the only way it moves, and the only caller of operators.
 
-A step, in this order: messages; what the chain still has to carry; a checkpoint whose time has come; a timer; the next
-element. Rows are taken only when every output has credit; barriers and cancels are taken without.
+A step, in this order: messages; what the chain still has to carry; a checkpoint whose time has come; a timer; barriers
+and cancels; the next element. Rows are taken only when every output has credit; barriers and cancels are taken without.
 
 At barrier n (and nothing in between): the barrier leaves on ALL outputs, then every operator's state is copied, or kept
-for copying on write. It is written in the background; the acknowledgement follows when it is durable.
+for copying on write. It is written in the background once the checkpoint is complete here, with the channel state
+recorded since; the acknowledgement follows when it is durable.
 
 Guarantees: ``step`` never blocks on another task. This code assumes that one thread at a time calls it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, assert_never
 
 from dataflow.clock import Clock
 from dataflow.errors import StoreError
-from dataflow.events import Barrier, Cancel, EndOfInput
-from dataflow.operator import Collector, Snapshot
+from dataflow.events import Barrier, Cancel, Data, EndOfInput
+from dataflow.operator import Collector
 from dataflow.protocol.actions import Abort, Action, Complete, Ignore, TakeSnapshot
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.runtime.chain import Chain
@@ -40,7 +41,8 @@ from dataflow.runtime.messages import (
     TaskStats,
     Trigger,
 )
-from dataflow.runtime.parts import Duplicates, TaskState
+from dataflow.runtime.pace import Pace, Unpaced
+from dataflow.runtime.parts import ChannelState, Duplicates, TaskState
 from dataflow.runtime.points import Point, Probe, no_probe
 
 if TYPE_CHECKING:
@@ -120,6 +122,7 @@ class Task:
         reports: Mailbox[TaskReport],
         probe: Probe = no_probe,
         keep_duplicates: Literal["sample", "rows"] = "sample",
+        pace: Pace | None = None,
         ended: bool = False,
     ) -> None:
         self.name = name
@@ -139,7 +142,9 @@ class Task:
         self._restored_ended = ended
         self._opened = False
         self._released = False
-        self._snapshots: dict[int, tuple[Mapping[str, Snapshot], int]] = {}
+        self._pace: Pace = pace or Unpaced()
+        self._snapshots: dict[int, tuple[TaskState, TaskStats]] = {}
+        self._wanted: set[int] = set()
         self._full: Sequence[Channel] = ()
         self._collectors = [n.operator for n in chain.nodes if isinstance(n.operator, Collector)]
         self._since = clock.now()
@@ -174,36 +179,51 @@ class Task:
             return Progress.DONE
         if not self._opened:
             self._open()
-        received = self._receive(now)
+        worked = self._receive(now)
         if self._released:
             return Progress.DONE
-        chain = self.chain
-        if chain.busy:
-            return Progress.WORKED if self._carry() or received else Progress.BACK_PRESSURED
+        if self.chain.busy:
+            return Progress.WORKED if self._carry() or worked else Progress.BACK_PRESSURED
         if self._phase is _Phase.FINISHING:
             self._ended()
             return Progress.WORKED
-        if actions := self.inlet.triggered() or self.inlet.tick(now):
+        while actions := self.inlet.triggered(now):
+            self._act(actions, now)  # every one of them, for none may come behind the end of input
+            worked = True
+        if actions := self.inlet.tick(now):
             self._act(actions, now)
-            return Progress.WORKED
+            worked = True
         if self._phase is _Phase.ENDED:
-            return Progress.WORKED if received else Progress.ENDED
-        if not chain.has_credit():
-            taken, idle = self.inlet.poll_control(now), Progress.BACK_PRESSURED
-        elif chain.due(now):
-            self._carry()
-            return Progress.WORKED
-        elif self.inlet.ended:
-            self._phase = _Phase.FINISHING
-            chain.push(0, EndOfInput())
-            self._carry()
-            return Progress.WORKED
-        else:
-            taken, idle = self.inlet.poll(now), Progress.WAITING
-        if taken is not None:
+            return Progress.WORKED if worked else Progress.ENDED
+        return Progress.WORKED if self._advance(now) or worked else self._why()
+
+    def _advance(self, now: int) -> bool:
+        """Take one element that flows on, and the control elements ahead of it; False: there is nothing to take.
+
+        Control is for free: however many barriers come in ahead of the rows, every step that can move rows moves some.
+        """
+        chain, worked = self.chain, False
+        while True:
+            if not chain.has_credit():
+                taken = self.inlet.poll_control(now)
+            elif chain.due(now):
+                self._carry()
+                return True
+            elif self.inlet.ended:
+                if worked:
+                    return True  # a trigger that waited for this end comes first
+                self._phase = _Phase.FINISHING
+                chain.push(0, EndOfInput())
+                self._carry()
+                return True
+            else:
+                taken = self.inlet.poll(now, self._pace.max_rows)
+            if taken is None:
+                return worked
             self._take(taken, now)
-            return Progress.WORKED
-        return Progress.WORKED if received else self._why(idle)
+            if taken.flow is not None:
+                return True
+            worked = True
 
     def _open(self) -> None:
         self._opened = True
@@ -213,7 +233,7 @@ class Task:
         self.chain.working = None
         if self._restored_ended:
             for output in self.chain.outputs:
-                output.send(EndOfInput())
+                output.end()
             self._ended()
 
     def _ended(self) -> None:
@@ -222,7 +242,12 @@ class Task:
         self._reports.put(Ended(self.name))
 
     def _take(self, taken: Input, now: int) -> None:
-        if taken.flow is not None:
+        if isinstance(taken.flow, Data):
+            self.chain.push(taken.port, taken.flow)
+            started = self._clock.now()
+            self._carry()
+            self._pace.took(len(taken.flow.rows), self._clock.now() - started)
+        elif taken.flow is not None:
             self.chain.push(taken.port, taken.flow)
             self._carry()
         if taken.actions:
@@ -232,19 +257,22 @@ class Task:
             self.chain.forget_red(self.inlet.floor)
 
     def _carry(self) -> bool:
-        """Work the chain off while there is credit; False: nothing could be done."""
+        """Work the chain off, as far as there is room; False: nothing could be done."""
         chain, worked = self.chain, False
         for _ in range(_UNITS_PER_STEP):
-            if not chain.has_credit() or not chain.advance():
+            if not chain.advance():
                 break
             worked = True
         if any([collector.full for collector in self._collectors]):
             self._reports.put(Enough(self.name))
         return worked
 
-    def _why(self, idle: Progress) -> Progress:
+    def _why(self) -> Progress:
+        """What a task waits for that has nothing to do."""
+        if not self.chain.has_credit():
+            return Progress.BACK_PRESSURED
         blocked = isinstance(self.inlet, GateInlet) and self.inlet.gate.blocked
-        return Progress.BLOCKED if blocked and idle is Progress.WAITING else idle
+        return Progress.BLOCKED if blocked else Progress.WAITING
 
     # --- checkpoints
 
@@ -263,6 +291,7 @@ class Task:
                         )
                 case AbortCheckpoint(checkpoint, reason):
                     self._snapshots.pop(checkpoint, None)
+                    self._wanted.discard(checkpoint)
                     self._act(self.inlet.abort(checkpoint, reason, now), now)
                 case Committed(checkpoint):
                     for node in self.chain.nodes:
@@ -290,45 +319,59 @@ class Task:
                     assert_never(action)
         self.chain.forget_red(self.inlet.floor)
 
+    @property
+    def recording(self) -> bool:
+        """Whether a snapshot is taken whose channel state is not complete: barriers are still to come."""
+        return bool(self._snapshots)
+
     def _take_snapshot(self, barrier: Barrier, now: int) -> None:
         if self._phase is not _Phase.ENDED:
             self.chain.send(barrier)
         self._probe(Point.COPY)
         try:
-            states = self.chain.snapshot(barrier.checkpoint)
+            states = self.chain.snapshot(barrier.checkpoint, self._probe)
         except StoreError as error:
             self.chain.working = None
             self._cancel(barrier.checkpoint)
             self._decline(barrier.checkpoint, FailureReason.SNAPSHOT, str(error))
             return
-        self._snapshots[barrier.checkpoint] = (states, self._clock.now() - now)
-
-    def _persist(self, complete: Complete, now: int) -> None:
-        n = complete.checkpoint
-        if n not in self._snapshots:
-            return  # the snapshot failed and was declined
-        states, copied = self._snapshots.pop(n)
         state = TaskState(
             task=self.name,
             ended=self._phase is _Phase.ENDED,
             inlet=self.inlet.snapshot(),
             operators=states,
-            duplicates=self._duplicates(complete),
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )
+        stats = TaskStats(alignment=self.inlet.alignment, copy=self._clock.now() - now)
+        self._snapshots[barrier.checkpoint] = (state, stats)
+
+    def _persist(self, complete: Complete, now: int) -> None:
+        n = complete.checkpoint
+        if n not in self._snapshots:
+            return  # the snapshot failed and was declined
+        state, stats = self._snapshots.pop(n)
+        state = replace(state, duplicates=self._duplicates(complete), in_flight=self._in_flight(complete))
         duplicated: dict[str, int] = {}
         for d in state.duplicates:
             duplicated[d.operator] = duplicated.get(d.operator, 0) + d.rows
-        stats = TaskStats(
-            alignment=self.inlet.alignment,
-            copy=copied,
+        stats = replace(
+            stats,
             duplicated=duplicated,
+            in_flight_rows=sum(channel.rows for channel in state.in_flight),
+            in_flight_bytes=sum(channel.bytes for channel in state.in_flight),
             blocked={channel.name: channel.blocked for channel in self.inlet.channels(now)},
         )
-        self._submit(self.name, lambda: self._write(n, state, stats))
+        self._wanted.add(n)
+        submitted = self._clock.now()
+        self._submit(self.name, lambda: self._write(n, state, stats, submitted))
 
-    def _write(self, checkpoint: int, state: TaskState, stats: TaskStats) -> None:
-        """Runs in the background: it touches nothing of the task but what it was given, the store and the mailbox."""
+    def _write(self, checkpoint: int, state: TaskState, stats: TaskStats, submitted: int) -> None:
+        """Runs in the background: it touches nothing of the task but what it was given, the store and the mailbox.
+
+        A part that nobody wants any more is not written, so no more parts wait than there may be checkpoints under way.
+        """
+        if checkpoint not in self._wanted:
+            return
         started = self._clock.now()
         try:
             self._probe(Point.WRITE)
@@ -341,8 +384,20 @@ class Task:
             error.add_note(f"while the state of {self.name} was written for checkpoint {checkpoint}")
             self._reports.put(Crashed(self.name, error))
         else:
-            stats = replace(stats, write=self._clock.now() - started, size=part.size)
+            stats = replace(stats, queued=started - submitted, write=self._clock.now() - started, size=part.size)
             self._reports.put(Acknowledged(self.name, checkpoint, part, state.transactions, stats))
+        finally:
+            self._wanted.discard(checkpoint)
+
+    def _in_flight(self, complete: Complete) -> list[ChannelState]:
+        assert isinstance(self.inlet, GateInlet) or not complete.in_flight, f"{self.name}: a source has no channels"
+        if not isinstance(self.inlet, GateInlet):
+            return []
+        channels, head = self.inlet.gate.channels, self.chain.head.name
+        return [
+            ChannelState(head, self.name, channels[i].name, elements, channels[i].schema)
+            for i, elements in complete.in_flight.items()
+        ]
 
     def _duplicates(self, complete: Complete) -> list[Duplicates]:
         found = []

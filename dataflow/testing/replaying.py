@@ -6,19 +6,21 @@ not blocked. The operator passes every row on. What can be seen is a log in a no
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dataflow.checkpointing import Mode
 from dataflow.clock import ManualClock
-from dataflow.events import Cancel, Data, Element, EndOfInput, Idle, Watermark
+from dataflow.events import Barrier, Data, Element, EndOfInput, Idle, Watermark
 from dataflow.protocol.actions import Abort, Action, Complete, Ignore, TakeSnapshot
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.handler import BarrierHandler
+from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.gate import InputGate
-from dataflow.testing.scripts import Arrive, Busy, Pass, Ready, parse
+from dataflow.testing.scripts import Arrive, Busy, Marks, Pass, Ready, parse
 
 __all__ = ["Replay", "replay"]
 
@@ -30,10 +32,12 @@ class Replay:
     """What was seen while a script ran. All lists are in order of time.
 
     ``log`` holds a row's value, ``S(n)`` for a snapshot, ``A(n,why)`` for a checkpoint given up, ``i(n)`` for a barrier
-    ignored and ``a$`` for the end of channel a. ``sent`` is what left the task: rows, barriers ``B(n)``, cancels
-    ``X(n)``. ``captured`` and ``duplicated`` map a checkpoint to the rows of each channel that are its channel state,
-    or that are in the snapshot and would be delivered again after a restore. ``blocked`` has one entry for each event
-    taken that left channels blocked: its token, and their letters.
+    ignored and ``a$`` for the end of channel a. In the modes with channel state ``S(nu)`` is a snapshot taken unaligned
+    and ``D(n)`` says that its channel state is complete; in ``aligned-timeout``, ``S(na)`` is one taken aligned.
+    ``sent`` is what left the task: rows, barriers ``B(n)``, cancels ``X(n)``. ``captured`` and ``duplicated`` map a
+    checkpoint to the rows of each channel that are its channel state, or that are in the snapshot and would come again
+    after a restore. ``blocked`` has one entry for each event taken that left channels blocked: its token, and their
+    letters.
     """
 
     log: list[str] = field(default_factory=list)
@@ -48,16 +52,19 @@ def replay(
     channels: str,
     script: str,
     *,
-    timeout: int | None = None,
+    timeout: float | None = None,
     back_edges: str = "",
+    aligned_edges: str = "",
     trigger_times: Mapping[int, int] | None = None,
     end_of_input: str = "aligned",
 ) -> Replay:
     """Run ``script`` (see ``dataflow.testing.scripts``) over ``channels``, one letter each, in checkpoint ``mode``.
 
-    ``mode`` is ``"aligned"`` (exactly once) or ``"unaligned"`` (at least once). ``trigger_times`` maps a checkpoint to
-    the milliseconds on the clock when it was triggered, 0 unless given. ``end_of_input="abort"`` lets an end give the
-    pending aligned checkpoint up instead of standing for its barrier.
+    ``mode`` is a checkpoint mode. ``"aligned-timeout"`` takes a ``timeout`` (milliseconds after the trigger; None or
+    infinity: never). ``trigger_times`` maps a checkpoint to the milliseconds on the clock when it was triggered, 0
+    unless given. ``aligned_edges`` are the channels that cannot be overtaken, in the modes with channel state.
+    ``end_of_input="abort"`` lets an end give the pending checkpoint up instead of standing for its barrier; mode
+    ``"unaligned"`` has no such policy.
 
     Raises: ValueError for a malformed script, naming the token and its position, and for arguments that make no sense;
     NotImplementedError for modes that do not exist yet.
@@ -68,9 +75,14 @@ def replay(
     """
     if not channels.isalnum() or len(set(channels)) != len(channels):
         raise ValueError(f"channels: expected distinct letters, such as 'ab', found {channels!r}")
-    handler = _handler(mode, len(channels), timeout=timeout, back_edges=back_edges, end_of_input=end_of_input)
-    steps = parse(script, channels, {n: _microseconds(n, at) for n, at in (trigger_times or {}).items()})
-    run = _Run(channels, handler)
+    if back_edges:
+        raise NotImplementedError(f"back_edges={back_edges!r}: checkpoints of graphs with cycles do not exist yet")
+    edges = _edges(mode, channels, aligned_edges)
+    handler = _handler(mode, len(channels), _timeout(mode, timeout), edges, _policy(mode, end_of_input))
+    triggered_at = {n: _microseconds(n, at) for n, at in (trigger_times or {}).items()}
+    steps = parse(script, channels, triggered_at, _BARRIERS[mode])
+    overtakable = set(range(len(channels))) - edges if mode in _OVERTAKING else set()
+    run = _Run(channels, handler, mode, overtakable)
     busy = False
     for step in steps:
         match step:
@@ -97,60 +109,83 @@ def _microseconds(checkpoint: object, at: object) -> int:
     return at * 1_000
 
 
-def _handler(mode: str, channels: int, *, timeout: int | None, back_edges: str, end_of_input: str) -> Aligner | Tracker:
-    if back_edges:
-        raise NotImplementedError(f"back_edges={back_edges!r}: checkpoints of graphs with cycles do not exist yet")
+_OVERTAKING = (Mode.UNALIGNED_PERSISTED.value, Mode.ALIGNED_TIMEOUT.value)
+_BARRIERS = {
+    Mode.ALIGNED.value: Marks.IN_ORDER,
+    Mode.UNALIGNED.value: Marks.IN_ORDER,
+    Mode.UNALIGNED_PERSISTED.value: Marks.UNALIGNED,
+    Mode.ALIGNED_TIMEOUT.value: Marks.EITHER,
+}
+
+
+def _edges(mode: str, channels: str, aligned_edges: str) -> set[int]:
+    if mode not in _BARRIERS:
+        raise ValueError(f"mode: expected one of {list(_BARRIERS)}, found {mode!r}")
+    if aligned_edges and mode not in _OVERTAKING:
+        raise ValueError(f"aligned_edges={aligned_edges!r}: in mode {mode!r} no barrier overtakes; leave it out")
+    unknown = [name for name in aligned_edges if name not in channels]
+    if unknown:
+        raise ValueError(f"aligned_edges: expected some of the channels {channels!r}, found {unknown}")
+    return {channels.index(name) for name in aligned_edges}
+
+
+def _timeout(mode: str, timeout: float | None) -> int | None:
+    """In microseconds; None: never."""
+    if timeout is None or timeout == math.inf:
+        return None
+    if mode != Mode.ALIGNED_TIMEOUT.value:
+        raise ValueError(f"timeout={timeout}: mode {mode!r} has no timeout; leave it out")
+    if type(timeout) is not int or timeout < 0:
+        raise ValueError(f"timeout: expected whole milliseconds (from 0), None or infinity, found {timeout!r}")
+    return timeout * 1_000
+
+
+def _policy(mode: str, end_of_input: str) -> EndOfInputPolicy:
     if end_of_input not in {policy.value for policy in EndOfInputPolicy}:
         raise ValueError(f"end_of_input: expected 'aligned' or 'abort', found {end_of_input!r}")
     policy = EndOfInputPolicy(end_of_input)
-    if mode in {"unaligned-persisted", "aligned-timeout"}:
-        raise NotImplementedError(f"mode {mode!r} does not exist yet; there are 'aligned' and 'unaligned'")
-    if timeout is not None:
-        raise ValueError(f"timeout={timeout}: mode {mode!r} waits without a timeout; leave it out")
-    match mode:
-        case "aligned":
+    if mode == Mode.UNALIGNED.value and policy is not EndOfInputPolicy.ALIGN:
+        raise ValueError("end_of_input='abort' is no policy of mode 'unaligned', which counts ends as barriers")
+    return policy
+
+
+def _handler(
+    mode: str, channels: int, timeout: int | None, edges: set[int], policy: EndOfInputPolicy
+) -> BarrierHandler:
+    match Mode(mode):
+        case Mode.ALIGNED:
             return Aligner(channels, end_of_input=policy)
-        case "unaligned":
-            if policy is not EndOfInputPolicy.ALIGN:
-                raise ValueError(
-                    "end_of_input='abort' is a policy of mode 'aligned'; 'unaligned' counts ends as barriers"
-                )
+        case Mode.UNALIGNED:
             return Tracker(channels)
-        case _:
-            raise ValueError(f"mode: expected 'aligned' or 'unaligned', found {mode!r}")
+        case Mode.UNALIGNED_PERSISTED | Mode.ALIGNED_TIMEOUT:
+            return Overtaker(channels, aligned_edges=edges, timeout=timeout, end_of_input=policy)
 
 
 class _Run:
     """One replay: the real thing, and the order of arrival that its scheduler goes by."""
 
-    def __init__(self, names: str, handler: BarrierHandler) -> None:
+    def __init__(self, names: str, handler: BarrierHandler, mode: str, overtakable: Collection[int]) -> None:
         self.seen = Replay()
         self.clock = ManualClock()
+        self._mode = mode
         self._names = names
-        self._channels = [Channel(credit=1, name=name) for name in names]
+        self._channels = [Channel(credit=1, name=c, overtakable=i in overtakable) for i, c in enumerate(names)]
         self._gate = InputGate(self._channels, handler, self._earliest)
-        self._arrivals = 0
-        # Per channel, (order of arrival, token) of what is queued, and of the urgent elements among it.
-        self._queued: list[deque[tuple[int, str]]] = [deque() for _ in names]
-        self._urgent: list[deque[tuple[int, str]]] = [deque() for _ in names]
+        # Order of arrival and token of every element, by its identity: equal elements are not the same.
+        self._unaligned = False  # whether the last snapshot was
+        self._arrived: dict[int, tuple[int, str]] = {}
+        self._chosen = 0
 
     def arrive(self, token: str, channel: int, element: Element) -> None:
-        self._arrivals += 1
-        lane = self._urgent if isinstance(element, Cancel) else self._queued
-        lane[channel].append((self._arrivals, token))
+        self._arrived[id(element)] = (len(self._arrived), token)
         self._channels[channel].put(element)
 
     def drain(self) -> None:
         self._carry_out(self._gate.tick(self.clock.now()))
         while (taken := self._gate.poll(self.clock.now())) is not None:
-            channel = taken.channel
-            match taken.element:
-                case Watermark() | Idle():
-                    continue  # scripts have none; this is what an end says about time before it is taken itself
-                case Cancel():
-                    _, token = self._urgent[channel].popleft()
-                case _:
-                    _, token = self._queued[channel].popleft()
+            if isinstance(taken.element, Watermark | Idle):
+                continue  # scripts have none; this is what an end says about time before it is taken itself
+            _, token = self._arrived[self._chosen]
             match taken.element:
                 case Data(rows=rows):
                     self.seen.log.extend(_values(rows))
@@ -170,8 +205,11 @@ class _Run:
             match action:
                 case TakeSnapshot(barrier=barrier):
                     seen.sent.append(f"B({barrier.checkpoint})")
-                    seen.log.append(f"S({barrier.checkpoint})")
+                    seen.log.append(f"S({barrier.checkpoint}{self._how(barrier)})")
+                    self._unaligned = barrier.unaligned
                 case Complete(checkpoint=checkpoint, in_flight=in_flight, duplicated=duplicated):
+                    if self._unaligned:
+                        seen.log.append(f"D({checkpoint})")
                     self._keep(seen.captured, checkpoint, in_flight)
                     self._keep(seen.duplicated, checkpoint, duplicated)
                 case Abort(checkpoint=checkpoint, reason=reason):
@@ -179,6 +217,11 @@ class _Run:
                     seen.log.append(f"A({checkpoint},{reason.value})")
                 case Ignore(checkpoint=checkpoint):
                     seen.log.append(f"i({checkpoint})")
+
+    def _how(self, barrier: Barrier) -> str:
+        if barrier.unaligned:
+            return "u"
+        return "a" if self._mode == Mode.ALIGNED_TIMEOUT.value else ""
 
     def _keep(self, rows: ChannelRows, checkpoint: int, elements: Mapping[int, Sequence[Element]]) -> None:
         channels = {
@@ -191,8 +234,9 @@ class _Run:
             rows[checkpoint] = kept
 
     def _earliest(self, channels: Sequence[int]) -> int:
-        lane = self._urgent if self._channels[channels[0]].is_urgent else self._queued
-        return min(channels, key=lambda channel: lane[channel][0])
+        chosen = min(channels, key=lambda channel: self._arrived[id(self._channels[channel].next)])
+        self._chosen = id(self._channels[chosen].next)
+        return chosen
 
 
 def _values(rows: object) -> tuple[str, ...]:

@@ -57,29 +57,34 @@ class ScriptedSource(Source):
         return [Split(f"script-{i}", {"entries": len(script)}) for i, script in enumerate(self._scripts)]
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        assert offset is None or isinstance(offset, int), f"an offset counts script entries, got {offset!r}"
-        return _ScriptReader(self._scripts[int(split.id.rpartition("-")[2])], offset or 0)
+        entry, row = offset if isinstance(offset, Sequence) else (offset or 0, 0)
+        assert isinstance(entry, int), f"an offset is an entry of the script, or one and a row in it, got {offset!r}"
+        assert isinstance(row, int), f"an offset is an entry of the script, or one and a row in it, got {offset!r}"
+        return _ScriptReader(self._scripts[int(split.id.rpartition("-")[2])], entry, row)
 
 
 class _ScriptReader(SplitReader):
-    def __init__(self, script: Sequence[pa.RecordBatch | Pause], offset: int) -> None:
+    def __init__(self, script: Sequence[pa.RecordBatch | Pause], entry: int, row: int) -> None:
         self._script = script
-        self._offset = offset
+        self._entry = entry
+        self._row = row
         self._paused = 0
 
     def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
-        if self._offset == len(self._script):
+        if self._entry == len(self._script):
             return END
-        entry = self._script[self._offset]
+        entry = self._script[self._entry]
         if isinstance(entry, Pause):
             self._paused += 1
             if self._paused == entry.polls:
-                self._paused, self._offset = 0, self._offset + 1
+                self._paused, self._entry = 0, self._entry + 1
             return None
-        assert entry.num_rows <= max_rows, f"a batch of {entry.num_rows} rows for a poll of {max_rows}"
-        self._offset += 1
-        return entry
+        batch = entry.slice(self._row, max_rows)
+        self._row += batch.num_rows
+        if self._row == entry.num_rows:
+            self._entry, self._row = self._entry + 1, 0
+        return batch
 
     @property
-    def offset(self) -> int:
-        return self._offset
+    def offset(self) -> Json:
+        return [self._entry, self._row] if self._row else self._entry

@@ -18,10 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 
 from dataflow.events import Barrier, Cancel, Data, Element, EndOfInput
 
-__all__ = ["Arrive", "Busy", "Pass", "Ready", "Step", "parse"]
+__all__ = ["Arrive", "Busy", "Marks", "Pass", "Ready", "Step", "parse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,15 @@ _VALUE = re.compile(r"[\w.-]+")
 _DIGITS, _SHOWN = 18, 40
 
 
-def parse(script: str, channels: str, triggered_at: dict[int, int]) -> list[Step]:
+class Marks(Enum):
+    """What the barriers of a script are. ``a^n`` is unaligned wherever it is legal."""
+
+    IN_ORDER = "a|n keeps its place, a^n is illegal"
+    EITHER = "a|n keeps its place"
+    UNALIGNED = "a|n is unaligned"
+
+
+def parse(script: str, channels: str, triggered_at: dict[int, int], marks: Marks = Marks.IN_ORDER) -> list[Step]:
     """The steps of ``script`` over ``channels`` (one letter each); ``triggered_at`` maps checkpoints to microseconds.
 
     Raises: ValueError, naming the token and its position, where the script is malformed.
@@ -64,10 +73,10 @@ def parse(script: str, channels: str, triggered_at: dict[int, int]) -> list[Step
     >>> parse("a|1 +2", "a", {})[1]
     Pass(microseconds=2000)
     """
-    return list(_steps(script, channels, triggered_at))
+    return list(_steps(script, channels, triggered_at, marks))
 
 
-def _steps(script: str, channels: str, triggered_at: dict[int, int]) -> Iterator[Step]:
+def _steps(script: str, channels: str, triggered_at: dict[int, int], marks: Marks) -> Iterator[Step]:
     ended: set[str] = set()
     busy_since: str | None = None
     for number, match in enumerate(re.finditer(r"\S+", script), start=1):
@@ -92,7 +101,7 @@ def _steps(script: str, channels: str, triggered_at: dict[int, int]) -> Iterator
                 raise ValueError(f"{where}: expected '[', ']', '+t' or a channel, one of {channels!r}, found {name!r}")
             if name in ended:
                 raise ValueError(f"{where}: channel {name!r} has ended, nothing may follow")
-            element = _element(token[1:], where, triggered_at)
+            element = _element(token[1:], where, triggered_at, marks)
             if isinstance(element, EndOfInput):
                 ended.add(name)
             yield Arrive(token, channels.index(name), element)
@@ -100,7 +109,7 @@ def _steps(script: str, channels: str, triggered_at: dict[int, int]) -> Iterator
         raise ValueError(f"{busy_since}: expected a ']' before the end of the script")
 
 
-def _element(text: str, where: str, triggered_at: dict[int, int]) -> Element:
+def _element(text: str, where: str, triggered_at: dict[int, int], marks: Marks) -> Element:
     mark, rest = text[:1], text[1:]
     match mark:
         case ":":
@@ -109,17 +118,18 @@ def _element(text: str, where: str, triggered_at: dict[int, int]) -> Element:
             if not _VALUE.fullmatch(rest):
                 raise ValueError(f"{where}: expected a value of letters, digits, '_', '.' or '-'; is a blank missing?")
             return Data((rest,))
-        case "|":
+        case "^" if marks is Marks.IN_ORDER:
+            raise ValueError(f"{where}: barriers arrive unaligned in the modes that keep channel state only; use '|'")
+        case "|" | "^":
             checkpoint = _number(rest, "a checkpoint id", where)
-            return Barrier(checkpoint, triggered_at=triggered_at.get(checkpoint, 0))
+            unaligned = mark == "^" or marks is Marks.UNALIGNED
+            return Barrier(checkpoint, triggered_at=triggered_at.get(checkpoint, 0), unaligned=unaligned)
         case "!":
             return Cancel(_number(rest, "a checkpoint id", where))
         case "$" if not rest:
             return EndOfInput()
-        case "^":
-            raise ValueError(f"{where}: barriers arrive unaligned in the modes that keep channel state only; use '|'")
         case _:
-            raise ValueError(f"{where}: expected ':row', '|n', '!n' or '$' after the channel, found {text!r}")
+            raise ValueError(f"{where}: expected ':row', '|n', '^n', '!n' or '$' after the channel, found {text!r}")
 
 
 def _number(text: str, what: str, where: str) -> int:

@@ -141,3 +141,66 @@ def test_two_threads_lose_and_reorder_nothing() -> None:
     assert times == sorted(set(times))
     assert times[-1] == max(number for number in range(sent) if number % 97 and not number % 3)
     assert (len(channel), channel.queued_rows, channel.rows) == (0, 0, len(rows))
+
+
+# --- barriers that overtake
+
+
+def barrier(n: int) -> Barrier:
+    return Barrier(n, unaligned=True)
+
+
+def test_an_unaligned_barrier_overtakes_only_where_that_is_allowed() -> None:
+    assert [make(barrier(1)).is_urgent for make in (overtakable, filled)] == [True, False]
+
+
+def test_an_aligned_barrier_keeps_its_place_where_it_could_overtake() -> None:
+    channel = overtakable(rows(1), Barrier(1))
+    assert (channel.is_urgent, list(channel.barriers)) == (False, [Barrier(1)])
+
+
+def test_a_promoted_barrier_overtakes_what_stood_ahead_of_it_and_nothing_else() -> None:
+    channel = overtakable(rows(1), Watermark(3), queued := Barrier(1), rows(2))
+    channel.promote(queued)
+    assert channel.take_urgent() == (queued, (rows(1), Watermark(3)))
+    assert [channel.take() for _ in range(3)] == [rows(1), Watermark(3), rows(2)]
+
+
+def test_of_equal_barriers_the_one_meant_is_promoted() -> None:
+    channel = overtakable(Barrier(1), rows(1), second := Barrier(1))
+    channel.promote(second)
+    assert channel.take_urgent() == (second, (Barrier(1), rows(1)))
+
+
+def test_a_promoted_barrier_keeps_its_place_among_the_urgent() -> None:
+    channel = overtakable(rows(1), Cancel(1), queued := Barrier(2), rows(2), Cancel(3))
+    channel.promote(queued)
+    assert [channel.take_urgent() for _ in range(3)] == [
+        (Cancel(1), (rows(1),)),
+        (queued, (rows(1),)),
+        (Cancel(3), (rows(1), rows(2))),
+    ]
+
+
+def test_a_barrier_that_was_taken_cannot_be_promoted_any_more() -> None:
+    channel = overtakable(Barrier(1), rows(1))
+    channel.take()
+    assert not channel.barriers
+
+
+def test_a_watermark_behind_a_promoted_barrier_does_not_move_ahead_of_it() -> None:
+    channel = overtakable(Watermark(1), queued := Barrier(1))
+    channel.promote(queued)
+    channel.put(Watermark(2))
+    assert channel.take_urgent() == (queued, (Watermark(1),))
+
+
+def rows(value: int) -> Data:
+    return Data([value])
+
+
+def overtakable(*elements: Element) -> Channel:
+    channel = Channel(8, "a", overtakable=True)
+    for element in elements:
+        channel.put(element)
+    return channel

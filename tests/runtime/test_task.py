@@ -37,13 +37,15 @@ def batch(*values: int) -> pa.RecordBatch:
 class Bench:
     """A task with two inputs and two outputs, and one log of all that its operator does and all that leaves."""
 
-    def __init__(self, operator: Operator | None = None, *, handler: Any = None, credit: int = 8) -> None:
+    def __init__(
+        self, operator: Operator | None = None, *, handler: Any = None, credit: int = 8, overtakable: str = ""
+    ) -> None:
         self.log: list[str] = []
         self.clock = ManualClock()
         self.store = MemoryStore()
         self.reports: Mailbox[Any] = Mailbox()
-        self.inputs = [Channel(8, name) for name in "ab"]
-        self.outputs = [_Tapped(credit, name, self.log) for name in "yz"]
+        self.inputs = [Channel(8, name, overtakable=name in overtakable) for name in "ab"]
+        self.outputs = [_Tapped(credit, name, self.log, overtakable=name in overtakable) for name in "yz"]
         self.node = ChainNode("op", None)
         self.node.operator = operator or Recorder(self)
         self.node.outputs = {None: [ForwardOutput([self.outputs[0]]), ForwardOutput([self.outputs[1]])]}
@@ -78,8 +80,8 @@ class Bench:
 class _Tapped(Channel):
     """A channel that tells what is put into it."""
 
-    def __init__(self, credit: int, name: str, log: list[str]) -> None:
-        super().__init__(credit, name)
+    def __init__(self, credit: int, name: str, log: list[str], *, overtakable: bool) -> None:
+        super().__init__(credit, name, overtakable=overtakable)
         self._log = log
 
     def put(self, element: Element) -> None:
@@ -286,6 +288,13 @@ def test_a_trigger_for_a_task_that_has_just_finished_is_declined() -> None:
     bench.task.mailbox.put(Trigger(Barrier(4), finished=False))
     bench.run()
     assert [(d.checkpoint, d.reason) for d in bench.reported(Declined)] == [(4, FailureReason.NOT_READY)]
+
+
+def test_triggers_that_waited_for_the_end_of_input_all_come_before_it_is_passed_on() -> None:
+    bench = Bench().put(0, EndOfInput()).put(1, EndOfInput())
+    for n in (1, 2):
+        bench.task.mailbox.put(Trigger(Barrier(n), finished=False))
+    assert [said for said in bench.run() if said in ("y:B(1)", "y:B(2)", "finish")] == ["y:B(1)", "y:B(2)", "finish"]
 
 
 def test_a_task_is_done_only_when_it_is_told_to_stop() -> None:
