@@ -3,9 +3,9 @@
 A step, in this order: messages; what the chain still has to carry; a checkpoint whose time has come; a timer; barriers
 and cancels; the next element. Rows are taken only when every output has credit; barriers and cancels are taken without.
 
-At barrier n (and nothing in between): the barrier leaves on ALL outputs, then every operator's state is copied. The
-copy is written in the background once the checkpoint is complete here, with the channel state recorded since; the
-acknowledgement follows when it is durable.
+At barrier n (and nothing in between): the barrier leaves on ALL outputs, then every operator's state is copied, or kept
+for copying on write. It is written in the background once the checkpoint is complete here, with the channel state
+recorded since; the acknowledgement follows when it is durable.
 
 Guarantees: ``step`` never blocks on another task. This code assumes that one thread at a time calls it.
 """
