@@ -346,5 +346,5 @@ class SimulatedJob:
 
 
 def _aligning(job: Job) -> bool:
-    """Whether some task has taken a checkpoint's first barrier and not yet its last."""
+    """Whether some task has taken a checkpoint's first barrier and not yet its snapshot."""
     return any(isinstance(task.inlet, GateInlet) and task.inlet.gate.aligning for task in job.tasks.values())
