@@ -43,11 +43,12 @@ def judge(sink: str, claim: Claim, found: pa.Table, undisturbed: pa.Table, repor
     if report is None or not report.duplicated():
         return equal(claim, found, undisturbed)
     match claim:
-        case Rows():
-            return _row_wise(found, undisturbed, report.rows(sink), report.duplicated(sink))
-        case LastRows(first=True, aggregate=aggregate):
-            again, count = report.rows(aggregate), report.duplicated(aggregate)
-            return _by_key(claim, found, undisturbed, again, count)
+        case Rows() if (again := report.rows(sink)) is not None:
+            return _row_wise(found, undisturbed, again, report.duplicated(sink))
+        case LastRows(first=True, aggregate=aggregate) if (again := report.rows(aggregate)) is not None:
+            return _by_key(claim, found, undisturbed, again, report.duplicated(aggregate))
+        case Rows() | LastRows(first=True):
+            return equal(claim, found, undisturbed)
         case LastRows() | AnyRows():
             return Verdict(_bound(equal(claim, found, undisturbed), report.duplicated()))
         case Unsettled(reason):
@@ -82,34 +83,30 @@ def equal(claim: Claim, found: pa.Table, wanted: pa.Table) -> Verdict:
             assert_never(claim)
 
 
-def _row_wise(found: pa.Table, undisturbed: pa.Table, again: pa.Table | None, count: int) -> Verdict:
+def _row_wise(found: pa.Table, undisturbed: pa.Table, again: pa.Table, count: int) -> Verdict:
     """Row-wise paths: the undisturbed rows and the reported ones, exactly."""
     import pyarrow as pa
 
-    stored = 0 if again is None else again.num_rows
-    if stored != count:
-        return Verdict("differs", [f"the restore reported {count:,} rows and stored {stored:,} of them"])
-    wanted = undisturbed
-    if again is not None:
-        reported = again.select(undisturbed.schema.names).cast(undisturbed.schema)
-        wanted = pa.concat_tables([undisturbed, reported])
-    verdict = equal(Rows(), found, wanted)
+    if again.num_rows != count:
+        return Verdict("differs", [f"the restore reported {count:,} rows and stored {again.num_rows:,} of them"])
+    reported = again.select(undisturbed.schema.names).cast(undisturbed.schema)
+    verdict = equal(Rows(), found, pa.concat_tables([undisturbed, reported]))
     if verdict.failures:
         return Verdict("differs", [f"against undisturbed + reported rows, {verdict.failures[0]}"])
     return Verdict(f"undisturbed + exactly the {count:,} reported rows")
 
 
-def _by_key(claim: LastRows, found: pa.Table, undisturbed: pa.Table, again: pa.Table | None, count: int) -> Verdict:
+def _by_key(claim: LastRows, found: pa.Table, undisturbed: pa.Table, again: pa.Table, count: int) -> Verdict:
     """Behind the first aggregate: only a key with reported rows may have another last row."""
     last, right = last_rows(found, claim.keys), last_rows(undisturbed, claim.keys)
     apart = {tuple(row.values()) for row in differing_keys(last, right, claim.keys).to_pylist()}
-    reported = set() if again is None else {tuple(row.values()) for row in again.select(claim.origin).to_pylist()}
+    reported = {tuple(row.values()) for row in again.select(claim.origin).to_pylist()}
     if unexplained := sorted(map(str, apart - reported)):
         return Verdict(
             "differs", [f"{len(unexplained):,} keys without a reported row differ, such as {unexplained[0]}"]
         )
     return Verdict(
-        f"{len(apart):,} of {right.num_rows:,} keys differ, all among those of the {count:,} rows reported at "
+        f"{len(apart):,} of {right.num_rows:,} keys differ, all among the {count:,} rows reported at "
         f"{claim.aggregate!r} (an upper bound)"
     )
 

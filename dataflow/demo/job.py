@@ -18,9 +18,9 @@ __all__ = ["AGGREGATE", "FILTER", "SINK", "SOURCE", "options", "pipeline", "subj
 
 SOURCE, FILTER, AGGREGATE, SINK = "flights", "departed", "delays", "output"
 
-_SECONDS = 2.0
+_SECONDS = 1.5
 """How long the input takes to come, however many flights there are."""
-_BATCHES = 1_200
+_BATCHES = 600
 """Many small batches: a barrier of the fast input waits behind some, one of the slow input does not."""
 _ALL = 336_776
 _COST = 8
@@ -32,7 +32,7 @@ def options(flights: int) -> Options:
     return Options(
         every="100ms",
         slow={AGGREGATE: f"{_COST * _ALL // max(1, flights)}us"},
-        credit=32,
+        credit=24,
         alignment_timeout="20ms",
         patience=5,
     )

@@ -1,4 +1,4 @@
-"""Whether the restored run is right, by the oracle: exactly once, or at least once with every repeated row accounted for."""
+"""Whether the restored run is right, by the oracle: exactly once, or with every repeated row accounted for."""
 
 from __future__ import annotations
 
