@@ -23,7 +23,15 @@ def test_times_are_kept_in_microseconds() -> None:
     assert (c.every, c.min_pause, c.timeout) == (1_000_000, 5_000, 120_000_000)
 
 
-@pytest.mark.parametrize(("mode", "guarantee"), [("aligned", "exactly once"), ("unaligned", "at least once")])
+@pytest.mark.parametrize(
+    ("mode", "guarantee"),
+    [
+        ("aligned", "exactly once"),
+        ("unaligned", "at least once"),
+        ("unaligned-persisted", "exactly once"),
+        ("aligned-timeout", "exactly once"),
+    ],
+)
 def test_a_mode_is_printed_with_its_guarantee(mode: str, guarantee: str) -> None:
     found = Checkpointing("ckpt", mode=mode).mode
     assert (str(found), found.guarantee.value) == (f"{mode} ({guarantee})", guarantee)
@@ -32,8 +40,9 @@ def test_a_mode_is_printed_with_its_guarantee(mode: str, guarantee: str) -> None
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"mode": "alligned"}, r"mode=\) is one of \['aligned', 'unaligned'\] \(did you mean 'aligned'\?\)"),
-        ({"mode": "unaligned-persisted"}, "mode="),
+        ({"mode": "alligned"}, r"mode=\) is one of \['aligned', 'unaligned', .*\] \(did you mean 'aligned'\?\)"),
+        ({"alignment_timeout": "1s"}, "belongs to mode='aligned-timeout', got mode='aligned'"),
+        ({"mode": "aligned-timeout", "alignment_timeout": 1}, r"alignment_timeout=\) is a timedelta or text"),
         ({"mode": 3}, "mode=.*got 3"),
         ({"every": 1}, r"Checkpointing\(every=\) is a timedelta or text"),
         ({"every": "0s"}, "above zero; None switches periodic checkpoints off"),
@@ -48,6 +57,11 @@ def test_a_mode_is_printed_with_its_guarantee(mode: str, guarantee: str) -> None
 def test_a_wrong_setting_is_refused_by_name(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         Checkpointing("ckpt", **settings)
+
+
+def test_an_aligned_checkpoint_turns_after_100_ms_unless_told_otherwise() -> None:
+    settings = [Checkpointing("ckpt", mode="aligned-timeout", **given) for given in ({}, {"alignment_timeout": "0s"})]
+    assert [s.alignment_timeout for s in settings] == [100_000, 0]
 
 
 def test_settings_do_not_change() -> None:

@@ -126,12 +126,6 @@ def test_every_mode_stands_in_the_table_with_its_guarantee() -> None:
         assert "planned" not in row
 
 
-def test_what_the_table_calls_planned_is_not_there() -> None:
-    planned = re.findall(r'^\| `"([\w-]+)"` \| \*planned', TEXT, re.MULTILINE)
-    assert set(planned).isdisjoint(mode.value for mode in Mode)
-    assert len(planned) == 2
-
-
 def table_of_the_api() -> dict[str, set[str]]:
     """What the API table has in code font, by row; only the part before a parenthesis."""
     part = TEXT.partition("## The API in one look")[2].partition("\n## ")[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.errors import CheckpointDamaged, CheckpointError
 from dataflow.runtime.points import Point
 from dataflow.runtime.restore import RestoreReport
@@ -24,40 +25,49 @@ class Faults:
 
     Attributes:
         crashes: how many times the process dies, at most. A life may end before its crash was due.
-        crash_at: where: points, and ``"alignment"`` (a channel is blocked or waits for barriers) or ``"step"``
-            (anywhere); each crash draws one of those this life can come to, and the number of chances it lets pass.
+        crash_at: where: points, and ``"alignment"`` (a snapshot waits for barriers), ``"recording"`` (a snapshot is
+            taken, and its channel state waits for barriers) or ``"step"`` (anywhere); each crash draws one of those
+            this life can come to, and the number of chances it lets pass.
             One named twice is drawn twice as often.
         crash_after: how many checkpoints a life has made durable before its crash is due; drawn for each.
         skew: chance that a task is slow for a whole life, so that barriers arrive far apart.
         stall: chance per scheduler turn that some task stops for a while.
+        slices: chance that a task takes no more than a few rows a step, for a whole life.
         slow: chance that a background job waits a while before it runs.
         fail: chance that a writing operation of the store raises StoreError.
         damage: chance that a death leaves a part of the newest checkpoint damaged, where there is an older one.
         restarts: how often a job that failed because a checkpoint did is started again.
+        restart_with: settings that each life after the first draws one of, such as those of another mode; none: all
+            lives have the job's own. Checkpoints are kept where the job's own settings say.
     """
 
     crashes: int = 0
-    crash_at: Sequence[Point | str] = ("step", "alignment", *Point)
+    crash_at: Sequence[Point | str] = ("step", "alignment", "recording", *Point)
     crash_after: Sequence[int] = (0, 1, 2)
     skew: float = 0.0
     stall: float = 0.0
+    slices: float = 0.0
     slow: float = 0.0
     fail: float = 0.0
     damage: float = 0.0
     restarts: int = 0
+    restart_with: Sequence[Checkpointing] = ()
 
 
 @dataclass(slots=True)
 class Attempt:
     """One life of the process: what it restored, what it completed, and where it died (None: it did not).
 
-    ``highest`` is the highest checkpoint id in the store at birth. ``failure`` is what the job failed of, if it did.
+    ``highest`` is the highest checkpoint id in the store at birth. ``mode`` is that of the checkpoints it takes, None:
+    it takes none. ``failure`` is what the job failed of, if it did.
     """
 
     highest: int = 0
+    mode: Mode | None = None
     restored: RestoreReport | None = None
     checkpoints: list[int] = field(default_factory=list)
     duplicated: int = 0
+    in_flight: int = 0
     blocked: int = 0
     crash: str | None = None
     failure: CheckpointError | None = None

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from dataflow.checkpointing import Checkpointing
+from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Duration, ManualClock, microseconds
 from dataflow.errors import CheckpointError, JobTimeout, StoreError
 from dataflow.graph import Write
@@ -28,6 +28,7 @@ from dataflow.runtime.build import Settings, build, store_of
 from dataflow.runtime.diagnosis import who_waits_for_whom
 from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import Job
+from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.points import Point
 from dataflow.runtime.task import Progress
 from dataflow.store.memory import MemoryStore
@@ -40,10 +41,13 @@ __all__ = ["Attempt", "Faults", "SimulatedJob", "SimulatedRunner"]
 
 _CHANCES = {
     "step": 400,
-    "alignment": 60,
+    "alignment": 12,
+    "recording": 5,
+    Point.PREPARED: 4,
     Point.MANIFEST: 3,
     Point.DURABLE: 3,
     Point.COMMIT: 3,
+    Point.BETWEEN_COMMITS: 3,
     Point.COMMITTED: 3,
     Point.RECOVERY: 3,
 }
@@ -52,6 +56,17 @@ _CHANCES = {
 
 _PATIENCE = 50
 """Turns in which nothing moved, after which time passes twice as fast: somebody waits for a clock."""
+
+
+class _FewRows:
+    """A pace drawn anew for each step: no clock moves within a step, so there is nothing to learn it from."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+        self.max_rows: int | None = draw.randrange(1, 6)
+
+    def took(self, rows: int, elapsed: int) -> None:
+        self.max_rows = self._draw.randrange(1, 6)
 
 
 class _Crash(BaseException):
@@ -134,7 +149,7 @@ class SimulatedJob:
         self._durable = 0
         self._can_align = any(len(plan.channels(link)) > plan.vertices[link.target].parallelism for link in plan.links)
         self._can_align |= any(len(plan.inputs(vertex)) > 1 for vertex in plan.vertices)
-        self._can_commit = any(isinstance(n.spec, Write) and isinstance(n.spec.sink, TwoPhaseSink) for n in plan.graph)
+        self._committing = sum(isinstance(n.spec, Write) and isinstance(n.spec.sink, TwoPhaseSink) for n in plan.graph)
         self._store = None
         if checkpoint is not None:
             self._store = FaultyStore(store_of(checkpoint), self._maybe_fail, self._one_more_durable)
@@ -149,9 +164,11 @@ class SimulatedJob:
         while True:
             attempt = Attempt(highest=self._store.highest_id() if self._store is not None else 0)
             self.attempts.append(attempt)
+            settings = self._settings()
+            attempt.mode = settings.mode if settings is not None else None
             self._aim()
             try:
-                return self._live(restore, limit)
+                return self._live(settings, restore, limit)
             except _Crash as crash:
                 attempt.crash = str(crash)
                 self._crashes_left -= 1
@@ -186,21 +203,22 @@ class SimulatedJob:
             if len(sound) > 1 and self._random.random() < self._faults.damage:
                 self._store.damaged.add(sound[-1])
 
-    def _live(self, restore: object, timeout: int | None) -> RunResult:
+    def _live(self, checkpointing: Checkpointing | None, restore: object, timeout: int | None) -> RunResult:
+        attempt = self.attempts[-1]
         settings = Settings(
             pipeline=self._pipeline,
             run_id=f"seed-{self._seed}",
-            checkpointing=self._checkpoint,
+            checkpointing=checkpointing,
             store=self._store,
             restore=restore,
             clock=self._clock,
             submit=self._submit,
             credit=self._credit,
             choose=lambda: self._random.choice,
+            pace=self._pace,
             probe=self._probe,
         )
         job = build(self._plan, settings)
-        attempt = self.attempts[-1]
         attempt.restored = job.restore_report
         for task in job.tasks:
             slow = self._random.random() < self._faults.skew
@@ -222,6 +240,7 @@ class SimulatedJob:
             attempt.turns = self._turn - first
             attempt.checkpoints = [record.checkpoint for record in job.checkpoints]
             attempt.duplicated = sum(record.duplicated for record in job.checkpoints)
+            attempt.in_flight = sum(record.in_flight_rows for record in job.checkpoints)
             attempt.blocked = sum(
                 sum(task.inlet.gate.blocked_time(self._clock.now()))
                 for task in job.tasks.values()
@@ -229,6 +248,16 @@ class SimulatedJob:
             )
         job.close()
         return result_of(job, checkpointed=job.checkpointed)
+
+    def _settings(self) -> Checkpointing | None:
+        """Those of the life that begins."""
+        if len(self.attempts) == 1 or not self._faults.restart_with:
+            return self._checkpoint
+        return self._random.choice(self._faults.restart_with)
+
+    def _pace(self) -> Pace:
+        """That of one task."""
+        return _FewRows(self._random) if self._random.random() < self._faults.slices else Unpaced()
 
     def _advance(self, job: Job) -> None:
         """One turn of the scheduler."""
@@ -279,9 +308,16 @@ class SimulatedJob:
     def _reachable(self, target: Point | str) -> bool:
         if target is Point.RECOVERY:
             return self._store is not None and bool(self._store.checkpoints())
-        if target in (Point.COMMIT, Point.COMMITTED):
-            return self._can_commit
-        return target != "alignment" or self._can_align
+        if target in (Point.PREPARED, Point.COMMIT, Point.COMMITTED):
+            return self._committing > 0
+        if target is Point.BETWEEN_COMMITS:
+            return self._committing > 1
+        mode = self.attempts[-1].mode
+        if target == "alignment":
+            return self._can_align and mode is not Mode.UNALIGNED_PERSISTED
+        if target == "recording":
+            return self._can_align and mode in (Mode.UNALIGNED_PERSISTED, Mode.ALIGNED_TIMEOUT)
+        return True
 
     def _one_more_durable(self) -> None:
         self._durable += 1
@@ -301,6 +337,8 @@ class SimulatedJob:
         self._chance("step")
         if self._target == "alignment" and _aligning(job):
             self._chance("alignment")
+        if self._target == "recording" and any(task.recording for task in job.tasks.values()):
+            self._chance("recording")
 
     def _maybe_fail(self, what: str) -> None:
         if self._random.random() < self._faults.fail:

@@ -21,6 +21,7 @@ from dataflow.operator import Handle, Operator, Snapshot, TwoPhaseWriter
 from dataflow.protocol.red_log import RedLog
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.output import Output
+from dataflow.runtime.points import Point, Probe, no_probe
 
 __all__ = ["Chain", "ChainNode"]
 
@@ -133,7 +134,7 @@ class ChainNode:
         """Called by the operator: ask for ``timer(due, out)`` at or after ``due``."""
         heapq.heappush(self.timers, due)
 
-    def snapshot(self, checkpoint: int) -> Snapshot:
+    def snapshot(self, checkpoint: int, probe: Probe = no_probe) -> Snapshot:
         """The operator's state at barrier ``checkpoint``; a two-phase writer prepares its transaction first."""
         operator = self.operator
         self.duplicated = self.red.take(checkpoint)
@@ -141,6 +142,7 @@ class ChainNode:
             handles = tuple(operator.prepare(checkpoint))
             if handles:
                 self.uncommitted[checkpoint] = handles
+                probe(Point.PREPARED)
         return operator.snapshot()
 
     def transactions(self) -> tuple[Handle, ...]:
@@ -224,13 +226,13 @@ class Chain:
         for output in self.outputs:
             output.send(control)
 
-    def snapshot(self, checkpoint: int) -> Mapping[str, Snapshot]:
+    def snapshot(self, checkpoint: int, probe: Probe = no_probe) -> Mapping[str, Snapshot]:
         """Every operator's state, by name."""
         assert not self.busy, f"barrier {checkpoint} while the chain of {self.head.name} is busy"
         states = {}
         for node in self.nodes:
             self.working = node
-            states[node.name] = node.snapshot(checkpoint)
+            states[node.name] = node.snapshot(checkpoint, probe)
             self.working = None
         return states
 

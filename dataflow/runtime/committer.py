@@ -36,10 +36,15 @@ class SinkFailed:
 
 @dataclass(slots=True)
 class _Commit:
-    """The newest checkpoint a sink has to commit. Its handles include all older ones that may be uncommitted."""
+    """The newest checkpoint a sink has to commit. Its handles include all older ones that may be uncommitted.
+
+    ``missing`` is shared by the commits of one checkpoint: the sinks that have not committed it. Once these have
+    started it belongs to the lane they run in.
+    """
 
     checkpoint: int
     handles: Sequence[Handle]
+    missing: set[str]
     attempts: int = 0
     retry_at: int | None = None
 
@@ -66,8 +71,9 @@ class Committer:
 
     def commit(self, checkpoint: int, transactions: Mapping[str, Sequence[Handle]]) -> None:
         """Start to commit every sink's transactions up to ``checkpoint``."""
+        missing = set(self._sinks)
         for name in self._sinks:
-            self._owed[name] = _Commit(checkpoint, transactions.get(name, ()))
+            self._owed[name] = _Commit(checkpoint, transactions.get(name, ()), missing)
             self._start(name)
 
     def committed(self, done: SinkCommitted) -> int:
@@ -106,12 +112,15 @@ class Committer:
     def _start(self, name: str) -> None:
         owed = self._owed[name]
         owed.retry_at = None
-        sink, checkpoint, handles = self._sinks[name], owed.checkpoint, owed.handles
+        sink, checkpoint, handles, missing = self._sinks[name], owed.checkpoint, owed.handles, owed.missing
 
         def run() -> None:
             try:
                 self._probe(Point.COMMIT)
                 sink.commit(checkpoint, handles)
+                missing.discard(name)
+                if missing:
+                    self._probe(Point.BETWEEN_COMMITS)
                 self._probe(Point.COMMITTED)
             except Exception as error:
                 self._report(SinkFailed(checkpoint, name, error))

@@ -10,7 +10,7 @@ from typing import Protocol
 
 __all__ = ["FIRST_ROWS", "LearnedPace", "Pace", "Unpaced"]
 
-FIRST_ROWS = 1_000
+FIRST_ROWS = 128
 """Rows of the first step, when nothing is known of the speed yet."""
 
 

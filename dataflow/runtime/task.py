@@ -187,7 +187,10 @@ class Task:
         if self._phase is _Phase.FINISHING:
             self._ended()
             return Progress.WORKED
-        if actions := self.inlet.triggered(now) or self.inlet.tick(now):
+        while actions := self.inlet.triggered(now):
+            self._act(actions, now)  # every one of them, for none may come behind the end of input
+            worked = True
+        if actions := self.inlet.tick(now):
             self._act(actions, now)
             worked = True
         if self._phase is _Phase.ENDED:
@@ -316,12 +319,17 @@ class Task:
                     assert_never(action)
         self.chain.forget_red(self.inlet.floor)
 
+    @property
+    def recording(self) -> bool:
+        """Whether a snapshot is taken whose channel state is not complete: barriers are still to come."""
+        return bool(self._snapshots)
+
     def _take_snapshot(self, barrier: Barrier, now: int) -> None:
         if self._phase is not _Phase.ENDED:
             self.chain.send(barrier)
         self._probe(Point.COPY)
         try:
-            states = self.chain.snapshot(barrier.checkpoint)
+            states = self.chain.snapshot(barrier.checkpoint, self._probe)
         except StoreError as error:
             self.chain.working = None
             self._cancel(barrier.checkpoint)

@@ -1,4 +1,4 @@
-"""The facts of ``cases.toml``, each through the real channels, gate and handler."""
+"""The facts of the files of cases, each through the real channels, gate and handler."""
 
 from __future__ import annotations
 
@@ -10,20 +10,33 @@ import pytest
 
 from dataflow.testing import Replay, replay
 
-CASES: dict[str, list[dict[str, Any]]] = tomllib.loads(Path(__file__).with_name("cases.toml").read_text())
-PARAMETERS = [pytest.param(mode, case, id=f"{mode}: {case['name']}") for mode, cases in CASES.items() for case in cases]
+FILES = ("cases.toml", "unaligned_persisted_cases.toml", "aligned_timeout_cases.toml")
+CASES: list[tuple[str, dict[str, Any]]] = [
+    (mode, case)
+    for file in FILES
+    for mode, cases in tomllib.loads(Path(__file__).with_name(file).read_text()).items()
+    for case in cases
+]
+PARAMETERS = [pytest.param(mode, case, id=f"{mode}: {case['name']}") for mode, case in CASES]
+SETTINGS = ("timeout", "end_of_input", "aligned_edges")
 
 
 def run(mode: str, case: dict[str, Any]) -> Replay:
-    return replay(mode, case["channels"], case["script"], end_of_input=case.get("end_of_input", "aligned"))
+    settings = {name: case[name] for name in SETTINGS if name in case}
+    trigger_times = {int(n): at for n, at in case.get("trigger_times", {}).items()}
+    return replay(mode, case["channels"], case["script"], trigger_times=trigger_times, **settings)
+
+
+def rows(case: dict[str, Any], what: str) -> dict[int, dict[str, list[str]]]:
+    return {int(n): channels for n, channels in case.get(what, {}).items()}
 
 
 @pytest.mark.parametrize(("mode", "case"), PARAMETERS)
 def test_the_replay_of_a_case_gives_its_facts(mode: str, case: dict[str, Any]) -> None:
     seen = run(mode, case)
     assert seen.log == case["log"].split()
-    assert seen.captured == {}
-    assert seen.duplicated == {int(n): rows for n, rows in case.get("duplicated", {}).items()}
+    assert seen.captured == rows(case, "captured")
+    assert seen.duplicated == rows(case, "duplicated")
     if "sent" in case:
         assert seen.sent == case["sent"].split()
     if "blocked" in case:

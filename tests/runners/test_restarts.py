@@ -22,18 +22,18 @@ from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.points import Point
 from operators.sinks.parquet import read_committed
 
-ROWS = 60
+ROWS = 120
 
 
 class Breaks:
-    """A function of batches that raises at row 40 until it is mended."""
+    """A function of batches that raises at row 90 until it is mended."""
 
     def __init__(self) -> None:
         self.broken = True
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self.broken and 40 in batch["x"].to_pylist():
-            raise RuntimeError("row 40 is too much")
+        if self.broken and 90 in batch["x"].to_pylist():
+            raise RuntimeError("row 90 is too much")
         return batch
 
 
@@ -54,8 +54,8 @@ def simulate(p: flow.Pipeline, directory: Path, seed: int = 1, **options: Any) -
 
 
 def died(directory: Path) -> list[int]:
-    """A job that broke at row 40; answers the checkpoints it left."""
-    with pytest.raises(RuntimeError, match="row 40"):
+    """A job that broke at row 90; answers the checkpoints it left."""
+    with pytest.raises(RuntimeError, match="row 90"):
         simulate(pipeline(directory, Breaks()), directory)
     left = flow.DirectoryStore(directory / "ckpt").checkpoints()
     assert len(left) >= 3, f"only {left}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataflow.errors import StoreError
 from dataflow.operator import Handle, OperatorContext, TwoPhaseSink, TwoPhaseWriter
 from dataflow.runtime.committer import Committer, SinkCommitted, SinkFailed
+from dataflow.runtime.points import Point
 
 
 class Target(TwoPhaseSink):
@@ -36,7 +37,10 @@ class Rig:
         self.sinks = {name: Target() for name in names}
         self.jobs: list[object] = []
         self.reports: list[SinkCommitted | SinkFailed] = []
-        self.committer = Committer(self.sinks, lambda lane, job: self.jobs.append(job), self.reports.append)
+        self.points: list[Point] = []
+        self.committer = Committer(
+            self.sinks, lambda lane, job: self.jobs.append(job), self.reports.append, self.points.append
+        )
 
     def commit(self, checkpoint: int, **handles: Sequence[Handle]) -> Rig:
         self.committer.commit(checkpoint, handles)
@@ -133,6 +137,13 @@ def test_a_retry_is_not_a_microsecond_early() -> None:
     assert rig.committer.tick(100_007)
 
 
+def test_everything_that_is_due_is_tried_again_at_once() -> None:
+    rig = closed("a", "b").commit(1)
+    rig.heard()
+    rig.committer.tick(now=100_000)
+    assert [report.sink for report in rig.background()] == ["a", "b"]
+
+
 def test_the_horizon_is_what_every_sink_has_committed() -> None:
     rig = Rig("a", "b")
     rig.sinks["b"].closed = True
@@ -151,3 +162,53 @@ def test_a_commit_heard_late_does_not_take_the_horizon_back() -> None:
 def test_without_sinks_nothing_is_owed() -> None:
     rig = Rig().commit(1)
     assert (rig.background(), rig.committer.tick(now=10_000_000)) == ([], False)
+
+
+BETWEEN = Point.BETWEEN_COMMITS
+
+
+def test_between_two_commits_is_behind_the_first_and_before_the_last() -> None:
+    rig = Rig("a", "b").commit(1)
+    rig.heard()
+    assert rig.points == [Point.COMMIT, BETWEEN, Point.COMMITTED, Point.COMMIT, Point.COMMITTED]
+
+
+def test_a_single_sink_has_nothing_between_its_commits() -> None:
+    rig = Rig("a").commit(1).commit(2)
+    rig.heard()
+    assert BETWEEN not in rig.points
+
+
+def test_while_one_sink_fails_the_other_ones_commit_is_between() -> None:
+    rig = Rig("a", "b")
+    rig.sinks["a"].closed = True
+    rig.commit(1).heard()
+    assert rig.points == [Point.COMMIT, Point.COMMIT, BETWEEN, Point.COMMITTED]
+
+
+def test_the_retry_that_ends_a_checkpoint_is_not_between() -> None:
+    rig = Rig("a", "b")
+    rig.sinks["a"].closed = True
+    rig.commit(1).heard()
+    rig.sinks["a"].closed = False
+    assert rig.committer.tick(now=10_000_000)
+    assert (rig.heard(), rig.points.count(BETWEEN)) == ([1], 1)
+
+
+def test_a_new_checkpoint_is_between_again_though_the_sinks_committed_the_last_one() -> None:
+    rig = Rig("a", "b").commit(1).commit(2)
+    rig.heard()
+    assert rig.points.count(BETWEEN) == 2
+
+
+def test_one_sink_that_fails_k_times_commits_in_the_end_and_the_other_only_once() -> None:
+    rig = Rig("a", "b")
+    rig.sinks["a"].closed = True
+    rig.commit(1, a=[{"file": 1}], b=[{"file": 2}]).heard()
+    for _ in range(5):
+        rig.committer.tick(now=10_000_000)
+        rig.heard()
+    rig.sinks["a"].closed = False
+    assert rig.committer.tick(now=10_000_000)
+    assert rig.heard() == [1]
+    assert [sink.seen for sink in rig.sinks.values()] == [[(1, [{"file": 1}])], [(1, [{"file": 2}])]]

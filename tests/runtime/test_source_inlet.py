@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 
 from dataflow.clock import ManualClock
 from dataflow.events import Barrier, Data
-from dataflow.operator import SourceContext
+from dataflow.operator import END, SourceContext
 from dataflow.protocol.actions import AbortReason
 from dataflow.runtime.inlet import SourceInlet, SplitState
 from dataflow.testing import Pause, ScriptedSource
@@ -55,3 +57,13 @@ def test_a_trigger_that_was_aborted_in_time_does_not_start() -> None:
     head.trigger(Barrier(4))
     assert len(head.abort(4, AbortReason.EXPIRED, 0)) == 1
     assert head.triggered(0) == ()
+
+
+def test_a_batch_comes_in_slices_and_a_restore_goes_on_in_its_midst() -> None:
+    source = ScriptedSource([batch(1, 2, 3), batch(4)])
+    context = SourceContext("in", 0, 1, ManualClock())
+    first = source.reader(source.splits()[0], None, context)
+    taken = [first.poll(2), first.offset]
+    again = source.reader(source.splits()[0], json.loads(json.dumps(first.offset)), context)
+    assert taken == [batch(1, 2), [0, 2]]
+    assert [again.poll(9), again.offset, again.poll(9), again.poll(9)] == [batch(3), 1, batch(4), END]

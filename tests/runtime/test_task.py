@@ -290,6 +290,13 @@ def test_a_trigger_for_a_task_that_has_just_finished_is_declined() -> None:
     assert [(d.checkpoint, d.reason) for d in bench.reported(Declined)] == [(4, FailureReason.NOT_READY)]
 
 
+def test_triggers_that_waited_for_the_end_of_input_all_come_before_it_is_passed_on() -> None:
+    bench = Bench().put(0, EndOfInput()).put(1, EndOfInput())
+    for n in (1, 2):
+        bench.task.mailbox.put(Trigger(Barrier(n), finished=False))
+    assert [said for said in bench.run() if said in ("y:B(1)", "y:B(2)", "finish")] == ["y:B(1)", "y:B(2)", "finish"]
+
+
 def test_a_task_is_done_only_when_it_is_told_to_stop() -> None:
     bench = Bench().put(0, EndOfInput()).put(1, EndOfInput())
     bench.run()

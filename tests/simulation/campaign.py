@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import dataflow as flow
 from dataflow.checkpointing import Mode
@@ -27,10 +28,21 @@ __all__ = ["CORPUS", "Campaign", "Run", "run"]
 CORPUS = Path(__file__).with_name("corpus.txt")
 """Seeds that once failed, one a line, each with what was wrong behind a #."""
 
-PLACES = ("alignment", "copy", "write", "durable", "commit", "recovery")
+PLACES = ("alignment", "recording", "copy", "prepared", "write", "durable", "commit", "between_commits", "recovery")
 """Where at least ``Campaign.least`` crashes must have been. ``durable`` is between manifest and notice."""
 
-_AIM: Sequence[Point | str] = ("step", *("alignment",) * 2, *Point, Point.DURABLE, Point.COMMIT, *(Point.RECOVERY,) * 3)
+_AIM: Sequence[Point | str] = (
+    *("step", *("alignment",) * 3, *("recording",) * 6),
+    *(*Point, Point.COPY, Point.PREPARED, Point.WRITE, Point.DURABLE, Point.COMMIT),
+    *(*(Point.BETWEEN_COMMITS,) * 3, *(Point.RECOVERY,) * 3),
+)
+
+_FLOORS = {"restored": 0.8, "blocked": 0.3, "duplicated": 0.3, "in flight": 0.3}
+"""The least shares, see ``Campaign.shares``."""
+
+
+OVERTAKING = (Mode.UNALIGNED_PERSISTED, Mode.ALIGNED_TIMEOUT)
+"""The modes whose checkpoints may hold rows in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +67,32 @@ class Run:
         """Whether rows were really delivered twice, not merely counted in a checkpoint that nobody restored."""
         return any(report.duplicated() for report in lineage(self.attempts))
 
+    @property
+    def in_flight(self) -> bool:
+        """Whether rows were put back into their channels."""
+        return any(attempt.restored is not None and attempt.restored.in_flight_rows for attempt in self.attempts)
+
+    @property
+    def captured(self) -> bool:
+        """Whether a checkpoint holds rows that were in flight."""
+        return any(attempt.in_flight for attempt in self.attempts)
+
+    def check(self) -> None:
+        """Only the mode that repeats rows reports any, and only those that overtake have rows in flight."""
+        for report in lineage(self.attempts):
+            n, mode = report.checkpoint, report.mode
+            assert mode is Mode.UNALIGNED or not report.duplicated(), f"checkpoint {n}, {mode}: duplicates reported"
+            assert mode in OVERTAKING or not report.in_flight_rows, f"checkpoint {n}, {mode}: rows in flight"
+
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {self.workload}, {self.mode}"]
         for attempt in self.attempts:
-            start = "afresh" if attempt.restored is None else f"from checkpoint {attempt.restored.checkpoint}"
-            end = attempt.crash or attempt.failure or "its end"
+            start, end = "afresh", attempt.crash or attempt.failure or "its end"
+            if (report := attempt.restored) is not None:
+                start = f"from checkpoint {report.checkpoint} ({report.in_flight_rows} rows in flight)"
             lines.append(
-                f"  {start}, checkpoints {attempt.checkpoints}, {attempt.turns} turns, blocked {attempt.blocked} us, "
-                f"to {end}"
+                f"  {attempt.mode and attempt.mode.value}, {start}, checkpoints {attempt.checkpoints}, "
+                f"{attempt.turns} turns, blocked {attempt.blocked} us, in flight {attempt.in_flight}, to {end}"
             )
         return "\n".join(lines)
 
@@ -71,7 +101,7 @@ def run(seed: int) -> Run:
     """Run one seed. Raises AssertionError where the oracle is not content, with the seed and how to replay it."""
     draw = random.Random(f"campaign {seed}")
     make = WORKLOADS[seed % len(WORKLOADS)]
-    mode = list(Mode)[seed // len(WORKLOADS) % 2]
+    mode = list(Mode)[seed // len(WORKLOADS) % len(Mode)]
     store = flow.MemoryStore()
     parallelism = draw.choice((1, 2, 2, 3))
     calm = draw.random() < 0.5
@@ -86,35 +116,41 @@ def run(seed: int) -> Run:
             keeps_rows=(keeps_rows := draw.random() < 0.85),
         )
     )
-    settings = flow.Checkpointing(
-        store,
-        every=draw.choice(("4ms", "8ms", "12ms")),
-        mode=mode,
-        min_pause=draw.choice(("0s", "5ms")),
-        timeout=draw.choice(("10s", "10s", "10s", "100ms")),
-        max_concurrent=draw.choice((1, 1, 2, 3)),
-        tolerable_failures=draw.choice((None, None, 2)),
-        keep=draw.choice((1, 2, 3)),
-        duplicates="rows" if keeps_rows else "sample",
-    )
+    patience = draw.choice(("200us", "1ms", "3ms", "8ms"))
+    common: dict[str, Any] = {
+        "every": draw.choice(("4ms", "8ms", "12ms")),
+        "min_pause": draw.choice(("0s", "5ms")),
+        "timeout": draw.choice(("10s", "10s", "10s", "100ms")),
+        "max_concurrent": draw.choice((1, 1, 2, 3)),
+        "tolerable_failures": draw.choice((None, None, 2)),
+        "keep": draw.choice((1, 2, 3)),
+        "duplicates": "rows" if keeps_rows else "sample",
+    }
+
+    def settings(mode: Mode) -> flow.Checkpointing:
+        timeout = patience if mode is Mode.ALIGNED_TIMEOUT else None
+        return flow.Checkpointing(store, mode=mode, alignment_timeout=timeout, **common)
+
     faults = Faults(
-        crashes=draw.choice((0, *(1,) * 6, *(2,) * 7, *(3,) * 6)),
+        crashes=draw.choice((0, *(1,) * 3, *(2,) * 6, *(3,) * 6, *(4,) * 4)),
         crash_at=_AIM,
         crash_after=(0, 1, 1, 1, 1, 1, 1, 1, 2, 2),
         skew=draw.choice((0.0, 0.4, 0.6)),
         stall=draw.choice((0.0, 0.002, 0.005)),
+        slices=draw.choice((0.0, 0.0, 0.3)),
         slow=draw.choice((0.0, 0.1, 0.4)),
         fail=0.0 if calm else draw.choice((0.0, 0.02, 0.05)),
         damage=draw.choice((0.0, 0.0, 0.3)),
         restarts=50,
+        restart_with=[settings(other) for other in Mode] if draw.random() < 0.2 else (),
     )
     credit = draw.choice((1, 1, 2, 4))
     runner = SimulatedRunner(seed, faults, max_turns=1_000_000)
-    job = runner.start(workload.pipeline, parallelism=parallelism, checkpoint=settings, channel_credit=credit)
+    job = runner.start(workload.pipeline, parallelism=parallelism, checkpoint=settings(mode), channel_credit=credit)
     try:
         job.wait()
         done = Run(seed, make.__name__, mode, job.attempts)
-        assert mode is Mode.UNALIGNED or not done.duplicated, "an aligned checkpoint reports duplicates"
+        done.check()
         workload.check(job.attempts)
         for name, world in workload.worlds.items():
             assert world.staged == 0, f"sink {name!r}: {world.staged} transactions are staged for ever"
@@ -142,19 +178,22 @@ class Campaign:
         return Counter(attempt.crash for r in self.runs for attempt in r.attempts if attempt.crash)
 
     def shares(self) -> dict[str, float]:
-        """Of all runs, those restored; of the aligned, those blocked; of the unaligned, those with duplicates."""
-        aligned = [r for r in self.runs if r.mode is Mode.ALIGNED]
-        unaligned = [r for r in self.runs if r.mode is Mode.UNALIGNED]
+        """Of all runs, those restored; of the aligned, those blocked; of the unaligned, those with duplicates.
+
+        Of those that persist, those that put rows back in flight.
+        """
+        of = {mode: [r for r in self.runs if r.mode is mode] for mode in Mode}
         return {
             "restored": _share([r.restored for r in self.runs]),
-            "blocked": _share([r.blocked for r in aligned]),
-            "duplicated": _share([r.duplicated for r in unaligned]),
+            "blocked": _share([r.blocked for r in of[Mode.ALIGNED]]),
+            "duplicated": _share([r.duplicated for r in of[Mode.UNALIGNED]]),
+            "in flight": _share([r.in_flight for r in of[Mode.UNALIGNED_PERSISTED]]),
         }
 
     def shortfalls(self) -> list[str]:
         """Where the coverage is too small."""
-        wanted = {"restored": 0.8, "blocked": 0.3, "duplicated": 0.3}
-        found = [f"{name}: {s:.0%}, wanted {wanted[name]:.0%}" for name, s in self.shares().items() if s < wanted[name]]
+        shares = self.shares()
+        found = [f"{name}: {shares[name]:.0%}, wanted {s:.0%}" for name, s in _FLOORS.items() if shares[name] < s]
         few = [place for place in PLACES if self.crashes[place] < self.least]
         return found + [f"crashes in {place}: {self.crashes[place]}, wanted {self.least}" for place in few]
 

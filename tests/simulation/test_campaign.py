@@ -19,8 +19,8 @@ def test_crashes_anywhere_lose_and_repeat_nothing_but_what_is_reported(capsys: p
 
 
 @pytest.mark.soak
-def test_the_same_over_two_thousand_seeds(capsys: pytest.CaptureFixture[str]) -> None:
-    campaign = Campaign().add(range(2_000))
+def test_the_same_over_three_thousand_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    campaign = Campaign().add(range(3_000))
     with capsys.disabled():
         print(f"\n{campaign}")
     assert not campaign.shortfalls(), campaign

@@ -2,62 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
-
 import pyarrow as pa
 import pytest
 
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.errors import StoreError
 from dataflow.operator import Operator, Out
-from dataflow.runners.faults import Attempt, Faults
-from dataflow.runners.simulated import SimulatedRunner
+from dataflow.runners.faults import Faults
 from dataflow.runtime.parts import TaskState
 from dataflow.runtime.points import Point
-from dataflow.store.manifest import Manifest
-from dataflow.testing import Ledger, Pause, ScriptedSource, delivered_again, ledger_sink
-
-MODES = ["aligned", "unaligned"]
-
-
-def batches(*values: Iterable[int]) -> list[pa.RecordBatch]:
-    return [pa.record_batch({"x": pa.array(list(each), pa.int64())}) for each in values]
-
-
-def paced_script(start: int, count: int) -> list[Any]:
-    """Rows start .. start + count - 1, one a batch, with pauses between."""
-    return [entry for b in batches(*([x] for x in range(start, start + count))) for entry in (Pause(3), b)]
-
-
-class LoggedStore(flow.MemoryStore):
-    """Tells when a checkpoint comes to exist."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.log: list[str] = []
-
-    def commit(self, manifest: Manifest) -> None:
-        super().commit(manifest)
-        self.log.append(f"manifest {manifest.checkpoint}")
-
-
-class LoggedLedger(Ledger):
-    """Tells when it commits, and refuses the first ``refuse`` times."""
-
-    def __init__(self, store: LoggedStore, refuse: int = 0) -> None:
-        super().__init__(durable=store.checkpoints)
-        self.log = store.log
-        self._refuse = refuse
-
-    def commit(self, checkpoint: int, handles: Sequence[Any]) -> None:
-        if self._refuse:
-            self._refuse -= 1
-            raise StoreError("not now")
-        super().commit(checkpoint, handles)
-        self.log.append(f"commit {checkpoint}")
+from dataflow.testing import Ledger, ScriptedSource, delivered_again, ledger_sink
+from tests.simulation.jobs import MODES, LoggedLedger, LoggedStore, batches, paced_script, simulate, singles
 
 
 def straight(world: Ledger, rows: int = 40) -> flow.Pipeline:
@@ -66,28 +22,6 @@ def straight(world: Ledger, rows: int = 40) -> flow.Pipeline:
         source = ScriptedSource(paced_script(0, rows // 2), paced_script(rows // 2, rows // 2))
         p.source(source, name="in").rebalance().sink(ledger_sink(world), name="out")
     return p
-
-
-def simulate(
-    p: flow.Pipeline,
-    store: flow.MemoryStore,
-    seed: int,
-    faults: Faults | None = None,
-    mode: str = "aligned",
-    **options: Any,
-) -> Sequence[Attempt]:
-    job = SimulatedRunner(seed, faults or Faults(), max_turns=100_000).start(
-        p,
-        parallelism=2,
-        checkpoint=flow.Checkpointing(store, every="4ms", mode=mode, keep=50, duplicates="rows"),
-        **options,
-    )
-    job.wait()
-    return job.attempts
-
-
-def singles(world: Ledger) -> list[int]:
-    return sorted(row[0] for row in world.rows().elements())
 
 
 # --- K8

@@ -7,6 +7,7 @@ reported: rows at a sink behind row-wise operators (DESIGN's rule b), input rows
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,9 @@ import pyarrow as pa
 import dataflow as flow
 import operators as op
 from dataflow import col
+from dataflow.checkpointing import Mode
 from dataflow.errors import StoreError
-from dataflow.operator import Operator, OperatorContext, Out
+from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.runners.faults import Attempt
 from dataflow.testing import Ledger, Pause, ScriptedSource, delivered_again, ledger_sink, lineage
 
@@ -77,14 +79,53 @@ class Workload:
 
 
 def chain(draw: Draw) -> Workload:
-    """source -> filter -> forward or rebalance -> sink."""
+    """source -> forward or rebalance -> filter -> sink; behind the first hop each split is still in order."""
     world, table = draw.world(), draw.table(times=4)
+    source = draw.source(table)
+    starts = [int(str(split.info["start"])) for split in source.splits()]
+    disorder: list[str] = []
     with flow.Pipeline("chain") as p:
-        kept = p.source(draw.source(table), name="in", parallelism=draw.width()).filter(col("x") % 3 != 0, name="f")
-        kept = kept.rebalance() if draw.random.random() < 0.8 else kept
-        kept.sink(ledger_sink(world), name="out", parallelism=draw.width())
+        rows = p.source(source, name="in", parallelism=draw.width())
+        rows = rows.rebalance() if draw.random.random() < 0.8 else rows
+        rows = rows.apply(lambda context: Order(context, starts, disorder), name="order", parallelism=draw.width())
+        rows.filter(col("x") % 3 != 0, name="f").sink(ledger_sink(world), name="out", parallelism=draw.width())
     expected = Counter(row for row in _rows(table) if row[0] % 3)
-    return Workload(p, lambda attempts: _row_wise(draw, world, expected, attempts), {"out": world})
+
+    def check(attempts: Sequence[Attempt]) -> None:
+        _row_wise(draw, world, expected, attempts)
+        repeats = any(attempt.mode is Mode.UNALIGNED for attempt in attempts)
+        assert repeats or not disorder, f"{len(disorder)} rows out of order, the first: {disorder[0]}"
+
+    return Workload(p, check, {"out": world})
+
+
+def fan_out(draw: Draw) -> Workload:
+    """One source to two sinks: one gets the rows as they are, one stands behind an aggregate or a slow operator."""
+    plain, behind, table = draw.world(), draw.world(), draw.table(times=2)
+    keyed = draw.random.random() < 0.5
+    with flow.Pipeline("fan out") as p:
+        rows = p.source(draw.source(table), name="in", parallelism=draw.width())
+        straight = rows.rebalance() if draw.random.random() < 0.8 else rows
+        straight.sink(ledger_sink(plain), name="out", parallelism=draw.width())
+        if keyed:
+            emit = draw.random.choice(("final", "updates"))
+            totals = rows.key_by("a", "b").agg(n=op.count(), s=col("x").sum(), emit=emit, name="first")
+            totals.sink(ledger_sink(behind), name="behind")
+        else:
+            slow = rows.rebalance().apply(lambda context: Dawdler(context, 30), name="slow", parallelism=draw.width())
+            slow.rebalance().sink(ledger_sink(behind), name="behind", parallelism=draw.width())
+    expected = Counter(_rows(table))
+
+    def check(attempts: Sequence[Attempt]) -> None:
+        _row_wise(draw, plain, expected, attempts)
+        if not keyed:
+            _row_wise(draw, behind, expected, attempts, "behind")
+        elif not draw.keeps_rows:
+            _counts_add_up(behind, table, attempts)
+        else:
+            _same_last(behind.last(2), _fold(expected + delivered_again(attempts, "first")), "behind the aggregate")
+
+    return Workload(p, check, {"out": plain, "behind": behind})
 
 
 def diamond(draw: Draw) -> Workload:
@@ -172,22 +213,46 @@ def updates(draw: Draw) -> Workload:
     return Workload(p, check, {"firsts": first_world, "seconds": second_world})
 
 
-WORKLOADS: Sequence[Callable[[Draw], Workload]] = (chain, diamond, skewed, two_stages, updates)
+WORKLOADS: Sequence[Callable[[Draw], Workload]] = (chain, diamond, skewed, two_stages, updates, fan_out)
 
 
 class Dawdler(Operator):
-    """Passes its rows on, but takes its time: several steps a batch, in which no barrier may be taken."""
+    """Passes its rows on, but takes its time: units of work for each batch, in which no barrier may be taken."""
 
     stateless = True
 
-    def __init__(self, context: OperatorContext) -> None:
-        self._left = 0
+    def __init__(self, context: OperatorContext, units: int = 150) -> None:
+        self._units = units
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
-        for _ in range(150):
+        for _ in range(self._units):
             yield
         out.emit(batch)
         yield
+
+
+class Order(Operator):
+    """Passes its rows on, and tells where one came that is not behind the last one of its split. State: those."""
+
+    stateless = True  # as far as what it emits goes
+
+    def __init__(self, context: OperatorContext, starts: Sequence[int], disorder: list[str]) -> None:
+        restored: Any = context.restored
+        self._last: list[int] = list(restored.values["last"]) if restored else [-1] * len(starts)
+        self._starts = starts
+        self._disorder = disorder
+        self._where = f"{context.name}[{context.subtask}]"
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        for x in batch["x"].to_pylist():
+            split = bisect_right(self._starts, x) - 1
+            if x <= self._last[split]:
+                self._disorder.append(f"{x} behind {self._last[split]} at {self._where}")
+            self._last[split] = x
+        out.emit(batch)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot({"last": list(self._last)})
 
 
 def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -212,17 +277,17 @@ def _by_b(rows: Rows) -> dict[tuple[Any, ...], tuple[int, int]]:
     return totals
 
 
-def _row_wise(draw: Draw, world: Ledger, expected: Rows, attempts: Sequence[Attempt]) -> None:
+def _row_wise(draw: Draw, world: Ledger, expected: Rows, attempts: Sequence[Attempt], sink: str = "out") -> None:
     """The sink has each row once, and those that the restores reported once more for each report."""
     found = world.rows()
-    assert not expected - found, f"lost at the sink: {_some(expected - found)}"
+    assert not expected - found, f"lost at {sink!r}: {_some(expected - found)}"
     extra = found - expected
-    counted = sum(report.duplicated("out") for report in lineage(attempts))
-    assert extra.total() == counted, f"{extra.total()} rows twice, {counted} reported: {_some(extra)}"
+    counted = sum(report.duplicated(sink) for report in lineage(attempts))
+    assert extra.total() == counted, f"{extra.total()} rows twice at {sink!r}, {counted} reported: {_some(extra)}"
     if draw.keeps_rows:
-        again = delivered_again(attempts, "out")
+        again = delivered_again(attempts, sink)
         assert extra == again, (
-            f"twice at the sink, unreported: {_some(extra - again)}; only reported: {_some(again - extra)}"
+            f"twice at {sink!r}, unreported: {_some(extra - again)}; only reported: {_some(again - extra)}"
         )
 
 

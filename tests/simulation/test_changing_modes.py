@@ -1,0 +1,58 @@
+"""A restart in another mode than the one that took the checkpoint: the checkpoint says what it holds, not the mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow.checkpointing import Mode
+from dataflow.runners.faults import Attempt, Faults
+from dataflow.runners.simulated import SimulatedRunner
+from dataflow.testing import Ledger, delivered_again, ledger_sink
+from tests.simulation.jobs import MODES, singles
+from tests.simulation.workloads import Dawdler
+
+ROWS = 160
+
+
+def behind_full_queues(world: Ledger) -> flow.Pipeline:
+    """A source that is faster than what comes behind it, through two hops that can be overtaken."""
+    with flow.Pipeline("queues") as p:
+        rows = p.source(op.from_arrow(pa.table({"x": range(ROWS)}), batch_rows=2, splits=3), name="in")
+        slow = rows.rebalance().apply(lambda context: Dawdler(context, 40), name="slow")
+        slow.rebalance().sink(ledger_sink(world), name="out")
+    return p
+
+
+def dies_and_goes_on(world: Ledger, seed: int, taken: str, other: str) -> Sequence[Attempt]:
+    store = flow.MemoryStore()
+    faults = Faults(
+        crashes=1, crash_at=["step"], crash_after=[1], skew=0.5, restart_with=[settings(store, mode=Mode(other))]
+    )
+    job = SimulatedRunner(seed, faults, max_turns=100_000).start(
+        behind_full_queues(world), parallelism=2, checkpoint=settings(store, mode=Mode(taken)), channel_credit=4
+    )
+    job.wait()
+    assert [attempt.mode for attempt in job.attempts] == [Mode(taken), Mode(other)]
+    return job.attempts
+
+
+def settings(store: flow.MemoryStore, *, mode: Mode) -> flow.Checkpointing:
+    patience = "1ms" if mode is Mode.ALIGNED_TIMEOUT else None
+    return flow.Checkpointing(store, every="4ms", mode=mode, alignment_timeout=patience, duplicates="rows")
+
+
+@pytest.mark.parametrize("taken", MODES)
+@pytest.mark.parametrize("other", MODES)
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_checkpoint_holds_counts_once_whatever_the_mode_of_the_restart(
+    seed: int, taken: str, other: str
+) -> None:
+    world = Ledger()
+    attempts = dies_and_goes_on(world, seed, taken, other)
+    again = [x for (x,) in delivered_again(attempts, "out").elements()]
+    assert singles(world) == sorted([*range(ROWS), *again])
