@@ -32,7 +32,7 @@ class Verdict:
         results = {name: verdict.result for name, verdict in verdicts.items()}
         same = len(set(results.values())) == 1
         result = next(iter(results.values())) if same else "; ".join(f"{n}: {r}" for n, r in results.items())
-        return Verdict(result, [f"sink {n!r}: {failure}" for n, v in verdicts.items() for failure in v.failures])
+        return Verdict(result, tuple(f"sink {n!r}: {failure}" for n, v in verdicts.items() for failure in v.failures))
 
 
 def judge(sink: str, claim: Claim, found: pa.Table, undisturbed: pa.Table, report: RestoreReport | None) -> Verdict:
