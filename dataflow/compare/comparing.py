@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -183,6 +184,7 @@ def _warm_up(subject: Subject, folder: Path, options: Options) -> None:
     ):
         for _ in range(2):
             job.checkpoint()
+    rmtree(folder / "warm-up", ignore_errors=True)
 
 
 def _trial(subject: Subject, folder: Path, mode: Mode, options: Options) -> Trial:

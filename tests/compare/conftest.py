@@ -12,6 +12,8 @@ import pytest
 from tests.commands import barrierflow
 
 MODULE = """
+from uuid import uuid4
+
 import pyarrow as pa
 
 import dataflow as flow
@@ -31,6 +33,18 @@ def pipeline():
 
 
 made = pipeline()
+
+def stamped(batch):
+    return batch.append_column("batch", pa.array([str(uuid4())] * batch.num_rows))
+
+
+def restless():
+    with flow.Pipeline("restless") as p:
+        source = p.source(op.from_arrow(pa.table({"x": range(10)})), name="numbers")
+        schema = source.schema.append(pa.field("batch", pa.string()))
+        source.map_batches(stamped, schema=schema, name="stamped").sink(op.collect(), name="out")
+    return p
+
 
 def broken():
     raise ValueError("no way")

@@ -52,6 +52,7 @@ def test_an_operator_that_may_have_state_gives_any_rows() -> None:
 def test_a_changelog_is_compared_by_its_last_rows() -> None:
     assert _claim(_updates) == CHANGELOG
     assert _claim(lambda s: _updates(s).filter(col("k") > 1)) == CHANGELOG
+    assert _claim(lambda s: _updates(s).key_by("k")) == CHANGELOG
 
 
 def test_keys_are_followed_through_new_names() -> None:
@@ -73,6 +74,7 @@ def test_an_aggregate_of_final_rows_is_not_the_first_state() -> None:
     [
         (lambda s: _updates(s).select("s"), "drops a key column of 'agg'"),
         (lambda s: _updates(s).filter(col("s") > 1), "lets some updates of 'agg' pass"),
+        (lambda s: _updates(s).key_by("s"), "spread over subtasks"),
         (lambda s: _updates(s).rebalance(), "spread over subtasks and lose their order"),
         (lambda s: _updates(s).select("k", col("s").alias("x")).key_by("x").agg(n=col("k").count()), "'agg'"),
         (lambda s: _updates(s).map_batches(lambda b: b, schema=SUMS), "works on the updates"),

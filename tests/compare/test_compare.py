@@ -117,3 +117,12 @@ def test_a_run_too_short_for_its_kill_is_a_failure_that_says_what_to_do(home: Pa
     assert done.returncode == 1
     assert "FAILED" in done.stdout
     assert "the job came to its end before the right moment for the kill; make the run longer" in done.stderr
+
+
+def test_a_pipeline_that_never_gives_the_same_rows_cannot_be_judged(home: Path) -> None:
+    done = barrierflow(
+        "compare", "mine:restless", "--mode", "aligned", "--mode", "unaligned", "--kill", "none", cwd=home
+    )
+    assert done.returncode == 1
+    assert "error: unaligned (at least once): its undisturbed output differs from that of the first mode" in done.stderr
+    assert "sink 'out': 10 rows too many and 10 too few" in done.stderr

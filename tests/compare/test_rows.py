@@ -58,6 +58,7 @@ def test_a_key_that_one_table_lacks_differs() -> None:
     assert sorted(differing_keys(one, two, ["k"])["k"].to_pylist()) == [1, 3]
 
 
-def test_a_null_is_not_the_value_below_it() -> None:
-    one, two = pa.table({"k": [1, 2], "x": [None, 0]}), pa.table({"k": [1, 2], "x": [0, None]})
+@pytest.mark.parametrize("zero", [0, 0.0, ""])
+def test_a_null_is_not_the_value_below_it(zero: object) -> None:
+    one, two = pa.table({"k": [1, 2], "x": [None, zero]}), pa.table({"k": [1, 2], "x": [zero, None]})
     assert sorted(differing_keys(one, two, ["k"])["k"].to_pylist()) == [1, 2]
