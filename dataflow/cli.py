@@ -284,10 +284,18 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 @main.command()
 @click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--restore", type=click.IntRange(min=1), help="Show what a restore of this one would report; read only.")
 @click.option("--json", "as_json", is_flag=True, help="Print them as JSON; `created` is in seconds since 1970.")
 @_with_traceback
-def checkpoints(directory: Path, *, as_json: bool) -> None:
+def checkpoints(directory: Path, restore: int | None, *, as_json: bool) -> None:
     """List the checkpoints in DIRECTORY, reading each one through to see whether it is whole."""
+    if restore is None:
+        _list_checkpoints(directory, as_json=as_json)
+    else:
+        _preview(directory, restore, as_json=as_json)
+
+
+def _list_checkpoints(directory: Path, *, as_json: bool) -> None:
     from dataflow.observe.checkpoints import list_checkpoints, table
 
     found = list_checkpoints(directory)
@@ -297,3 +305,16 @@ def checkpoints(directory: Path, *, as_json: bool) -> None:
         click.echo(f"there are no checkpoints in {directory}")
     else:
         _print_table(table(found, SystemClock().wall()))
+
+
+def _preview(directory: Path, checkpoint: int, *, as_json: bool) -> None:
+    from dataflow.observe.restores import headline, table
+    from dataflow.runtime.restore import preview
+    from dataflow.store.directory import DirectoryStore
+
+    report = preview(DirectoryStore(directory), checkpoint)
+    if as_json:
+        click.echo(json.dumps(report.to_json(), indent=1))
+    else:
+        _console().print(headline(report), markup=False)
+        _print_table(table(report))

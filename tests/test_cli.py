@@ -66,7 +66,7 @@ def test_checkpoints_are_listed_with_mode_and_guarantee(directory: Path) -> None
     assert [cell.strip() for cell in heading.split("|")[1:3]] == ["id", "kind"]
     cells = [cell.strip() for cell in line.split("|")[1:-1]]
     assert cells[:3] == ["1", "final", "unaligned (at least once)"]
-    assert cells[-3:] == ["0", "yes", "whole"]
+    assert cells[-5:] == ["0", "0", "0", "yes", "whole"]
 
 
 def test_checkpoints_as_json_have_every_field(directory: Path) -> None:
@@ -82,6 +82,8 @@ def test_checkpoints_as_json_have_every_field(directory: Path) -> None:
         "mode": "unaligned",
         "guarantee": "at least once",
         "tasks": 1,
+        "in_flight_rows": 0,
+        "in_flight_bytes": 0,
         "duplicated": {},
         "finished": True,
     }
@@ -120,6 +122,35 @@ def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
 def test_a_file_is_not_a_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "found a file" in _run("checkpoints", tmp_path / "file").stderr
+
+
+def test_a_restore_can_be_looked_at_before_it_is_done(directory: Path) -> None:
+    before = sorted(path.name for path in directory.rglob("*"))
+    first, *lines = _run("checkpoints", directory, "--restore", "1").stdout.splitlines()
+    assert first == f"a restore of checkpoint 1 in {directory}, mode unaligned (at least once)"
+    assert [line.split("|")[1].strip() for line in lines[2:]] == ["finished", "in flight", "duplicates", "state"]
+    assert sorted(path.name for path in directory.rglob("*")) == before
+
+
+def test_a_restore_can_be_looked_at_as_json(directory: Path) -> None:
+    found = json.loads(_run("checkpoints", directory, "--restore", "1", "--json").stdout)
+    assert (found["checkpoint"], found["mode"], found["finished"]) == (1, "unaligned", True)
+    assert found["duration_us"] is None
+
+
+def test_a_restore_of_what_is_not_there_is_an_error(directory: Path) -> None:
+    done = _run("checkpoints", directory, "--restore", "7")
+    assert (done.exit_code, done.stderr) == (2, f"error: there is no checkpoint 7 in {directory}; there are [1]\n")
+
+
+def test_checkpoints_from_before_channel_state_have_no_count_of_it(tmp_path: Path) -> None:
+    golden = ROOT / "tests" / "store" / "golden" / "manifest-1.json"
+    folder = tmp_path / "chk-00000007"
+    folder.mkdir()
+    (folder / "manifest.json").write_bytes(golden.read_bytes())
+    (line,) = json.loads(_run("checkpoints", tmp_path, "--json").stdout)
+    assert (line["in_flight_rows"], line["in_flight_bytes"]) == (None, None)
+    assert "?" in _run("checkpoints", tmp_path).stdout
 
 
 # --- errors

@@ -16,6 +16,7 @@ import pytest
 import dataflow
 import operators
 from dataflow.checkpointing import Mode
+from dataflow.runtime.report import RestoreReport
 from tests.documents import ROOT, blocks, run_python
 
 README = ROOT / "README.md"
@@ -46,7 +47,7 @@ def test_every_python_block_runs_and_prints_what_it_says(
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_text_block_is_the_output_of_the_python_block_before_it(document: Path) -> None:
     found = blocks(document)
-    assert {block.language for block in found} <= {"python", "text", "console", "layout"}
+    assert {block.language for block in found} <= {"python", "text", "console", "layout", "report"}
     for before, block in zip([None, *found], found, strict=False):
         if block.language == "text":
             assert before, f"{document.name}:{block.line}"
@@ -124,6 +125,13 @@ def test_every_mode_stands_in_the_table_with_its_guarantee() -> None:
         (row,) = re.findall(rf'^\| `"{mode.value}"` .*$', TEXT, re.MULTILINE)
         assert f"| {mode.guarantee.value} |" in row
         assert "planned" not in row
+
+
+def test_the_report_that_is_shown_has_the_sections_of_a_real_one() -> None:
+    (shown,) = [block.text for block in blocks(README) if block.language == "report"]
+    real = str(RestoreReport(3, "memory", Mode.UNALIGNED, finished=False, offsets={"a/b": 1}, duration=0))
+    assert re.findall(r"^  (\w.*?)  ", shown, re.MULTILINE) == re.findall(r"^  (\w.*?)  ", real, re.MULTILINE)
+    assert shown.splitlines()[0] == real.splitlines()[0]
 
 
 def table_of_the_api() -> dict[str, set[str]]:

@@ -65,7 +65,7 @@ class Restoration:
     @property
     def duration(self) -> int | None:
         """Microseconds the restore took."""
-        return getattr(self.report, "duration", None)
+        return None if self.report is None else self.report.duration
 
     @property
     def in_flight(self) -> int:
@@ -83,6 +83,7 @@ class Restoration:
             "killed_in_checkpoint": self.in_progress or None,
             "restored_checkpoint": self.checkpoint,
             "restore_us": self.duration,
+            "rows_replayed_at_least": self.report.rows_replayed if self.report else 0,
             "in_flight_rows": self.in_flight,
             "in_flight_bytes": self.report.in_flight_bytes if self.report else 0,
             "duplicates": dict(self.duplicates),

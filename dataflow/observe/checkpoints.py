@@ -24,7 +24,8 @@ class CheckpointLine:
     """One checkpoint. ``damage`` says why it cannot be restored; without a readable manifest nothing else is known.
 
     ``created`` is in seconds since 1970, ``bytes`` is the size of its parts, ``duplicated`` counts by operator
-    the rows that a restore delivers twice.
+    the rows that a restore delivers twice, ``in_flight_rows`` and ``in_flight_bytes`` are its channel state (None: it
+    is older than these counts).
     """
 
     id: int
@@ -36,6 +37,8 @@ class CheckpointLine:
     created: float | None = None
     tasks: int | None = None
     bytes: int | None = None
+    in_flight_rows: int | None = None
+    in_flight_bytes: int | None = None
     duplicated: Mapping[str, int] | None = None
     finished: bool | None = None
 
@@ -78,6 +81,8 @@ def _described(manifest: Manifest, damage: str | None) -> CheckpointLine:
         created=manifest.created,
         tasks=len(manifest.parts),
         bytes=sum(part.size for part in manifest.parts),
+        in_flight_rows=manifest.summary.get("in_flight_rows"),
+        in_flight_bytes=manifest.summary.get("in_flight_bytes"),
         duplicated=dict(manifest.summary.get("duplicated", {})),
         finished=manifest.finished,
     )
@@ -105,6 +110,8 @@ _HEADINGS = {
     "age": "right",
     "tasks": "right",
     "bytes": "right",
+    "in-flight rows": "right",
+    "in-flight bytes": "right",
     "duplicated rows": "right",
     "finished": "left",
     "state": "left",
@@ -113,9 +120,10 @@ _HEADINGS = {
 
 def _cells(line: CheckpointLine, now: float) -> list[str]:
     if line.kind is None or line.mode is None or line.created is None:
-        return [str(line.id), *["?"] * 7]
+        return [str(line.id), *["?"] * 9]
     duplicated = max((line.duplicated or {}).values(), default=0)
-    numbers = ["?" if n is None else f"{n:,}" for n in (line.tasks, line.bytes, duplicated)]
+    counts = (line.tasks, line.bytes, line.in_flight_rows, line.in_flight_bytes, duplicated)
+    numbers = ["?" if n is None else f"{n:,}" for n in counts]
     return [
         str(line.id),
         line.kind,

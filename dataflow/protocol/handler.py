@@ -42,7 +42,8 @@ class BarrierHandler(Protocol):
     def overtakes_from(self, barrier: Barrier) -> int | None:
         """Since when (microseconds) ``barrier``, queued on a channel that can be overtaken, is to be taken first.
 
-        None: not as far as is known now; ask again after every event.
+        0: at once, whatever the clock says (its trigger may be ahead of it). None: not as far as is known now; ask
+        again after every event.
         """
         ...
 

@@ -114,7 +114,7 @@ triggered_at=0, unaligned=True))]
         """Since when ``barrier``, which is still queued, overtakes; None: it does not, as far as is known now."""
         pending = self._pending
         if pending is not None and pending.checkpoint == barrier.checkpoint:
-            return barrier.triggered_at if pending.unaligned else self._converts_at(barrier)
+            return 0 if pending.unaligned else self._converts_at(barrier)
         return self._converts_at(barrier) if barrier.checkpoint > self._latest else None
 
     def element(self, channel: int, element: Received) -> Received:

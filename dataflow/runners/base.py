@@ -13,6 +13,7 @@ from dataflow.clock import Duration, duration_text
 from dataflow.errors import UnnamedStateWarning, user_frame
 from dataflow.graph import Graph, Read, Write
 from dataflow.operator import Collector, Guarantee
+from dataflow.runners.persistence import Persistence
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.inlet import ChannelMetrics
 from dataflow.runtime.job import Job, JobState
@@ -109,6 +110,11 @@ class RunResult:
         """Microseconds each channel was blocked by a barrier, where it was."""
         return {c.name: c.blocked for task in self.metrics for c in task.channels if c.blocked}
 
+    @property
+    def persistence(self) -> Persistence:
+        """What the background writer did for the completed checkpoints."""
+        return Persistence.of(self.checkpoints)
+
     def __str__(self) -> str:
         mode = "no checkpoints" if self.mode is None else f"mode {self.mode}"
         lines = [
@@ -123,6 +129,7 @@ class RunResult:
             lines.append(
                 f"  checkpoints: {done} completed, {len(self.failures)} failed, slowest {duration_text(worst)}"
             )
+            lines += [f"  writer: {self.persistence}"] if done else []
         lines += [f"  failed {failure}" for failure in self.failures[-3:]]
         if self.restore_report is not None:
             lines += ["  " + line for line in str(self.restore_report).splitlines()]

@@ -5,7 +5,7 @@ Faults are data: which of them happens when is drawn by the scheduler, from the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dataflow.checkpointing import Checkpointing, Mode
@@ -128,3 +128,6 @@ class FaultyStore(CheckpointStore):
 
     def remove_orphans(self) -> list[int]:
         return self._inner.remove_orphans()
+
+    def remains(self, task: str, above: int) -> Iterator[tuple[int, Buffer]]:
+        return self._inner.remains(task, above)

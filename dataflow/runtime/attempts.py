@@ -16,7 +16,7 @@ __all__ = ["CheckpointAttempt", "CheckpointRecord"]
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """A completed checkpoint: sizes in bytes, times in microseconds."""
+    """A completed checkpoint: sizes in bytes, times in microseconds. Where tasks differ, the worst one counts."""
 
     checkpoint: int
     kind: BarrierKind
@@ -38,6 +38,26 @@ class CheckpointRecord:
     def in_flight_bytes(self) -> int:
         """The Arrow memory of those rows."""
         return sum(stats.in_flight_bytes for stats in self.tasks.values())
+
+    @property
+    def alignment(self) -> int:
+        """Between the first and the last barrier at a task."""
+        return max((stats.alignment for stats in self.tasks.values()), default=0)
+
+    @property
+    def copy(self) -> int:
+        """How long a step took to copy the state of its task: the stall that is seen by the data."""
+        return max((stats.copy for stats in self.tasks.values()), default=0)
+
+    @property
+    def queued(self) -> int:
+        """How long a part waited for the background writer."""
+        return max((stats.queued for stats in self.tasks.values()), default=0)
+
+    @property
+    def write(self) -> int:
+        """How long the writing of a part took."""
+        return max((stats.write for stats in self.tasks.values()), default=0)
 
 
 @dataclass(slots=True)

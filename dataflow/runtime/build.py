@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from dataflow.checkpointing import Checkpointing, Mode
@@ -139,6 +139,7 @@ class _Builder:
 
     def build(self) -> Job:
         plan, settings, store = self.plan, self.settings, self.store
+        started = settings.clock.now()
         restored = find(settings.restore, store, plan)
         states = restored.states if restored else {}
         splits = self._splits(states)  # refuses input that changed, so what is new after it is only new
@@ -202,7 +203,7 @@ class _Builder:
             clock=settings.clock,
             mailbox=self.mailbox,
             probe=settings.probe,
-            restore_report=restored.report if restored else None,
+            restore_report=replace(restored.report, duration=settings.clock.now() - started) if restored else None,
         )
 
     def _completed(self) -> list[int]:
@@ -364,4 +365,4 @@ class _Builder:
 def _split_state(entry: Any, source: Source) -> SplitState:
     split = Split(entry["id"], entry["info"])
     source.check(split)
-    return SplitState(split, entry["offset"], entry["done"])
+    return SplitState(split, entry["offset"], entry["done"], entry.get("rows"))

@@ -189,7 +189,7 @@ class InputGate:
 
         It overtakes all that is queued. None: it must wait for channels that cannot be overtaken, or for its time.
         """
-        at = barrier.triggered_at if barrier.unaligned else self._handler.overtakes_from(barrier)
+        at = 0 if barrier.unaligned else self._handler.overtakes_from(barrier)
         open_channels = [index for index, ended in enumerate(self._ended) if not ended]
         if at is None or now < at or not all(self._channels[index].overtakable for index in open_channels):
             return None

@@ -191,14 +191,19 @@ class GateInlet(Inlet):
 
 @dataclass(slots=True)
 class SplitState:
-    """A split and how far it has been read. ``offset`` None: not begun."""
+    """A split and how far it has been read. ``offset`` None: not begun.
+
+    ``rows`` counts those read from its beginning on; None: restored from a checkpoint that did not count them.
+    """
 
     split: Split
     offset: Json = None
     done: bool = False
+    rows: int | None = 0
 
     def to_json(self) -> dict[str, Json]:
-        return {"id": self.split.id, "info": self.split.info, "offset": self.offset, "done": self.done}
+        place: dict[str, Json] = {"offset": self.offset, "done": self.done, "rows": self.rows}
+        return {"id": self.split.id, "info": self.split.info, **place}
 
 
 class SourceInlet(Inlet):
@@ -256,6 +261,8 @@ class SourceInlet(Inlet):
             state.done = True
             self._readers.pop(index).close()
             return None
+        if batch is not None and state.rows is not None:
+            state.rows += batch.num_rows
         return batch
 
     def poll_control(self, now: int) -> Input | None:

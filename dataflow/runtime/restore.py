@@ -1,4 +1,4 @@
-"""Finding and reading the checkpoint to start from, and what is said about it afterwards.
+"""Finding and reading the checkpoint to start from.
 
 Restoring is constructing: this module only reads. ``Restored`` is handed to the builder, which makes new tasks of it.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,103 +24,22 @@ from dataflow.errors import (
 )
 from dataflow.events import BarrierKind
 from dataflow.graph import Read
-from dataflow.operator import Json, Source
+from dataflow.operator import Source
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
-from dataflow.runtime.parts import ChannelState, Duplicates, TaskState
+from dataflow.runtime.parts import TaskState
+from dataflow.runtime.replay import open_splits, rows_read_again
+from dataflow.runtime.report import RestoreReport
 from dataflow.store.folder import CheckpointFolder
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dataflow.plan import Plan
     from dataflow.store.base import CheckpointStore
     from dataflow.store.files import Buffer
     from dataflow.store.manifest import Manifest, PartHandle
 
-__all__ = ["RestoreReport", "Restored", "find", "with_new_input"]
+__all__ = ["RestoreReport", "Restored", "find", "preview", "with_new_input"]
 
 log = logging.getLogger("dataflow.restore")
-
-
-@dataclass(frozen=True, slots=True)
-class RestoreReport:
-    """What a restore went back to, and what it delivers a second time.
-
-    A duplicate is a *delivery*: a row that an operator took before its snapshot and that is delivered there again. It
-    is counted where it is delivered, so counts of different operators must not be added up: one row of a source counts
-    at every operator it reaches. At the first stateful operator of a path the report is exact, behind it an upper
-    bound.
-
-    ``offsets`` maps "source/split" to the offset that is read from next (None: from the beginning). ``passed_over`` are
-    newer checkpoints that could not be restored, with the reason. ``not_read`` lists the "source/split" that a source
-    has now and had not when the job began: they are not part of this job and are not read.
-    """
-
-    checkpoint: int
-    location: str
-    mode: Mode
-    finished: bool
-    offsets: Mapping[str, Json] = field(default_factory=dict)
-    duplicates: Sequence[Duplicates] = ()
-    in_flight: Sequence[ChannelState] = ()
-    passed_over: Sequence[Skipped] = ()
-    state_bytes: int = 0
-    not_read: Sequence[str] = ()
-
-    @property
-    def in_flight_rows(self) -> int:
-        """Rows that were on their way between tasks and are re-injected into their channels."""
-        return sum(state.rows for state in self.in_flight)
-
-    @property
-    def in_flight_bytes(self) -> int:
-        """The Arrow memory of those rows."""
-        return sum(state.bytes for state in self.in_flight)
-
-    def duplicated(self, operator: str | None = None) -> int:
-        """Rows that are delivered again, to ``operator`` or to the one with the most."""
-        counts = self.duplicated_by_operator
-        return counts.get(operator, 0) if operator is not None else max(counts.values(), default=0)
-
-    @property
-    def duplicated_by_operator(self) -> Mapping[str, int]:
-        counts: dict[str, int] = {}
-        for d in self.duplicates:
-            counts[d.operator] = counts.get(d.operator, 0) + d.rows
-        return counts
-
-    def rows(self, operator: str) -> pa.Table | None:
-        """The rows delivered again to ``operator``: all with ``duplicates="rows"``, else a sample; None: none.
-
-        Where its inputs have different columns, a row has null in those that its own input lacks. Raises:
-        pyarrow.ArrowInvalid where inputs have the same column with different types: see ``duplicates``, by channel.
-        """
-        import pyarrow as pa
-
-        tables = [d.table for d in self.duplicates if d.operator == operator]
-        return pa.concat_tables(tables, promote_options="default") if tables else None
-
-    def to_arrow(self) -> pa.Table:
-        """One row per operator, subtask and channel with duplicates: operator, task, channel, rows."""
-        import pyarrow as pa
-
-        fields = ("operator", "task", "channel", "rows")
-        text = pa.string()
-        schema = pa.schema([("operator", text), ("task", text), ("channel", text), ("rows", pa.int64())])
-        return pa.Table.from_pylist([{f: getattr(d, f) for f in fields} for d in self.duplicates], schema=schema)
-
-    def __str__(self) -> str:
-        lines = [f"restored checkpoint {self.checkpoint} from {self.location}, mode {self.mode}"]
-        lines += [f"  passed over {s.checkpoint}: {s.reason}" for s in self.passed_over]
-        lines += [f"  {split}: read again from {offset}" for split, offset in self.offsets.items()]
-        if self.finished:
-            lines.append("  that job had finished: nothing is left to read")
-        lines += [f"  {split}: new since that job began, and not read" for split in self.not_read]
-        for d in self.duplicates:
-            lines.append(f"  {d.operator} on {d.channel}: {d.rows} rows are delivered again")
-        if not self.duplicates:
-            lines.append("  no row is delivered again")
-        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +77,17 @@ def find(restore: object, store: CheckpointStore, plan: Plan) -> Restored | None
     if isinstance(decision, Fresh):
         return None
     newer = tuple(n for n in ids if n > decision.checkpoint and not _is_savepoint(store, n))
-    return _restored(*read[decision.checkpoint], store.location, plan, decision.skipped, newer)
+    return _restored(*read[decision.checkpoint], store.location, store, plan, decision.skipped, newer)
+
+
+def preview(store: CheckpointStore, checkpoint: int) -> RestoreReport:
+    """What a restore of ``checkpoint`` would report as things stand; it reads only, and no pipeline is needed.
+
+    Raises: NoCheckpoint, CheckpointDamaged, StoreError.
+    """
+    manifest = store.manifest(checkpoint)
+    states = _states(manifest, lambda part: store.read(checkpoint, part))
+    return _report(manifest, states, store.location, store, ())
 
 
 def with_new_input(restored: Restored, plan: Plan) -> Restored:
@@ -219,7 +148,7 @@ def _by_path(path: Path, store: CheckpointStore, ids: Sequence[int], plan: Plan)
             "checkpoint directory of its own"
         )
     manifest = folder.manifest()
-    return _restored(manifest, _states(manifest, folder.read), str(path.parent), plan, (), ())
+    return _restored(manifest, _states(manifest, folder.read), str(path.parent), store, plan, (), ())
 
 
 def _states(manifest: Manifest, read: Callable[[PartHandle], Buffer]) -> Mapping[str, TaskState]:
@@ -230,29 +159,35 @@ def _restored(
     manifest: Manifest,
     states: Mapping[str, TaskState],
     location: str,
+    store: CheckpointStore,
     plan: Plan,
     skipped: Sequence[Skipped],
     newer: Sequence[int],
 ) -> Restored:
     _refuse_another(manifest, plan, location)
-    offsets: dict[str, Json] = {}
-    for task, state in states.items():
-        splits: Any = state.inlet.get("splits", ())
-        for split in splits:
-            if not split["done"]:
-                offsets[f"{task.partition('[')[0]}/{split['id']}"] = split["offset"]
-    report = RestoreReport(
+    report = _report(manifest, states, location, store, skipped)
+    return Restored(manifest, states, report, newer)
+
+
+def _report(
+    manifest: Manifest,
+    states: Mapping[str, TaskState],
+    location: str,
+    store: CheckpointStore,
+    skipped: Sequence[Skipped],
+) -> RestoreReport:
+    return RestoreReport(
         checkpoint=manifest.checkpoint,
         location=location,
         mode=Mode(manifest.mode),
         finished=manifest.finished,
-        offsets=offsets,
+        offsets={key: split["offset"] for key, split in open_splits(states).items()},
+        replayed=rows_read_again(store, manifest.checkpoint, states),
         duplicates=tuple(d for state in states.values() for d in state.duplicates),
         in_flight=tuple(c for state in states.values() for c in state.in_flight),
         passed_over=tuple(skipped),
         state_bytes=sum(part.size for part in manifest.parts),
     )
-    return Restored(manifest, states, report, newer)
 
 
 def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:

@@ -14,7 +14,7 @@ lost them, and then ``read`` says so.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Self
 
 from dataflow.errors import CheckpointDamaged
@@ -95,6 +95,14 @@ class CheckpointStore(ABC):
     @abstractmethod
     def remove_orphans(self) -> list[int]:
         """Delete what crashes left without a manifest, and answer its ids. Call it while no checkpoint is pending."""
+
+    def remains(self, task: str, above: int) -> Iterator[tuple[int, Buffer]]:
+        """What is left of ``task`` in checkpoints above id ``above`` that never came to exist, with their ids.
+
+        For reports only, before ``remove_orphans``: nothing vouches for these parts, and what cannot be read is left
+        out. A store that keeps nothing of the kind has nothing to say.
+        """
+        return iter(())
 
     def inspect(self, checkpoint: int) -> Found:
         """What ``recovery.choose`` asks about an existing checkpoint: read all of it.

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -122,6 +122,13 @@ class DirectoryStore(CheckpointStore):
         for checkpoint in orphans:
             self.folder(checkpoint).remove()
         return orphans
+
+    def remains(self, task: str, above: int) -> Iterator[tuple[int, Buffer]]:
+        for checkpoint in self._folders():
+            if checkpoint > above and not self.folder(checkpoint).exists:
+                data = self.folder(checkpoint).remains(task)
+                if data is not None:
+                    yield checkpoint, data
 
     def _folders(self) -> list[int]:
         with storing("list", self._path):

@@ -5,15 +5,18 @@ chk-00000007/counts-0.part  ...  manifest.json
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from dataflow.errors import CheckpointDamaged, NoCheckpoint
 from dataflow.store.files import DISK, TEMPORARY, Buffer, FileSystem, storing
-from dataflow.store.manifest import Manifest, PartHandle, check_part, decode, encode, part_handle
+from dataflow.store.manifest import Manifest, PartHandle, check_part, decode, encode, part_file, part_handle
 
 __all__ = ["MANIFEST", "CheckpointFolder"]
+
+log = logging.getLogger("dataflow.store")
 
 MANIFEST: Final = "manifest.json"
 _OURS: Final = (".part", ".part" + TEMPORARY, MANIFEST, MANIFEST + TEMPORARY)
@@ -82,6 +85,14 @@ class CheckpointFolder:
                     f"{path}: the part of task {handle.task!r} is missing; it had {handle.size} bytes"
                 ) from error
         return check_part(handle, data, str(path))
+
+    def remains(self, task: str) -> bytes | None:
+        """The part of ``task``, unverified, where no manifest says what it was; None where none can be read."""
+        try:
+            return self._files.read(self.path / part_file(task))
+        except OSError as error:
+            log.debug("%s has nothing of task %r to read: %s", self.path, task, error)
+            return None
 
     def verify(self) -> Manifest:
         """Read everything. Raises what ``manifest`` and ``read`` raise."""

@@ -14,7 +14,7 @@ import xxhash
 
 from dataflow.errors import CheckpointDamaged, CheckpointError
 
-__all__ = ["FORMAT", "Manifest", "PartHandle", "check_part", "decode", "encode", "part_handle"]
+__all__ = ["FORMAT", "Manifest", "PartHandle", "check_part", "decode", "encode", "part_file", "part_handle"]
 
 FORMAT: Final = 1
 
@@ -94,10 +94,18 @@ def decode(data: bytes, where: str) -> Manifest:
 
 
 def part_handle(task: str, data: bytes | bytearray | memoryview) -> PartHandle:
-    """The handle of a part with this content; its file name is safe on every file system, also a case-blind one."""
+    """The handle of a part with this content."""
+    return PartHandle(task, part_file(task), memoryview(data).nbytes, xxhash.xxh3_64_hexdigest(data))
+
+
+def part_file(task: str) -> str:
+    """The name of the file with the part of ``task``: safe on every file system, also a case-blind one.
+
+    >>> part_file("counts-0"), part_file("counts[0]")
+    ('counts-0.part', 'counts-0-ea55e9fb16c91206.part')
+    """
     plain = re.sub(r"[^a-z0-9_.\-]+", "-", task.lower())[:80].strip("-.")
-    file = task if plain == task else f"{plain}-{xxhash.xxh3_64_hexdigest(task.encode())}"
-    return PartHandle(task, f"{file}.part", memoryview(data).nbytes, xxhash.xxh3_64_hexdigest(data))
+    return f"{task if plain == task else f'{plain}-{xxhash.xxh3_64_hexdigest(task.encode())}'}.part"
 
 
 def check_part(handle: PartHandle, data: bytes, where: str) -> bytes:

@@ -10,12 +10,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from dataflow.errors import NoCheckpoint, StoreError
 from dataflow.store.base import CheckpointStore
 from dataflow.store.files import Buffer
-from dataflow.store.manifest import Manifest, PartHandle, check_part, decode, encode, part_handle
+from dataflow.store.manifest import Manifest, PartHandle, check_part, decode, encode, part_file, part_handle
 
 __all__ = ["MemoryStore"]
 
@@ -88,3 +88,10 @@ class MemoryStore(CheckpointStore):
             for checkpoint in orphans:
                 del self._parts[checkpoint]
             return orphans
+
+    def remains(self, task: str, above: int) -> Iterator[tuple[int, Buffer]]:
+        file = part_file(task)
+        with self._lock:
+            orphans = sorted(self._parts.keys() - self._manifests.keys())
+            found = [(n, self._parts[n][file]) for n in orphans if n > above and file in self._parts[n]]
+        return iter(found)

@@ -22,6 +22,7 @@ def test_every_mode_is_killed_in_a_checkpoint_and_restored_from_the_one_before(c
     for mode in compared.report["modes"]:
         done = mode["restoration"]
         assert done["killed_in_checkpoint"] > done["restored_checkpoint"] > 0
+        assert done["restore_us"] > 0
         store = DirectoryStore(Path(mode["killed_folder"]) / "checkpoints")
         assert done["killed_in_checkpoint"] not in store.checkpoints()
 
@@ -86,6 +87,7 @@ def test_the_fields_of_the_json_report_are_these(compared: Compared) -> None:
             "killed_in_checkpoint",
             "restored_checkpoint",
             "restore_us",
+            "rows_replayed_at_least",
             "in_flight_rows",
             "in_flight_bytes",
             "duplicates",

@@ -179,12 +179,12 @@ def test_a_long_campaign_of_scripts_gives_what_the_definitions_say() -> None:
 # --- all short scripts -----------------------------------------------------------------------------------------------
 
 
-def short_scripts(setting: Setting, alphabet: list[str], length: int) -> Iterator[str]:
-    """Every well-formed script of ``length`` tokens; where the channels are alike, those that begin with the first.
+def short_scripts(setting: Setting, alphabet: list[str], length: int, start: tuple[str, ...] = ()) -> Iterator[str]:
+    """Every well-formed script of ``start`` and ``length`` more tokens; a busy operator is ready again at the end.
 
-    A busy operator is ready again at the end.
+    Where the channels are alike, only those in which the first channel comes first.
     """
-    for choice in itertools.product(alphabet, repeat=length):
+    for choice in (start + rest for rest in itertools.product(alphabet, repeat=length)):
         first = next((token[0] for token in choice if token[0] in setting.channels), "a")
         script = well_formed(choice) if setting.aligned_edges or first == "a" else ""
         if script:
@@ -230,10 +230,19 @@ def test_every_short_script_gives_what_the_definitions_say(setting: Setting, alp
         compare(script, setting)
 
 
+LONGER = [
+    pytest.param(
+        setting, alphabet, token, id=f"{setting.mode}, {setting.aligned_edges or 'none'} in order, {token} first"
+    )
+    for setting, alphabet in (case.values for case in SHORT)
+    for token in alphabet
+]
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize(("setting", "alphabet"), SHORT)
+@pytest.mark.parametrize(("setting", "alphabet", "first"), LONGER)
 def test_every_script_that_is_a_little_longer_gives_what_the_definitions_say(
-    setting: Setting, alphabet: list[str]
+    setting: Setting, alphabet: list[str], first: str
 ) -> None:
-    for script in short_scripts(setting, alphabet, 5):
+    for script in short_scripts(setting, alphabet, 4, (first,)):
         compare(script, setting)

@@ -44,7 +44,8 @@ def test_a_file_that_came_after_the_job_began_is_reported(tmp_path: Path, caplog
     assert "another checkpoint directory" in caplog.text
     assert result.restore_report is not None
     assert result.restore_report.not_read == tuple(f"bids/{tmp_path}/in/{name}.parquet#0" for name in "bc")
-    assert "b.parquet#0: new since that job began, and not read" in str(result.restore_report)
+    assert "not read     2 splits new since that job began" in str(result.restore_report)
+    assert f"{tmp_path}/in/b.parquet#0\n" in str(result.restore_report)
 
 
 def test_the_same_input_again_is_nothing_to_talk_about(tmp_path: Path) -> None:

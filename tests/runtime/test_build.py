@@ -62,3 +62,20 @@ def test_a_restored_gate_starts_with_the_watermarks_of_its_part() -> None:
     inlet = build(plan, settings).tasks[task].inlet
     assert isinstance(inlet, GateInlet)
     assert (inlet.gate.watermarks, inlet.gate.watermark) == ((30, 20), 20)
+
+
+class Ticking(ManualClock):
+    """Every look at it takes a microsecond."""
+
+    def now(self) -> int:
+        self.advance(1)
+        return super().now()
+
+
+def test_a_report_says_how_long_it_took_to_build_the_job() -> None:
+    plan, store, checkpoint = checkpointed()
+    settings = Settings("totals", "run", flow.Checkpointing(store), checkpoint, Ticking(), lambda lane, job: job())
+    report = build(plan, settings).restore_report
+    assert report is not None
+    assert report.duration is not None
+    assert report.duration > 0

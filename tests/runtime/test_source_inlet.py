@@ -43,7 +43,22 @@ def test_rows_have_the_colour_of_the_last_barrier_that_was_sent() -> None:
 def test_an_offset_is_that_of_the_barrier() -> None:
     head = inlet([batch(1), batch(2)])
     poll(head)
-    assert head.snapshot()["splits"] == [{"id": "script-0", "info": {"entries": 2}, "offset": 1, "done": False}]
+    (split,) = head.snapshot()["splits"]
+    assert split == {"id": "script-0", "info": {"entries": 2}, "offset": 1, "done": False, "rows": 1}
+
+
+def test_rows_are_counted_by_split_and_pauses_are_none() -> None:
+    head = inlet([Pause(1), batch(1, 2), batch(3)], [batch()])
+    while not head.ended:
+        head.poll(0)
+    assert [state.rows for state in head.splits] == [3, 0]
+
+
+def test_a_split_whose_rows_were_not_counted_before_stays_without_a_count() -> None:
+    head = inlet([batch(1), batch(2)])
+    head.splits[0].rows = None
+    assert poll(head) == ([1], 0)
+    assert head.snapshot()["splits"][0]["rows"] is None
 
 
 def test_a_split_that_pauses_lets_the_next_one_go_first() -> None:

@@ -55,3 +55,14 @@ def test_a_store_in_memory_outlives_the_job_that_crashed(save: Save) -> None:
     manifest = save(store, 1)
     with store:
         assert store.verify(1) == manifest
+
+
+def test_what_never_got_a_manifest_remains_until_it_is_removed(store: CheckpointStore, save: Save) -> None:
+    save(store, 1)
+    for checkpoint in (2, 4):
+        store.write(checkpoint, "task-0", b"%d" % checkpoint)
+    save(store, 3)
+    assert [list(store.remains("task-0", above)) for above in (1, 2, 4)] == [[(2, b"2"), (4, b"4")], [(4, b"4")], []]
+    assert list(store.remains("task-1", 1)) == []
+    store.remove_orphans()
+    assert list(store.remains("task-0", 0)) == []
