@@ -31,8 +31,8 @@ __all__ = ["main"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_PLAIN_WIDTH = 200
-"""Columns of a table that goes to a file or a pipe."""
+_PLAIN_WIDTH = 2_000
+"""Columns of a table that goes to a file or a pipe: enough for any, for Markdown has no cells of two lines."""
 
 
 class _Commands(click.Group):
@@ -78,6 +78,11 @@ def _print_table(table: Table) -> None:
     with console.capture() as captured:
         console.print(table)
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip()))
+
+
+def _fits(table: Table, console: Console) -> bool:
+    """Whether ``console`` is wide enough for ``table`` without breaking its cells."""
+    return console.measure(table, options=console.options.update(width=_PLAIN_WIDTH)).maximum <= console.width
 
 
 def _traceback(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's call
@@ -233,6 +238,8 @@ class Report(Protocol):
 
     def table(self) -> Table: ...
 
+    def sheet(self) -> Table: ...
+
     def to_json(self) -> dict[str, Any]: ...
 
 
@@ -257,7 +264,8 @@ def _report(
     else:
         console = _console()
         console.print(report.headline)
-        _print_table(report.table())
+        wide = report.table()
+        _print_table(wide if _fits(wide, console) else report.sheet())
         console.print(f"{duration_text(report.duration)} in all; " + _whereabouts(folder, kept=kept))
     for problem in report.problems:
         _complain(f"error: {problem}")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from dataflow.checkpointing import Mode
 from dataflow.clock import Clock, SystemClock
 from dataflow.compare.claims import Claim, claims
-from dataflow.compare.killing import Moment, Scene, kill_at, moment
-from dataflow.compare.options import KillPoint, Options
+from dataflow.compare.killing import Moment, kill_at, moment
+from dataflow.compare.options import KillPoint, Options, Scene
 from dataflow.compare.report import CompareReport, Cost, ModeReport, Restoration
 from dataflow.compare.subject import Subject, redirected
 from dataflow.compare.trial import Trial
@@ -126,7 +126,7 @@ class _Comparison:
     def _kill_and_restore(self, report: ModeReport, undisturbed: Trial, result: RunResult) -> ModeReport:
         options, missed = self._options, dict[str, None]()
         mode = report.mode
-        shows = _what_shows(mode, result)
+        shows = partial(options.shows, mode) if options.shows else _what_shows(mode, result)
         for attempt in range(1, options.attempts + 1):
             self._say(f"{mode}: killing it" + (f", attempt {attempt}" if missed else ""))
             folder = self._folder / mode.value / f"killed-{attempt}"

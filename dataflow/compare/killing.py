@@ -9,38 +9,24 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 import msgspec
 
 from dataflow.clock import Clock, SystemClock, duration_text, microseconds
-from dataflow.compare.options import KillPoint
+from dataflow.compare.options import KillPoint, Scene
 from dataflow.compare.trial import Trial
 from dataflow.errors import CheckpointError
 from dataflow.store.directory import DirectoryStore
 
-__all__ = ["Missed", "Moment", "Scene", "kill_at", "look", "moment"]
+__all__ = ["Missed", "Moment", "kill_at", "look", "moment"]
 
 _GLANCE = 0.004
 """Seconds between two looks at the directory."""
 _LIMIT = microseconds("10min")
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What a kill leaves behind, by checkpoint id; 0: there is none.
-
-    ``complete`` is the newest complete checkpoint; restoring it delivers ``duplicated`` rows twice, by operator, and
-    re-injects ``in_flight`` rows. ``in_progress`` is a later one that has parts but no manifest.
-    """
-
-    complete: int = 0
-    in_progress: int = 0
-    duplicated: Mapping[str, int] = field(default_factory=dict)
-    in_flight: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from dataflow.checkpointing import Mode
 
-__all__ = ["KillPoint", "Options"]
+__all__ = ["KillPoint", "Options", "Scene"]
 
 
 class KillPoint(Enum):
@@ -27,6 +27,20 @@ class KillPoint(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Scene:
+    """What a kill leaves behind, by checkpoint id; 0: there is none.
+
+    ``complete`` is the newest complete checkpoint; restoring it delivers ``duplicated`` rows twice, by operator, and
+    re-injects ``in_flight`` rows. ``in_progress`` is a later one that has parts but no manifest.
+    """
+
+    complete: int = 0
+    in_progress: int = 0
+    duplicated: Mapping[str, int] = field(default_factory=dict)
+    in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """How each mode is tried. Durations are texts such as "50ms".
 
@@ -36,6 +50,8 @@ class Options:
         alignment_timeout: of mode ``aligned-timeout``.
         attempts: processes that are started until one is killed at the right moment.
         patience: the lowest id of the checkpoint that may be the newest complete one at the kill.
+        shows: whether a scene shows what the mode does; another one is taken at the last attempt only. None: a scene
+            with duplicates or rows in flight, where the undisturbed run had checkpoints with them.
     """
 
     modes: Sequence[Mode] = tuple(Mode)
@@ -47,3 +63,4 @@ class Options:
     alignment_timeout: str | None = None
     attempts: int = 5
     patience: int = 1
+    shows: Callable[[Mode, Scene], bool] | None = None

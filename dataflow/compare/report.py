@@ -138,8 +138,8 @@ class ModeReport:
         return {
             "mode": str(self.mode),
             "checkpoints": f"{cost.completed:,}" + (f", {cost.failed:,} failed" if cost.failed else ""),
-            "median": _time(cost.median),
-            "worst": _time(cost.worst),
+            "median duration": _time(cost.median),
+            "worst duration": _time(cost.worst),
             "blocked": _time(sum(cost.blocked.values())),
             "bytes": f"{cost.state_bytes:,}",
             "in flight": f"{cost.in_flight:,}",
@@ -187,15 +187,30 @@ class CompareReport:
         }
 
     def table(self) -> Table:
-        """One row a mode."""
-        from rich import box
-        from rich.table import Table
-
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        """One row a mode: needs some 190 columns."""
         rows = [mode.cells() for mode in self.modes]
+        table = _table()
         for heading in rows[0]:
             words = heading in ("mode", "result")
             table.add_column(heading, justify="left" if words else "right", overflow="fold")
         for row in rows:
             table.add_row(*row.values())
         return table
+
+    def sheet(self) -> Table:
+        """The same for narrow terminals: one column a mode."""
+        rows = [mode.cells() for mode in self.modes]
+        table = _table()
+        table.add_column("mode", no_wrap=True)
+        for row in rows:
+            table.add_column(row["mode"], overflow="fold")
+        for heading in list(rows[0])[1:]:
+            table.add_row(heading, *(row[heading] for row in rows))
+        return table
+
+
+def _table() -> Table:
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False)

@@ -40,6 +40,10 @@ class DemoReport:
         """One row a mode."""
         return self.compared.table()
 
+    def sheet(self) -> Table:
+        """One column a mode."""
+        return self.compared.sheet()
+
     def to_json(self) -> dict[str, Any]:
         """All of it, with times in microseconds."""
         return {"flights_read": self.read, "cancelled_dropped": self.cancelled, **self.compared.to_json()}

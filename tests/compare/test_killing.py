@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dataflow.compare.killing import Missed, Moment, Scene, kill_at, moment
-from dataflow.compare.options import KillPoint
+from dataflow.compare.killing import Missed, Moment, kill_at, moment
+from dataflow.compare.options import KillPoint, Scene
 from dataflow.compare.subject import Subject
 from dataflow.compare.trial import Trial
 
