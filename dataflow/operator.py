@@ -16,6 +16,9 @@ birth comes in an ``OperatorContext``, restored state included: **restoring is c
 A call that emits more than one batch returns a generator and yields after each one, so that the engine can wait for
 room downstream between them; no barrier is taken while one is pending.
 
+No two calls run at a time. One thing does run beside them: a reader among the tables of a ``Snapshot`` is read on the
+thread that writes the checkpoint (see there). An operator that gives tables only needs no thought for threads.
+
 >>> import pyarrow as pa
 >>> class Doubler(Operator):
 ...     stateless = True
@@ -73,14 +76,20 @@ class Guarantee(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An operator's state at a barrier. It owns its memory: nothing the operator does later may show through.
+    """An operator's state at a barrier: nothing the operator does later may show through.
 
-    ``values`` holds small things as JSON; ``tables`` holds columns. Numpy memory must be *copied* into a table
-    (``pa.array(numpy_array)`` shares it).
+    ``values`` holds small things as JSON; ``tables`` holds columns. A table that is a ``pa.Table`` owns its memory:
+    numpy memory must be *copied* into it (``pa.array(numpy_array)`` shares it).
+
+    State that takes long to copy is given as a ``pa.RecordBatchReader``. It is read once, to its end, on the thread
+    that writes the checkpoint, *while the operator goes on*, and must give the state as it was when ``snapshot``
+    returned. Readers are read one after the other, in the order of ``tables``; that may be some checkpoints later where
+    the disk is slow, so several may wait at a time. A checkpoint that is given up drops its readers unread or half
+    read, and what they hold must go with them. After a restore ``context.restored.tables`` has a ``pa.Table`` for each.
     """
 
     values: Mapping[str, Json] = field(default_factory=dict)
-    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    tables: Mapping[str, pa.Table | pa.RecordBatchReader] = field(default_factory=dict)
 
 
 class Out(Protocol):

@@ -110,7 +110,10 @@ class KeyedAggregate(Operator):
             return Snapshot()
         return Snapshot(
             values={"aggregations": self._described()},
-            tables={"keys": self._index.snapshot(), "records": self._records.snapshot(len(self._index))},
+            tables={
+                "records": self._records.snapshot(len(self._index)),  # read first: until then folds have to save rows
+                "keys": self._index.snapshot(),
+            },
         )
 
     def _restore(self, restored: Snapshot) -> None:
@@ -126,9 +129,9 @@ class KeyedAggregate(Operator):
                 f"{self._context.name}: the checkpoint's keys are {keys.schema.types}, the pipeline's "
                 f"{self._key_schema.types}"
             )
-        mine = np.flatnonzero(self._owned(keys))
-        if len(mine) < keys.num_rows:
-            keys, records = keys.take(mine), records.take(mine)
+        mine = self._owned(keys)
+        if not mine.all():
+            keys, records = keys.filter(pa.array(mine)), records.filter(pa.array(mine))
         self._index.restore(keys)
         self._records.restore(records)
 

@@ -12,7 +12,7 @@ Interleaving puts everything a row changes into one cache line. What each aggreg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,7 @@ from dataflow.errors import ConfigurationError
 from dataflow.expressions import AggregateKind, Aggregation, Expr, compile_expression
 from dataflow.expressions.coercion import value_type
 from dataflow.state.arrays import fresh_words, from_words, is_word, plain, validity, words
+from dataflow.state.copy_on_write import CHUNK, CopyOnWriteRows, FrozenRows
 from dataflow.state.index import Slots
 from operators.kernels.instructions import COUNT, EXTREME, MARK, SUM, SUM_FLOAT, SUM_UNSIGNED, TOUCH, WIDTH
 
@@ -88,7 +89,7 @@ class Records:
         self._fields = [field for column in self._columns for field in column.fields]
         self._template = np.array([0, *(field.initial for field in self._fields)], np.int64)
         self._programs: dict[tuple[bool, ...], list[tuple[npt.NDArray[np.int64], list[int]]]] = {}
-        self._records = self._allocate(_FIRST)
+        self._records = CopyOnWriteRows(self._allocate(_FIRST))
         self._scratch = np.empty((0, len(self._template)), np.int64)
         self._touched: Slots = np.empty(_FIRST + 1, np.int32)
         self._touches = 0
@@ -107,7 +108,8 @@ class Records:
         """Begin a new list of touched slots."""
         from operators.kernels.aggregate import clear_touched
 
-        clear_touched(self._records, self.touched)
+        self._records.save(self.touched)
+        clear_touched(self._records.rows, self.touched)
         self._touches = 0
 
     def fold(self, batch: pa.RecordBatch, slots: Slots, known: int) -> None:
@@ -121,9 +123,10 @@ class Records:
         arguments = [argument(batch) for argument in self._arguments]
         values = [_NO_WORDS, *(_argument_words(array) for array in arguments)]
         bits = [_NOT_NULL, *(validity(array) for array in arguments)]
+        self._records.save(slots)
         for program, reads in self._program(tuple(len(bitmap) > 0 for bitmap, _ in bits)):
             self._touches, row, instruction = fold(
-                self._records,
+                self._records.rows,
                 slots,
                 program,
                 tuple(values[read] for read in reads),
@@ -134,7 +137,8 @@ class Records:
             )
             if row >= 0:
                 word = int(program[instruction, 1])
-                raise SumOverflow(row, next(c.name for c in self._columns if any(f.word == word for f in c.fields)))
+                column = next(c.name for c in self._columns if any(f.word == word for f in c.fields))
+                raise SumOverflow(row, column)
 
     def read(self, slots: Slots) -> list[pa.Array]:
         """The aggregates of ``slots``, a column each, in memory of their own."""
@@ -143,26 +147,26 @@ class Records:
         if len(self._scratch) < len(slots):
             self._scratch = np.empty((2 * len(slots), len(self._template)), np.int64)
         records = self._scratch[: len(slots)]
-        gather_records(self._records, slots, records)
+        gather_records(self._records.rows, slots, records)
         always = int(np.bitwise_and.reduce(records[:, 0])) if len(slots) else 0
         return [_read(column, records, always) for column in self._columns]
 
-    def snapshot(self, known: int) -> pa.Table:
-        """The words of the first ``known`` records, a column each, in memory of their own.
+    def snapshot(self, known: int) -> pa.RecordBatchReader:
+        """The words of the first ``known`` records as they are now, a column each, to be read later on any thread.
 
         Row i belongs to slot i. No row refers to another: rows can be dropped, and tables of several subtasks joined.
         """
-        used = self._records[:known]
-        flags = from_words(used[:, 0].copy(), pa.int64())
-        columns = [from_words(used[:, field.word].copy(), _stored_type(field)) for field in self._fields]
-        return pa.Table.from_arrays([flags, *columns], names=["flags", *(field.name for field in self._fields)])
+        stored = [pa.field(field.name, _stored_type(field)) for field in self._fields]
+        schema = pa.schema([pa.field("flags", pa.int64()), *stored])
+        return pa.RecordBatchReader.from_batches(schema, _stored(self._records.freeze(known), schema))
 
     def restore(self, table: pa.Table) -> None:
         """Take over the records of a snapshot; record i is that of slot i. Touched slots come back in slot order."""
         self._make_room(table.num_rows)
+        records = self._records.rows[: table.num_rows]
         for word, column in enumerate(table.columns):
-            self._records[: table.num_rows, word] = words(pa.concat_arrays(column.chunks)) if table.num_rows else 0
-        touched = np.flatnonzero(self._records[: table.num_rows, 0] & 1)
+            records[:, word] = words(pa.concat_arrays(column.chunks)) if table.num_rows else 0
+        touched = np.flatnonzero(records[:, 0] & 1)
         self._touched[: len(touched)] = touched
         self._touches = len(touched)
 
@@ -220,11 +224,11 @@ class Records:
         return self._programs[nullable]
 
     def _make_room(self, known: int) -> None:
-        held = len(self._records)
+        held = len(self._records.rows)
         if known >= held:  # one more than needed: the last record is the kernel's
             grown = self._allocate(max(known + 1, 2 * held))
-            grown[: held - 1] = self._records[:-1]
-            self._records = grown
+            grown[: held - 1] = self._records.rows[:-1]
+            self._records.replace(grown)
             touched = np.empty(len(grown) + 1, np.int32)
             touched[: self._touches] = self.touched
             self._touched = touched
@@ -290,6 +294,19 @@ def _words_of(field: _Field, records: npt.NDArray[np.int64]) -> npt.NDArray[np.i
 
 def _bitmap(flag: int, records: npt.NDArray[np.int64]) -> pa.Buffer:
     return pa.py_buffer(np.packbits(records[:, 0] & flag != 0, bitorder="little"))
+
+
+def _stored(frozen: FrozenRows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a snapshot, each word a column; on the thread that writes it."""
+    from operators.kernels.aggregate import read_words
+
+    for records in frozen.chunks(CHUNK):
+        columns = []
+        for word, type_ in enumerate(schema.types):
+            values = fresh_words(len(records))
+            read_words(records, word, 0, 0, values)
+            columns.append(from_words(values, type_))
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _stored_type(field: _Field) -> pa.DataType:

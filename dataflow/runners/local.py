@@ -29,8 +29,9 @@ from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import Job, JobState
 from dataflow.runtime.messages import Crashed
 from dataflow.runtime.pace import LearnedPace
+from dataflow.runtime.progress import Progress
 from dataflow.runtime.restore import RestoreReport
-from dataflow.runtime.task import Progress, Task
+from dataflow.runtime.task import Task
 
 if TYPE_CHECKING:
     from dataflow.pipeline import Pipeline

@@ -30,7 +30,7 @@ from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import Job
 from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.points import Point
-from dataflow.runtime.task import Progress
+from dataflow.runtime.progress import Progress
 from dataflow.store.memory import MemoryStore
 
 if TYPE_CHECKING:

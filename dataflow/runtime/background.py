@@ -61,6 +61,7 @@ class Background:
                 job()
             except BaseException as error:  # a SystemExit must not end the lane silently, for somebody waits for it
                 self.on_error(error)
+            del job  # with the state it held, which may cost its operator something while it is there
             with self._ready:
                 jobs = self._lanes[lane]
                 jobs.popleft()

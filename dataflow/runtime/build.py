@@ -35,10 +35,11 @@ from dataflow.runtime.job import Job
 from dataflow.runtime.messages import Mailbox
 from dataflow.runtime.output import output_for
 from dataflow.runtime.pace import Pace, Unpaced
+from dataflow.runtime.part_writer import Submit
 from dataflow.runtime.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.restore import Restored, find, with_new_input
-from dataflow.runtime.task import Submit, Task
+from dataflow.runtime.task import Task
 from dataflow.state.hashing import key_group_range
 from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore

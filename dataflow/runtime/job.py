@@ -53,9 +53,11 @@ from dataflow.runtime.messages import (
     TaskReport,
     Trigger,
 )
+from dataflow.runtime.part_writer import Submit
 from dataflow.runtime.points import Point, Probe, no_probe
+from dataflow.runtime.progress import Progress
 from dataflow.runtime.requests import CheckpointRequests, Wanted
-from dataflow.runtime.task import Progress, Submit, Task
+from dataflow.runtime.task import Task
 from dataflow.store.manifest import FORMAT, Manifest, PartHandle
 
 if TYPE_CHECKING:

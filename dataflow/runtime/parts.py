@@ -78,12 +78,12 @@ class TaskState:
     transactions: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict)
 
     def encode(self, keep: Literal["sample", "rows"]) -> Any:
-        """The bytes of the part."""
+        """The bytes of the part. Reads the readers among the operators' tables, so it can be called once."""
         import pyarrow as pa
 
         from dataflow.state.codec import encode
 
-        tables: dict[str, pa.Table] = {}
+        tables: dict[str, pa.Table | pa.RecordBatchReader] = {}
         operators: dict[str, Json] = {}
         for name, snapshot in self.operators.items():
             operators[name] = {"values": snapshot.values, "tables": list(snapshot.tables)}

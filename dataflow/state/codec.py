@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -50,24 +50,25 @@ class _Header(msgspec.Struct, frozen=True):
     tables: list[_Section]
 
 
-def encode(values: Mapping[str, object], tables: Mapping[str, pa.Table]) -> pa.Buffer:
+def encode(values: Mapping[str, object], tables: Mapping[str, pa.Table | pa.RecordBatchReader]) -> pa.Buffer:
     """Write ``values`` (what JSON can say) and ``tables`` into one buffer, which owns its memory.
 
+    Readers are drained, in the order of ``tables``, one batch at a time.
     Raises ``ValueError`` for values that JSON would change in silence (NaN and infinities, integers past 64 bits) and
     ``TypeError`` for those it cannot say.
     """
     _check(values, "values")
-    streams = {name: _stream(table) for name, table in tables.items()}
-    sections = _sections(streams, tables)
+    streams = [_stream(table) for table in tables.values()]
+    sections = _sections(list(tables), streams)
     header = msgspec.json.encode({"values": values, "tables": sections})
     start = _aligned(_PREFIX.size + len(header))
-    end = start + sum(_aligned(stream.size) for stream in streams.values())
+    end = start + sum(_aligned(stream.data.size) for stream in streams)
     out = pa.BufferOutputStream()
     out.write(_PREFIX.pack(MAGIC, FORMAT_VERSION, 0, len(header)))
     out.write(header)
-    for section, stream in zip(sections, streams.values(), strict=True):
+    for section, stream in zip(sections, streams, strict=True):
         out.write(bytes(start + section.offset - out.tell()))
-        out.write(stream)
+        out.write(stream.data)
     out.write(bytes(end - out.tell()))
     return out.getvalue()
 
@@ -98,24 +99,30 @@ def decode(part: pa.Buffer | bytes | memoryview) -> tuple[dict[str, Any], dict[s
     return header.values, {section.name: _table(buffer, start, section) for section in header.tables}
 
 
-def _stream(table: pa.Table) -> pa.Buffer:
-    out = pa.BufferOutputStream()
+class _Stream(NamedTuple):
+    """A table as an Arrow IPC stream."""
+
+    rows: int
+    data: pa.Buffer
+
+
+def _stream(table: pa.Table | pa.RecordBatchReader) -> _Stream:
+    """Every batch keeps a dictionary of its own: one for all might need more numbers than the index type has."""
+    out, rows = pa.BufferOutputStream(), 0
     with pa.ipc.new_stream(out, table.schema, options=pa.ipc.IpcWriteOptions(unify_dictionaries=False)) as writer:
-        if table.num_columns:
-            writer.write_table(table.unify_dictionaries() if _has_dictionaries(table.schema) else table)
-    return out.getvalue()
+        for batch in table.to_batches() if isinstance(table, pa.Table) else table:
+            rows += batch.num_rows
+            if batch.num_columns:
+                writer.write_batch(batch)
+    return _Stream(rows, out.getvalue())
 
 
-def _has_dictionaries(schema: pa.Schema) -> bool:
-    return any("dictionary<" in str(type_) for type_ in schema.types)
-
-
-def _sections(streams: Mapping[str, pa.Buffer], tables: Mapping[str, pa.Table]) -> list[_Section]:
+def _sections(names: Sequence[str], streams: Sequence[_Stream]) -> list[_Section]:
     """Where each stream goes, counted from the end of the header, so that the header does not hold its own length."""
     found, offset = [], 0
-    for name, stream in streams.items():
-        found.append(_Section(name, tables[name].num_rows, offset, stream.size))
-        offset += _aligned(stream.size)
+    for name, stream in zip(names, streams, strict=True):
+        found.append(_Section(name, stream.rows, offset, stream.data.size))
+        offset += _aligned(stream.data.size)
     return found
 
 

@@ -8,11 +8,13 @@ dictionary-encoded column is interned once, and its rows only look their codes u
 [0, 1, 0]
 >>> interner.codes(pa.array(["y", "x"]).dictionary_encode()).tolist()
 [1, 0]
->>> interner.values(np.array([1, 0]), pa.string()).to_pylist()
+>>> interner.values().of(np.array([1, 0]), pa.string()).to_pylist()
 ['y', 'x']
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +22,7 @@ import pyarrow as pa
 
 from dataflow.state.arrays import byte_ranges, validity, words
 
-__all__ = ["Interner"]
+__all__ = ["InternedValues", "Interner"]
 
 Codes = npt.NDArray[np.int64]
 
@@ -97,7 +99,23 @@ class Interner:
             self._table = np.zeros(2 * capacity, np.uint64)
             rehash_codes(self._arena, starts, known, self._table)
 
-    def values(self, codes: Codes, type_: pa.DataType, bitmap: pa.Buffer | None = None) -> pa.Array:
+    def values(self) -> InternedValues:
+        """All values that have a code now, whatever is interned later."""
+        return InternedValues(self._starts, self._arena)
+
+
+@dataclass(frozen=True, slots=True)
+class InternedValues:
+    """The values of an interner up to a moment, to be read on any thread while it goes on.
+
+    Sound without a lock, for what is below the number of values of that moment is never written to again: new values
+    go behind it, and growth goes to other arrays.
+    """
+
+    starts: Codes
+    arena: npt.NDArray[np.uint8]
+
+    def of(self, codes: Codes, type_: pa.DataType, bitmap: pa.Buffer | None = None) -> pa.Array:
         """The values of ``codes`` as an array of ``type_``, in memory of its own; rows of bit 0 in ``bitmap`` are null.
 
         ``type_`` is a type whose bytes were interned. Raises ``pa.ArrowInvalid`` where a string column of 32-bit
@@ -110,12 +128,12 @@ class Interner:
         if fixed:
             ends = np.arange(1, len(codes) + 1, dtype=np.int64) * (type_.bit_width // 8)
         else:
-            lengths = self._starts[codes + 1] - self._starts[codes]
+            lengths = self.starts[codes + 1] - self.starts[codes]
             if bitmap is not None:
                 lengths *= np.unpackbits(bits, bitorder="little", count=len(codes))
             ends = np.cumsum(lengths)
         data = np.zeros(int(ends[-1]) if len(ends) else 0, np.uint8)
-        gather_bytes(self._arena, self._starts, codes, bits, ends, data)
+        gather_bytes(self.arena, self.starts, codes, bits, ends, data)
         buffers = [bitmap, pa.py_buffer(data)]
         if not fixed:
             large = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)

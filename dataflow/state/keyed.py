@@ -7,7 +7,8 @@ one word each and a last one that marks which of them are null.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,10 @@ import pyarrow as pa
 
 from dataflow.errors import SchemaMismatch
 from dataflow.state.arrays import canonical_words, fresh_words, from_words, is_bytes, is_word, validity
+from dataflow.state.copy_on_write import CHUNK
 from dataflow.state.dictionaries import wide_schema, wide_type
 from dataflow.state.index import SlotIndex, Slots, WideSlotIndex
-from dataflow.state.interning import Interner
+from dataflow.state.interning import InternedValues, Interner
 
 __all__ = ["KeyIndex"]
 
@@ -82,27 +84,17 @@ class KeyIndex:
 
     def keys(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> list[pa.Array]:
         """The key columns of ``slots``, in the exact types of ``schema``; the arrays own their memory."""
-        words = (self._wide if self._one is None else self._one).words
-        chosen = words[slots.start : slots.stop : slots.step] if isinstance(slots, range) else words.take(slots, axis=0)
+        return self._known().columns(slots)
+
+    def _known(self) -> _KnownKeys:
+        values = [None if interner is None else interner.values() for interner in self._interners]
         if self._one is None:
-            absent = [(chosen[:, -1] >> i) & 1 == 1 for i in range(len(self.schema))]
-        else:
-            null_slot = self._one.null_slot
-            absent = [(np.asarray(slots) == null_slot) if null_slot is not None else np.zeros(len(chosen), bool)]
-        return [self._array(i, _copy(chosen[:, i]), absent[i]) for i in range(len(self.schema))]
+            return _KnownKeys(self.schema, self._wide.words, None, values)
+        return _KnownKeys(self.schema, self._one.words, self._one.null_slot, values)
 
-    def _array(self, column: int, words: Words, absent: npt.NDArray[np.bool_]) -> pa.Array:
-        declared = self.schema.types[column]
-        dictionary = pa.types.is_dictionary(declared)
-        type_ = declared.value_type if dictionary else declared
-        bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
-        interner = self._interners[column]
-        plain = from_words(words, type_, bitmap) if interner is None else interner.values(words, type_, bitmap)
-        return plain.dictionary_encode().cast(declared) if dictionary else plain
-
-    def snapshot(self) -> pa.Table:
-        """All keys in the order of their slots, in memory of their own."""
-        return pa.Table.from_arrays(self.keys(range(len(self))), schema=self.schema)
+    def snapshot(self) -> pa.RecordBatchReader:
+        """All keys of this moment in the order of their slots, to be read later on any thread."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._known().batches())
 
     def restore(self, table: pa.Table) -> None:
         """Take over the keys of a snapshot: row i becomes slot i. Only for an index that knows no key yet."""
@@ -110,6 +102,45 @@ class KeyIndex:
         for batch in table.to_batches():
             self.slots(batch.columns)
         assert len(self) == table.num_rows, f"{table.num_rows} rows are only {len(self)} different keys"
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownKeys:
+    """The keys up to a moment, which may be read on any thread while the index goes on.
+
+    Sound without a lock or a copy, for a slot keeps its key: new keys go behind these, growth goes to another array.
+    ``words`` has one row a slot, whose last word marks the null columns, unless there is one column and ``null_slot``.
+    """
+
+    schema: pa.Schema
+    words: Words
+    null_slot: int | None
+    values: Sequence[InternedValues | None]
+
+    def columns(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> list[pa.Array]:
+        words = self.words
+        chosen = words[slots.start : slots.stop : slots.step] if isinstance(slots, range) else words.take(slots, axis=0)
+        if len(self.schema) > 1:
+            absent = [(chosen[:, -1] >> i) & 1 == 1 for i in range(len(self.schema))]
+        elif self.null_slot is None:
+            absent = [np.zeros(len(chosen), bool)]
+        else:
+            absent = [np.asarray(slots) == self.null_slot]
+        return [self._array(i, _copy(chosen[:, i]), absent[i]) for i in range(len(self.schema))]
+
+    def _array(self, column: int, words: Words, absent: npt.NDArray[np.bool_]) -> pa.Array:
+        declared = self.schema.types[column]
+        dictionary = pa.types.is_dictionary(declared)
+        type_ = declared.value_type if dictionary else declared
+        bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
+        values = self.values[column]
+        plain = from_words(words, type_, bitmap) if values is None else values.of(words, type_, bitmap)
+        return plain.dictionary_encode().cast(declared) if dictionary else plain
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(self.words), CHUNK):
+            slots = range(start, min(start + CHUNK, len(self.words)))
+            yield pa.RecordBatch.from_arrays(self.columns(slots), schema=self.schema)
 
 
 def _interner(field: pa.Field) -> Interner | None:

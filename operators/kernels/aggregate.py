@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+import dataflow.state.kernels.copy_on_write  # noqa: F401  loaded with the first fold, not with the first after a barrier
 from dataflow.state.kernels.words import RI32, RI64, RU8, WI32, WI64, valid
 from operators.kernels.instructions import COUNT, MARK, SUM, SUM_FLOAT, SUM_UNSIGNED, TOUCH, WIDTH
 

@@ -20,6 +20,7 @@ from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismat
 from dataflow.expressions import Aggregation, col, count
 from dataflow.graph import Emit
 from dataflow.operator import OperatorContext, Snapshot
+from dataflow.state.codec import decode, encode
 from dataflow.state.hashing import key_group_range
 from operators.aggregate import CHUNK, KeyedAggregate
 
@@ -86,6 +87,10 @@ class Harness:
         self.operator.process(0, batch, self.out)
         return self.out.take()
 
+    def stored(self) -> Snapshot:
+        """Its state, written and read back."""
+        return read(self.operator.snapshot())
+
     def fire(self) -> list[dict[str, Any]]:
         for _ in self.operator.timer(self.due.pop(0), self.out) or ():
             pass
@@ -95,6 +100,10 @@ class Harness:
         for _ in self.operator.finish(self.out) or ():
             pass
         return self.out.take()
+
+
+def read(snapshot: Snapshot) -> Snapshot:
+    return Snapshot(*decode(encode(snapshot.values, snapshot.tables)))
 
 
 def brute_force(rows: Sequence[Sequence[Any]]) -> dict[Any, list[Any]]:
@@ -141,7 +150,7 @@ def test_it_agrees_with_brute_force_through_a_restore(
     harness = Harness(ALL, emit=emit)
     rows = harness.process(*before) if before else []
     for _ in range(restores):
-        harness = Harness(ALL, emit=emit, restored=harness.operator.snapshot())
+        harness = Harness(ALL, emit=emit, restored=harness.stored())
     rows += harness.process(*after) if after else []
     rows += harness.finish()
     agree(last_per_key(rows), brute_force(before + after))
@@ -172,7 +181,7 @@ def test_keys_waiting_for_a_timer_survive_a_restore() -> None:
     harness.process(("a", 1, 0))
     harness.fire()
     harness.process(("b", 1, 0))
-    restored = Harness([count()], every=1000, restored=harness.operator.snapshot())
+    restored = Harness([count()], every=1000, restored=harness.stored())
     assert restored.due == [1000]
     assert restored.fire() == [{"k": "b", "count": 1}]
 
@@ -190,10 +199,9 @@ def test_the_final_emission_comes_in_chunks_and_empties_the_state() -> None:
 def test_a_snapshot_does_not_see_later_rows() -> None:
     harness = Harness(ALL)
     harness.process(("a", 1, 1.0), ("b", None, None))
-    snapshot = harness.operator.snapshot()
-    before = {name: table.to_pylist() for name, table in snapshot.tables.items()}
+    snapshot, before = harness.operator.snapshot(), harness.stored()
     harness.process(("a", 5, 5.0), *((f"key {i}", 1, 1.0) for i in range(3000)))
-    assert {name: table.to_pylist() for name, table in snapshot.tables.items()} == before
+    assert read(snapshot) == before
 
 
 def test_emitted_rows_do_not_see_later_rows() -> None:
@@ -207,7 +215,7 @@ def test_joined_snapshots_are_split_again_by_key_group() -> None:
     one, other = Harness(ALL), Harness(ALL)
     one.process(*((f"key {i}", i, 1.0) for i in range(50)))
     other.process(*((f"key {i}", i, 1.0) for i in range(50, 90)))
-    parts = [one.operator.snapshot(), other.operator.snapshot()]
+    parts = [one.stored(), other.stored()]
     joined = Snapshot(parts[0].values, {n: pa.concat_tables([p.tables[n] for p in parts]) for n in parts[0].tables})
     ranges = [key_group_range(subtask, 3, 128) for subtask in range(3)]
     subtasks = [Harness(ALL, emit=Emit.FINAL, restored=joined, groups=groups) for groups in ranges]
@@ -322,7 +330,7 @@ def test_a_checkpoint_of_other_aggregates_is_refused() -> None:
     harness = Harness([count()])
     harness.process(("a", 1, 1.0))
     with pytest.raises(CheckpointMismatch, match="totals"):
-        Harness([col("i").sum()], restored=harness.operator.snapshot())
+        Harness([col("i").sum()], restored=harness.stored())
 
 
 def test_an_unknown_key_is_refused() -> None:
@@ -348,5 +356,5 @@ def test_restores_at_random_points_change_nothing(seed: int) -> None:
     while rows:
         taken = [rows.pop() for _ in range(min(len(rows), rng.randrange(1, 40)))]
         if rng.random() < 0.5:
-            restarted = Harness(ALL, restored=restarted.operator.snapshot())
+            restarted = Harness(ALL, restored=restarted.stored())
         assert plain.process(*taken) == restarted.process(*taken)

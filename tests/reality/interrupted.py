@@ -2,12 +2,14 @@
 
     python interrupted.py work/ checkpointed|plain|stuck
 
-``stuck``: a function that sleeps for a minute. It prints ``running`` when the job runs, ``done`` when it finished.
+``stuck``: a function that sleeps for a minute. It prints ``running`` when the job runs and is waited for, and ``done``
+when it finished.
 """
 
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import time
 from pathlib import Path
@@ -27,6 +29,8 @@ def main() -> None:
     def told(batch: pa.RecordBatch) -> pa.RecordBatch:
         if not heard:
             heard.append(True)
+            while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                time.sleep(0.001)  # rows flow already, and nobody waits for the job yet
             print("running", flush=True)
         if how == "stuck":
             time.sleep(60)

@@ -32,7 +32,7 @@ PLACES = ("alignment", "recording", "copy", "prepared", "write", "durable", "com
 """Where at least ``Campaign.least`` crashes must have been. ``durable`` is between manifest and notice."""
 
 _AIM: Sequence[Point | str] = (
-    *("step", *("alignment",) * 3, *("recording",) * 6),
+    *("step", *("alignment",) * 3, *("recording",) * 10),
     *(*Point, Point.COPY, Point.PREPARED, Point.WRITE, Point.DURABLE, Point.COMMIT),
     *(*(Point.BETWEEN_COMMITS,) * 3, *(Point.RECOVERY,) * 3),
 )
@@ -141,7 +141,7 @@ def run(seed: int) -> Run:
         slow=draw.choice((0.0, 0.1, 0.4)),
         fail=0.0 if calm else draw.choice((0.0, 0.02, 0.05)),
         damage=draw.choice((0.0, 0.0, 0.3)),
-        restarts=50,
+        restarts=200,
         restart_with=[settings(other) for other in Mode] if draw.random() < 0.2 else (),
     )
     credit = draw.choice((1, 1, 2, 4))

@@ -56,3 +56,14 @@ def test_what_a_checkpoint_holds_counts_once_whatever_the_mode_of_the_restart(
     attempts = dies_and_goes_on(world, seed, taken, other)
     again = [x for (x,) in delivered_again(attempts, "out").elements()]
     assert singles(world) == sorted([*range(ROWS), *again])
+
+
+@pytest.mark.parametrize("taken", ["unaligned-persisted", "aligned-timeout"])
+@pytest.mark.parametrize("other", MODES)
+@pytest.mark.parametrize("seed", range(2))
+def test_rows_that_were_in_flight_are_put_back_whatever_the_mode_of_the_restart(
+    seed: int, taken: str, other: str
+) -> None:
+    restored = dies_and_goes_on(Ledger(), seed, taken, other)[1].restored
+    assert restored is not None
+    assert (restored.mode, restored.in_flight_rows > 0, restored.duplicated()) == (Mode(taken), True, 0)

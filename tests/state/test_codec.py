@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,51 @@ def test_dictionaries_inside_lists_may_change_between_chunks() -> None:
     chunks = [pa.ListArray.from_arrays([0, 2], pa.array(v).dictionary_encode()) for v in (["a", "b"], ["c", "b"])]
     _, tables = decode(encode({}, {"t": pa.table({"n": pa.chunked_array(chunks)})}))
     assert tables["t"].to_pydict() == {"n": [["a", "b"], ["c", "b"]]}
+
+
+def test_narrow_dictionaries_may_hold_more_values_together_than_their_indices_can_number() -> None:
+    values = [[f"{chunk}/{i}" for i in range(100)] for chunk in range(3)]
+    chunks = [pa.DictionaryArray.from_arrays(pa.array(range(100), pa.int8()), names) for names in values]
+    table = pa.table({"d": pa.chunked_array(chunks)})
+    decoded = decode(encode({}, {"t": table}))[1]["t"]
+    decoded.validate(full=True)
+    assert decoded.schema == table.schema
+    assert decoded["d"].to_pylist() == [name for names in values for name in names]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_reader_is_stored_as_its_table_would_be(name: str) -> None:
+    assert encode({}, {name: TABLES[name].to_reader()}).equals(encode({}, {name: TABLES[name]}))
+
+
+def test_a_reader_without_columns_keeps_its_rows() -> None:
+    batch = pa.record_batch({"x": [1, 2, 3]}).select([])
+    reader = pa.RecordBatchReader.from_batches(batch.schema, [batch, batch])
+    assert decode(encode({}, {"t": reader}))[1]["t"].num_rows == 6
+
+
+def test_a_reader_is_read_one_batch_at_a_time() -> None:
+    alive, most = [], []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for i in range(5):
+            batch = pa.record_batch({"x": [i]})
+            alive.append(weakref.ref(batch))
+            most.append(sum(entry() is not None for entry in alive))
+            yield batch
+            del batch
+
+    encode({}, {"t": pa.RecordBatchReader.from_batches(pa.schema({"x": pa.int64()}), batches())})
+    assert max(most) <= 2, most
+
+
+def test_what_a_reader_raises_comes_out() -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"x": [1]})
+        raise MemoryError("no room for the second batch")
+
+    with pytest.raises(MemoryError, match="second batch"):
+        encode({}, {"t": pa.RecordBatchReader.from_batches(pa.schema({"x": pa.int64()}), broken())})
 
 
 def test_a_table_without_columns_keeps_its_rows() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from decimal import Decimal
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataflow.errors import SchemaMismatch
+from dataflow.state import keyed
 from dataflow.state.dictionaries import wide_type
 from dataflow.state.index import SlotIndex, WideSlotIndex
 from dataflow.state.keyed import KeyIndex
@@ -91,7 +93,7 @@ def test_several_columns_over_several_batches(types: list[pa.DataType], rng: ran
     seen: dict[Hashable, int] = {}
     assert slots == [seen.setdefault(tuple(map(hashable, row)), len(seen)) for row in rows]
     restored = KeyIndex(index.schema)
-    restored.restore(index.snapshot())
+    restored.restore(index.snapshot().read_all())
     assert [slot for batch in batches for slot in restored.slots(batch).tolist()] == slots
     assert len(restored) == len(index) == len(seen)
 
@@ -132,12 +134,39 @@ def home(key: int, entries: int) -> int:
     return ((key ^ key >> 32) * 0x9E3779B97F4A7C15 % 2**64) * entries >> 64
 
 
-def test_a_snapshot_does_not_see_later_keys() -> None:
-    index = KeyIndex(pa.schema({"k": pa.string()}))
-    index.slots([pa.array(["a", "b"])])
-    snapshot = index.snapshot()
-    index.slots([pa.array([f"key {i}" for i in range(2000)])])
-    assert snapshot.to_pydict() == {"k": ["a", "b"]}
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3),
+    st.integers(1, 5),
+    st.randoms(use_true_random=False),
+)
+def test_a_snapshot_that_is_read_late_does_not_see_later_keys(
+    types: list[pa.DataType], chunk: int, rng: random.Random
+) -> None:
+    index = KeyIndex(pa.schema([(f"k{i}", type_) for i, type_ in enumerate(types)]))
+    index.slots([random_column(type_, 5, rng) for type_ in types])
+    keys = index.keys(range(len(index)))
+    with patch.object(keyed, "CHUNK", chunk):
+        snapshot = index.snapshot()
+        index.slots([random_column(type_, 40, rng) for type_ in types])
+        found = snapshot.read_all()
+    found.validate(full=True)
+    assert rows_of(found.columns) == rows_of(keys)
+
+
+def rows_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Hashable]:
+    return [tuple(map(hashable, row)) for row in zip(*columns, strict=True)]
+
+
+@pytest.mark.parametrize("type_", [pa.int64(), pa.string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+def test_a_snapshot_goes_on_reading_the_memory_that_growth_left(type_: pa.DataType) -> None:
+    index = KeyIndex(pa.schema({"k": type_}))
+    index.slots([column(type_, VALUES[type_])])
+    snapshot, keys = index.snapshot(), index.keys(range(len(index)))[0].to_pylist()
+    value_type = type_.value_type if pa.types.is_dictionary(type_) else type_
+    many = pa.array(range(5_000)).cast(value_type)
+    index.slots([many.dictionary_encode() if pa.types.is_dictionary(type_) else many])
+    assert snapshot.read_all()["k"].to_pylist() == keys
 
 
 @pytest.mark.parametrize("type_", [pa.list_(pa.int64()), pa.struct({"a": pa.int64()})], ids=str)

@@ -1,0 +1,58 @@
+"""Kernels of frozen rows: save what is about to be overwritten, and put it back into a copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit, types
+
+from dataflow.state.kernels.words import RI32, WI32, WI64, prefetch
+
+__all__ = ["put_back", "save_rows"]
+
+AHEAD = 16
+"""How many rows ahead a record is asked for; the fold that follows finds it in the cache."""
+
+RO64 = types.Array(types.int64, 2, "C", readonly=True)
+
+
+@njit(
+    types.int64(RO64, RI32, types.int64, types.int64, types.int64, types.uint8[::1], WI32, types.int64[:, ::1], WI64),
+    nogil=True,
+    cache=True,
+)
+def save_rows(
+    rows: Any, slots: Any, start: Any, low: Any, high: Any, saved: Any, log_slots: Any, log_rows: Any, used: Any
+) -> Any:
+    """Append ``rows[slot]`` to the log for each slot from ``low`` to ``high`` that is not marked in ``saved``; mark it.
+
+    ``used`` is (entries of the log). Begins at ``slots[start]``; returns the first place for which the log had no room,
+    or the length.
+    """
+    entries = used[0]
+    for i in range(start, slots.size):
+        if i + AHEAD < slots.size:
+            prefetch(rows, types.int64(slots[i + AHEAD]) * rows.shape[1])
+        slot = types.int64(slots[i])
+        if slot < low or slot >= high or (saved[slot >> 3] >> (slot & 7)) & 1:
+            continue
+        if entries == log_slots.size:
+            used[0] = entries
+            return i
+        saved[slot >> 3] |= types.uint8(1 << (slot & 7))
+        log_slots[entries] = slot
+        for word in range(rows.shape[1]):
+            log_rows[entries, word] = rows[types.uint64(slot), word]
+        entries += 1
+    used[0] = entries
+    return slots.size
+
+
+@njit(types.void(RI32, RO64, types.int64, types.int64[:, ::1]), nogil=True, cache=True)
+def put_back(log_slots: Any, log_rows: Any, first: Any, copy: Any) -> None:
+    """Overwrite the rows of ``copy``, which begins at slot ``first``, with those that the log has of them."""
+    for entry in range(log_slots.size):
+        place = types.uint64(types.int64(log_slots[entry]) - first)
+        if place < types.uint64(copy.shape[0]):
+            for word in range(copy.shape[1]):
+                copy[place, word] = log_rows[entry, word]
