@@ -76,6 +76,7 @@ def main() -> None:
     checkpointing = flow.Checkpointing(
         args.work / "ckpt",
         every=args.every,
+        min_pause="40ms",  # slow checkpoints would follow each other at once, and no kill would find none in progress
         mode=args.mode,
         alignment_timeout=args.patience if args.mode == "aligned-timeout" else None,
         duplicates="rows",

@@ -20,7 +20,7 @@ import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.reality.remains import Landing, Remains, check_finished, check_visible, folders, manifests, remains
+from tests.reality.remains import Landing, Remains, check_finished, check_visible, folders, manifests, parts, remains
 
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("child.py")
@@ -32,7 +32,7 @@ class Aim(Enum):
     START = "the process exists"
     RESTORE = "the job is built"
     RUNNING = "the job runs"
-    PARTS = "parts without a manifest appear"
+    PARTS = "so many parts without a manifest appear"
     MANIFEST = "a new manifest appears"
 
 
@@ -111,7 +111,9 @@ def survive(input: Path, work: Path, mode: str, *, seed: int, kills: int, aims: 
     return story
 
 
-_AIMS = (*[Aim.RUNNING] * 3, *[Aim.PARTS] * 2, *[Aim.MANIFEST] * 3, Aim.RESTORE, Aim.START)
+_AIMS = (*[Aim.RUNNING] * 7, *[Aim.PARTS] * 6, *[Aim.MANIFEST] * 4, *[Aim.RESTORE] * 2, Aim.START)
+_PARTS = 6
+"""Of a checkpoint of this job: the killer waits for some number of them."""
 _FULL_SPEED = ("--cost", 0, "--rate", 1e9, "--batch", 65_536)
 _LOOKS = 10_000
 """At a directory that does not change, half a millisecond apart: then the job is killed where it stands."""
@@ -136,20 +138,27 @@ def _wait_for(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random
         return ""
     said = process.stdout.readline()
     if aim is Aim.RESTORE:
-        _pause(process, dice.uniform(0, 0.1))
+        _pause(process, dice.uniform(0, 0.6))
         return said
     said += process.stdout.readline()
     _pause(process, dice.uniform(0, 0.7))
-    before = set(folders(work))
-    if aim is Aim.RUNNING:
-        return said
+    if aim is not Aim.RUNNING:
+        _wait_for_files(aim, process, work, dice)
+    return said
+
+
+def _wait_for_files(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.Random) -> None:
+    before, least = set(folders(work)), dice.randrange(_PARTS + 1)
     for _ in range(_LOOKS):
         new = {name: whole for name, whole in folders(work).items() if name not in before}
-        if process.poll() is not None or any(whole is (aim is Aim.MANIFEST) for whole in new.values()):
+        if aim is Aim.MANIFEST and any(new.values()):
             _pause(process, dice.choice((0, 0.002, 0.005, 0.01)))
-            break
+            return
+        if aim is Aim.PARTS and any(not whole and parts(work, name) >= least for name, whole in new.items()):
+            return
+        if process.poll() is not None:
+            return
         _pause(process, 0.0005)
-    return said
 
 
 def _pause(process: subprocess.Popen[str], seconds: float) -> None:

@@ -86,7 +86,7 @@ def remains(work: Path) -> Remains:
         landing = Landing.BETWEEN if existing else Landing.BEFORE_FIRST
     return Remains(
         landing,
-        parts=len(list((work / "ckpt" / begun[-1]).glob("*.part"))) if begun else None,
+        parts=parts(work, begun[-1]) if begun else None,
         commit=commit,
         writing=tuple(_writing(path) for path in sorted(work.rglob(f"*{TEMPORARY}"))),
         staged=sum(len(list((work / folder / "_staging").glob(f"*{STAGED}"))) for folder in SINKS.values()),
@@ -115,6 +115,11 @@ def folders(work: Path) -> dict[str, bool]:
     ckpt = work / "ckpt"
     names = [name for name in os.listdir(ckpt) if name.startswith("chk-")] if ckpt.exists() else []
     return {name: (ckpt / name / MANIFEST).exists() for name in sorted(names)}
+
+
+def parts(work: Path, name: str) -> int:
+    """How many whole parts the checkpoint folder ``name`` holds."""
+    return len(list((work / "ckpt" / name).glob("*.part")))
 
 
 def manifests(work: Path) -> Iterator[Manifest]:
