@@ -46,12 +46,16 @@ class Slow(Operator):
 
 
 def pipeline(source: Any, work: Path, cost: float = 0) -> flow.Pipeline:
-    """Two branches behind a filter: rows as they are, and running totals per key. Both are slow before their sink."""
+    """Two branches behind a filter: rows as they are, and running totals per key. Both are slow before their sink.
+
+    In the first branch a task stands between source and sink: rows that it took ahead of its barrier reach the sink
+    ahead of the sink's own, and must be reported there.
+    """
     slow = partial(Slow, cost=cost)
     with flow.Pipeline("reality") as p:
         kept = p.source(source, name="orders").filter(col("amount") > 0)
         rows = kept.select("id", "amount").rebalance().apply(slow, name="slow rows")
-        rows.sink(op.write_parquet(work / "rows", row_group_rows=2_000), name=ROWS)
+        rows.rebalance().sink(op.write_parquet(work / "rows", row_group_rows=2_000), name=ROWS)
         totals = kept.key_by("key").agg(
             op.count().alias("n"), col("amount").sum().alias("total"), emit="updates", name=TOTALS
         )

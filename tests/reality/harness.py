@@ -112,7 +112,7 @@ def survive(input: Path, work: Path, mode: str, *, seed: int, kills: int, aims: 
 
 
 _AIMS = (*[Aim.RUNNING] * 7, *[Aim.PARTS] * 6, *[Aim.MANIFEST] * 4, *[Aim.RESTORE] * 2, Aim.START)
-_PARTS = 6
+_PARTS = 8
 """Of a checkpoint of this job: the killer waits for some number of them."""
 _FULL_SPEED = ("--cost", 0, "--rate", 1e9, "--batch", 65_536)
 _LOOKS = 10_000

@@ -57,7 +57,7 @@ class Tally:
         found["restores"] = len(self.in_flight)
         found["  with rows in flight"] = self.restores_in_flight
         found["rows put back in flight"] = sum(self.in_flight)
-        found |= {f"  before {head!r}": self.waiting_for[head] for head in ("slow rows", TOTALS)}
+        found |= {f"  before {head!r}": self.waiting_for[head] for head in ("slow rows", ROWS, TOTALS)}
         found |= {f"duplicates reported at {operator!r}": self.reported[operator] for operator in (ROWS, TOTALS)}
         return {heading: f"{value:,}" if isinstance(value, int) else str(value) for heading, value in found.items()}
 
