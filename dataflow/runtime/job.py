@@ -65,7 +65,10 @@ if TYPE_CHECKING:
     from dataflow.runtime.restore import RestoreReport
     from dataflow.store.base import CheckpointStore
 
-__all__ = ["Job", "JobState"]
+__all__ = ["JOB_LANES", "Job", "JobState"]
+
+JOB_LANES = ("store", "commit")
+"""Where the background work of the job itself is submitted; the parts of tasks have lanes of their own."""
 
 log = logging.getLogger("dataflow.job")
 
