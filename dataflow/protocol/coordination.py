@@ -199,7 +199,7 @@ class Coordinator:
 
     def committed(self, checkpoint: int, now: int) -> list[CoordinatorAction]:
         """All sinks committed their transactions up to ``checkpoint``."""
-        if self._done or self._final is None or checkpoint != self._final:
+        if self._done or checkpoint != self._final:
             return []
         self._done = True
         return [Release()]

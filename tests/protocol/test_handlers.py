@@ -59,6 +59,23 @@ def test_a_cancel_of_what_the_coordinator_aborted_is_no_news(make: type[Tracker]
 
 
 @pytest.mark.parametrize("make", [aligner, Tracker])
+def test_no_clock_changes_a_checkpoint_that_nothing_overtakes(make: type[Tracker]) -> None:
+    handler = make(2)
+    handler.barrier(0, Barrier(1), 0)
+    assert (handler.deadline, handler.overtakes_from(Barrier(1)), handler.overtakes_from(Barrier(2))) == (None,) * 3
+    assert handler.tick(10**12) == []
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker])
+def test_a_snapshot_may_be_taken_of_what_is_pending_or_still_to_come(make: type[Tracker]) -> None:
+    handler, floors = make(2), []
+    for channel, n in [(0, 3), (1, 3), (0, 5), (1, 7)]:
+        floors.append(handler.floor)
+        handler.barrier(channel, Barrier(n), 0)
+    assert floors == [1, 3, 4, 5]
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker])
 def test_the_snapshot_carries_the_barrier_that_opened_it(make: type[Tracker]) -> None:
     handler = make(2)
     first = Barrier(1, BarrierKind.SAVEPOINT, triggered_at=7)
@@ -121,6 +138,14 @@ def test_the_memory_of_checkpoints_given_up_is_bounded() -> None:
     for checkpoint in range(60):
         memory.add(checkpoint)
     assert [memory.remove(9), memory.remove(10), memory.remove(59)] == [False, True, True]
+
+
+def test_the_memory_of_checkpoints_given_up_holds_nothing_that_is_old_anyway() -> None:
+    memory = GivenUp()
+    for checkpoint in (1, 2, 3):
+        memory.add(checkpoint)
+    memory.forget(up_to=2)
+    assert [memory.remove(1), memory.remove(2), memory.remove(3)] == [False, False, True]
 
 
 @given(st.integers(min_value=0), st.booleans())
