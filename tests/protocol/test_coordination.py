@@ -170,9 +170,30 @@ def test_each_reason_of_a_handler_has_its_word_at_the_coordinator() -> None:
 
 
 @pytest.mark.parametrize("setting", ["interval", "timeout", "max_concurrent", "keep", "final_attempts"])
-def test_a_policy_refuses_values_out_of_range(setting: str) -> None:
+def test_a_policy_refuses_values_below_one(setting: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{setting} must be at least 1, got 0"):
         CheckpointPolicy(**{setting: 0})
+    assert getattr(CheckpointPolicy(**{setting: 1}), setting) == 1
+
+
+@pytest.mark.parametrize("setting", ["min_pause", "tolerable_failures", "final_pause"])
+def test_a_policy_refuses_values_below_zero(setting: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{setting} must be at least 0, got -1"):
+        CheckpointPolicy(**{setting: -1})
+    assert getattr(CheckpointPolicy(**{setting: 0}), setting) == 0
+
+
+def test_a_policy_of_defaults_triggers_nothing_tolerates_no_failure_and_keeps_one() -> None:
+    assert CheckpointPolicy() == CheckpointPolicy(
+        interval=None,
+        min_pause=0,
+        timeout=600_000_000,
+        max_concurrent=1,
+        tolerable_failures=0,
+        keep=1,
+        final_attempts=3,
+        final_pause=0,
+    )
 
 
 def test_the_checkpoints_of_the_store_may_be_named_in_any_order() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataflow.events import Barrier, BarrierKind, Cancel, Data
+from dataflow.events import Barrier, BarrierKind, Cancel, Data, Idle, Watermark
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.given_up import GivenUp
@@ -91,6 +91,29 @@ def test_a_higher_barrier_of_an_aborted_checkpoint_still_subsumes_the_pending_on
     assert not handler.blocked
 
 
+def test_a_cancel_of_an_aborted_checkpoint_still_supersedes_the_pending_one() -> None:
+    handler = aligner(2)
+    handler.barrier(0, Barrier(1), 0)
+    handler.abort(2, AbortReason.EXPIRED, 0)
+    assert handler.cancel(1, 2, 0) == [Abort(1, AbortReason.SUPERSEDED)]
+    assert not handler.blocked
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker])
+def test_a_second_barrier_of_a_channel_is_ignored(make: type[Tracker]) -> None:
+    handler = make(2)
+    assert [handler.barrier(0, Barrier(1), 0) for _ in range(2)] == [[], [Ignore(1)]]
+    assert handler.barrier(1, Barrier(1), 0)[0] == TakeSnapshot(Barrier(1))
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker])
+def test_what_has_no_colour_or_the_right_one_passes_as_it_is(make: type[Tracker]) -> None:
+    handler = make(2)
+    handler.barrier(0, Barrier(1), 0)
+    for element in (Watermark(3), Idle(), Data("x", epoch=1), Data("y", epoch=2)):
+        assert handler.element(0, element) is element
+
+
 def test_rows_that_come_red_from_upstream_are_duplicates_too() -> None:
     tracker = Tracker(2)
     red = Data("x", epoch=1)
@@ -146,6 +169,15 @@ def test_the_memory_of_checkpoints_given_up_holds_nothing_that_is_old_anyway() -
         memory.add(checkpoint)
     memory.forget(up_to=2)
     assert [memory.remove(1), memory.remove(2), memory.remove(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker])
+def test_a_handler_forgets_what_was_given_up_once_it_is_old(make: type[Tracker]) -> None:
+    handler = make(1)
+    handler.abort(2, AbortReason.EXPIRED, 0)
+    handler.barrier(0, Barrier(3), 0)
+    assert handler.abort(3, AbortReason.EXPIRED, 0) == handler.abort(1, AbortReason.EXPIRED, 0) == []
+    assert handler._given_up._checkpoints == set()
 
 
 @given(st.integers(min_value=0), st.booleans())

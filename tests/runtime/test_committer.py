@@ -162,6 +162,7 @@ def test_a_commit_heard_late_does_not_take_the_horizon_back() -> None:
 def test_without_sinks_nothing_is_owed() -> None:
     rig = Rig().commit(1)
     assert (rig.background(), rig.committer.tick(now=10_000_000)) == ([], False)
+    assert rig.committer.horizon == 0
 
 
 BETWEEN = Point.BETWEEN_COMMITS
