@@ -310,9 +310,9 @@ def _abort(checkpoint: int, attempt: _UnderWay, reason: FailureReason) -> list[C
     return [aborted, Discard(checkpoint, tuple(attempt.parts.values()))] if attempt.parts else [aborted]
 
 
-def _completed(requests: Sequence[int], checkpoint: int) -> list[CoordinatorAction]:
-    return [RequestCompleted(tuple(requests), checkpoint)] if requests else []
+def _completed(requests: tuple[int, ...], checkpoint: int) -> list[CoordinatorAction]:
+    return [RequestCompleted(requests, checkpoint)] if requests else []
 
 
-def _failed(requests: Sequence[int], reason: FailureReason) -> list[CoordinatorAction]:
-    return [RequestFailed(tuple(requests), reason)] if requests else []
+def _failed(requests: tuple[int, ...], reason: FailureReason) -> list[CoordinatorAction]:
+    return [RequestFailed(requests, reason)] if requests else []

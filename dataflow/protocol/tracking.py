@@ -144,7 +144,6 @@ class Tracker:
         """Give a pending ``checkpoint`` up; remember one whose barriers are still to come."""
         if checkpoint > self._latest:
             self._given_up.add(checkpoint)
-            return []
         entry = self._open.get(checkpoint)
         if entry is None or entry.barrier is None:
             return []

@@ -28,6 +28,7 @@ from dataflow.protocol.coordinator_actions import (
     RequestFailed,
     Retire,
 )
+from dataflow.protocol.roster import Roster
 
 CASES: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("coordinator_cases.toml").read_text())["case"]
 
@@ -214,3 +215,32 @@ def test_the_store_answers_only_for_what_it_was_given(answer: str) -> None:
     play(coordinator, "checkpoint", 0)
     with pytest.raises(AssertionError, match=r"the store answered for 1 with the parts of \[\] only"):
         play(coordinator, answer, 0)
+
+
+def test_the_parts_of_a_checkpoint_given_up_are_named_for_good() -> None:
+    coordinator = Coordinator(chain(["s", "k"]), CheckpointPolicy(), next_id=1, now=0)
+    for event in ["checkpoint", "ack s 1"]:
+        play(coordinator, event, 0)
+    given_up = coordinator.decline("k", 1, FailureReason.CANCEL, 0)
+    assert given_up == [AbortTasks(1, FailureReason.CANCEL), Discard(1, ("s/1",))]
+
+
+def test_a_roster_keeps_its_own_tasks() -> None:
+    topology: dict[str, list[str]] = {"s": [], "k": ["s"]}
+    roster = Roster(topology, [])
+    topology["k"].clear()
+    topology["late"] = []
+    assert (roster.tasks, roster.starters) == (("s", "k"), ("s",))
+
+
+def test_tasks_that_had_finished_start_nothing() -> None:
+    roster = Roster(TWO_SOURCES, ["t", "s"])
+    assert (roster.finished, roster.starters, roster.all_finished) == (("s", "t"), ("k",), False)
+
+
+def test_a_predecessor_must_be_a_task() -> None:
+    with pytest.raises(AssertionError, match=r"k has unknown predecessors: \['x'\]"):
+        Roster({"s": [], "k": ["s", "x"]}, [])
+
+
+TWO_SOURCES = {"s": [], "t": [], "k": ["s", "t"]}
