@@ -1,6 +1,6 @@
 """The command line. Only click is imported to parse it; what a command needs comes when it runs.
 
-Exit codes: 0; 1: the demo could not show what it promises; 2: an error that the user can mend; 130: interrupted.
+Exit codes: 0; 1: a mode did not do what it promises; 2: an error that the user can mend; 130: interrupted.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 from dataflow import __version__
 from dataflow.checkpointing import Mode
 from dataflow.clock import SystemClock, duration_text
-from dataflow.errors import DataflowError
+from dataflow.compare.options import KillPoint, Options
+from dataflow.errors import ConfigurationError, DataflowError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,8 +31,8 @@ __all__ = ["main"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_PLAIN_WIDTH = 200
-"""Columns of a table that goes to a file or a pipe."""
+_PLAIN_WIDTH = 2_000
+"""Columns of a table that goes to a file or a pipe: enough for any, for Markdown has no cells of two lines."""
 
 
 class _Commands(click.Group):
@@ -79,6 +80,11 @@ def _print_table(table: Table) -> None:
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip()))
 
 
+def _fits(table: Table, console: Console) -> bool:
+    """Whether ``console`` is wide enough for ``table`` without breaking its cells."""
+    return console.measure(table, options=console.options.update(width=_PLAIN_WIDTH)).maximum <= console.width
+
+
 def _traceback(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's call
     if value:
         ctx.meta["traceback"] = True
@@ -101,22 +107,36 @@ def main() -> None:
     """Barrier-aligned dataflow, with checkpoints one can compare."""
 
 
+def _with_place(command: _F) -> _F:
+    """The options of commands that work in a directory and report on modes."""
+    options = (
+        click.option(
+            "--mode",
+            "modes",
+            multiple=True,
+            type=click.Choice([mode.value for mode in Mode]),
+            help="Try this checkpoint mode; may be repeated. Default: all.",
+        ),
+        click.option(
+            "--directory",
+            type=click.Path(path_type=Path),
+            help="Work in this directory, empty or missing, and leave everything there. Default: a temporary one.",
+        ),
+        click.option("--keep", is_flag=True, help="Do not delete the temporary directory."),
+        click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _modes(names: tuple[str, ...]) -> list[Mode]:
+    return [Mode(name) for name in dict.fromkeys(names)] or list(Mode)
+
+
 @main.command()
-@click.option(
-    "--mode",
-    "modes",
-    multiple=True,
-    type=click.Choice([mode.value for mode in Mode]),
-    help="Show this checkpoint mode; may be repeated. Default: all.",
-)
-@click.option(
-    "--directory",
-    type=click.Path(path_type=Path),
-    help="Work in this directory, empty or missing, and leave everything there. Default: a temporary one.",
-)
-@click.option("--keep", is_flag=True, help="Do not delete the temporary directory.")
+@_with_place
 @click.option("--flights", type=int, help="Use only the first so many flights (at least 20,000). Default: all 336,776.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @_with_traceback
 def demo(modes: tuple[str, ...], directory: Path | None, flights: int | None, *, keep: bool, as_json: bool) -> None:
     """Kill a running job with SIGKILL in the middle of a checkpoint, restore it, and check its result.
@@ -126,12 +146,115 @@ def demo(modes: tuple[str, ...], directory: Path | None, flights: int | None, *,
     """
     from dataflow.demo import show
 
-    folder = directory or _temporary()
-    chosen = [Mode(mode) for mode in dict.fromkeys(modes)] or list(Mode)
+    def run(folder: Path, say: Callable[[str], None]) -> Report:
+        return show(folder, _modes(modes), flights=flights, say=say)
+
+    _report(run, directory, keep=keep, as_json=as_json)
+
+
+@main.command()
+@click.argument("target", metavar="MODULE:PIPELINE")
+@_with_place
+@click.option("--every", default="100ms", show_default=True, help="Time between two checkpoints.")
+@click.option(
+    "--slow",
+    multiple=True,
+    metavar="OPERATOR=DURATION",
+    help="Make this operator wait so long for every row, as in --slow counts=100us; may be repeated.",
+)
+@click.option(
+    "--kill",
+    default=KillPoint.IN_CHECKPOINT.value,
+    show_default=True,
+    type=click.Choice([point.value for point in KillPoint]),
+    help="Kill the process while a checkpoint after a complete one is written, right after one is complete, before any "
+    "is, or not at all.",
+)
+@click.option("--parallelism", default=2, show_default=True, help="Subtasks of each operator that does not say.")
+@click.option("--credit", default=4, show_default=True, help="Batches a channel holds before its writer must wait.")
+@click.option("--alignment-timeout", help="How long mode aligned-timeout aligns before it overtakes. Default: 100ms.")
+@_with_traceback
+def compare(
+    target: str,
+    modes: tuple[str, ...],
+    directory: Path | None,
+    every: str,
+    slow: tuple[str, ...],
+    kill: str,
+    parallelism: int,
+    credit: int,
+    alignment_timeout: str | None,
+    *,
+    keep: bool,
+    as_json: bool,
+) -> None:
+    """Compare the checkpoint modes on a pipeline of your own.
+
+    MODULE:PIPELINE names a Pipeline, or a callable that gives one; modules of the current directory are found. For each
+    mode the pipeline is run undisturbed, then in a process that is killed with SIGKILL, then restored, and its outputs
+    are compared.
+
+    Nothing is written where the pipeline would write: each sink is replaced by Parquet files in the directory of this
+    command. The input must end, and be readable again. The module is imported, so what it does on import it does.
+    """
+    from dataflow.compare.comparing import compare as compared
+    from dataflow.compare.subject import Subject
+
+    options = Options(
+        modes=_modes(modes),
+        every=every,
+        slow=_costs(slow),
+        kill=KillPoint(kill),
+        parallelism=parallelism,
+        credit=credit,
+        alignment_timeout=alignment_timeout,
+    )
+
+    def run(folder: Path, say: Callable[[str], None]) -> Report:
+        return compared(Subject(target), folder, options, say=say)
+
+    _report(run, directory, keep=keep, as_json=as_json)
+
+
+def _costs(words: tuple[str, ...]) -> dict[str, str]:
+    pairs = [word.rpartition("=") for word in words]
+    for word, (name, _, cost) in zip(words, pairs, strict=True):
+        if not name or not cost:
+            raise ConfigurationError(f"--slow takes OPERATOR=DURATION, as in counts=100us, got {word!r}")
+    return {name: cost for name, _, cost in pairs}
+
+
+class Report(Protocol):
+    """What demo and compare have to say."""
+
+    @property
+    def headline(self) -> str: ...
+
+    @property
+    def duration(self) -> int: ...
+
+    @property
+    def problems(self) -> list[str]: ...
+
+    def table(self) -> Table: ...
+
+    def sheet(self) -> Table: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+def _report(
+    run: Callable[[Path, Callable[[str], None]], Report], directory: Path | None, *, keep: bool, as_json: bool
+) -> None:
+    """Run in ``directory``, or in a temporary one that stays only where it is wanted or where there is a problem."""
+    from dataflow.compare.comparing import claim_folder
+
+    folder = directory or Path(tempfile.mkdtemp(prefix="barrierflow-"))
     kept = keep or directory is not None
     try:
+        claim_folder(folder)
         with _progress() as say:
-            report = show(folder, chosen, flights=flights, say=say)
+            report = run(folder, say)
         kept = kept or bool(report.problems)
     finally:
         if not kept:
@@ -141,22 +264,19 @@ def demo(modes: tuple[str, ...], directory: Path | None, flights: int | None, *,
     else:
         console = _console()
         console.print(report.headline)
-        _print_table(report.table())
-        console.print(f"{duration_text(report.duration)} in all; " + _whereabouts(report.folder, kept=kept))
+        wide = report.table()
+        _print_table(wide if _fits(wide, console) else report.sheet())
+        console.print(f"{duration_text(report.duration)} in all; " + _whereabouts(folder, kept=kept))
     for problem in report.problems:
         _complain(f"error: {problem}")
     if report.problems:
         sys.exit(1)
 
 
-def _temporary() -> Path:
-    return Path(tempfile.mkdtemp(prefix="barrierflow-demo-"))
-
-
-def _whereabouts(folder: str, *, kept: bool) -> str:
+def _whereabouts(folder: Path, *, kept: bool) -> str:
     if kept:
-        return f"input, output and checkpoints are in {folder}"
-    return f"input, output and checkpoints were in {folder} and are deleted; --keep keeps them"
+        return f"output and checkpoints are in {folder}"
+    return f"output and checkpoints were in {folder} and are deleted; --keep keeps them"
 
 
 @contextmanager

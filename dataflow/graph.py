@@ -7,7 +7,7 @@ and no code of an engine; ``operators`` implements specs, and a runner binds the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -276,6 +276,11 @@ class Graph:
             edges = tuple(Edge(renumber[e.source], e.partitioning, e.keys, e.tag) for e in n.inputs)
             part.nodes.append(Node(renumber[old], n.name, n.spec, edges, n.schema, n.parallelism, n.named))
         return part
+
+    def with_sinks(self, sink_of: Callable[[Node], Sink]) -> Graph:
+        """The same graph with ``sink_of`` each writing node in place of its sink; names and all else stay."""
+        nodes = [replace(n, spec=Write(sink_of(n))) if isinstance(n.spec, Write) else n for n in self.nodes]
+        return Graph(nodes)
 
     def validate(self) -> None:
         """Raise GraphError for a graph that cannot run: empty, rows that go nowhere, sinks in each other's way."""

@@ -13,6 +13,10 @@ birth comes in an ``OperatorContext``, restored state included: **restoring is c
     operator.snapshot()                  # the last checkpoint comes after finish
     operator.close()                     # always, also after an error
 
+``process`` gets batches in slices where it is slow: the engine keeps a step within a budget (10 ms unless told
+otherwise), for a barrier waits for the step in progress. What must be seen together belongs into state, or under one
+key, never into the cut of a batch.
+
 A call that emits more than one batch returns a generator and yields after each one, so that the engine can wait for
 room downstream between them; no barrier is taken while one is pending.
 

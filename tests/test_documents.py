@@ -114,7 +114,7 @@ def test_the_main_job_has_a_command_line_of_its_own() -> None:
     assert sum(line.endswith("&& barrierflow demo") for line in commands()) == 1
 
 
-@pytest.mark.parametrize("command", ["demo", "checkpoints"])
+@pytest.mark.parametrize("command", ["demo", "compare", "checkpoints"])
 def test_the_commands_of_the_readme_exist(command: str) -> None:
     assert f"barrierflow {command}" in TEXT
     assert "Usage" in run(sys.executable, "-m", "dataflow", command, "--help")

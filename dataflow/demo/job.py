@@ -1,83 +1,81 @@
 """The job: flights counted, and their delays averaged, per airport and airline, written as Parquet while it goes.
 
-It is the same in the undisturbed run, in the process that is killed, and in the one that is restored. Run as a module
-(``python -m dataflow.demo.job JSON``) it is that process.
+One of its operators is slow, so queues fill in front of it: what a barrier does about them is what tells the modes
+apart. The two inputs come at different speeds, so their barriers do not arrive together.
 """
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
 
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.demo.flights import FlightFiles
+from dataflow.checkpointing import Mode
+from dataflow.compare.options import Options, Scene
+from dataflow.compare.subject import Subject
 
-__all__ = ["AGGREGATE", "FILTER", "PARALLELISM", "SOURCE", "DelaysJob"]
+__all__ = ["AGGREGATE", "FILTER", "SINK", "SOURCE", "options", "pipeline", "subject"]
 
-SOURCE, FILTER, AGGREGATE = "flights", "departed", "delays"
-PARALLELISM = 2
+SOURCE, FILTER, AGGREGATE, SINK = "flights", "departed", "delays", "output"
 
-_SECONDS = 1.0
-"""How long the input takes to come, however many flights there are."""
-_BATCHES = 1_200
-_CREDIT = 32
-"""Many small batches in long queues: a barrier of the fast input waits behind some, one of the slow input does not."""
+_SECONDS = {"fast.parquet": 1.0, "slow.parquet": 2.4}
+"""How long each input takes to come, however many flights there are: the fast one waits for the slow operator, the
+other one does not."""
+_BATCHES = 600
+"""Many small batches: a barrier of the fast input waits behind some, one of the slow input does not."""
+_ALL = 336_776
+_COST = 8
+"""Microseconds that the slow operator waits for a row, where all flights are read."""
 
 
-@dataclass(frozen=True, slots=True)
-class DelaysJob:
-    """One run of the job in ``folder``: its checkpoints and its output go there."""
+def options(flights: int) -> Options:
+    """How the demo compares; fewer ``flights`` take as long as all."""
+    return Options(
+        every="100ms",
+        slow={AGGREGATE: f"{_COST * _ALL // max(1, flights)}us"},
+        credit=24,
+        alignment_timeout="20ms",
+        patience=5,
+        shows=_shows,
+    )
 
-    files: FlightFiles
-    folder: str
-    mode: str
-    every: str = "50ms"
 
-    @property
-    def checkpoints(self) -> Path:
-        return Path(self.folder) / "checkpoints"
+def _shows(mode: Mode, scene: Scene) -> bool:
+    match mode:
+        case Mode.UNALIGNED:
+            return scene.duplicated.get(AGGREGATE, 0) > 0
+        case Mode.UNALIGNED_PERSISTED | Mode.ALIGNED_TIMEOUT:
+            return scene.in_flight > 0
+        case _:
+            return True
 
-    @property
-    def output(self) -> Path:
-        return Path(self.folder) / "delays"
 
-    def pipeline(self) -> flow.Pipeline:
-        """The two inputs come at different speeds, so that their barriers do not arrive together."""
-        files = self.files
-        rates = (files.fast_rows / _SECONDS, files.slow_rows / _SECONDS)
-        batch_rows = max(1, files.rows // _BATCHES)
-        source = op.read_parquet([files.fast, files.slow], split_by="file", batch_rows=batch_rows)
-        with flow.Pipeline("delays") as p:
-            (
-                p.source(op.paced(source, rates), name=SOURCE)
-                .filter(col("departure").is_not_null(), name=FILTER)
-                .select("origin", "carrier", "delay", name="needed")
-                .key_by("origin", "carrier")
-                .agg(
-                    op.count().alias("flights"),
-                    col("delay").mean().alias("mean_delay"),
-                    emit="updates",
-                    name=AGGREGATE,
-                )
-                .sink(op.write_parquet(self.output), name="output")
+def subject(folder: Path) -> Subject:
+    """The pipeline over the flights in ``folder``, for processes to find."""
+    return Subject("dataflow.demo.job:pipeline", (str(folder),))
+
+
+def pipeline(folder: str) -> flow.Pipeline:
+    """The job over ``fast.parquet`` and ``slow.parquet`` in ``folder``."""
+    from pyarrow import parquet
+
+    files = [str(Path(folder, name)) for name in _SECONDS]
+    rows = [parquet.read_metadata(file).num_rows for file in files]
+    rates = [count / seconds for count, seconds in zip(rows, _SECONDS.values(), strict=True)]
+    source = op.read_parquet(files, split_by="file", batch_rows=max(1, sum(rows) // _BATCHES))
+    with flow.Pipeline("delays") as p:
+        (
+            p.source(op.paced(source, rates), name=SOURCE)
+            .filter(col("departure").is_not_null(), name=FILTER)
+            .select("origin", "carrier", "delay", name="needed")
+            .key_by("origin", "carrier")
+            .agg(
+                op.count().alias("flights"),
+                col("delay").mean().alias("mean_delay"),
+                emit="updates",
+                name=AGGREGATE,
             )
-        return p
-
-    def run(self, restore: str) -> flow.RunResult:
-        """Run to the end of the flights. Every checkpoint is kept, to be looked at afterwards."""
-        Path(self.folder).mkdir(parents=True, exist_ok=True)
-        checkpointing = flow.Checkpointing(
-            self.checkpoints, every=self.every, mode=self.mode, keep=1_000_000, duplicates="rows"
+            .sink(op.write_parquet(Path(folder, "delays")), name=SINK)
         )
-        return self.pipeline().run(
-            parallelism=PARALLELISM, checkpoint=checkpointing, restore=restore, channel_credit=_CREDIT
-        )
-
-
-if __name__ == "__main__":
-    msgspec.json.decode(sys.argv[1], type=DelaysJob).run("never")
+    return p

@@ -1,13 +1,13 @@
-"""Whether the restored run is right: exactly once, or at least once with every repeated row accounted for."""
+"""Whether the restored run is right, by the oracle: exactly once, or with every repeated row accounted for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dataflow.checkpointing import Mode
-from dataflow.demo.job import AGGREGATE, DelaysJob
+from dataflow.compare.verdict import EQUAL, Verdict
+from dataflow.demo.job import AGGREGATE
 from dataflow.demo.oracle import Delays, differences, expected, last_rows
 from dataflow.operator import Guarantee
 
@@ -16,31 +16,25 @@ if TYPE_CHECKING:
 
     from dataflow.runtime.restore import RestoreReport
 
-__all__ = ["Verdict", "judge"]
+__all__ = ["judge"]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the result of the restored run equals; it holds where there are no ``failures``."""
-
-    result: str
-    failures: Sequence[str]
-
-
-def judge(job: DelaysJob, undisturbed: DelaysJob, rows: pa.Table, restored: RestoreReport) -> Verdict:
-    """Compare what ``job`` wrote, restored as ``restored`` says, with the undisturbed job's output and the oracle.
+def judge(mode: Mode, output: Path, undisturbed: Path, rows: pa.Table, restored: RestoreReport) -> Verdict:
+    """Compare what the job wrote to ``output``, restored as ``restored`` says, with ``undisturbed`` and the oracle.
 
     ``rows`` are the input rows that reach the aggregate. The reported rows are deliveries to the aggregate, the first
     stateful operator of the path, so there the claim is exact: input plus reported rows give the restored run's result.
     """
-    plain, found = last_rows(undisturbed.output), last_rows(job.output)
+    plain, found = last_rows(undisturbed), last_rows(output)
     failures = _apart("the undisturbed run and pyarrow over the input", plain, expected(rows))
+    if mode is Mode.UNALIGNED_PERSISTED and not restored.in_flight_rows:
+        failures.append("expected rows in flight in the checkpoint, the restore re-injected none")
     count, again = restored.duplicated(AGGREGATE), restored.rows(AGGREGATE)
-    if Mode(job.mode).guarantee is Guarantee.EXACTLY_ONCE:
+    if mode.guarantee is Guarantee.EXACTLY_ONCE:
         if count:
             failures.append(f"expected no row to be delivered twice, the restore reported {count:,}")
         failures += _apart("the restored run and the undisturbed one", found, plain)
-        return Verdict("equals the undisturbed run", failures)
+        return Verdict(EQUAL, failures)
     if again is None or again.num_rows != count:
         stored = 0 if again is None else again.num_rows
         failures.append(

@@ -17,8 +17,9 @@ from dataflow.runners.persistence import Persistence
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.inlet import ChannelMetrics
 from dataflow.runtime.job import Job, JobState
+from dataflow.runtime.progress import Meter
 from dataflow.runtime.restore import RestoreReport
-from dataflow.runtime.task import Meter, Task
+from dataflow.runtime.task import Task
 from dataflow.store.memory import MemoryStore
 
 if TYPE_CHECKING:

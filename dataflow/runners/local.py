@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -29,8 +29,9 @@ from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import Job, JobState
 from dataflow.runtime.messages import Crashed
 from dataflow.runtime.pace import LearnedPace
+from dataflow.runtime.progress import Progress
 from dataflow.runtime.restore import RestoreReport
-from dataflow.runtime.task import Progress, Task
+from dataflow.runtime.task import Task
 
 if TYPE_CHECKING:
     from dataflow.pipeline import Pipeline
@@ -57,10 +58,19 @@ class LocalRunner:
         step_budget: how long one step of a task should take at most. A barrier waits for the step in progress, so a
             function that is slow gets its batches in slices.
         stall_after: when no task moved for this long, who waits for whom is logged as a warning (once a stall).
+        slow: operators by name, and how long each waits for every row it takes, to see what back-pressure does.
+
+    >>> LocalRunner(slow={"counts": "100us"})
+    LocalRunner(slow={'counts': 100})
     """
 
     def __init__(
-        self, *, threads: int | None = None, step_budget: Duration = "10ms", stall_after: Duration = "10s"
+        self,
+        *,
+        threads: int | None = None,
+        step_budget: Duration = "10ms",
+        stall_after: Duration = "10s",
+        slow: Mapping[str, Duration] | None = None,
     ) -> None:
         if threads is not None and threads < 1:
             raise ConfigurationError(f"LocalRunner(threads=) is at least 1, got {threads}")
@@ -69,6 +79,15 @@ class LocalRunner:
         if self._step_budget == 0:
             raise ConfigurationError("LocalRunner(step_budget=) must be above zero")
         self._stall_after = microseconds(stall_after, "LocalRunner(stall_after=)")
+        self._slow = {
+            name: microseconds(cost, f"LocalRunner(slow=) of {name!r}") for name, cost in (slow or {}).items()
+        }
+        for name, cost in self._slow.items():
+            if cost == 0:
+                raise ConfigurationError(f"LocalRunner(slow=) of {name!r} is at least 1us a row")
+
+    def __repr__(self) -> str:
+        return f"LocalRunner(slow={self._slow})" if self._slow else "LocalRunner()"
 
     def start(
         self,
@@ -98,6 +117,7 @@ class LocalRunner:
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         background = Background()
         clock = SystemClock()
+        stop = threading.Event()
         settings = Settings(
             pipeline=pipeline.name,
             run_id=uuid.uuid4().hex[:12],
@@ -107,13 +127,23 @@ class LocalRunner:
             submit=background.submit,
             credit=channel_credit,
             pace=lambda: LearnedPace(self._step_budget),
+            delays={name: _delay(cost, stop) for name, cost in self._slow.items()},
         )
         try:
             job = build(plan, settings)
         except BaseException:
             background.close()
             raise
-        return LocalJob(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after)
+        return LocalJob(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop)
+
+
+def _delay(cost: int, stop: threading.Event) -> Callable[[int], None]:
+    """Waits ``cost`` microseconds a row, but not beyond ``stop``."""
+
+    def wait(rows: int) -> None:
+        stop.wait(rows * cost / 1e6)
+
+    return wait
 
 
 class _Worker(threading.Thread):
@@ -166,12 +196,14 @@ class LocalJob:
     2
     """
 
-    def __init__(self, job: Job, background: Background, clock: Clock, threads: int, stall_after: int) -> None:
+    def __init__(
+        self, job: Job, background: Background, clock: Clock, threads: int, stall_after: int, stop: threading.Event
+    ) -> None:
         self._job = job
         self._background = background
         self._clock = clock
         self._stall_after = stall_after
-        self._stop_all = threading.Event()
+        self._stop_all = stop
         self._done = threading.Event()
         self._bell = threading.Event()
         self._abandoned = False
@@ -192,7 +224,7 @@ class LocalJob:
         shared: list[list[Task]] = [[] for _ in range(threads)]
         for vertex, subtask, name in self._job.plan.tasks():
             task = self._job.tasks[name]
-            if vertex.blocking:
+            if vertex.blocking or any(node.delay is not None for node in task.chain.nodes):
                 alone.append([task])
             else:
                 shared[subtask % threads].append(task)

@@ -30,7 +30,7 @@ from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import Job
 from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.points import Point
-from dataflow.runtime.task import Progress
+from dataflow.runtime.progress import Progress
 from dataflow.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -346,5 +346,5 @@ class SimulatedJob:
 
 
 def _aligning(job: Job) -> bool:
-    """Whether some task has taken a checkpoint's first barrier and not yet its last."""
+    """Whether some task has taken a checkpoint's first barrier and not yet its snapshot."""
     return any(isinstance(task.inlet, GateInlet) and task.inlet.gate.aligning for task in job.tasks.values())

@@ -8,14 +8,14 @@ build. Nothing runs before all that.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Clock
-from dataflow.errors import CheckpointError, CheckpointMismatch, ConfigurationError
+from dataflow.errors import CheckpointError, CheckpointMismatch, ConfigurationError, did_you_mean
 from dataflow.events import BarrierKind
 from dataflow.graph import Node, Partitioning, Read, Write, schema_json
 from dataflow.operator import Guarantee, OperatorContext, Source, SourceContext, Split, TwoPhaseSink
@@ -35,10 +35,11 @@ from dataflow.runtime.job import Job
 from dataflow.runtime.messages import Mailbox
 from dataflow.runtime.output import output_for
 from dataflow.runtime.pace import Pace, Unpaced
+from dataflow.runtime.part_writer import Submit
 from dataflow.runtime.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.restore import Restored, find, with_new_input
-from dataflow.runtime.task import Submit, Task
+from dataflow.runtime.task import Task
 from dataflow.state.hashing import key_group_range
 from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore
@@ -62,7 +63,8 @@ class Settings:
 
     ``credit`` is the number of batches a channel holds; ``choose`` makes the rule by which a gate picks a channel;
     ``pace`` makes the rule by which a task takes slices of batches; ``store`` stands in for the location of the
-    checkpoints, where a runner has put something in between.
+    checkpoints, where a runner has put something in between. ``delays`` has, by operator, what waits for a number of
+    rows before the operator takes them.
     """
 
     pipeline: str
@@ -76,6 +78,7 @@ class Settings:
     pace: Callable[[], Pace] = Unpaced
     probe: Probe = no_probe
     store: CheckpointStore | None = None
+    delays: Mapping[str, Callable[[int], None]] = field(default_factory=dict)
 
 
 def build(plan: Plan, settings: Settings) -> Job:
@@ -85,6 +88,7 @@ def build(plan: Plan, settings: Settings) -> Job:
     """
     checkpointing = settings.checkpointing or Checkpointing(MemoryStore())
     _refuse_unreplayable(plan, settings.checkpointing)
+    _refuse_unknown(plan, settings.delays)
     store = settings.store or store_of(checkpointing)
     store.open(settings.run_id)
     with ExitStack() as held:
@@ -108,6 +112,15 @@ def _refuse_unreplayable(plan: Plan, checkpointing: Checkpointing | None) -> Non
             raise ConfigurationError(
                 f"source {node.name!r} cannot be read again from an offset, so a restore would lose rows: run it "
                 "without checkpoint=, or say replayable=False at the source to accept 'at most once'"
+            )
+
+
+def _refuse_unknown(plan: Plan, delays: Iterable[str]) -> None:
+    names = [node.name for node in plan.graph]
+    for name in delays:
+        if name not in names:
+            raise ConfigurationError(
+                f"there is no operator {name!r} to slow down{did_you_mean(name, names)}; there are {names}"
             )
 
 
@@ -332,6 +345,7 @@ class _Builder:
         graph = self.plan.graph
         parent = None if node is vertex.head else graph.nodes[node.inputs[0].source].name
         made = ChainNode(node.name, parent, self._sample)
+        made.delay = self.settings.delays.get(node.name)
         context = OperatorContext(
             name=node.name,
             subtask=subtask,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -32,10 +32,14 @@ Flow = Data | Watermark | Idle | EndOfInput
 class ChainNode:
     """One operator with its inbox, its place in the tree, and its counters.
 
+    ``delay``, where it is set, is called with the number of rows before the operator takes them: it makes the operator
+    as slow as somebody wants to see it.
+
     Invariant: at most one generator is pending, and nothing is taken from the inbox while one is.
     """
 
     operator: Operator
+    delay: Callable[[int], None] | None = None
 
     def __init__(self, name: str, parent: str | None, sample: int | None = None) -> None:
         self.name = name
@@ -90,6 +94,8 @@ class ChainNode:
             self.rows_in += len(element.rows)
             self.epoch = element.epoch if operator.stateless else max(self.epoch, element.epoch)
             self.current = element
+            if self.delay is not None:
+                self.delay(len(element.rows))
             self._begin(operator.process(port, element.rows, self))
             self.current = None
             return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dataflow.clock import duration_text
 from dataflow.runtime.inlet import GateInlet
-from dataflow.runtime.task import Progress
+from dataflow.runtime.progress import Progress
 
 if TYPE_CHECKING:
     from dataflow.runtime.job import Job

@@ -8,17 +8,16 @@ checkpoint never was; behind it the restore commits what it names.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from dataflow.checkpointing import Mode
 from dataflow.clock import Clock
-from dataflow.errors import CheckpointError, JobCancelled, StoreError
+from dataflow.errors import CheckpointError, JobCancelled
 from dataflow.events import Barrier, BarrierKind
 from dataflow.operator import Guarantee
 from dataflow.protocol.coordination import Coordinator
@@ -39,6 +38,7 @@ from dataflow.protocol.coordinator_actions import (
 )
 from dataflow.runtime.attempts import CheckpointAttempt, CheckpointRecord
 from dataflow.runtime.committer import Committer, SinkCommitted, SinkFailed
+from dataflow.runtime.manifest_writer import ManifestWriter, Persisted, PersistFailed
 from dataflow.runtime.messages import (
     AbortCheckpoint,
     Acknowledged,
@@ -53,9 +53,11 @@ from dataflow.runtime.messages import (
     TaskReport,
     Trigger,
 )
-from dataflow.runtime.points import Point, Probe, no_probe
+from dataflow.runtime.part_writer import Submit
+from dataflow.runtime.points import Probe, no_probe
+from dataflow.runtime.progress import Progress
 from dataflow.runtime.requests import CheckpointRequests, Wanted
-from dataflow.runtime.task import Progress, Submit, Task
+from dataflow.runtime.task import Task
 from dataflow.store.manifest import FORMAT, Manifest, PartHandle
 
 if TYPE_CHECKING:
@@ -82,17 +84,6 @@ class JobState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Persisted:
-    checkpoint: int
-
-
-@dataclass(frozen=True, slots=True)
-class _PersistFailed:
-    checkpoint: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Cancel:
     reason: str
 
@@ -102,7 +93,7 @@ class _Stop:
     """Take a last checkpoint, then stop."""
 
 
-JobMessage = TaskReport | SinkCommitted | SinkFailed | _Persisted | _PersistFailed | Wanted | _Cancel | _Stop
+JobMessage = TaskReport | SinkCommitted | SinkFailed | Persisted | PersistFailed | Wanted | _Cancel | _Stop
 
 
 class Job:
@@ -140,10 +131,8 @@ class Job:
         self.run_id = run_id
         self.mode = mode
         self.checkpointed = checkpointed
-        self._probe = probe
         self.restore_report = restore_report
         self.guarantee = guarantee
-        self.store = store
         self.clock = clock
         self.mailbox = mailbox
         self.state = JobState.RUNNING
@@ -153,7 +142,7 @@ class Job:
         self.held = ExitStack()
         """The locks of the store and of what the sinks write to; from the builder."""
         self.started_at = clock.now()
-        self._submit = submit
+        self._manifests = ManifestWriter(store, submit, mailbox.put, probe)
         self._pending: dict[int, CheckpointAttempt] = {}
         self._requests = CheckpointRequests()
         self._stopping: Future[int] | None = None
@@ -222,11 +211,11 @@ class Job:
                 self._act(coordinator.decline(task, checkpoint, reason, now), now)
             case Ended(task):
                 self._act(coordinator.finish(task, now), now)
-            case _Persisted(checkpoint):
+            case Persisted(checkpoint):
                 self._record(checkpoint, now)
                 self._act(coordinator.persisted(checkpoint, now), now)
                 self._pending.pop(checkpoint)
-            case _PersistFailed(checkpoint, why):
+            case PersistFailed(checkpoint, why):
                 self._note_trouble(checkpoint, why)
                 self._act(coordinator.persist_failed(checkpoint, why, now), now)
             case SinkCommitted():
@@ -259,9 +248,9 @@ class Job:
                 case Notify(checkpoint):
                     self._notify(checkpoint, now)
                 case Discard(checkpoint, parts):
-                    self._in_store(partial(self.store.discard, checkpoint, cast(Any, parts)))
+                    self._manifests.discard(checkpoint, cast(Any, parts))
                 case Retire(checkpoint):
-                    self._in_store(partial(self.store.retire, checkpoint))
+                    self._manifests.retire(checkpoint)
                 case RequestCompleted(requests, checkpoint):
                     self._requests.served(requests, checkpoint)
                     self._requests.answer(self._horizon)
@@ -324,19 +313,7 @@ class Job:
             summary=attempt.summary(self.clock.now()),
         )
 
-        def run() -> None:
-            try:
-                self._probe(Point.MANIFEST)
-                self.store.commit(manifest)
-                self._probe(Point.DURABLE)
-            except (StoreError, OSError) as error:
-                self.mailbox.put(_PersistFailed(checkpoint, str(error)))
-            except Exception as error:
-                self.mailbox.put(Crashed("coordinator", error))
-            else:
-                self.mailbox.put(_Persisted(checkpoint))
-
-        self._submit("store", run)
+        self._manifests.persist(manifest)
 
     def _record(self, checkpoint: int, now: int) -> None:
         record = self._pending[checkpoint].record(now)
@@ -383,17 +360,6 @@ class Job:
             failure = attempt.why_failed(reason, list(self.tasks), self.clock.now())
             self.failures.append(failure)
             log.warning("failed: %s", failure)
-
-    def _in_store(self, call: Callable[[], None]) -> None:
-        """House-keeping in the store; when it fails the files stay and the next start removes them."""
-
-        def run() -> None:
-            try:
-                call()
-            except (StoreError, OSError) as error:
-                log.warning("could not clean up in %s: %s", self.store.location, error)
-
-        self._submit("store", run)
 
     # --- endings
 

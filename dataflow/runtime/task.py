@@ -12,8 +12,8 @@ Guarantees: ``step`` never blocks on another task. This code assumes that one th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, assert_never
 
@@ -28,7 +28,6 @@ from dataflow.runtime.channel import Channel
 from dataflow.runtime.inlet import GateInlet, Inlet, Input
 from dataflow.runtime.messages import (
     AbortCheckpoint,
-    Acknowledged,
     Committed,
     Crashed,
     Declined,
@@ -42,57 +41,20 @@ from dataflow.runtime.messages import (
     Trigger,
 )
 from dataflow.runtime.pace import Pace, Unpaced
+from dataflow.runtime.part_writer import PartWriter, Submit
 from dataflow.runtime.parts import ChannelState, Duplicates, TaskState
 from dataflow.runtime.points import Point, Probe, no_probe
+from dataflow.runtime.progress import Meter, Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dataflow.store.base import CheckpointStore
 
-__all__ = ["Meter", "Progress", "Submit", "Task"]
-
-Submit = Callable[[str, Callable[[], None]], None]
-"""``submit(lane, job)`` runs ``job`` later, on another thread; jobs of one lane run one after the other, in order."""
+__all__ = ["Task"]
 
 _UNITS_PER_STEP = 64
 """Bound on the operator calls of one step, so that one long emission does not hold up the tasks of the same thread."""
-
-
-class Progress(Enum):
-    """What a task is doing after a step."""
-
-    WORKED = "worked"
-    WAITING = "waiting for input"
-    BLOCKED = "blocked by a barrier"
-    BACK_PRESSURED = "back-pressured"
-    ENDED = "ended, waiting for the last checkpoint"
-    DONE = "done"
-
-
-@dataclass(slots=True)
-class Meter:
-    """Where a task's time went, in microseconds; the sum is the time since it was built."""
-
-    busy: int = 0
-    waiting: int = 0
-    blocked: int = 0
-    back_pressured: int = 0
-    ready: int = 0
-
-    def add(self, state: Progress, elapsed: int) -> None:
-        """Account the time between two steps to the state the earlier one left."""
-        match state:
-            case Progress.WORKED:
-                self.ready += elapsed
-            case Progress.WAITING | Progress.ENDED | Progress.DONE:
-                self.waiting += elapsed
-            case Progress.BLOCKED:
-                self.blocked += elapsed
-            case Progress.BACK_PRESSURED:
-                self.back_pressured += elapsed
-            case _:
-                assert_never(state)
 
 
 class _Phase(Enum):
@@ -132,19 +94,16 @@ class Task:
         self.state = Progress.WORKED
         self.meter = Meter()
         self.steps = 0
-        self._store = store
-        self._submit = submit
         self._clock = clock
         self._reports = reports
         self._probe = probe
-        self._keep_duplicates = keep_duplicates
+        self._writer = PartWriter(name, store, submit, clock, reports, probe, keep_duplicates)
         self._phase = _Phase.RUNNING
         self._restored_ended = ended
         self._opened = False
         self._released = False
         self._pace: Pace = pace or Unpaced()
         self._snapshots: dict[int, tuple[TaskState, TaskStats]] = {}
-        self._wanted: set[int] = set()
         self._full: Sequence[Channel] = ()
         self._collectors = [n.operator for n in chain.nodes if isinstance(n.operator, Collector)]
         self._since = clock.now()
@@ -291,7 +250,7 @@ class Task:
                         )
                 case AbortCheckpoint(checkpoint, reason):
                     self._snapshots.pop(checkpoint, None)
-                    self._wanted.discard(checkpoint)
+                    self._writer.drop(checkpoint)
                     self._act(self.inlet.abort(checkpoint, reason, now), now)
                 case Committed(checkpoint):
                     for node in self.chain.nodes:
@@ -351,43 +310,8 @@ class Task:
             return  # the snapshot failed and was declined
         state, stats = self._snapshots.pop(n)
         state = replace(state, duplicates=self._duplicates(complete), in_flight=self._in_flight(complete))
-        duplicated: dict[str, int] = {}
-        for d in state.duplicates:
-            duplicated[d.operator] = duplicated.get(d.operator, 0) + d.rows
-        stats = replace(
-            stats,
-            duplicated=duplicated,
-            in_flight_rows=sum(channel.rows for channel in state.in_flight),
-            in_flight_bytes=sum(channel.bytes for channel in state.in_flight),
-            blocked={channel.name: channel.blocked for channel in self.inlet.channels(now)},
-        )
-        self._wanted.add(n)
-        submitted = self._clock.now()
-        self._submit(self.name, lambda: self._write(n, state, stats, submitted))
-
-    def _write(self, checkpoint: int, state: TaskState, stats: TaskStats, submitted: int) -> None:
-        """Runs in the background: it touches nothing of the task but what it was given, the store and the mailbox.
-
-        A part that nobody wants any more is not written, so no more parts wait than there may be checkpoints under way.
-        """
-        if checkpoint not in self._wanted:
-            return
-        started = self._clock.now()
-        try:
-            self._probe(Point.WRITE)
-            data = state.encode(self._keep_duplicates)
-            part = self._store.write(checkpoint, self.name, data)
-            self._probe(Point.WRITTEN)
-        except (StoreError, OSError) as error:
-            self._decline(checkpoint, FailureReason.IO, str(error))
-        except Exception as error:
-            error.add_note(f"while the state of {self.name} was written for checkpoint {checkpoint}")
-            self._reports.put(Crashed(self.name, error))
-        else:
-            stats = replace(stats, queued=started - submitted, write=self._clock.now() - started, size=part.size)
-            self._reports.put(Acknowledged(self.name, checkpoint, part, state.transactions, stats))
-        finally:
-            self._wanted.discard(checkpoint)
+        blocked = {channel.name: channel.blocked for channel in self.inlet.channels(now)}
+        self._writer.write(n, state, replace(stats, blocked=blocked))
 
     def _in_flight(self, complete: Complete) -> list[ChannelState]:
         assert isinstance(self.inlet, GateInlet) or not complete.in_flight, f"{self.name}: a source has no channels"

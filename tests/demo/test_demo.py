@@ -7,50 +7,69 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
 from dataflow.checkpointing import Mode
 from dataflow.cli import main
-from dataflow.demo.flights import FlightFiles
-from dataflow.demo.job import DelaysJob
-from dataflow.demo.killing import Missed, kill_in_checkpoint
-from dataflow.demo.report import DemoReport, ModeReport
+from dataflow.compare.report import CompareReport, Cost, ModeReport
+from dataflow.demo.report import DemoReport
+from dataflow.operator import Guarantee
 from dataflow.store.directory import DirectoryStore
 
 if TYPE_CHECKING:
-    from tests.demo.conftest import Barrierflow, Shown
+    from tests.demo.conftest import Shown
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_both_modes_are_killed_in_a_checkpoint_and_restored_from_the_one_before(shown: Shown) -> None:
+EXACTLY_ONCE = [mode.value for mode in Mode if mode.guarantee is Guarantee.EXACTLY_ONCE]
+
+
+def test_every_mode_is_killed_in_a_checkpoint_and_restored_from_the_one_before(shown: Shown) -> None:
+    assert [mode["mode"] for mode in shown.report["modes"]] == [mode.value for mode in Mode]
     for mode in shown.report["modes"]:
-        assert mode["checkpoint_in_progress"] > mode["checkpoint_restored"] > 0
-        assert mode["checkpoints_before_kill"] >= 5
-        assert mode["checkpoints_after_restore"] >= 1
+        done = mode["restoration"]
+        assert done["killed_in_checkpoint"] > done["restored_checkpoint"] >= 5
+        assert done["checkpoints_after"] >= 1
 
 
-def test_the_aligned_result_equals_the_undisturbed_run_without_duplicates(shown: Shown) -> None:
-    aligned = shown.mode("aligned")
-    assert (aligned["result"], aligned["duplicates"]) == ("equals the undisturbed run", 0)
-    assert sum(aligned["blocked_us_before_kill"].values()) + sum(aligned["blocked_us_after_restore"].values()) > 0
+@pytest.mark.parametrize("name", EXACTLY_ONCE)
+def test_an_exactly_once_result_equals_the_undisturbed_run_without_duplicates(name: str, shown: Shown) -> None:
+    mode = shown.mode(name)
+    assert (mode["result"], mode["restoration"]["duplicates"]) == ("equals the undisturbed run", {})
+
+
+def test_only_aligned_barriers_block(shown: Shown) -> None:
+    blocked = {mode["mode"]: sum(mode["blocked_us"].values()) for mode in shown.report["modes"]}
+    assert blocked["aligned"] > 0
+    assert blocked["unaligned"] == blocked["unaligned-persisted"] == 0
 
 
 def test_the_unaligned_result_equals_the_run_over_input_and_reported_rows(shown: Shown) -> None:
     unaligned = shown.mode("unaligned")
-    rows = unaligned["duplicates"]
+    rows = unaligned["restoration"]["duplicates"]["delays"]
     assert rows > 0
     assert unaligned["result"] == f"equals the run over input + {rows:,} reported rows"
-    assert not any(unaligned["blocked_us_before_kill"].values())
+
+
+def test_rows_in_flight_are_stored_and_restored(shown: Shown) -> None:
+    persisted = shown.mode("unaligned-persisted")
+    assert persisted["in_flight_rows_stored"] > 0
+    assert persisted["restoration"]["in_flight_rows"] > 0
+
+
+def test_each_mode_tells_how_long_its_checkpoints_took(shown: Shown) -> None:
+    for mode in shown.report["modes"]:
+        assert 0 < mode["checkpoint_us_median"] <= mode["checkpoint_us_worst"]
 
 
 def test_the_cut_short_checkpoint_never_came_to_be(shown: Shown) -> None:
     for mode in shown.report["modes"]:
-        store = DirectoryStore(Path(mode["folder"]) / "checkpoints")
-        assert mode["checkpoint_in_progress"] not in store.checkpoints()
+        store = DirectoryStore(Path(mode["killed_folder"]) / "checkpoints")
+        assert mode["restoration"]["killed_in_checkpoint"] not in store.checkpoints()
 
 
 def test_flights_and_cancelled_ones_are_counted_by_the_job(shown: Shown) -> None:
@@ -60,13 +79,13 @@ def test_flights_and_cancelled_ones_are_counted_by_the_job(shown: Shown) -> None
 
 def test_the_checkpoints_it_leaves_are_listed(shown: Shown) -> None:
     mode = shown.mode("unaligned")
-    listed = CliRunner().invoke(main, ["checkpoints", f"{mode['folder']}/checkpoints"])
+    listed = CliRunner().invoke(main, ["checkpoints", f"{mode['killed_folder']}/checkpoints"])
     assert listed.exit_code == 0
     assert "| final" in listed.output
     assert "| unaligned (at least once)" in listed.output
 
 
-def test_without_its_extra_it_says_what_to_install(barrierflow: Barrierflow, tmp_path: Path) -> None:
+def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()
     for entry in Path(pytest.__file__).parents[1].iterdir():
@@ -82,8 +101,8 @@ def test_without_its_extra_it_says_what_to_install(barrierflow: Barrierflow, tmp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--directory", "{file}/below"], "the demo cannot use"),
-        (["--directory", "{folder}"], "the demo needs an empty directory, and {folder} holds 'file'"),
+        (["--directory", "{file}/below"], "cannot be used: "),
+        (["--directory", "{folder}"], "an empty directory is needed, and {folder} holds 'file'"),
         (["--flights", "10"], "needs at least 20,000 flights to show anything, got 10"),
     ],
 )
@@ -96,37 +115,16 @@ def test_what_it_cannot_work_with_is_an_error(arguments: list[str], message: str
 
 
 def test_what_does_not_hold_is_told_with_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    failed = ModeReport(Mode.UNALIGNED, str(tmp_path), attempts=5, failures=["the job came to its end"])
-    report = DemoReport(str(tmp_path), read=2, cancelled=1, modes=[failed], duration=1_000)
+    cost = Cost(
+        completed=5, failed=0, median=None, worst=None, blocked={}, in_flight=0, state_bytes=0, duration=1, rows={}
+    )
+    failed = ModeReport(Mode.UNALIGNED, tmp_path, cost, attempts=5, failures=["the job came to its end"])
+    report = DemoReport(CompareReport("delays", str(tmp_path), [failed], duration=1_000), read=2, cancelled=1)
     monkeypatch.setattr("dataflow.demo.show", lambda *_, **__: report)
     done = CliRunner().invoke(main, ["demo"])
     assert done.exit_code == 1
     assert "FAILED" in done.stdout
     assert "error: unaligned (at least once): the job came to its end" in done.stderr
-
-
-def _job(shown: Shown, folder: Path, **changes: Any) -> DelaysJob:
-    names = ("fast", "slow")
-    paths = [str(shown.folder / "flights" / f"{name}.parquet") for name in names]
-    return DelaysJob(FlightFiles(*paths, fast_rows=30_000, slow_rows=10_000, cancelled=0), str(folder), **changes)
-
-
-def test_a_job_that_ends_before_the_right_moment_is_a_miss(shown: Shown, tmp_path: Path) -> None:
-    missed = kill_in_checkpoint(_job(shown, tmp_path, mode="aligned"), lambda _: False)
-    assert missed == Missed("the job came to its end before the right moment for the kill")
-
-
-def test_a_job_that_fails_by_itself_is_a_miss_that_says_why(shown: Shown, tmp_path: Path) -> None:
-    missed = kill_in_checkpoint(_job(shown, tmp_path, mode="sideways"), lambda _: True)
-    assert isinstance(missed, Missed)
-    assert (
-        "failed by itself with exit code 1 (dataflow.errors.ConfigurationError: Checkpointing(mode=)" in missed.reason
-    )
-
-
-def test_a_right_moment_is_not_waited_for_beyond_the_limit(shown: Shown, tmp_path: Path) -> None:
-    missed = kill_in_checkpoint(_job(shown, tmp_path, mode="aligned"), lambda _: True, limit=0)
-    assert missed == Missed("no checkpoint was in progress at a right moment in 0 us")
 
 
 def test_ctrl_c_ends_it_with_130_and_without_a_traceback(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,10 +11,11 @@ import pytest
 
 from dataflow.checkpointing import Mode
 from dataflow.demo.flights import FlightFiles
-from dataflow.demo.job import AGGREGATE, DelaysJob
+from dataflow.demo.job import AGGREGATE, SINK
 from dataflow.demo.oracle import Delay, departed, differences
 from dataflow.demo.verdict import judge
-from dataflow.runtime.parts import Duplicates
+from dataflow.events import Data
+from dataflow.runtime.parts import ChannelState, Duplicates
 from dataflow.runtime.restore import RestoreReport
 
 if TYPE_CHECKING:
@@ -27,14 +29,19 @@ def _reported(rows: pa.Table, count: int) -> RestoreReport:
     return RestoreReport(1, "here", Mode.ALIGNED, finished=False, duplicates=duplicates)
 
 
-def _failures(shown: Shown, mode: str, stored: int, counted: int) -> Sequence[str]:
+def _flowing(rows: pa.Table) -> list[ChannelState]:
+    return [ChannelState(AGGREGATE, f"{AGGREGATE}[0]", "a channel", [Data(batch, 1) for batch in rows.to_batches()])]
+
+
+def _failures(shown: Shown, mode: str, stored: int, counted: int, in_flight: int = 1) -> Sequence[str]:
     """The verdict on the undisturbed output, as if it came from a restore that reported so many rows."""
     folder = shown.folder / "flights"
     files = FlightFiles(str(folder / "fast.parquet"), str(folder / "slow.parquet"), 30_000, 10_000, 0)
     rows = departed(files)
-    undisturbed = DelaysJob(files, str(shown.folder / mode / "undisturbed"), mode)
+    undisturbed = shown.folder / mode / "undisturbed" / "output" / SINK
     report = _reported(rows.slice(0, stored), counted)
-    return judge(undisturbed, undisturbed, rows, report).failures
+    report = replace(report, in_flight=_flowing(rows.slice(0, in_flight)))
+    return judge(Mode(mode), undisturbed, undisturbed, rows, report).failures
 
 
 def test_an_aligned_run_without_duplicates_is_right(shown: Shown) -> None:
@@ -43,6 +50,12 @@ def test_an_aligned_run_without_duplicates_is_right(shown: Shown) -> None:
 
 def test_an_aligned_run_with_duplicates_is_wrong(shown: Shown) -> None:
     assert _failures(shown, "aligned", 2, 2) == ["expected no row to be delivered twice, the restore reported 2"]
+
+
+def test_a_persisted_run_without_rows_in_flight_shows_nothing(shown: Shown) -> None:
+    assert not _failures(shown, "unaligned-persisted", 0, 0, in_flight=1)
+    (failure,) = _failures(shown, "unaligned-persisted", 0, 0, in_flight=0)
+    assert failure == "expected rows in flight in the checkpoint, the restore re-injected none"
 
 
 def test_an_unaligned_run_that_reports_nothing_is_wrong(shown: Shown) -> None:

@@ -1,7 +1,4 @@
-"""Kills real processes at seeded moments, says where each kill landed, and reads what is left with three readers.
-
-Where a kill landed is read off the disk afterwards: the process gets no chance to say so.
-"""
+"""Kills real processes at seeded moments, restarts them until they finish, and reads the output with three readers."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,54 +20,45 @@ import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataflow.store.directory import DirectoryStore
-from dataflow.store.manifest import Manifest
-from operators.sinks.parquet import committed_files
+from tests.reality.remains import Landing, Remains, check_finished, check_visible, folders, manifests, parts, remains
 
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("child.py")
-SINKS = {"rows": "rows", "changelog": "totals"}
-
-
-class Landing(Enum):
-    """Where a kill found the process."""
-
-    BEFORE_FIRST = "before the first checkpoint"
-    IN_PROGRESS = "during a checkpoint in progress"
-    UNCOMMITTED = "between manifest and commit"
-    BETWEEN = "between two checkpoints"
-    AFTER_END = "after the end"
 
 
 class Aim(Enum):
     """What the killer waits for before it draws its delay."""
 
     START = "the process exists"
+    RESTORE = "the job is built"
     RUNNING = "the job runs"
-    PARTS = "parts without a manifest appear"
+    PARTS = "so many parts without a manifest appear"
     MANIFEST = "a new manifest appears"
 
 
 @dataclass
 class Story:
-    """One job through all its lives."""
+    """One job through all its lives. ``kills`` is what each of them left; ``tasks`` how many parts a checkpoint has."""
 
     work: Path
-    landings: Counter[Landing] = field(default_factory=Counter)
+    kills: list[Remains] = field(default_factory=list)
+    tasks: int = 0
 
     @property
     def restores(self) -> list[dict[str, Any]]:
-        """What was restored, each checkpoint once: restoring it twice delivers the same rows to the same snapshot."""
+        """What was restored, life by life, as the child wrote it down."""
         path = self.work / "restores.jsonl"
         if not path.exists():
             return []
-        lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}}")]
-        return list({line["checkpoint"]: line for line in lines}.values())
+        return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}}")]
 
     def reported(self, operator: str) -> dict[str, list[Any]]:
-        """The rows reported at ``operator`` over all restores, by column."""
+        """The rows reported at ``operator`` over all restores, by column.
+
+        Each checkpoint counts once: restoring it twice delivers the same rows to the same snapshot.
+        """
         columns: dict[str, list[Any]] = {}
-        for restore in self.restores:
+        for restore in {line["checkpoint"]: line for line in self.restores}.values():
             for name, values in restore["rows"].get(operator, {}).items():
                 columns.setdefault(name, []).extend(values)
         return columns
@@ -90,44 +77,87 @@ def spawn(*arguments: object, script: Path = CHILD, **variables: str) -> subproc
     )
 
 
-def survive(input: Path, work: Path, mode: str, *, seed: int, kills: int, options: tuple[object, ...] = ()) -> Story:
-    """Kill the job ``kills`` times at moments drawn from ``seed``, then let it finish.
+def survive(input: Path, work: Path, mode: str, *, seed: int, kills: int, aims: tuple[Aim, ...] | None = None) -> Story:
+    """Kill the job up to ``kills`` times at moments drawn from ``seed``, then let it finish at full speed.
 
-    After each kill nothing may be visible that is not committed, or named by a durable checkpoint.
+    There are fewer kills where the job ends before. After each nothing may be visible that is not committed, or named
+    by a durable checkpoint.
     """
     story, dice = Story(work), random.Random(seed)
     work.mkdir(parents=True, exist_ok=True)
-    for _ in range(kills):
-        process = spawn(input, work, mode, *options)
-        with process:
-            _wait_for(dice.choice(_AIMS), process, work, dice)
+    while len(story.kills) < kills and not _ended(story):
+        aim = dice.choice(aims or _AIMS)
+        with spawn(input, work, mode) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            said = _wait_for(aim, process, work, dice)
             process.send_signal(signal.SIGKILL)
-            errors = process.communicate()[1]
+            said += process.stdout.read()
+            errors = process.stderr.read()
         assert process.returncode in (-signal.SIGKILL, 0), errors
-        story.landings[landing(work)] += 1
         check_visible(work)
-    process = spawn(input, work, mode, *options)
-    out, errors = process.communicate(timeout=120)
+        if process.returncode == 0:  # it was faster than the killer
+            break
+        story.kills.append(_left_by(said, work))
+    with spawn(input, work, mode, *_FULL_SPEED) as process:
+        try:
+            out, errors = process.communicate(timeout=120)
+        finally:
+            process.kill()  # a job that hangs must not take the test with it
     assert process.returncode == 0, errors
     assert out.endswith("done\n"), out
     check_finished(work)
+    story.tasks = len(list(manifests(work))[-1].parts)
     return story
 
 
-_AIMS = (*[Aim.RUNNING] * 4, Aim.PARTS, *[Aim.MANIFEST] * 2, Aim.START)
+_AIMS = (*[Aim.RUNNING] * 7, *[Aim.PARTS] * 6, *[Aim.MANIFEST] * 4, *[Aim.RESTORE] * 2, Aim.START)
+_PARTS = 8
+"""Of a checkpoint of this job: the killer waits for some number of them."""
+_FULL_SPEED = ("--cost", 0, "--rate", 1e9, "--batch", 65_536)
+_LOOKS = 10_000
+"""At a directory that does not change, half a millisecond apart: then the job is killed where it stands."""
 
 
-def _wait_for(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.Random) -> None:
-    if aim is Aim.START:
-        _pause(process, dice.uniform(0, 1.5))
-        return
+def _ended(story: Story) -> bool:
+    return bool(story.kills) and story.kills[-1].landing is Landing.AFTER_END
+
+
+def _left_by(said: str, work: Path) -> Remains:
+    """What the kill found. Before the job runs, what lies there is what the life before has left."""
+    if "starting" not in said:
+        return Remains(Landing.UNSTARTED)
+    return remains(work) if "running" in said else Remains(Landing.RESTORING)
+
+
+def _wait_for(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.Random) -> str:
+    """Return at the moment to kill; answers what the process has said until then, as far as it was read."""
     assert process.stdout is not None
-    process.stdout.readline()
-    _pause(process, dice.uniform(0, 0.9))
-    before = set(_folders(work))
-    while aim is not Aim.RUNNING and process.poll() is None:
-        new = {name: whole for name, whole in _folders(work).items() if name not in before}
-        if any(whole is (aim is Aim.MANIFEST) for whole in new.values()):
+    if aim is Aim.START:
+        _pause(process, dice.uniform(0, 0.5))
+        return ""
+    said = process.stdout.readline()
+    if aim is Aim.RESTORE:
+        _pause(process, dice.uniform(0, 0.6))
+        return said
+    said += process.stdout.readline()
+    # A first life is short, or hardly any kill would come before the first checkpoint.
+    _pause(process, dice.uniform(0, 0.7 if folders(work) else 0.08))
+    if aim is not Aim.RUNNING:
+        _wait_for_files(aim, process, work, dice)
+    return said
+
+
+def _wait_for_files(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.Random) -> None:
+    before, least = set(folders(work)), dice.randrange(_PARTS + 1)
+    for _ in range(_LOOKS):
+        new = {name: whole for name, whole in folders(work).items() if name not in before}
+        if aim is Aim.MANIFEST and any(new.values()):
+            _pause(process, dice.choice((0, 0.002, 0.005, 0.01)))
+            return
+        if aim is Aim.PARTS and any(not whole and parts(work, name) >= least for name, whole in new.items()):
+            return
+        if process.poll() is not None:
             return
         _pause(process, 0.0005)
 
@@ -135,61 +165,6 @@ def _wait_for(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random
 def _pause(process: subprocess.Popen[str], seconds: float) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
-
-
-def _folders(work: Path) -> dict[str, bool]:
-    """The checkpoint folders there are, and whether each has its manifest."""
-    ckpt = work / "ckpt"
-    names = [name for name in os.listdir(ckpt) if name.startswith("chk-")] if ckpt.exists() else []
-    return {name: (ckpt / name / "manifest.json").exists() for name in names}
-
-
-# --- what is on the disk
-
-
-def manifests(work: Path) -> Iterator[Manifest]:
-    """The manifests of existing checkpoints, oldest first."""
-    store = DirectoryStore(work / "ckpt")
-    return (store.manifest(n) for n in store.checkpoints())
-
-
-def landing(work: Path) -> Landing:
-    """Where the kill found the process, by what it left."""
-    existing = list(manifests(work))
-    if existing and not _committed(work, existing[-1]):
-        return Landing.UNCOMMITTED
-    if existing and existing[-1].finished:
-        return Landing.AFTER_END
-    if not all(_folders(work).values()):
-        return Landing.IN_PROGRESS
-    return Landing.BETWEEN if existing else Landing.BEFORE_FIRST
-
-
-def _committed(work: Path, manifest: Manifest) -> bool:
-    return all(
-        (work / SINKS[sink] / "_commits" / f"{manifest.checkpoint}.json").exists()
-        for sink, handles in manifest.transactions.items()
-        if handles
-    )
-
-
-def check_visible(work: Path) -> None:
-    """Every final file is whole, and is in a commit list or in a durable checkpoint that the restart commits."""
-    for sink, folder in SINKS.items():
-        directory = work / folder
-        listed = {path.name for path in committed_files(directory)}
-        durable = {str(handle["file"]) for m in manifests(work) for handle in m.transactions.get(sink, ())}
-        for path in directory.glob("**/*.parquet"):
-            pq.ParquetFile(path).read()
-            assert path.name in listed | durable, f"{path} holds rows that no checkpoint committed"
-
-
-def check_finished(work: Path) -> None:
-    """Nothing is staged any more, and the commit lists name exactly the files there are."""
-    for folder in SINKS.values():
-        directory = work / folder
-        assert not list((directory / "_staging").glob("*.staged*"))
-        assert sorted(committed_files(directory)) == sorted(directory.glob("**/*.parquet"))
 
 
 # --- reading it back

@@ -15,7 +15,7 @@ from dataflow.protocol.overtaking import Overtaker
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.messages import AbortCheckpoint, Acknowledged, Trigger
 from dataflow.runtime.parts import ChannelState, TaskState
-from dataflow.runtime.task import Progress
+from dataflow.runtime.progress import Progress
 from tests.runtime.test_task import Bench, batch
 
 
@@ -111,7 +111,7 @@ def test_an_abort_by_the_coordinator_drops_the_recording_and_rows_go_on() -> Non
 def test_a_part_whose_checkpoint_was_given_up_is_not_written_any_more() -> None:
     bench = overtaking()
     later: list[Any] = []
-    bench.task._submit = lambda lane, job: later.append(job)
+    bench.task._writer._submit = lambda lane, job: later.append(job)
     bench.put(0, unaligned(1)).put(1, unaligned(1)).run()
     bench.task.mailbox.put(AbortCheckpoint(1, AbortReason.EXPIRED))
     bench.run()

@@ -24,7 +24,8 @@ from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.messages import AbortCheckpoint, Acknowledged, Committed, Declined, Ended, Mailbox, Stop, Trigger
 from dataflow.runtime.output import ForwardOutput
 from dataflow.runtime.parts import TaskState
-from dataflow.runtime.task import Progress, Task
+from dataflow.runtime.progress import Progress
+from dataflow.runtime.task import Task
 from dataflow.store.memory import MemoryStore
 
 aligner = partial(Aligner, end_of_input=EndOfInputPolicy.ALIGN)

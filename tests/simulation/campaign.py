@@ -40,7 +40,6 @@ _AIM: Sequence[Point | str] = (
 _FLOORS = {"restored": 0.8, "blocked": 0.3, "duplicated": 0.3, "in flight": 0.3}
 """The least shares, see ``Campaign.shares``."""
 
-
 OVERTAKING = (Mode.UNALIGNED_PERSISTED, Mode.ALIGNED_TIMEOUT)
 """The modes whose checkpoints may hold rows in flight."""
 

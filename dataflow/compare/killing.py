@@ -1,7 +1,6 @@
-"""SIGKILL in the middle of a checkpoint, for certain: stop the process, look, and kill it only if the moment is right.
+"""SIGKILL at a chosen moment, for certain: stop the process, look, and kill it only if the moment is right.
 
-A stopped process changes no files, so what is seen in its checkpoint directory is what the kill leaves behind. The
-moment is right when a checkpoint is complete and a later one has parts but no manifest.
+A stopped process changes no files, so what is seen in its checkpoint directory is what the kill leaves behind.
 """
 
 from __future__ import annotations
@@ -12,33 +11,22 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 import msgspec
 
 from dataflow.clock import Clock, SystemClock, duration_text, microseconds
-from dataflow.demo.job import AGGREGATE, DelaysJob
+from dataflow.compare.options import KillPoint, Scene
+from dataflow.compare.trial import Trial
 from dataflow.errors import CheckpointError
 from dataflow.store.directory import DirectoryStore
 
-__all__ = ["Missed", "Scene", "kill_in_checkpoint", "look"]
+__all__ = ["Missed", "Moment", "kill_at", "look", "moment"]
 
 _GLANCE = 0.004
 """Seconds between two looks at the directory."""
-_LIMIT = microseconds("2min")
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What a kill leaves behind: complete checkpoints, and one in progress with ``parts`` parts.
-
-    ``duplicated`` rows are delivered to the aggregate twice when the newest complete checkpoint is restored.
-    """
-
-    completed: tuple[int, ...]
-    in_progress: int
-    parts: int
-    duplicated: int
+_LIMIT = microseconds("10min")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,45 +36,75 @@ class Missed:
     reason: str
 
 
-def look(checkpoints: Path) -> Scene | None:
-    """The scene in a checkpoint directory; None: no checkpoint is complete, or none is in progress behind it."""
+class Moment(Enum):
+    """Whether to kill now."""
+
+    NOT_YET = "not yet"
+    RIGHT = "right"
+    TOO_LATE = "too late"
+
+
+def moment(point: KillPoint, scene: Scene, patience: int = 1) -> Moment:
+    """Whether ``scene`` is what ``point`` asks for, with checkpoint ``patience`` or a later one complete.
+
+    >>> moment(KillPoint.IN_CHECKPOINT, Scene(complete=3, in_progress=4)).value
+    'right'
+    >>> moment(KillPoint.BEFORE_CHECKPOINT, Scene(complete=1)).value
+    'too late'
+    """
+    if point is KillPoint.BEFORE_CHECKPOINT and scene.complete:
+        return Moment.TOO_LATE
+    underway = scene.in_progress > 0
+    right = {
+        KillPoint.IN_CHECKPOINT: scene.complete >= patience and underway,
+        KillPoint.AFTER_CHECKPOINT: scene.complete >= patience and not underway,
+        KillPoint.BEFORE_CHECKPOINT: underway,
+        KillPoint.NONE: False,
+    }
+    return Moment.RIGHT if right[point] else Moment.NOT_YET
+
+
+def look(checkpoints: Path) -> Scene:
+    """The scene in a checkpoint directory. Raises: CheckpointError, OSError where a process is at work there."""
     store = DirectoryStore(checkpoints)
     completed, newest = store.checkpoints(), store.highest_id()
-    if not completed or newest <= completed[-1]:
-        return None
-    parts = len(list(store.folder(newest).path.glob("*.part")))
-    if not parts:
-        return None
-    duplicated = int(store.manifest(completed[-1]).summary["duplicated"].get(AGGREGATE, 0))
-    return Scene(tuple(completed), newest, parts, duplicated)
+    complete = completed[-1] if completed else 0
+    underway = newest > complete and any(store.folder(newest).path.glob("*.part"))
+    in_progress = newest if underway else 0
+    if not complete:
+        return Scene(in_progress=in_progress)
+    summary = store.manifest(complete).summary
+    return Scene(complete, in_progress, summary["duplicated"], summary["in_flight_rows"])
 
 
-def kill_in_checkpoint(
-    job: DelaysJob, right: Callable[[Scene], bool], *, clock: Clock | None = None, limit: int = _LIMIT
+def kill_at(
+    trial: Trial, when: Callable[[Scene], Moment], *, clock: Clock | None = None, limit: int = _LIMIT
 ) -> Scene | Missed:
-    """Run ``job`` in a process of its own and kill it at the first ``right`` moment.
+    """Run ``trial`` in a process of its own and kill it when the moment is right.
 
     Args:
-        right: chooses among the moments at which a later checkpoint is in progress.
         limit: microseconds after which it is given up (and killed all the same).
     """
     clock = clock or SystemClock()
     started = clock.now()
-    folder = Path(job.folder)
+    folder = Path(trial.folder)
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "killed-process.log"
-    command = [sys.executable, "-m", "dataflow.demo.job", msgspec.json.encode(job).decode()]
+    command = [sys.executable, "-m", "dataflow.compare.trial", msgspec.json.encode(trial).decode()]
     with log.open("wb") as errors, _Victim(command, errors.fileno()) as victim:
         while not victim.ended_within(_GLANCE):
-            scene = _glance(job.checkpoints)
-            if scene is not None and right(scene) and victim.stop():
-                scene = _glance(job.checkpoints)
-                if scene is not None and right(scene):
+            scene = _glance(trial.checkpoints)
+            seen = Moment.NOT_YET if scene is None else when(scene)
+            if seen is Moment.TOO_LATE:
+                return Missed("a checkpoint was complete before the kill")
+            if seen is Moment.RIGHT and victim.stop():
+                scene = _glance(trial.checkpoints)
+                if scene is not None and when(scene) is Moment.RIGHT:
                     victim.kill()
                     return scene
                 victim.go_on()
             if clock.now() - started > limit:
-                return Missed(f"no checkpoint was in progress at a right moment in {duration_text(limit)}")
+                return Missed(f"no right moment came in {duration_text(limit)}")
         code = victim.returncode
     if code:
         lines = log.read_text(errors="replace").strip().splitlines()

@@ -1,0 +1,230 @@
+"""The comparison: for each mode an undisturbed run, a process that is killed, its restore, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from shutil import rmtree
+from statistics import median
+from typing import TYPE_CHECKING
+
+from dataflow.checkpointing import Mode
+from dataflow.clock import Clock, SystemClock
+from dataflow.compare.claims import Claim, claims
+from dataflow.compare.killing import Moment, kill_at, moment
+from dataflow.compare.options import KillPoint, Options, Scene
+from dataflow.compare.report import CompareReport, Cost, ModeReport, Restoration
+from dataflow.compare.subject import Subject, redirected
+from dataflow.compare.trial import Trial
+from dataflow.compare.verdict import Verdict, equal, judge
+from dataflow.errors import ConfigurationError, DataflowError
+from dataflow.events import BarrierKind
+from dataflow.operator import Guarantee
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.runners.base import RunResult
+
+__all__ = ["Say", "claim_folder", "compare"]
+
+Say = Callable[[str], None]
+
+
+def compare(
+    subject: Subject,
+    folder: Path,
+    options: Options,
+    *,
+    say: Say = lambda _: None,
+    clock: Clock | None = None,
+) -> CompareReport:
+    """Run ``subject`` with each mode in a folder of its own below ``folder``.
+
+    Args:
+        say: is told what is being done, a few words at a time.
+
+    Raises: ConfigurationError for a subject that cannot be found or compared; what its operators raise.
+    """
+    clock = clock or SystemClock()
+    started = clock.now()
+    pipeline = redirected(subject.pipeline(), folder)
+    found = claims(pipeline.graph, options.parallelism)
+    sinks = {node.name: (found[node.name], node.schema) for node in pipeline.graph if node.name in found}
+    say("warming up")
+    _warm_up(subject, folder, options)
+    comparison = _Comparison(subject, folder, options, sinks, say)
+    modes = [comparison.mode(mode) for mode in options.modes]
+    return CompareReport(pipeline.name, str(folder), modes, clock.now() - started)
+
+
+def claim_folder(folder: Path) -> None:
+    """Make ``folder``, or see that it is empty. Raises: ConfigurationError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        inside = sorted(path.name for path in folder.iterdir())
+        if not inside:
+            (folder / ".writable").touch()
+            (folder / ".writable").unlink()
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be used: {error}; choose another --directory") from error
+    if inside:
+        more = f" and {len(inside) - 1} more" if inside[1:] else ""
+        raise ConfigurationError(f"an empty directory is needed, and {folder} holds {inside[0]!r}{more}")
+
+
+class _Comparison:
+    """The state that modes share: the output of the first undisturbed run, which all others must equal."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        folder: Path,
+        options: Options,
+        sinks: Mapping[str, tuple[Claim, pa.Schema]],
+        say: Say,
+    ) -> None:
+        self._subject = subject
+        self._folder = folder
+        self._options = options
+        self._sinks = sinks
+        self._say = say
+        self._first: Trial | None = None
+
+    def mode(self, mode: Mode) -> ModeReport:
+        """Everything about one mode."""
+        options = self._options
+        folder = self._folder / mode.value / "undisturbed"
+        undisturbed = _trial(self._subject, folder, mode, options)
+        self._say(f"{mode}: running undisturbed")
+        result = undisturbed.run("never")
+        report = ModeReport(mode, folder, _cost(result))
+        unlike = self._unlike_the_first(undisturbed)
+        if unlike:
+            failures = [
+                f"its undisturbed output differs from that of the first mode, so no restore can be judged: {sentence}"
+                for sentence in unlike
+            ]
+            return replace(report, failures=failures)
+        if options.kill is KillPoint.NONE:
+            return replace(report, result="not killed")
+        return self._kill_and_restore(report, undisturbed, result)
+
+    def _unlike_the_first(self, trial: Trial) -> list[str]:
+        if self._first is None:
+            self._first = trial
+            return []
+        verdicts = {
+            sink: equal(claim, trial.rows(sink, schema), self._first.rows(sink, schema))
+            for sink, (claim, schema) in self._sinks.items()
+        }
+        return list(Verdict.of(verdicts).failures)
+
+    def _kill_and_restore(self, report: ModeReport, undisturbed: Trial, result: RunResult) -> ModeReport:
+        options, missed = self._options, dict[str, None]()
+        mode = report.mode
+        shows = partial(options.shows, mode) if options.shows else _what_shows(mode, result)
+        for attempt in range(1, options.attempts + 1):
+            self._say(f"{mode}: killing it" + (f", attempt {attempt}" if missed else ""))
+            folder = self._folder / mode.value / f"killed-{attempt}"
+            report = replace(report, attempts=attempt, killed=folder)
+            trial = replace(undisturbed, folder=str(folder))
+            wanted = shows if attempt < options.attempts else _anything
+            scene = kill_at(trial, partial(self._moment, wanted))
+            if isinstance(scene, Scene):
+                self._say(f"{mode}: restoring it")
+                return self._restore(report, scene, trial, undisturbed)
+            missed[scene.reason] = None
+        failure = (
+            f"in {options.attempts} attempts no process could be killed at the point {options.kill.value!r}: "
+            f"{'; '.join(missed)}; make the run longer (--slow OPERATOR=DURATION) or "
+            "checkpoints more frequent (--every)"
+        )
+        return replace(report, failures=[failure])
+
+    def _moment(self, shows: Callable[[Scene], bool], scene: Scene) -> Moment:
+        found = moment(self._options.kill, scene, self._options.patience)
+        return Moment.NOT_YET if found is Moment.RIGHT and scene.complete and not shows(scene) else found
+
+    def _restore(self, report: ModeReport, scene: Scene, trial: Trial, undisturbed: Trial) -> ModeReport:
+        result = trial.run("auto")
+        restored = result.restore_report
+        failures = []
+        number = restored.checkpoint if restored else 0
+        if number != scene.complete:
+            failures.append(f"checkpoint {scene.complete} was the newest complete one, {number} was restored")
+        exactly = report.mode.guarantee is Guarantee.EXACTLY_ONCE
+        if exactly and restored and restored.duplicated():
+            failures.append(f"expected no row to be delivered twice, the restore reported {restored.duplicated():,}")
+        twice = None if exactly else restored
+        verdicts = {
+            sink: judge(sink, claim, trial.rows(sink, schema), undisturbed.rows(sink, schema), twice)
+            for sink, (claim, schema) in self._sinks.items()
+        }
+        verdict = Verdict.of(verdicts)
+        return replace(
+            report,
+            restoration=Restoration(scene.in_progress, restored, len(result.checkpoints)),
+            result=verdict.result,
+            failures=[*failures, *verdict.failures],
+        )
+
+
+def _warm_up(subject: Subject, folder: Path, options: Options) -> None:
+    """Let every kernel be compiled or loaded before anything is timed: as far as two checkpoints, and no further.
+
+    What goes wrong here goes wrong again, and is told, when it counts.
+    """
+    with (
+        suppress(DataflowError, OSError),
+        _trial(subject, folder / "warm-up", Mode.ALIGNED, options).start("never") as job,
+    ):
+        for _ in range(2):
+            job.checkpoint()
+    rmtree(folder / "warm-up", ignore_errors=True)
+
+
+def _trial(subject: Subject, folder: Path, mode: Mode, options: Options) -> Trial:
+    return Trial(
+        subject=subject,
+        folder=str(folder),
+        mode=mode.value,
+        every=options.every,
+        parallelism=options.parallelism,
+        credit=options.credit,
+        slow=options.slow,
+        alignment_timeout=options.alignment_timeout,
+    )
+
+
+def _anything(_: Scene) -> bool:
+    return True
+
+
+def _what_shows(mode: Mode, undisturbed: RunResult) -> Callable[[Scene], bool]:
+    """What the newest complete checkpoint must have for the mode to show: only what an undisturbed run had, too."""
+    if any(record.duplicated for record in undisturbed.checkpoints) and mode is Mode.UNALIGNED:
+        return lambda scene: any(scene.duplicated.values())
+    if any(record.in_flight_rows for record in undisturbed.checkpoints):
+        return lambda scene: scene.in_flight > 0
+    return _anything
+
+
+def _cost(result: RunResult) -> Cost:
+    periodic = [record.duration for record in result.checkpoints if record.kind is BarrierKind.CHECKPOINT]
+    names = dict.fromkeys(operator.operator for task in result.metrics for operator in task.operators)
+    operators = {name: result.operator(name) for name in names}
+    return Cost(
+        completed=len(result.checkpoints),
+        failed=len(result.failures),
+        median=round(median(periodic)) if periodic else None,
+        worst=max(periodic, default=None),
+        blocked=result.blocked,
+        in_flight=max((record.in_flight_rows for record in result.checkpoints), default=0),
+        state_bytes=max((record.size for record in result.checkpoints), default=0),
+        duration=result.duration,
+        rows={name: (found.rows_in, found.rows_out) for name, found in operators.items()},
+    )

@@ -1,0 +1,85 @@
+"""What a job has done in its checkpoint store, off its own thread: manifests made durable, old files deleted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from dataflow.errors import StoreError
+from dataflow.runtime.messages import Crashed
+from dataflow.runtime.part_writer import Submit
+from dataflow.runtime.points import Point, Probe, no_probe
+from dataflow.store.base import CheckpointStore
+from dataflow.store.manifest import Manifest, PartHandle
+
+__all__ = ["ManifestWriter", "PersistFailed", "Persisted"]
+
+log = logging.getLogger("dataflow.job")
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """The manifest is durable: the checkpoint exists."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class PersistFailed:
+    """The store did not accept the manifest."""
+
+    checkpoint: int
+    why: str
+
+
+class ManifestWriter:
+    """One lane of background work on ``store``, in the order of the calls; ``report`` hears what came of manifests."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        submit: Submit,
+        report: Callable[[Persisted | PersistFailed | Crashed], None],
+        probe: Probe = no_probe,
+    ) -> None:
+        self._store = store
+        self._submit = submit
+        self._report = report
+        self._probe = probe
+
+    def persist(self, manifest: Manifest) -> None:
+        """Make ``manifest`` durable. Every part it names is."""
+
+        def run() -> None:
+            try:
+                self._probe(Point.MANIFEST)
+                self._store.commit(manifest)
+                self._probe(Point.DURABLE)
+            except (StoreError, OSError) as error:
+                self._report(PersistFailed(manifest.checkpoint, str(error)))
+            except Exception as error:
+                self._report(Crashed("coordinator", error))
+            else:
+                self._report(Persisted(manifest.checkpoint))
+
+        self._submit("store", run)
+
+    def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
+        """Delete parts that no manifest will name."""
+        self._clean_up(lambda: self._store.discard(checkpoint, parts))
+
+    def retire(self, checkpoint: int) -> None:
+        """Delete a checkpoint that newer ones replace."""
+        self._clean_up(lambda: self._store.retire(checkpoint))
+
+    def _clean_up(self, call: Callable[[], None]) -> None:
+        """When it fails the files stay, and the next start removes them."""
+
+        def run() -> None:
+            try:
+                call()
+            except (StoreError, OSError) as error:
+                log.warning("could not clean up in %s: %s", self._store.location, error)
+
+        self._submit("store", run)

@@ -1,0 +1,92 @@
+"""What comes of a task's copy of its state: a part of a checkpoint, written in the background while the task goes on.
+
+The queue in front of the writer is bounded: a part that nobody wants any more is not written, so of one task no more
+parts wait than there may be checkpoints under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from dataflow.clock import Clock
+from dataflow.errors import StoreError
+from dataflow.protocol.coordinator_actions import FailureReason
+from dataflow.runtime.messages import Acknowledged, Crashed, Declined, Mailbox, TaskReport, TaskStats
+from dataflow.runtime.parts import TaskState
+from dataflow.runtime.points import Point, Probe, no_probe
+
+if TYPE_CHECKING:
+    from dataflow.store.base import CheckpointStore
+
+__all__ = ["PartWriter", "Submit"]
+
+Submit = Callable[[str, Callable[[], None]], None]
+"""``submit(lane, job)`` runs ``job`` later, on another thread; jobs of one lane run one after the other, in order."""
+
+
+class PartWriter:
+    """Writes the parts of one task and tells the job what came of each: acknowledged, declined, or a crash.
+
+    Invariant: a part is acknowledged only when it is durable.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        store: CheckpointStore,
+        submit: Submit,
+        clock: Clock,
+        reports: Mailbox[TaskReport],
+        probe: Probe = no_probe,
+        keep_duplicates: Literal["sample", "rows"] = "sample",
+    ) -> None:
+        self._task = task
+        self._store = store
+        self._submit = submit
+        self._clock = clock
+        self._reports = reports
+        self._probe = probe
+        self._keep_duplicates = keep_duplicates
+        self._wanted: set[int] = set()  # single operations on it are atomic; the task adds, the writer looks
+
+    def write(self, checkpoint: int, state: TaskState, stats: TaskStats) -> None:
+        """Have ``state`` written. It owns its memory, or is read as it was at the barrier."""
+        duplicated: dict[str, int] = {}
+        for d in state.duplicates:
+            duplicated[d.operator] = duplicated.get(d.operator, 0) + d.rows
+        stats = replace(
+            stats,
+            duplicated=duplicated,
+            in_flight_rows=sum(channel.rows for channel in state.in_flight),
+            in_flight_bytes=sum(channel.bytes for channel in state.in_flight),
+        )
+        self._wanted.add(checkpoint)
+        submitted = self._clock.now()
+        self._submit(self._task, lambda: self._write(checkpoint, state, stats, submitted))
+
+    def drop(self, checkpoint: int) -> None:
+        """Nobody wants the part any more; one that is being written is written all the same."""
+        self._wanted.discard(checkpoint)
+
+    def _write(self, checkpoint: int, state: TaskState, stats: TaskStats, submitted: int) -> None:
+        """Runs in the background: it touches nothing but what it was given, the store and the mailbox."""
+        if checkpoint not in self._wanted:
+            return
+        started = self._clock.now()
+        try:
+            self._probe(Point.WRITE)
+            data = state.encode(self._keep_duplicates)
+            part = self._store.write(checkpoint, self._task, data)
+            self._probe(Point.WRITTEN)
+        except (StoreError, OSError) as error:
+            self._reports.put(Declined(self._task, checkpoint, FailureReason.IO, str(error)))
+        except Exception as error:
+            error.add_note(f"while the state of {self._task} was written for checkpoint {checkpoint}")
+            self._reports.put(Crashed(self._task, error))
+        else:
+            stats = replace(stats, queued=started - submitted, write=self._clock.now() - started, size=part.size)
+            self._reports.put(Acknowledged(self._task, checkpoint, part, state.transactions, stats))
+        finally:
+            self._wanted.discard(checkpoint)

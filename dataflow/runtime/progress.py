@@ -1,0 +1,45 @@
+"""What a task is doing, and where its time went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+__all__ = ["Meter", "Progress"]
+
+
+class Progress(Enum):
+    """What a task is doing after a step."""
+
+    WORKED = "worked"
+    WAITING = "waiting for input"
+    BLOCKED = "blocked by a barrier"
+    BACK_PRESSURED = "back-pressured"
+    ENDED = "ended, waiting for the last checkpoint"
+    DONE = "done"
+
+
+@dataclass(slots=True)
+class Meter:
+    """Where a task's time went, in microseconds; the sum is the time since it was built."""
+
+    busy: int = 0
+    waiting: int = 0
+    blocked: int = 0
+    back_pressured: int = 0
+    ready: int = 0
+
+    def add(self, state: Progress, elapsed: int) -> None:
+        """Account the time between two steps to the state the earlier one left."""
+        match state:
+            case Progress.WORKED:
+                self.ready += elapsed
+            case Progress.WAITING | Progress.ENDED | Progress.DONE:
+                self.waiting += elapsed
+            case Progress.BLOCKED:
+                self.blocked += elapsed
+            case Progress.BACK_PRESSURED:
+                self.back_pressured += elapsed
+            case _:
+                assert_never(state)

@@ -1,0 +1,85 @@
+"""One real comparison of all modes on a small pipeline, for all tests that look at what it found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import barrierflow
+
+MODULE = """
+from uuid import uuid4
+
+import pyarrow as pa
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+
+
+def pipeline():
+    numbers = pa.table({"k": [i % 20 for i in range(8_000)], "x": [i / 10 for i in range(8_000)]})
+    with flow.Pipeline("mine") as p:
+        source = p.source(op.from_arrow(numbers, splits=2, batch_rows=40), name="numbers")
+        kept = source.rebalance().filter(col("x") > 1, name="kept")
+        kept.sink(op.write_parquet("MUST-NOT-BE-WRITTEN"), name="rows")
+        counts = kept.key_by("k").agg(op.count().alias("n"), col("x").sum().alias("s"), emit="updates", name="counts")
+        counts.sink(op.collect(), name="totals")
+    return p
+
+
+made = pipeline()
+
+def stamped(batch):
+    return batch.append_column("batch", pa.array([str(uuid4())] * batch.num_rows))
+
+
+def restless():
+    with flow.Pipeline("restless") as p:
+        source = p.source(op.from_arrow(pa.table({"x": range(10)})), name="numbers")
+        schema = source.schema.append(pa.field("batch", pa.string()))
+        source.map_batches(stamped, schema=schema, name="stamped").sink(op.collect(), name="out")
+    return p
+
+
+def broken():
+    raise ValueError("no way")
+
+
+def wrong():
+    return "a text"
+"""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A comparison: where it was started, where it worked, and its report."""
+
+    home: Path
+    folder: Path
+    report: dict[str, Any]
+
+    def mode(self, name: str) -> dict[str, Any]:
+        return next(mode for mode in self.report["modes"] if mode["mode"] == name)
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a user's module."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "mine.py").write_text(MODULE, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def compared(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    folder = tmp_path_factory.mktemp("compare") / "run"
+    words = ["--slow", "counts=200us", "--every", "50ms", "--credit", "16", "--alignment-timeout", "5ms"]
+    done = barrierflow("compare", "mine:pipeline", *words, "--json", "--directory", folder, cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return Compared(home, folder, json.loads(done.stdout))

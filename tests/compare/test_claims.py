@@ -1,0 +1,92 @@
+"""What can be claimed of a sink, by the path that leads to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+from dataflow import col
+from dataflow.compare.claims import AnyRows, Claim, LastRows, Rows, Unsettled, claims
+from dataflow.operator import Operator
+from operators.sinks.collect import collect
+from operators.sources.arrow import from_arrow
+
+
+class _Keeps(Operator):
+    """It might have state."""
+
+
+def _claim(path: Callable[[flow.Stream], flow.Stream], width: int = 2) -> Claim:
+    with flow.Pipeline() as p:
+        path(p.source(from_arrow(pa.table({"k": [1], "x": [1.0]})), name="in")).sink(collect(), name="out")
+    return claims(p.graph, width)["out"]
+
+
+def _updates(stream: flow.Stream, emit: str = "updates", name: str = "agg") -> flow.Stream:
+    return stream.key_by("k").agg(col("x").sum().alias("s"), emit=emit, name=name)
+
+
+SUMS = pa.schema({"k": pa.int64(), "s": pa.float64()})
+CHANGELOG = LastRows(("k",), ("k",), "agg", updates=True, first=True)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        lambda s: s.filter(col("x") > 0).select("x"),
+        lambda s: s.union(s).rebalance(),
+        lambda s: s.map_batches(lambda batch: batch, schema=s.schema),
+    ],
+)
+def test_paths_without_state_keep_every_row(path: Callable[[flow.Stream], flow.Stream]) -> None:
+    assert _claim(path) == Rows()
+
+
+def test_an_operator_that_may_have_state_gives_any_rows() -> None:
+    assert _claim(lambda s: s.apply(lambda context: _Keeps(), schema=s.schema)) == AnyRows()
+
+
+def test_a_changelog_is_compared_by_its_last_rows() -> None:
+    assert _claim(_updates) == CHANGELOG
+    assert _claim(lambda s: _updates(s).filter(col("k") > 1)) == CHANGELOG
+    assert _claim(lambda s: _updates(s).key_by("k")) == CHANGELOG
+
+
+def test_keys_are_followed_through_new_names() -> None:
+    claim = _claim(lambda s: _updates(s).select("s", col("k").alias("key")))
+    assert claim == LastRows(("key",), ("k",), "agg", updates=True, first=True)
+
+
+def test_a_final_aggregate_without_its_keys_still_gives_the_same_rows() -> None:
+    assert _claim(lambda s: _updates(s, "final").select("s")) == AnyRows()
+
+
+def test_an_aggregate_of_final_rows_is_not_the_first_state() -> None:
+    claim = _claim(lambda s: _updates(_updates(s, "final", "before").select("k", col("s").alias("x"))))
+    assert claim == LastRows(("k",), ("k",), "agg", updates=True, first=False)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        (lambda s: _updates(s).select("s"), "drops a key column of 'agg'"),
+        (lambda s: _updates(s).filter(col("s") > 1), "lets some updates of 'agg' pass"),
+        (lambda s: _updates(s).key_by("s"), "spread over subtasks"),
+        (lambda s: _updates(s).rebalance(), "spread over subtasks and lose their order"),
+        (lambda s: _updates(s).select("k", col("s").alias("x")).key_by("x").agg(n=col("k").count()), "'agg'"),
+        (lambda s: _updates(s).map_batches(lambda b: b, schema=SUMS), "works on the updates"),
+    ],
+)
+def test_what_depends_on_the_number_or_order_of_updates_is_not_compared(
+    path: Callable[[flow.Stream], flow.Stream], reason: str
+) -> None:
+    claim = _claim(path)
+    assert isinstance(claim, Unsettled)
+    assert reason in claim.reason
+
+
+def test_one_subtask_keeps_the_order_of_updates() -> None:
+    assert _claim(lambda s: _updates(s).rebalance(), width=1) == CHANGELOG

@@ -1,0 +1,130 @@
+"""A comparison end to end, in real processes that are really killed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dataflow.store.directory import DirectoryStore
+from operators.sinks.parquet import read_committed
+from tests.commands import barrierflow
+
+if TYPE_CHECKING:
+    from tests.compare.conftest import Compared
+
+EXACTLY_ONCE = ["aligned", "unaligned-persisted", "aligned-timeout"]
+
+
+def test_every_mode_is_killed_in_a_checkpoint_and_restored_from_the_one_before(compared: Compared) -> None:
+    for mode in compared.report["modes"]:
+        done = mode["restoration"]
+        assert done["killed_in_checkpoint"] > done["restored_checkpoint"] > 0
+        assert done["restore_us"] > 0
+        store = DirectoryStore(Path(mode["killed_folder"]) / "checkpoints")
+        assert done["killed_in_checkpoint"] not in store.checkpoints()
+
+
+@pytest.mark.parametrize("name", EXACTLY_ONCE)
+def test_an_exactly_once_mode_equals_the_undisturbed_run(name: str, compared: Compared) -> None:
+    mode = compared.mode(name)
+    assert (mode["result"], mode["failures"]) == ("equals the undisturbed run", [])
+    assert mode["restoration"]["duplicates"] == {}
+
+
+def test_the_duplicates_of_unaligned_are_reported_and_bound_what_differs(compared: Compared) -> None:
+    mode = compared.mode("unaligned")
+    assert mode["failures"] == []
+    assert mode["restoration"]["duplicates"]["counts"] > 0
+    assert "reported at 'counts' (an upper bound)" in mode["result"]
+
+
+def test_persisted_rows_in_flight_are_stored_and_restored(compared: Compared) -> None:
+    mode = compared.mode("unaligned-persisted")
+    assert mode["in_flight_rows_stored"] > 0
+    assert mode["restoration"]["in_flight_rows"] > 0
+    assert mode["restoration"]["in_flight_bytes"] > 0
+
+
+def test_only_modes_that_align_block_channels(compared: Compared) -> None:
+    blocked = {mode["mode"]: sum(mode["blocked_us"].values()) for mode in compared.report["modes"]}
+    assert blocked["aligned"] > 0
+    assert blocked["unaligned"] == blocked["unaligned-persisted"] == 0
+
+
+def test_nothing_is_written_where_the_pipeline_writes(compared: Compared) -> None:
+    assert {path.name for path in compared.home.iterdir()} <= {"mine.py", "__pycache__"}
+    output = Path(compared.mode("aligned")["undisturbed_folder"]) / "output"
+    assert read_committed(output / "rows").num_rows == 7_989
+    assert set(read_committed(output / "totals")["k"].to_pylist()) == set(range(20))
+
+
+def test_the_fields_of_the_json_report_are_these(compared: Compared) -> None:
+    assert list(compared.report) == ["pipeline", "modes", "duration_us", "folder", "problems", "kept"]
+    for mode in compared.report["modes"]:
+        assert list(mode) == [
+            "mode",
+            "guarantee",
+            "checkpoints_completed",
+            "checkpoints_failed",
+            "checkpoint_us_median",
+            "checkpoint_us_worst",
+            "blocked_us",
+            "state_bytes",
+            "in_flight_rows_stored",
+            "rows_in_and_out",
+            "undisturbed_us",
+            "processes_started",
+            "restoration",
+            "result",
+            "failures",
+            "undisturbed_folder",
+            "killed_folder",
+        ]
+        assert list(mode["restoration"]) == [
+            "killed_in_checkpoint",
+            "restored_checkpoint",
+            "restore_us",
+            "rows_replayed_at_least",
+            "in_flight_rows",
+            "in_flight_bytes",
+            "duplicates",
+            "rewound_to",
+            "checkpoints_after",
+        ]
+
+
+@pytest.mark.parametrize(("point", "restored"), [("after-checkpoint", int), ("before-checkpoint", type(None))])
+def test_a_kill_may_strike_after_or_before_a_checkpoint(point: str, restored: type, home: Path) -> None:
+    words = ["--mode", "aligned", "--slow", "counts=200us", "--every", "50ms", "--kill", point, "--json"]
+    done = barrierflow("compare", "mine:made", *words, cwd=home)
+    assert done.returncode == 0, done.stderr
+    (mode,) = json.loads(done.stdout)["modes"]
+    assert type(mode["restoration"]["restored_checkpoint"]) is restored
+    assert mode["result"] == "equals the undisturbed run"
+
+
+def test_without_a_kill_the_table_has_only_the_cost(home: Path) -> None:
+    done = barrierflow("compare", "mine:pipeline", "--mode", "aligned", "--kill", "none", "--every", "20ms", cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert "| aligned (exactly once) |" in done.stdout
+    assert "| not killed |" in done.stdout
+    assert "are deleted; --keep keeps them" in done.stdout
+
+
+def test_a_run_too_short_for_its_kill_is_a_failure_that_says_what_to_do(home: Path) -> None:
+    done = barrierflow("compare", "mine:pipeline", "--mode", "aligned", "--every", "1h", cwd=home)
+    assert done.returncode == 1
+    assert "FAILED" in done.stdout
+    assert "the job came to its end before the right moment for the kill; make the run longer" in done.stderr
+
+
+def test_a_pipeline_that_never_gives_the_same_rows_cannot_be_judged(home: Path) -> None:
+    done = barrierflow(
+        "compare", "mine:restless", "--mode", "aligned", "--mode", "unaligned", "--kill", "none", cwd=home
+    )
+    assert done.returncode == 1
+    assert "error: unaligned (at least once): its undisturbed output differs from that of the first mode" in done.stderr
+    assert "sink 'out': 10 rows too many and 10 too few" in done.stderr

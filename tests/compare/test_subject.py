@@ -1,0 +1,113 @@
+"""A pipeline found by name: what is expected, what was found instead, and sinks that lead elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+import dataflow as flow
+from dataflow.cli import main
+from dataflow.compare.subject import Subject, redirected
+from dataflow.errors import ConfigurationError
+from operators.sinks.collect import collect
+from operators.sinks.parquet import write_parquet
+from operators.sources.arrow import from_arrow
+
+
+@pytest.fixture(autouse=True)
+def _at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(home)
+    monkeypatch.syspath_prepend(home)
+    yield
+    sys.modules.pop("mine", None)
+
+
+def _pipeline(**traits: bool) -> flow.Pipeline:
+    source = from_arrow(pa.table({"x": [1]}))
+    for trait, value in traits.items():
+        setattr(source, trait, value)
+    with flow.Pipeline("p") as p:
+        p.source(source, name="in").sink(collect(), name="out")
+    return p
+
+
+@pytest.mark.parametrize("name", ["made", "pipeline"])
+def test_a_pipeline_or_a_callable_that_gives_one_is_found(name: str) -> None:
+    assert Subject(f"mine:{name}").pipeline().name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("mine", "expected module:pipeline, as in jobs.orders:pipeline, got 'mine'"),
+        ("mine.py:made", "got 'mine.py:made'; name the module, not its file"),
+        ("mine:pipelin", r"module 'mine' has no 'pipelin' \(did you mean 'pipeline'\?\)"),
+        ("nowhere:p", "module 'nowhere' cannot be imported from .*: ModuleNotFoundError: No module named 'nowhere'"),
+        ("mine:MODULE", "module 'mine' has no 'MODULE'"),
+        ("mine:wrong", "or a callable without arguments that gives one; found a callable that gave str"),
+        ("mine:op", "found module"),
+        ("mine:broken", r"mine:broken\(\) raised ValueError: no way"),
+    ],
+)
+def test_anything_else_is_an_error_that_says_what_was_found(target: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Subject(target).pipeline()
+
+
+def test_sinks_are_replaced_and_names_stay(tmp_path: Path) -> None:
+    copy = redirected(_pipeline(), tmp_path)
+    assert [node.name for node in copy.graph] == ["in", "out"]
+    assert copy.graph.nodes[1].spec.sink.target == str(tmp_path / "out")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "message"),
+    [
+        (_pipeline(bounded=False), "source 'in' never ends"),
+        (_pipeline(replayable=False), "source 'in' cannot be read again from an offset"),
+        (flow.Pipeline("empty"), "pipeline 'empty' has no sink"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(pipeline: flow.Pipeline, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        redirected(pipeline, tmp_path)
+
+
+def test_rows_that_parquet_cannot_hold_are_refused_by_the_name_of_the_sink(tmp_path: Path) -> None:
+    with flow.Pipeline() as p:
+        p.source(from_arrow(pa.table({"x": pa.array([(1, 2, 3)], pa.month_day_nano_interval())}))).sink(
+            collect(), name="odd"
+        )
+    with pytest.raises(ConfigurationError, match=r"the rows of sink 'odd' as Parquet files: .*month_day_nano"):
+        redirected(p, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--slow", "counts"], "--slow takes OPERATOR=DURATION, as in counts=100us, got 'counts'"),
+        (["--slow", "count=1us"], "no operator 'count' to slow down (did you mean 'counts'?)"),
+        (["--slow", "counts=5"], "LocalRunner(slow=) of 'counts' is a timedelta or text"),
+        (["--every", "soon"], "Checkpointing(every=) is a timedelta or text"),
+        (["--credit", "0"], "channel_credit= is at least 1"),
+        (["--parallelism", "0"], "parallelism is a whole number, at least 1"),
+        (["--directory", "."], "an empty directory is needed, and . holds"),
+    ],
+)
+def test_options_that_make_no_sense_are_errors(words: list[str], message: str) -> None:
+    done = CliRunner().invoke(main, ["compare", "mine:made", *words])
+    assert done.exit_code == 2, done.output
+    assert message in done.stderr
+
+
+def test_the_users_own_sink_is_left_alone(tmp_path: Path) -> None:
+    mine = write_parquet(tmp_path / "mine")
+    with flow.Pipeline() as p:
+        p.source(from_arrow(pa.table({"x": [1]}))).sink(mine, name="out")
+    redirected(p, tmp_path / "theirs").run()
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs"]

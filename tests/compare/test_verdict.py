@@ -1,0 +1,85 @@
+"""The judge must not be lenient: rows too many, too few, or not where the report says are all found."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from dataflow.checkpointing import Mode
+from dataflow.compare.claims import AnyRows, Claim, LastRows, Rows, Unsettled
+from dataflow.compare.verdict import EQUAL, Verdict, equal, judge
+from dataflow.runtime.parts import Duplicates
+from dataflow.runtime.restore import RestoreReport
+
+KEYED = LastRows(("k",), ("k",), "agg", updates=True, first=True)
+FINAL = LastRows(("k",), ("k",), "agg", updates=False, first=True)
+
+
+def _table(**counts: int) -> pa.Table:
+    return pa.table({"k": list(counts), "n": list(counts.values())}, pa.schema([("k", "string"), ("n", "int64")]))
+
+
+def _reported(operator: str, rows: pa.Table, count: int | None = None) -> RestoreReport:
+    duplicates = [Duplicates(operator, f"{operator}[0]", "a channel", rows.num_rows if count is None else count, rows)]
+    return RestoreReport(1, "here", Mode.UNALIGNED, finished=False, duplicates=duplicates)
+
+
+def _judge(claim: Claim, found: pa.Table, wanted: pa.Table, report: RestoreReport | None = None) -> Verdict:
+    return judge("out", claim, found, wanted, report)
+
+
+@pytest.mark.parametrize("claim", [Rows(), AnyRows(), KEYED, FINAL])
+def test_equal_outputs_are_equal_and_others_differ(claim: Claim) -> None:
+    assert equal(claim, _table(b=2, a=1), _table(a=1, b=2)) == Verdict(EQUAL)
+    assert equal(claim, _table(a=1), _table(a=1, b=2)).failures
+    assert equal(claim, _table(a=1, b=3), _table(a=1, b=2)).failures
+
+
+def test_earlier_updates_do_not_matter_but_a_final_key_comes_once() -> None:
+    twice = pa.concat_tables([_table(a=1), _table(a=1)])
+    assert equal(KEYED, twice, _table(a=1)) == Verdict(EQUAL)
+    assert equal(FINAL, twice, _table(a=1)).failures == ["2 rows for 1 keys"]
+
+
+def test_what_is_unsettled_is_not_compared() -> None:
+    assert equal(Unsettled("so it is"), _table(a=1), _table()) == Verdict("not compared: so it is")
+
+
+def test_a_row_wise_sink_has_exactly_the_reported_rows_more() -> None:
+    found = pa.concat_tables([_table(a=1, b=2), _table(b=2)])
+    verdict = _judge(Rows(), found, _table(a=1, b=2), _reported("out", _table(b=2)))
+    assert verdict == Verdict("undisturbed + exactly the 1 reported rows")
+
+
+@pytest.mark.parametrize(
+    ("reported", "message"),
+    [
+        (_reported("out", _table(a=1)), "against undisturbed + reported rows, 1 rows too many and 1 too few"),
+        (_reported("out", _table(b=2), 5), "the restore reported 5 rows and stored 1 of them"),
+        (_reported("elsewhere", _table(b=2)), "1 rows too many and 0 too few"),
+        (None, "1 rows too many and 0 too few"),
+    ],
+)
+def test_a_row_wise_sink_with_other_rows_fails(reported: RestoreReport | None, message: str) -> None:
+    found = pa.concat_tables([_table(a=1, b=2), _table(b=2)])
+    (failure,) = _judge(Rows(), found, _table(a=1, b=2), reported).failures
+    assert failure.startswith(message)
+
+
+def test_only_keys_with_reported_rows_may_differ_behind_an_aggregate() -> None:
+    report = _reported("agg", pa.table({"k": ["b", "b"], "x": [1, 2]}))
+    good = _judge(KEYED, _table(a=1, b=4), _table(a=1, b=2), report)
+    assert good == Verdict("1 of 2 keys differ, all among the 2 rows reported at 'agg' (an upper bound)")
+    assert "keys without a reported row differ" in _judge(KEYED, _table(a=2, b=4), _table(a=1, b=2), report).failures[0]
+
+
+def test_behind_other_state_the_report_is_an_upper_bound() -> None:
+    verdict = _judge(AnyRows(), _table(a=2), _table(a=1), _reported("agg", _table(a=1)))
+    assert not verdict.failures
+    assert verdict.result.endswith("behind state the 1 reported rows are an upper bound")
+
+
+def test_sinks_with_one_result_share_it_and_others_are_named() -> None:
+    assert Verdict.of({"a": Verdict(EQUAL), "b": Verdict(EQUAL)}) == Verdict(EQUAL)
+    both = Verdict.of({"a": Verdict(EQUAL), "b": Verdict("differs", ["so"])})
+    assert both == Verdict(f"a: {EQUAL}; b: differs", ("sink 'b': so",))
