@@ -201,11 +201,10 @@ class InputGate:
     def _promote(self, now: int) -> None:
         """Let every queued barrier overtake whose time has come."""
         for _, channel in self._overtakable:
-            if channel.barriers:
-                for barrier in tuple(channel.barriers):
-                    at = self._handler.overtakes_from(barrier)
-                    if at is not None and now >= at:
-                        channel.promote(barrier)
+            for barrier in tuple(channel.barriers):
+                at = self._handler.overtakes_from(barrier)
+                if at is not None and now >= at:
+                    channel.promote(barrier)
 
     def _take(self, index: int, now: int, max_rows: int | None = None) -> Taken:
         channel = self._channels[index]
