@@ -139,6 +139,14 @@ def test_rows_that_no_checkpoint_can_report_are_let_go() -> None:
     assert tracker._red._rows == {}
 
 
+def test_rows_that_only_an_aborted_checkpoint_could_report_are_let_go() -> None:
+    tracker = Tracker(2)
+    tracker.barrier(0, Barrier(1), 0)
+    tracker.element(0, Data("x"))
+    tracker.abort(1, AbortReason.EXPIRED, 0)
+    assert (tracker.floor, tracker._red._rows) == (2, {})
+
+
 def test_the_red_log_keeps_what_a_later_snapshot_may_report() -> None:
     log: RedLog[str] = RedLog()
     one, two = Data("x", epoch=1), Data("y", epoch=2)

@@ -77,3 +77,12 @@ def test_a_queued_barrier_that_is_late_sooner_comes_first() -> None:
     aligning = gate([Barrier(1, triggered_at=7)], [X, Barrier(2, triggered_at=3)], timeout=100)
     aligning.poll(10)
     assert aligning.deadline == 104
+
+
+def test_a_snapshot_that_a_barrier_brings_ends_the_wait_for_what_it_subsumes_too() -> None:
+    subsuming = gate([Barrier(1)], [])
+    subsuming.poll(10)
+    assert subsuming.aligning
+    subsuming.channels[1].put(unaligned(2))
+    subsuming.poll(25)
+    assert (subsuming.aligning, subsuming.alignment) == (False, 0)
