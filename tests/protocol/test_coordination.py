@@ -184,6 +184,11 @@ def test_a_policy_refuses_values_below_zero(setting: str) -> None:
     assert getattr(CheckpointPolicy(**{setting: 0}), setting) == 0
 
 
+def test_a_policy_names_the_first_setting_that_is_out_of_range() -> None:
+    with pytest.raises(ConfigurationError, match="interval must be"):
+        CheckpointPolicy(interval=0, keep=0)
+
+
 def test_a_policy_of_defaults_triggers_nothing_tolerates_no_failure_and_keeps_one() -> None:
     assert CheckpointPolicy() == CheckpointPolicy(
         interval=None,

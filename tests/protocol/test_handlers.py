@@ -147,6 +147,14 @@ def test_rows_that_only_an_aborted_checkpoint_could_report_are_let_go() -> None:
     assert (tracker.floor, tracker._red._rows) == (2, {})
 
 
+def test_a_channel_without_duplicates_is_absent_from_the_report() -> None:
+    tracker = Tracker(2)
+    tracker.barrier(1, Barrier(1), 0)
+    tracker.barrier(0, Barrier(2), 0)
+    tracker.element(0, Data("x"))
+    assert tracker.barrier(0, Barrier(1), 0) == [TakeSnapshot(Barrier(1)), Complete(1)]
+
+
 def test_the_red_log_keeps_what_a_later_snapshot_may_report() -> None:
     log: RedLog[str] = RedLog()
     one, two = Data("x", epoch=1), Data("y", epoch=2)

@@ -144,6 +144,23 @@ def node(name: str, **fields: Any) -> dict[str, Any]:
             ["operator 'a': keys were [x], now [x, y]", "operator 'a': size was 1, now absent"],
         ),
         ([node("a")], [node("a", inputs=["b"])], ["operator 'a': inputs were [], now [b]"]),
+        ([node("a")], [node("a", detail={"keys": ["x"]})], ["operator 'a': keys were absent, now [x]"]),
+        ([node("a", detail={"by": [["x"]]})], [node("a", detail={"by": (("x",),)})], []),
+        (
+            [node("a", detail={"size": {"rows": 1}})],
+            [node("a", detail={"size": 2})],
+            ["operator 'a': size was {'rows': 1}, now 2"],
+        ),
+        (
+            [node("a", detail={"size": 2})],
+            [node("a", detail={"size": {"rows": 1}})],
+            ["operator 'a': size was 2, now {'rows': 1}"],
+        ),
+        (
+            [node("a", detail={"size": 2})],
+            [node("a", detail={"size": 3}, inputs=["b"])],
+            ["operator 'a': size was 2, now 3", "operator 'a': inputs were [], now [b]"],
+        ),
     ],
 )
 def test_differences_read_as_sentences(saved: list[Any], now: list[Any], expected: list[str]) -> None:

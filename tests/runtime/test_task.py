@@ -196,6 +196,13 @@ def test_rows_wait_for_credit_on_every_output() -> None:
     assert {"y:2", "z:2"} <= set(bench.run())
 
 
+def test_watermarks_leave_on_every_output_whatever_its_tag() -> None:
+    bench = Bench()
+    bench.node.outputs = {None: bench.node.outputs[None][:1], "late": bench.node.outputs[None][1:]}
+    bench.put(0, Watermark(5)).put(1, Watermark(7))
+    assert [said for said in bench.run() if "W(" in said] == ["y:W(5)", "z:W(5)"]
+
+
 # --- K8, K10: what a checkpoint names
 
 
