@@ -312,6 +312,19 @@ def test_a_request_that_met_a_task_just_ending_is_made_again_after_a_pause() -> 
     assert rig.said(SOURCE) == [Trigger(Barrier(2, triggered_at=10_000), finished=False)]
 
 
+def test_all_requests_that_met_a_task_just_ending_are_made_again() -> None:
+    rig = Rig()
+    rig.asked()
+    futures = [rig.asked(), rig.asked()]
+    rig.hear(Declined(SOURCE, 1, FailureReason.CANCEL), Declined(SOURCE, 2, FailureReason.NOT_READY))
+    rig.clock.advance(10_000)
+    rig.job.step()
+    for n in (3, 4):
+        rig.acknowledge(n, out=[rig.staged()]).background()
+        rig.background()
+    assert all(future.done() for future in futures)
+
+
 def test_house_keeping_that_fails_leaves_the_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(sink=False, keep=1)
 
@@ -369,11 +382,11 @@ def test_the_job_is_finished_when_the_tasks_are_done() -> None:
     rig.background()
     rig.job.step()
     assert not rig.job.over
-    for _ in range(5):
-        for task in rig.job.tasks.values():
-            task.step()
-    rig.job.step()
-    assert rig.job.over
+    for task in (SOURCE, SINK):
+        assert not rig.job.over
+        for _ in range(5):
+            rig.job.tasks[task].step()
+        rig.job.step()
     assert rig.job.state is JobState.FINISHED
 
 
@@ -401,10 +414,11 @@ def test_a_task_that_crashed_fails_the_job_with_its_error_and_the_first_one_coun
 
 def test_a_job_that_is_over_does_nothing_more() -> None:
     rig = Rig()
-    assert rig.hear(Enough(SINK))
+    rig.clock.advance(3_600_000_000)
+    assert rig.hear(Enough(SINK), Ended(SOURCE), Ended(SINK)) is True
     assert rig.job.state is JobState.STOPPED
-    assert not rig.hear(Ended(SOURCE), Ended(SINK))
-    assert rig.said() == []
+    assert rig.hear(Ended(SOURCE), Ended(SINK)) is False
+    assert (rig.said(), rig.said(SOURCE)) == ([], [])
 
 
 def test_an_idle_job_says_so() -> None:

@@ -24,6 +24,7 @@ from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.messages import AbortCheckpoint, Acknowledged, Committed, Declined, Ended, Mailbox, Stop, Trigger
 from dataflow.runtime.output import ForwardOutput
 from dataflow.runtime.parts import TaskState
+from dataflow.runtime.points import Point
 from dataflow.runtime.progress import Progress
 from dataflow.runtime.task import Task
 from dataflow.store.memory import MemoryStore
@@ -227,6 +228,21 @@ def test_a_transaction_is_named_until_it_is_known_to_be_committed() -> None:
     bench.task.mailbox.put(Committed(1))
     checkpoints(bench, 3)
     assert transactions(bench) == {1: [[1]], 2: [[1], [2]], 3: [[2], [3]]}
+
+
+def test_a_commit_covers_all_older_transactions() -> None:
+    bench = checkpoints(Bench(Writer()), 1, 2)
+    bench.task.mailbox.put(Committed(2))
+    assert transactions(checkpoints(bench, 3))[3] == [[3]]
+
+
+def test_only_a_writer_with_rows_has_prepared_something() -> None:
+    bench, points = Bench(Writer()), []
+    bench.node.snapshot(1, points.append)
+    assert (points, bench.node.transactions()) == ([], ())
+    bench.put(0, Data(batch(7))).run()
+    bench.node.snapshot(2, points.append)
+    assert (points, bench.node.transactions()) == ([Point.PREPARED], ({"rows": [7]},))
 
 
 def test_a_transaction_whose_checkpoint_was_aborted_belongs_to_the_next() -> None:

@@ -1,0 +1,92 @@
+"""Operators fused in one task: what each of them sees, and in which order."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from dataflow.events import Barrier, Data, EndOfInput, Watermark
+from dataflow.operator import Operator, Out, Snapshot
+from dataflow.runtime.chain import Chain, ChainNode
+from tests.runtime.test_task import batch
+
+
+class Notes(Operator):
+    """Writes down what comes, passes rows on under ``tag``, and has a row of its own at the end."""
+
+    def __init__(self, node: ChainNode, log: list[str], tag: str | None = None) -> None:
+        self._name, self._log, self._tag = node.name, log, tag
+
+    def _note(self, what: object) -> None:
+        self._log.append(f"{self._name}:{what}")
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        self._note(batch["x"].to_pylist())
+        out.emit(batch, self._tag)
+
+    def advance(self, watermark: int, out: Out) -> None:
+        self._note(f"W{watermark}")
+
+    def finish(self, out: Out) -> None:
+        self._note("end")
+        out.emit(batch(9), self._tag)
+
+    def snapshot(self) -> Snapshot:
+        self._note("snapshot")
+        return Snapshot(self._name)
+
+
+def tree(tag: str | None = None) -> tuple[Chain, list[str]]:
+    """A root with the children a and b, and c for what it emits under the tag "late"."""
+    log: list[str] = []
+    root, a, b, c = nodes = [
+        ChainNode("root", None),
+        ChainNode("a", "root"),
+        ChainNode("b", "root"),
+        ChainNode("c", "root"),
+    ]
+    root.children = {None: [a, b], "late": [c]}
+    for node in nodes:
+        node.operator = Notes(node, log, tag if node is root else None)
+    return Chain(nodes), log
+
+
+def carried(*elements: Data | Watermark | EndOfInput, tag: str | None = None) -> dict[str, list[str]]:
+    """What each operator saw."""
+    chain, log = tree(tag)
+    for element in elements:
+        chain.push(0, element)
+        while chain.advance():
+            pass
+    assert not chain.busy
+    return {name: [entry[2:] for entry in log if entry.startswith(name)] for name in "abc"}
+
+
+def test_rows_go_to_the_children_of_their_tag() -> None:
+    assert carried(Data(batch(1))) == {"a": ["[1]"], "b": ["[1]"], "c": []}
+    assert carried(Data(batch(1)), tag="late") == {"a": [], "b": [], "c": ["[1]"]}
+
+
+def test_time_goes_to_all_children() -> None:
+    assert carried(Watermark(5)) == {"a": ["W5"], "b": ["W5"], "c": ["W5"]}
+
+
+def test_the_rows_of_an_end_come_before_the_end() -> None:
+    assert carried(EndOfInput()) == {"a": ["[9]", "end"], "b": ["[9]", "end"], "c": ["end"]}
+
+
+def test_a_snapshot_has_every_operator_parents_first() -> None:
+    chain, log = tree()
+    states = chain.snapshot(Barrier(1).checkpoint)
+    assert [(name, state.values) for name, state in states.items()] == [
+        (name, name) for name in ("root", "a", "b", "c")
+    ]
+    assert log == ["root:snapshot", "a:snapshot", "b:snapshot", "c:snapshot"]
+
+
+def test_what_could_only_be_red_for_lower_checkpoints_is_forgotten_by_every_operator() -> None:
+    chain, _ = tree()
+    for node in chain.nodes:
+        node.red.record("root", Data(batch(1), epoch=1))
+    chain.forget_red(2)
+    assert [node.red.floor for node in chain.nodes] == [2, 2, 2, 2]
+    assert [node.red.red("root", 1) for node in chain.nodes] == [0, 0, 0, 0]
