@@ -66,6 +66,15 @@ def test_rows_go_to_the_children_of_their_tag() -> None:
     assert carried(Data(batch(1)), tag="late") == {"a": [], "b": [], "c": ["[1]"]}
 
 
+def test_a_chain_is_busy_until_every_operator_has_carried_away_what_it_was_given() -> None:
+    chain, log = tree()
+    chain.push(0, Data(batch(1)))
+    seen = [chain.busy]
+    while chain.advance():
+        seen.append(chain.busy)
+    assert (seen, log) == ([True, True, True, False], ["root:[1]", "b:[1]", "a:[1]"])
+
+
 def test_time_goes_to_all_children() -> None:
     assert carried(Watermark(5)) == {"a": ["W5"], "b": ["W5"], "c": ["W5"]}
 

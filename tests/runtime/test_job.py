@@ -425,6 +425,13 @@ def test_an_idle_job_says_so() -> None:
     assert [Rig().job.step(), Rig().hear(Ended(SOURCE))] == [False, True]
 
 
+def test_a_periodic_checkpoint_is_work() -> None:
+    rig = Rig()
+    rig.clock.advance(3_600_000_000)
+    assert rig.job.step() is True
+    assert [message.barrier.checkpoint for message in rig.said(SOURCE)] == [1]
+
+
 def test_a_cancelled_job_refuses_who_waits() -> None:
     rig = Rig()
     future = rig.asked()
