@@ -300,6 +300,15 @@ def test_what_was_overtaken_by_events_is_no_failure() -> None:
     assert (rig.job.failures, rig.job.over) == ([], False)
 
 
+def test_a_request_that_nothing_broke_is_not_told_of_older_failures() -> None:
+    rig = Rig()
+    rig.asked()
+    rig.hear(Declined(SINK, 1, FailureReason.IO, "disk full"))
+    future = rig.asked()
+    rig.hear(Declined(SINK, 2, FailureReason.CANCEL))
+    assert str(future.exception(0)).endswith("came to nothing: cancel")
+
+
 def test_a_request_that_met_a_task_just_ending_is_made_again_after_a_pause() -> None:
     rig = Rig()
     future = rig.asked()
