@@ -43,6 +43,10 @@ def test_adjacent_watermarks_become_the_later_one() -> None:
     assert drained(filled(Watermark(1), Watermark(5), Watermark(4))) == [Watermark(5)]
 
 
+def test_a_later_watermark_takes_the_place_of_the_one_before_it_behind_what_is_queued() -> None:
+    assert drained(filled(Data("x"), Watermark(1), Watermark(5), Data("y"))) == [Data("x"), Watermark(5), Data("y")]
+
+
 def test_watermarks_apart_stay_apart() -> None:
     elements = [Watermark(1), Data("x"), Watermark(2), Barrier(1), Watermark(3)]
     assert drained(filled(*elements)) == elements
@@ -173,7 +177,7 @@ def test_of_equal_barriers_the_one_meant_is_promoted() -> None:
 
 
 def test_a_promoted_barrier_keeps_its_place_among_the_urgent() -> None:
-    channel = overtakable(rows(1), Cancel(1), queued := Barrier(2), rows(2), Cancel(3))
+    channel = overtakable(rows(1), Cancel(1), queued := Barrier(2), rows(2), Cancel(3), rows(3))
     channel.promote(queued)
     assert [channel.take_urgent() for _ in range(3)] == [
         (Cancel(1), (rows(1),)),
