@@ -39,6 +39,22 @@ def test_taking_rows_gives_credit_back_and_taking_control_does_not() -> None:
     assert channel.has_credit
 
 
+def test_rows_beyond_the_credit_give_it_back_only_when_there_is_room_again() -> None:
+    channel = filled(Data("x"), Data("y"), Data("z"), credit=2)
+    had = []
+    while channel.head is not None:
+        channel.take()
+        had.append(channel.has_credit)
+    assert had == [False, True, True]
+
+
+def test_what_is_queued_is_what_was_queued_then() -> None:
+    channel = filled(Data("x"), Watermark(1), Cancel(1))
+    queued = channel.queued
+    channel.take()
+    assert queued == (Data("x"), Watermark(1))
+
+
 def test_adjacent_watermarks_become_the_later_one() -> None:
     assert drained(filled(Watermark(1), Watermark(5), Watermark(4))) == [Watermark(5)]
 
@@ -183,6 +199,18 @@ def test_a_promoted_barrier_keeps_its_place_among_the_urgent() -> None:
         (Cancel(1), (rows(1),)),
         (queued, (rows(1),)),
         (Cancel(3), (rows(1), rows(2))),
+    ]
+
+
+def test_what_is_put_behind_a_promoted_barrier_overtakes_what_stood_ahead_of_it_and_nothing_else() -> None:
+    channel = overtakable(rows(1), queued := Barrier(1))
+    channel.promote(queued)
+    for element in (Cancel(2), rows(2), barrier(3), rows(3)):
+        channel.put(element)
+    assert [channel.take_urgent() for _ in range(3)] == [
+        (queued, (rows(1),)),
+        (Cancel(2), (rows(1),)),
+        (barrier(3), (rows(1), rows(2))),
     ]
 
 

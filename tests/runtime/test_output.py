@@ -89,6 +89,12 @@ def test_rebalance_looks_for_room_in_turn() -> None:
     assert [queued(end) for end in ends] == [[9], [0], [1, 2]]
 
 
+def test_a_channel_without_a_row_of_the_batch_gets_nothing() -> None:
+    ends = channels(9, 9, 9)
+    HashOutput(ends, ["x"], 128).emit(batch(5), 0)
+    assert sorted(len(end) for end in ends) == [0, 0, 1]
+
+
 def outputs(*ends: Channel) -> list[Output]:
     return [
         ForwardOutput(ends[:1]),
