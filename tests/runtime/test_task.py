@@ -117,6 +117,15 @@ class Recorder(Operator):
         return Snapshot()
 
 
+class RowByRow(Recorder):
+    """Emits each row on its own."""
+
+    def process(self, port: int, rows: pa.RecordBatch, out: Out) -> Any:
+        for value in rows["x"].to_pylist():
+            out.emit(batch(value))
+            yield
+
+
 class Writer(TwoPhaseWriter):
     """Stages nothing real; refuses the barriers it is told to."""
 
@@ -164,14 +173,8 @@ def test_a_barrier_leaves_on_all_outputs_and_then_the_state_is_copied_with_nothi
 
 
 def test_no_barrier_is_taken_while_an_emission_is_pending() -> None:
-    class Slow(Recorder):
-        def process(self, port: int, rows: pa.RecordBatch, out: Out) -> Any:
-            for value in rows["x"].to_pylist():
-                out.emit(batch(value))
-                yield
-
     bench = Bench(credit=1)
-    bench.node.operator = Slow(bench)
+    bench.node.operator = RowByRow(bench)
     bench.put(0, Data(batch(1, 2, 3)), Barrier(1)).put(1, Barrier(1))
     said = []
     for _ in range(20):
@@ -180,6 +183,13 @@ def test_no_barrier_is_taken_while_an_emission_is_pending() -> None:
             while output.head is not None:
                 output.take()
     assert [token for token in said if token.startswith("y")] == ["y:1", "y:2", "y:3", "y:B(1)"]
+
+
+def test_a_long_emission_waits_for_room_between_its_parts() -> None:
+    bench = Bench(credit=1)
+    bench.node.operator = RowByRow(bench)
+    bench.put(0, Data(batch(1, 2, 3))).run()
+    assert [output.queued_rows for output in bench.outputs] == [1, 1]
 
 
 def test_a_barrier_needs_no_credit() -> None:
