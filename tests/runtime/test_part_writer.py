@@ -65,8 +65,9 @@ def test_a_part_is_acknowledged_when_it_is_in_the_store() -> None:
 
 
 def test_the_costs_of_a_part_are_how_long_it_waited_how_long_it_took_and_its_size() -> None:
-    rig = Rig().write()
-    rig.clock.advance(7)
+    rig = Rig()
+    rig.clock.advance(100)
+    rig.write().clock.advance(7)
     (said,) = rig.background()
     stats = said.stats
     assert (stats.alignment, stats.queued, stats.write, stats.size) == (3, 7, 10, said.part.size)

@@ -97,10 +97,26 @@ def attempt(**stats: TaskStats) -> CheckpointAttempt:
 
 COSTS = {
     "s": TaskStats(
-        alignment=8, size=10, in_flight_rows=2, in_flight_bytes=16, duplicated={"a": 3, "b": 1}, blocked={"x": 5}
+        alignment=8,
+        copy=1,
+        queued=9,
+        write=2,
+        size=10,
+        in_flight_rows=2,
+        in_flight_bytes=16,
+        duplicated={"a": 3, "b": 1},
+        blocked={"x": 5},
     ),
     "t": TaskStats(
-        alignment=6, size=20, in_flight_rows=5, in_flight_bytes=40, duplicated={"a": 4, "c": 6}, blocked={"y": 7}
+        alignment=6,
+        copy=3,
+        queued=4,
+        write=5,
+        size=20,
+        in_flight_rows=5,
+        in_flight_bytes=40,
+        duplicated={"a": 4, "c": 6},
+        blocked={"y": 7},
     ),
 }
 
@@ -120,9 +136,9 @@ def test_the_record_of_a_checkpoint_has_the_same_and_the_operator_with_most_dupl
     record = attempt(**COSTS).record(now=170)
     assert (record.checkpoint, record.kind, record.duration, record.size) == (4, PLAIN, 70, 30)
     assert (record.duplicated, record.in_flight_rows, record.in_flight_bytes) == (7, 7, 56)
-    assert record.alignment == 8
+    assert (record.alignment, record.copy, record.queued, record.write) == (8, 3, 9, 5)
     empty = attempt().record(now=170)
-    assert (empty.duplicated, empty.alignment) == (0, 0)
+    assert (empty.duplicated, empty.alignment, empty.copy, empty.queued, empty.write) == (0, 0, 0, 0, 0)
 
 
 def test_the_transactions_of_a_sink_are_those_of_all_its_tasks_in_the_order_they_came() -> None:
