@@ -7,6 +7,8 @@ import pyarrow as pa
 from dataflow.events import Barrier, Data, EndOfInput, Watermark
 from dataflow.operator import Operator, Out, Snapshot
 from dataflow.runtime.chain import Chain, ChainNode
+from dataflow.runtime.channel import Channel
+from dataflow.runtime.output import ForwardOutput
 from tests.runtime.test_task import batch
 
 
@@ -73,6 +75,28 @@ def test_a_chain_is_busy_until_every_operator_has_carried_away_what_it_was_given
     while chain.advance():
         seen.append(chain.busy)
     assert (seen, log) == ([True, True, True, False], ["root:[1]", "b:[1]", "a:[1]"])
+
+
+def test_what_was_taken_gets_through_the_chain_though_there_is_no_room_behind_it() -> None:
+    chain, log = tree()
+    chain = with_output(chain, full := Channel(1, "full"))
+    chain.push(0, Data(batch(1)))
+    assert [chain.advance() for _ in range(4)] == [True, True, True, False]
+    assert (full.has_credit, chain.busy, log) == (False, False, ["root:[1]", "b:[1]", "a:[1]"])
+
+
+def test_the_next_part_of_a_long_emission_waits_for_room() -> None:
+    chain, log = tree()
+    chain = with_output(chain, full := Channel(1, "full"))
+    chain.head.pending = iter([None, None])
+    full.put(Data(batch(1)))
+    assert (chain.advance(), chain.busy, log) == (False, True, [])
+
+
+def with_output(chain: Chain, channel: Channel) -> Chain:
+    """The same operators, with an output of the root."""
+    chain.head.outputs = {None: [ForwardOutput([channel])]}
+    return Chain(chain.nodes)
 
 
 def test_time_goes_to_all_children() -> None:
