@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
+import pytest
 
 from dataflow.events import Barrier, Data, EndOfInput, Watermark
 from dataflow.operator import Operator, Out, Snapshot
@@ -31,6 +34,8 @@ class Notes(Operator):
     def finish(self, out: Out) -> None:
         self._note("end")
         out.emit(batch(9), self._tag)
+
+    def timer(self, due: int, out: Out) -> None: ...
 
     def snapshot(self) -> Snapshot:
         self._note("snapshot")
@@ -91,6 +96,45 @@ def test_the_next_part_of_a_long_emission_waits_for_room() -> None:
     chain.head.pending = iter([None, None])
     full.put(Data(batch(1)))
     assert (chain.advance(), chain.busy, log) == (False, True, [])
+
+
+class Broken(Notes):
+    """Fails whatever it is asked."""
+
+    def _note(self, what: object) -> None:
+        raise ValueError(what)
+
+    def timer(self, due: int, out: Out) -> None:
+        self._note(due)
+
+
+FAILURES: list[Callable[[Chain], object]] = [
+    lambda chain: [chain.push(0, Data(batch(1))), chain.advance(), chain.advance(), chain.advance()],
+    lambda chain: chain.due(3),
+    lambda chain: chain.snapshot(1),
+]
+
+
+@pytest.mark.parametrize("call", FAILURES)
+def test_a_chain_knows_which_operator_was_at_work_when_it_failed(call: Callable[[Chain], object]) -> None:
+    chain, _ = tree()
+    chain.nodes[1].operator = Broken(chain.nodes[1], [])
+    chain.nodes[1].schedule(3)
+    with pytest.raises(ValueError, match=r"\[1\]|3|snapshot"):
+        call(chain)
+    assert chain.working is chain.nodes[1]
+
+
+def test_nobody_is_at_work_between_the_calls_of_a_chain() -> None:
+    chain, _ = tree()
+    chain.push(0, Data(batch(1)))
+    seen = []
+    while chain.advance():
+        seen.append(chain.working)
+    chain.nodes[1].schedule(3)
+    assert (chain.due(2), chain.due(3), chain.due(3)) == (False, True, False)
+    chain.snapshot(1)
+    assert [*seen, chain.working] == [None] * 4
 
 
 def with_output(chain: Chain, channel: Channel) -> Chain:
