@@ -15,6 +15,9 @@ from dataflow.runtime.output import ForwardOutput
 from tests.runtime.test_task import batch
 
 
+ORDER = ["root", "a", "b", "c"]
+
+
 class Notes(Operator):
     """Writes down what comes, passes rows on under ``tag``, and has a row of its own at the end."""
 
@@ -39,7 +42,7 @@ class Notes(Operator):
 
     def snapshot(self) -> Snapshot:
         self._note("snapshot")
-        return Snapshot(self._name)
+        return Snapshot({"of": self._name})
 
 
 def tree(tag: str | None = None) -> tuple[Chain, list[str]]:
@@ -109,7 +112,7 @@ class Broken(Notes):
 
 
 FAILURES: list[Callable[[Chain], object]] = [
-    lambda chain: [chain.push(0, Data(batch(1))), chain.advance(), chain.advance(), chain.advance()],
+    lambda chain: (chain.head.inbox.append((0, Data(batch(1)))), [chain.advance() for _ in range(3)]),
     lambda chain: chain.due(3),
     lambda chain: chain.snapshot(1),
 ]
@@ -154,9 +157,8 @@ def test_the_rows_of_an_end_come_before_the_end() -> None:
 def test_a_snapshot_has_every_operator_parents_first() -> None:
     chain, log = tree()
     states = chain.snapshot(Barrier(1).checkpoint)
-    assert [(name, state.values) for name, state in states.items()] == [
-        (name, name) for name in ("root", "a", "b", "c")
-    ]
+    assert {name: state.values for name, state in states.items()} == {name: {"of": name} for name in ORDER}
+    assert list(states) == ORDER
     assert log == ["root:snapshot", "a:snapshot", "b:snapshot", "c:snapshot"]
 
 
