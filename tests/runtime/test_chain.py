@@ -14,7 +14,6 @@ from dataflow.runtime.channel import Channel
 from dataflow.runtime.output import ForwardOutput
 from tests.runtime.test_task import batch
 
-
 ORDER = ["root", "a", "b", "c"]
 
 
@@ -60,13 +59,17 @@ def tree(tag: str | None = None) -> tuple[Chain, list[str]]:
     return Chain(nodes), log
 
 
-def carried(*elements: Data | Watermark | EndOfInput, tag: str | None = None) -> dict[str, list[str]]:
-    """What each operator saw."""
-    chain, log = tree(tag)
+def carry(chain: Chain, *elements: Data | Watermark | EndOfInput) -> None:
     for element in elements:
         chain.push(0, element)
         while chain.advance():
             pass
+
+
+def carried(*elements: Data | Watermark | EndOfInput, tag: str | None = None) -> dict[str, list[str]]:
+    """What each operator saw."""
+    chain, log = tree(tag)
+    carry(chain, *elements)
     assert not chain.busy
     return {name: [entry[2:] for entry in log if entry.startswith(name)] for name in "abc"}
 
@@ -112,7 +115,7 @@ class Broken(Notes):
 
 
 FAILURES: list[Callable[[Chain], object]] = [
-    lambda chain: (chain.head.inbox.append((0, Data(batch(1)))), [chain.advance() for _ in range(3)]),
+    lambda chain: carry(chain, Data(batch(1))),
     lambda chain: chain.due(3),
     lambda chain: chain.snapshot(1),
 ]

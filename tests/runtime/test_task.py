@@ -247,7 +247,8 @@ def test_a_commit_covers_all_older_transactions() -> None:
 
 
 def test_only_a_writer_with_rows_has_prepared_something() -> None:
-    bench, points = Bench(Writer()), []
+    bench = Bench(Writer())
+    points: list[Point] = []
     bench.node.snapshot(1, points.append)
     assert (points, bench.node.transactions()) == ([], ())
     bench.put(0, Data(batch(7))).run()
