@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 
@@ -94,7 +95,8 @@ def test_head_of_an_endless_source_stops_early() -> None:
 
 def test_collect_runs_what_a_stream_depends_on(few_orders: Path) -> None:
     kept = flow.Pipeline("orders").source(op.read_parquet(few_orders)).filter(col("amount") > 0)
-    assert kept.collect(parallelism=2).num_rows == sum(a > 0 for a in pq.read_table(few_orders)["amount"].to_pylist())
+    amounts = duckdb.execute(f"select amount from '{few_orders}/*.parquet'").fetchall()
+    assert kept.collect(parallelism=2).num_rows == sum(amount > 0 for (amount,) in amounts)
 
 
 def test_two_jobs_run_side_by_side_in_directories_of_their_own(tmp_path: Path) -> None:
