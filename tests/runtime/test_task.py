@@ -317,6 +317,16 @@ def test_a_task_that_ended_takes_the_last_checkpoint_and_sends_nothing() -> None
     assert [a.checkpoint for a in bench.reported(Acknowledged)] == [4]
 
 
+def test_the_part_of_a_task_that_ended_says_so() -> None:
+    bench = Bench().put(0, Watermark(3), EndOfInput()).put(1, EndOfInput())
+    bench.run()
+    for n in (4, 5):
+        bench.task.mailbox.put(Trigger(Barrier(n), finished=True))
+    bench.run()
+    states = [TaskState.decode(bench.store.read(ack.checkpoint, ack.part)) for ack in bench.reported(Acknowledged)]
+    assert [(state.task, state.ended) for state in states] == [("op[0]", True)] * 2
+
+
 def test_a_trigger_for_a_task_that_has_just_finished_is_declined() -> None:
     bench = Bench().put(0, EndOfInput()).put(1, EndOfInput())
     bench.run()
