@@ -430,6 +430,21 @@ def test_a_task_that_crashed_fails_the_job_with_its_error_and_the_first_one_coun
     assert (rig.job.state, rig.job.error, future.exception(0)) == (JobState.FAILED, first, first)
 
 
+def test_a_job_fails_once() -> None:
+    rig, first = Rig(), ValueError("first")
+    rig.job.fail(first)
+    rig.job.fail(ValueError("second"), JobState.CANCELLED)
+    assert (rig.job.state, rig.job.error) == (JobState.FAILED, first)
+
+
+def test_who_waits_for_a_checkpoint_of_a_job_that_stopped_hears_so() -> None:
+    rig = Rig()
+    future = rig.asked()
+    rig.hear(Enough(SINK))
+    with pytest.raises(JobCancelled, match="the job is stopped"):
+        future.result(0)
+
+
 def test_a_job_that_is_over_does_nothing_more() -> None:
     rig = Rig()
     rig.clock.advance(3_600_000_000)

@@ -246,6 +246,18 @@ def test_a_commit_covers_all_older_transactions() -> None:
     assert transactions(checkpoints(bench, 3))[3] == [[3]]
 
 
+def test_every_operator_of_a_task_hears_of_a_commit() -> None:
+    bench = Bench()
+    bench.node.children = {None: [last := ChainNode("out", "op")]}
+    last.operator = Writer()
+    bench.task.chain = Chain([bench.node, last])
+    checkpoints(bench, 1)
+    assert last.transactions() == ({"rows": [1]},)
+    bench.task.mailbox.put(Committed(1))
+    bench.run()
+    assert last.transactions() == ()
+
+
 def test_only_a_writer_with_rows_has_prepared_something() -> None:
     bench = Bench(Writer())
     points: list[Point] = []
