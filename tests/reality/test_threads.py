@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow.parquet as pq
 import pytest
 
 import dataflow as flow
