@@ -70,9 +70,10 @@ def test_a_request_is_made_again_after_the_pause_and_once() -> None:
 
 
 def test_those_that_failed_are_told_why_and_no_others() -> None:
-    rig, why = Rig(PLAIN, PLAIN), CheckpointError("no")
-    rig.requests.fail([2], why)
-    assert (rig.asked[1].future.done(), rig.asked[2].future.exception()) == (False, why)
+    rig, why = Rig(PLAIN, PLAIN, PLAIN), CheckpointError("no")
+    rig.requests.fail([1, 3], why)
+    assert [wanted.future.exception(0) for n, wanted in rig.asked.items() if n != 2] == [why, why]
+    assert not rig.asked[2].future.done()
 
 
 def test_a_refusal_reaches_everybody_who_still_waits_wherever() -> None:
