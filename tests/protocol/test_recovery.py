@@ -145,7 +145,7 @@ def node(name: str, **fields: Any) -> dict[str, Any]:
         ),
         ([node("a")], [node("a", inputs=["b"])], ["operator 'a': inputs were [], now [b]"]),
         ([node("a")], [node("a", detail={"keys": ["x"]})], ["operator 'a': keys were absent, now [x]"]),
-        ([node("a", detail={"by": [["x"]]})], [node("a", detail={"by": (("x",),)})], []),
+        ([node("a", detail={"by": [["x"]]})], [node("a", detail={"by": [("x",)]})], []),
         (
             [node("a", detail={"size": {"rows": 1}})],
             [node("a", detail={"size": 2})],

@@ -146,5 +146,11 @@ def test_the_transactions_of_a_sink_are_those_of_all_its_tasks_in_the_order_they
     assert attempt(**COSTS).transactions == {"out": [{"of": "s"}, {"of": "t"}]}
 
 
+def test_the_transactions_of_several_sinks_of_a_task_keep_apart() -> None:
+    found = CheckpointAttempt(4, PLAIN, triggered_at=100)
+    found.add(Acknowledged("t", 4, PartHandle("t", "f", 1, "0"), {"out": [{"n": 1}], "log": [{"n": 2}]}))
+    assert found.transactions == {"out": [{"n": 1}], "log": [{"n": 2}]}
+
+
 def test_a_checkpoint_waits_for_the_tasks_that_brought_nothing_yet() -> None:
     assert attempt(**COSTS).waiting_for(["s", "k", "t", "z"]) == ["k", "z"]

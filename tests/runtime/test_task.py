@@ -274,9 +274,21 @@ def test_a_transaction_whose_checkpoint_was_aborted_belongs_to_the_next() -> Non
     assert transactions(checkpoints(bench, 2))[2] == [[1], [2]]
 
 
+def test_the_costs_of_a_snapshot_are_its_alignment_and_its_copy() -> None:
+    bench = Bench().put(0, Barrier(1))
+    bench.clock.advance(100)
+    bench.run()
+    bench.clock.advance(30)
+    bench.task._probe = lambda point: bench.clock.advance(4)
+    bench.put(1, Barrier(1)).run()
+    (ack,) = bench.reported(Acknowledged)
+    assert (ack.stats.alignment, ack.stats.copy) == (30, 4)
+    assert ack.stats.blocked == {"a": 30, "b": 0}
+
+
 def test_rows_that_could_not_be_prepared_are_in_the_next_transaction_and_downstream_is_told() -> None:
     bench = checkpoints(Bench(Writer(refuse=[1])), 1)
-    assert [(d.checkpoint, d.reason) for d in bench.reported(Declined)] == [(1, FailureReason.SNAPSHOT)]
+    assert bench.reported(Declined) == [Declined("op[0]", 1, FailureReason.SNAPSHOT, "not now")]
     assert bench.outputs[0].is_urgent, "no cancel was sent"
     assert transactions(checkpoints(bench, 2)) == {2: [[1, 2]]}
 
