@@ -119,8 +119,6 @@ class Aligner:
     def end(self, channel: int, now: int) -> list[Action]:
         """The channel leaves the set that checkpoints wait for."""
         self._live.discard(channel)
-        if self._pending is None:
-            return []
         match self._end_of_input:
             case EndOfInputPolicy.ALIGN:
                 return self._aligned()

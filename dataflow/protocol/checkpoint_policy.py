@@ -56,22 +56,22 @@ class Timetable:
     2300
     """
 
-    __slots__ = ("_interval", "_min_pause", "_not_before", "_regular")
+    __slots__ = ("_interval", "_min_pause", "_not_before", "_triggered")
 
     def __init__(self, policy: CheckpointPolicy, started_at: int) -> None:
         self._interval = policy.interval
         self._min_pause = policy.min_pause
         self._not_before = started_at
-        self._regular = started_at + (policy.interval or 0)
+        self._triggered = started_at
 
     @property
     def due(self) -> int | None:
         """When the next periodic checkpoint may be triggered; None: never."""
-        return None if self._interval is None else max(self._regular, self._not_before)
+        return None if self._interval is None else max(self._triggered + self._interval, self._not_before)
 
     def triggered(self, now: int) -> None:
         """A checkpoint was triggered."""
-        self._regular = now + (self._interval or 0)
+        self._triggered = now
 
     def completed(self, now: int) -> None:
         """A checkpoint or savepoint became durable."""

@@ -199,7 +199,7 @@ class Coordinator:
 
     def committed(self, checkpoint: int, now: int) -> list[CoordinatorAction]:
         """All sinks committed their transactions up to ``checkpoint``."""
-        if self._done or self._final is None or checkpoint != self._final:
+        if self._done or checkpoint != self._final:
             return []
         self._done = True
         return [Release()]
@@ -235,7 +235,7 @@ class Coordinator:
     def _start_final(self, now: int) -> list[CoordinatorAction]:
         """Every task has finished: only the last checkpoint may start, and it serves the requests for a plain one."""
         refused = _failed(self._requests.take_savepoints(), FailureReason.JOB_ENDING)
-        if self._under_way or (now < self._final_due and self._final is None):
+        if self._under_way or now < self._final_due:
             return refused
         asked = self._requests.take_checkpoints()
         if self._final is not None:
@@ -254,7 +254,7 @@ class Coordinator:
         """Abort ``checkpoint`` and draw the consequences."""
         attempt = self._under_way.pop(checkpoint)
         actions = _abort(checkpoint, attempt, reason)
-        if attempt.kind is BarrierKind.FINAL and not self._done:
+        if attempt.kind is BarrierKind.FINAL:
             if self._final_attempts < self._policy.final_attempts:
                 self._final_due = now + (self._policy.final_pause << self._final_attempts - 1)
                 self._requests.put_back(attempt.requests)
@@ -310,9 +310,9 @@ def _abort(checkpoint: int, attempt: _UnderWay, reason: FailureReason) -> list[C
     return [aborted, Discard(checkpoint, tuple(attempt.parts.values()))] if attempt.parts else [aborted]
 
 
-def _completed(requests: Sequence[int], checkpoint: int) -> list[CoordinatorAction]:
-    return [RequestCompleted(tuple(requests), checkpoint)] if requests else []
+def _completed(requests: tuple[int, ...], checkpoint: int) -> list[CoordinatorAction]:
+    return [RequestCompleted(requests, checkpoint)] if requests else []
 
 
-def _failed(requests: Sequence[int], reason: FailureReason) -> list[CoordinatorAction]:
-    return [RequestFailed(tuple(requests), reason)] if requests else []
+def _failed(requests: tuple[int, ...], reason: FailureReason) -> list[CoordinatorAction]:
+    return [RequestFailed(requests, reason)] if requests else []

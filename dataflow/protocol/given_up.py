@@ -42,5 +42,4 @@ class GivenUp:
 
     def forget(self, up_to: int) -> None:
         """Forget every id at or below ``up_to``, which is known to be old anyway."""
-        if self._checkpoints:
-            self._checkpoints = {checkpoint for checkpoint in self._checkpoints if checkpoint > up_to}
+        self._checkpoints = {checkpoint for checkpoint in self._checkpoints if checkpoint > up_to}

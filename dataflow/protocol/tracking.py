@@ -98,15 +98,14 @@ class Tracker:
         data, colour = element, self._colours[channel]
         if data.epoch < colour:
             data = Data(data.rows, colour)
-        if data.epoch >= self._red.floor:
-            self._red.record(channel, data)
+        self._red.record(channel, data)
         return data
 
     def barrier(self, channel: int, barrier: Barrier, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
         """Count the barrier; answer the snapshot when it was the last one to wait for."""
         checkpoint = barrier.checkpoint
         entry = self._open.get(checkpoint)
-        if entry is None and checkpoint > self._latest:
+        if checkpoint > self._latest:
             entry = self._add(checkpoint, None if self._given_up.remove(checkpoint) else barrier)
         counted = entry is not None and (entry.barrier is None or channel not in entry.reported)
         if entry is not None and channel not in entry.reported:
@@ -145,7 +144,6 @@ class Tracker:
         """Give a pending ``checkpoint`` up; remember one whose barriers are still to come."""
         if checkpoint > self._latest:
             self._given_up.add(checkpoint)
-            return []
         entry = self._open.get(checkpoint)
         if entry is None or entry.barrier is None:
             return []

@@ -84,8 +84,6 @@ class WatermarkMerger:
         """Become the merger that ``snapshot`` was taken from, without its idle channels. Called before any event."""
         assert len(times) == len(self._times), f"{len(times)} watermarks for {len(self._times)} channels"
         self._times = list(times)
-        self._idle.clear()
-        self._merged = None
         self._merge()
 
     def _live(self) -> list[int]:

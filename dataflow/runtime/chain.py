@@ -147,7 +147,7 @@ class ChainNode:
 
     def transactions(self) -> tuple[Handle, ...]:
         """Every handle that may not be committed yet, oldest first."""
-        return tuple(handle for n in sorted(self.uncommitted) for handle in self.uncommitted[n])
+        return tuple(handle for handles in self.uncommitted.values() for handle in handles)
 
     def committed(self, checkpoint: int) -> None:
         """All transactions up to ``checkpoint`` are visible: later checkpoints need not name them."""

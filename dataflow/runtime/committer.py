@@ -62,7 +62,7 @@ class Committer:
         report: Callable[[SinkCommitted | SinkFailed], None],
         probe: Probe = no_probe,
     ) -> None:
-        self._sinks = dict(sinks)
+        self._sinks = sinks
         self._submit = submit
         self._report = report
         self._probe = probe

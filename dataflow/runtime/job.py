@@ -260,7 +260,7 @@ class Job:
                 case RequestFailed(requests, FailureReason.NOT_READY):
                     self._requests.again(requests, now)
                 case RequestFailed(requests, reason):
-                    last = f"; {self.failures[-1]}" if reason.is_failure and self.failures else ""
+                    last = f"; {self.failures[-1]}" if reason.is_failure else ""
                     why = CheckpointError(f"the checkpoint that was asked for came to nothing: {reason.value}{last}")
                     self._requests.fail(requests, why)
                 case Failed(reason):

@@ -28,6 +28,7 @@ from dataflow.protocol.coordinator_actions import (
     RequestFailed,
     Retire,
 )
+from dataflow.protocol.roster import Roster
 
 CASES: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("coordinator_cases.toml").read_text())["case"]
 
@@ -114,13 +115,41 @@ def test_the_coordinator_decides_as_the_case_says(case: dict[str, Any]) -> None:
         assert list(coordinator.completed) == case["kept"]
 
 
+def deadlines(coordinator: Coordinator, *events: tuple[int, str]) -> list[int | None]:
+    """The deadline at first, and after each event."""
+    found = [coordinator.deadline]
+    for now, event in events:
+        play(coordinator, event, now)
+        found.append(coordinator.deadline)
+    return found
+
+
 def test_the_deadline_is_the_next_thing_that_time_decides() -> None:
     coordinator = Coordinator(chain(["s"]), CheckpointPolicy(interval=100, timeout=30), next_id=1, now=0)
-    deadlines = [coordinator.deadline]
-    for now, event in [(100, "tick"), (110, "ack s 1"), (120, "persisted 1"), (150, "finish s"), (180, "tick")]:
-        play(coordinator, event, now)
-        deadlines.append(coordinator.deadline)
-    assert deadlines == [100, 130, None, 200, 180, 210]
+    events = [(100, "tick"), (110, "ack s 1"), (120, "persisted 1"), (150, "finish s"), (180, "tick")]
+    assert deadlines(coordinator, *events) == [100, 130, None, 200, 180, 210]
+
+
+def test_the_deadline_is_the_first_of_the_next_trigger_and_all_timeouts() -> None:
+    policy = CheckpointPolicy(interval=100, timeout=150, max_concurrent=3)
+    events = [(100, "tick"), (120, "checkpoint"), (220, "tick"), (250, "tick")]
+    assert deadlines(Coordinator(chain(["s", "k"]), policy, next_id=1, now=0), *events) == [100, 200, 220, 250, None]
+
+
+def test_without_an_interval_the_deadline_is_that_of_what_is_under_way() -> None:
+    policy = CheckpointPolicy(timeout=30, max_concurrent=2)
+    assert deadlines(Coordinator(chain(["s"]), policy, next_id=1, now=0), (5, "checkpoint")) == [None, 35]
+
+
+def test_nothing_is_left_for_time_to_decide_behind_the_last_checkpoint() -> None:
+    coordinator = Coordinator(chain(["s"]), CheckpointPolicy(interval=100), next_id=1, now=0, finished=["s"])
+    events = [(0, "tick"), (1, "ack s 1"), (2, "persisted 1"), (3, "committed 1")]
+    assert deadlines(coordinator, *events)[2:] == [None, None, None]
+
+
+def test_nothing_is_left_for_time_to_decide_where_the_job_failed() -> None:
+    coordinator = Coordinator(chain(["s"]), CheckpointPolicy(interval=100), next_id=1, now=0)
+    assert deadlines(coordinator, (10, "checkpoint"), (20, "decline s 1 io")) == [100, 600_000_010, None]
 
 
 def test_a_finished_job_restored_wants_its_tick_at_once() -> None:
@@ -142,6 +171,81 @@ def test_each_reason_of_a_handler_has_its_word_at_the_coordinator() -> None:
 
 
 @pytest.mark.parametrize("setting", ["interval", "timeout", "max_concurrent", "keep", "final_attempts"])
-def test_a_policy_refuses_values_out_of_range(setting: str) -> None:
+def test_a_policy_refuses_values_below_one(setting: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{setting} must be at least 1, got 0"):
         CheckpointPolicy(**{setting: 0})
+    assert getattr(CheckpointPolicy(**{setting: 1}), setting) == 1
+
+
+@pytest.mark.parametrize("setting", ["min_pause", "tolerable_failures", "final_pause"])
+def test_a_policy_refuses_values_below_zero(setting: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{setting} must be at least 0, got -1"):
+        CheckpointPolicy(**{setting: -1})
+    assert getattr(CheckpointPolicy(**{setting: 0}), setting) == 0
+
+
+def test_a_policy_names_the_first_setting_that_is_out_of_range() -> None:
+    with pytest.raises(ConfigurationError, match="interval must be"):
+        CheckpointPolicy(interval=0, keep=0)
+
+
+def test_a_policy_of_defaults_triggers_nothing_tolerates_no_failure_and_keeps_one() -> None:
+    assert CheckpointPolicy() == CheckpointPolicy(
+        interval=None,
+        min_pause=0,
+        timeout=600_000_000,
+        max_concurrent=1,
+        tolerable_failures=0,
+        keep=1,
+        final_attempts=3,
+        final_pause=0,
+    )
+
+
+def test_the_checkpoints_of_the_store_may_be_named_in_any_order() -> None:
+    coordinator = Coordinator(chain(["s"]), CheckpointPolicy(keep=3), next_id=4, now=0, completed=[3, 1, 2])
+    assert coordinator.completed == (1, 2, 3)
+
+
+def test_what_is_under_way_is_neither_durable_nor_given_up() -> None:
+    coordinator = Coordinator(chain(["s", "k"]), CheckpointPolicy(max_concurrent=2), next_id=1, now=0)
+    for event in ["checkpoint", "checkpoint", "decline s 1 cancel"]:
+        play(coordinator, event, 0)
+    assert coordinator.under_way == (2,)
+
+
+@pytest.mark.parametrize("answer", ["persisted 1", "refused 1"])
+def test_the_store_answers_only_for_what_it_was_given(answer: str) -> None:
+    coordinator = Coordinator(chain(["s", "k"]), CheckpointPolicy(), next_id=1, now=0)
+    play(coordinator, "checkpoint", 0)
+    with pytest.raises(AssertionError, match=r"the store answered for 1 with the parts of \[\] only"):
+        play(coordinator, answer, 0)
+
+
+def test_the_parts_of_a_checkpoint_given_up_are_named_for_good() -> None:
+    coordinator = Coordinator(chain(["s", "k"]), CheckpointPolicy(), next_id=1, now=0)
+    for event in ["checkpoint", "ack s 1"]:
+        play(coordinator, event, 0)
+    given_up = coordinator.decline("k", 1, FailureReason.CANCEL, 0)
+    assert given_up == [AbortTasks(1, FailureReason.CANCEL), Discard(1, ("s/1",))]
+
+
+def test_a_roster_keeps_its_own_tasks() -> None:
+    topology: dict[str, list[str]] = {"s": [], "k": ["s"]}
+    roster = Roster(topology, [])
+    topology["k"].clear()
+    topology["late"] = []
+    assert (roster.tasks, roster.starters) == (("s", "k"), ("s",))
+
+
+def test_tasks_that_had_finished_start_nothing() -> None:
+    roster = Roster(TWO_SOURCES, ["t", "s"])
+    assert (roster.finished, roster.starters, roster.all_finished) == (("s", "t"), ("k",), False)
+
+
+def test_a_predecessor_must_be_a_task() -> None:
+    with pytest.raises(AssertionError, match=r"k has unknown predecessors: \['x'\]"):
+        Roster({"s": [], "k": ["s", "x"]}, [])
+
+
+TWO_SOURCES = {"s": [], "t": [], "k": ["s", "t"]}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataflow.events import Barrier, BarrierKind, Cancel, Data
+from dataflow.events import Barrier, BarrierKind, Cancel, Data, Idle, Watermark
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.given_up import GivenUp
@@ -34,9 +34,9 @@ def test_the_coordinators_abort_gives_a_pending_checkpoint_up_once(make: type[Tr
 def test_barriers_of_a_checkpoint_aborted_before_they_came_open_nothing(make: type[Tracker]) -> None:
     handler = make(2)
     assert handler.abort(2, AbortReason.EXPIRED, 0) == []
-    handler.barrier(0, Barrier(2), 0)
-    assert not handler.blocked
-    handler.barrier(1, Barrier(2), 0)
+    for channel in (0, 1):
+        assert all(isinstance(action, Ignore) for action in handler.barrier(channel, Barrier(2), 0))
+        assert not handler.blocked
     assert handler.barrier(0, Barrier(3), 0) == []
     assert handler.barrier(1, Barrier(3), 0)[0] == TakeSnapshot(Barrier(3))
 
@@ -59,6 +59,23 @@ def test_a_cancel_of_what_the_coordinator_aborted_is_no_news(make: type[Tracker]
 
 
 @pytest.mark.parametrize("make", [aligner, Tracker])
+def test_no_clock_changes_a_checkpoint_that_nothing_overtakes(make: type[Tracker]) -> None:
+    handler = make(2)
+    handler.barrier(0, Barrier(1), 0)
+    assert (handler.deadline, handler.overtakes_from(Barrier(1)), handler.overtakes_from(Barrier(2))) == (None,) * 3
+    assert handler.tick(10**12) == []
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker])
+def test_a_snapshot_may_be_taken_of_what_is_pending_or_still_to_come(make: type[Tracker]) -> None:
+    handler, floors = make(2), []
+    for channel, n in [(0, 3), (1, 3), (0, 5), (1, 7)]:
+        floors.append(handler.floor)
+        handler.barrier(channel, Barrier(n), 0)
+    assert floors == [1, 3, 4, 5]
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker])
 def test_the_snapshot_carries_the_barrier_that_opened_it(make: type[Tracker]) -> None:
     handler = make(2)
     first = Barrier(1, BarrierKind.SAVEPOINT, triggered_at=7)
@@ -72,6 +89,29 @@ def test_a_higher_barrier_of_an_aborted_checkpoint_still_subsumes_the_pending_on
     handler.abort(2, AbortReason.EXPIRED, 0)
     assert handler.barrier(1, Barrier(2), 0) == [Abort(1, AbortReason.SUBSUMED), Ignore(2)]
     assert not handler.blocked
+
+
+def test_a_cancel_of_an_aborted_checkpoint_still_supersedes_the_pending_one() -> None:
+    handler = aligner(2)
+    handler.barrier(0, Barrier(1), 0)
+    handler.abort(2, AbortReason.EXPIRED, 0)
+    assert handler.cancel(1, 2, 0) == [Abort(1, AbortReason.SUPERSEDED)]
+    assert not handler.blocked
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker])
+def test_a_second_barrier_of_a_channel_is_ignored(make: type[Tracker]) -> None:
+    handler = make(2)
+    assert [handler.barrier(0, Barrier(1), 0) for _ in range(2)] == [[], [Ignore(1)]]
+    assert handler.barrier(1, Barrier(1), 0)[0] == TakeSnapshot(Barrier(1))
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker])
+def test_what_has_no_colour_or_the_right_one_passes_as_it_is(make: type[Tracker]) -> None:
+    handler = make(2)
+    handler.barrier(0, Barrier(1), 0)
+    for element in (Watermark(3), Idle(), Data("x", epoch=1), Data("y", epoch=2)):
+        assert handler.element(0, element) is element
 
 
 def test_rows_that_come_red_from_upstream_are_duplicates_too() -> None:
@@ -99,6 +139,22 @@ def test_rows_that_no_checkpoint_can_report_are_let_go() -> None:
     assert tracker._red._rows == {}
 
 
+def test_rows_that_only_an_aborted_checkpoint_could_report_are_let_go() -> None:
+    tracker = Tracker(2)
+    tracker.barrier(0, Barrier(1), 0)
+    tracker.element(0, Data("x"))
+    tracker.abort(1, AbortReason.EXPIRED, 0)
+    assert (tracker.floor, tracker._red._rows) == (2, {})
+
+
+def test_a_channel_without_duplicates_is_absent_from_the_report() -> None:
+    tracker = Tracker(2)
+    tracker.barrier(1, Barrier(1), 0)
+    tracker.barrier(0, Barrier(2), 0)
+    tracker.element(0, Data("x"))
+    assert tracker.barrier(0, Barrier(1), 0) == [TakeSnapshot(Barrier(1)), Complete(1)]
+
+
 def test_the_red_log_keeps_what_a_later_snapshot_may_report() -> None:
     log: RedLog[str] = RedLog()
     one, two = Data("x", epoch=1), Data("y", epoch=2)
@@ -121,6 +177,23 @@ def test_the_memory_of_checkpoints_given_up_is_bounded() -> None:
     for checkpoint in range(60):
         memory.add(checkpoint)
     assert [memory.remove(9), memory.remove(10), memory.remove(59)] == [False, True, True]
+
+
+def test_the_memory_of_checkpoints_given_up_holds_nothing_that_is_old_anyway() -> None:
+    memory = GivenUp()
+    for checkpoint in (1, 2, 3):
+        memory.add(checkpoint)
+    memory.forget(up_to=2)
+    assert [memory.remove(1), memory.remove(2), memory.remove(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker])
+def test_a_handler_forgets_what_was_given_up_once_it_is_old(make: type[Tracker]) -> None:
+    handler = make(1)
+    handler.abort(2, AbortReason.EXPIRED, 0)
+    handler.barrier(0, Barrier(3), 0)
+    assert handler.abort(3, AbortReason.EXPIRED, 0) == handler.abort(1, AbortReason.EXPIRED, 0) == []
+    assert handler._given_up._checkpoints == set()
 
 
 @given(st.integers(min_value=0), st.booleans())

@@ -96,6 +96,10 @@ def test_an_id_gets_exactly_that_or_an_error() -> None:
         ("never", Policy.NEVER),
         (Policy.LATEST, Policy.LATEST),
         (7, 7),
+        (1, 1),
+        ("1", 1),
+        ("0", ByPath("0")),
+        (ByPath("7"), ByPath("7")),
         ("12", 12),
         ("./12", ByPath("./12")),
         ("²", ByPath("²")),
@@ -127,6 +131,11 @@ def node(name: str, **fields: Any) -> dict[str, Any]:
             [node("count")],
             ["operator 'counts' is gone (did you mean 'count'?)", "operator 'count' is new"],
         ),
+        (
+            [node("a"), node("b")],
+            [node("x1")],
+            ["operator 'a' is gone", "operator 'b' is gone", "operator 'x1' is new"],
+        ),
         ([node("a")], [node("a", kind="filter")], ["operator 'a': kind was map, now filter"]),
         ([node("a")], [node("a", parallelism=4)], ["operator 'a': parallelism was 2, now 4"]),
         (
@@ -135,6 +144,23 @@ def node(name: str, **fields: Any) -> dict[str, Any]:
             ["operator 'a': keys were [x], now [x, y]", "operator 'a': size was 1, now absent"],
         ),
         ([node("a")], [node("a", inputs=["b"])], ["operator 'a': inputs were [], now [b]"]),
+        ([node("a")], [node("a", detail={"keys": ["x"]})], ["operator 'a': keys were absent, now [x]"]),
+        ([node("a", detail={"by": [["x"]]})], [node("a", detail={"by": [("x",)]})], []),
+        (
+            [node("a", detail={"size": {"rows": 1}})],
+            [node("a", detail={"size": 2})],
+            ["operator 'a': size was {'rows': 1}, now 2"],
+        ),
+        (
+            [node("a", detail={"size": 2})],
+            [node("a", detail={"size": {"rows": 1}})],
+            ["operator 'a': size was 2, now {'rows': 1}"],
+        ),
+        (
+            [node("a", detail={"size": 2})],
+            [node("a", detail={"size": 3}, inputs=["b"])],
+            ["operator 'a': size was 2, now 3", "operator 'a': inputs were [], now [b]"],
+        ),
     ],
 )
 def test_differences_read_as_sentences(saved: list[Any], now: list[Any], expected: list[str]) -> None:

@@ -38,6 +38,63 @@ def test_negative_times_are_times() -> None:
     assert (merger.advance(0, -7), merger.advance(1, -9), merger.advance(1, -8)) == (None, -9, -8)
 
 
+def test_a_step_back_of_one_channel_holds_nothing_back() -> None:
+    merger = WatermarkMerger(2)
+    assert (merger.advance(0, 7), merger.advance(0, 5), merger.advance(1, 9)) == (None, None, 7)
+
+
+def test_a_row_of_an_idle_channel_holds_time_back_again() -> None:
+    merger = WatermarkMerger(2)
+    assert (merger.advance(0, 3), merger.advance(1, 3), merger.idle(1)) == (None, 3, None)
+    merger.resume(1)
+    assert (merger.advance(0, 9), merger.merged) == (None, 3)
+
+
+def test_all_are_idle_only_when_each_live_one_is() -> None:
+    merger, said = WatermarkMerger(2), []
+    for change in (lambda: merger.idle(0), lambda: merger.idle(1), lambda: merger.resume(0), lambda: merger.end(0)):
+        said.append(merger.all_idle)
+        change()
+    assert (said, merger.all_idle) == ([False, False, True, False], True)
+
+
+def test_a_snapshot_before_the_first_merged_watermark_has_what_the_channels_said() -> None:
+    merger = WatermarkMerger(3)
+    merger.advance(0, 5)
+    merger.advance(1, 7)
+    merger.idle(0)
+    assert merger.snapshot() == (None, 7, None)
+
+
+def test_a_snapshot_gives_each_channel_what_makes_the_merged_watermark_again() -> None:
+    merger = WatermarkMerger(5)
+    for channel, time in [(0, 2), (2, 12), (3, 9)]:
+        merger.advance(channel, time)
+    for channel in (0, 1, 4):
+        merger.idle(channel)
+    merger.advance(0, 4)
+    merger.resume(1)
+    assert (merger.merged, merger.snapshot()) == (9, (9, 9, 12, 9, 9))
+
+
+def test_an_idle_channel_that_was_ahead_is_given_the_merged_watermark() -> None:
+    merger = WatermarkMerger(2)
+    moves = [merger.advance(0, 3), merger.advance(1, 8), merger.idle(1)]
+    assert (moves, merger.snapshot()) == ([None, 3, None], (3, 3))
+
+
+def test_an_end_stays_an_end_in_the_snapshot() -> None:
+    merger = WatermarkMerger(2)
+    moves = [merger.advance(1, 3), merger.end(0), merger.idle(0)]
+    assert (moves, merger.snapshot()) == ([None, 3, None], (MAX_WATERMARK, 3))
+
+
+def test_a_restored_merger_goes_on() -> None:
+    merger = WatermarkMerger(2)
+    merger.restore((5, 8))
+    assert (merger.merged, merger.advance(0, 6), merger.advance(0, 9)) == (5, 6, 8)
+
+
 def test_the_merged_watermark_stays_while_all_channels_are_idle() -> None:
     merger = WatermarkMerger(2)
     moves = [merger.advance(0, 3), merger.advance(1, 9), merger.idle(1), merger.idle(0)]

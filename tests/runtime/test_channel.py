@@ -39,8 +39,28 @@ def test_taking_rows_gives_credit_back_and_taking_control_does_not() -> None:
     assert channel.has_credit
 
 
+def test_rows_beyond_the_credit_give_it_back_only_when_there_is_room_again() -> None:
+    channel = filled(Data("x"), Data("y"), Data("z"), credit=2)
+    had = []
+    while channel.head is not None:
+        channel.take()
+        had.append(channel.has_credit)
+    assert had == [False, True, True]
+
+
+def test_what_is_queued_is_what_was_queued_then() -> None:
+    channel = filled(Data("x"), Watermark(1), Cancel(1))
+    queued = channel.queued
+    channel.take()
+    assert queued == (Data("x"), Watermark(1))
+
+
 def test_adjacent_watermarks_become_the_later_one() -> None:
     assert drained(filled(Watermark(1), Watermark(5), Watermark(4))) == [Watermark(5)]
+
+
+def test_a_later_watermark_takes_the_place_of_the_one_before_it_behind_what_is_queued() -> None:
+    assert drained(filled(Data("x"), Watermark(1), Watermark(5), Data("y"))) == [Data("x"), Watermark(5), Data("y")]
 
 
 def test_watermarks_apart_stay_apart() -> None:
@@ -173,12 +193,24 @@ def test_of_equal_barriers_the_one_meant_is_promoted() -> None:
 
 
 def test_a_promoted_barrier_keeps_its_place_among_the_urgent() -> None:
-    channel = overtakable(rows(1), Cancel(1), queued := Barrier(2), rows(2), Cancel(3))
+    channel = overtakable(rows(1), Cancel(1), queued := Barrier(2), rows(2), Cancel(3), rows(3))
     channel.promote(queued)
     assert [channel.take_urgent() for _ in range(3)] == [
         (Cancel(1), (rows(1),)),
         (queued, (rows(1),)),
         (Cancel(3), (rows(1), rows(2))),
+    ]
+
+
+def test_what_is_put_behind_a_promoted_barrier_overtakes_what_stood_ahead_of_it_and_nothing_else() -> None:
+    channel = overtakable(rows(1), queued := Barrier(1))
+    channel.promote(queued)
+    for element in (Cancel(2), rows(2), barrier(3), rows(3)):
+        channel.put(element)
+    assert [channel.take_urgent() for _ in range(3)] == [
+        (queued, (rows(1),)),
+        (Cancel(2), (rows(1),)),
+        (barrier(3), (rows(1), rows(2))),
     ]
 
 

@@ -130,6 +130,16 @@ def test_the_pause_before_a_retry_doubles_up_to_five_seconds() -> None:
     assert pauses == [100_000, 200_000, 400_000, 800_000, 1_600_000, 3_200_000, 5_000_000, 5_000_000]
 
 
+def test_the_longest_pause_is_not_a_microsecond_shorter() -> None:
+    rig = closed("a").commit(1)
+    for _ in range(8):
+        rig.heard(now=0)
+        assert not rig.committer.tick(99_999)
+        rig.committer.tick(10_000_000)
+    rig.heard(now=0)
+    assert [rig.committer.tick(4_999_999), rig.committer.tick(5_000_000)] == [False, True]
+
+
 def test_a_retry_is_not_a_microsecond_early() -> None:
     rig = closed("a").commit(1)
     rig.heard(now=7)
@@ -162,6 +172,7 @@ def test_a_commit_heard_late_does_not_take_the_horizon_back() -> None:
 def test_without_sinks_nothing_is_owed() -> None:
     rig = Rig().commit(1)
     assert (rig.background(), rig.committer.tick(now=10_000_000)) == ([], False)
+    assert rig.committer.horizon == 0
 
 
 BETWEEN = Point.BETWEEN_COMMITS

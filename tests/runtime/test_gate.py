@@ -221,6 +221,52 @@ def test_a_repeated_barrier_does_not_restart_the_alignment_clock() -> None:
     assert rig.gate.alignment == 20
 
 
+def test_a_barrier_of_a_checkpoint_given_up_starts_no_alignment() -> None:
+    rig = Rig(2)
+    rig.gate.abort(2, AbortReason.EXPIRED, now=5)
+    rig.feed((0, Barrier(2))).elements(now=10)
+    assert not rig.gate.aligning
+
+
+def test_nor_does_it_where_it_ends_the_wait_for_a_lower_one() -> None:
+    rig = Rig(2).feed((0, Barrier(1)))
+    rig.elements(now=10)
+    rig.gate.abort(2, AbortReason.EXPIRED, now=15)
+    rig.feed((1, Barrier(2))).elements(now=20)
+    assert not rig.gate.aligning
+
+
+def test_the_alignment_of_a_checkpoint_that_subsumed_another_is_its_own() -> None:
+    rig = Rig(2).feed((0, Barrier(1)))
+    rig.elements(now=10)
+    rig.feed((1, Barrier(2))).elements(now=20)
+    rig.feed((0, Barrier(2))).elements(now=50)
+    assert (rig.gate.alignment, rig.gate.aligning) == (30, False)
+
+
+def test_a_snapshot_ends_the_wait_for_lower_checkpoints_and_not_for_higher_ones() -> None:
+    rig = Rig(2, Tracker(2)).feed((0, Barrier(1)), (0, Barrier(2)), (0, Barrier(3)))
+    rig.elements(now=10)
+    rig.feed((1, Barrier(2))).elements(now=20)
+    assert (rig.gate.alignment, rig.gate.aligning) == (10, True)
+    rig.feed((1, Barrier(3))).elements(now=50)
+    assert (rig.gate.alignment, rig.gate.aligning) == (40, False)
+
+
+def test_a_barrier_that_is_absorbed_behind_its_cancel_starts_no_alignment() -> None:
+    rig = Rig(3, Tracker(3)).feed((0, Cancel(2)))
+    rig.elements(now=10)
+    rig.feed((1, Barrier(2))).elements(now=20)
+    assert not rig.gate.aligning
+
+
+def test_a_channel_that_stays_blocked_is_metered_without_a_gap() -> None:
+    rig = Rig(3).feed((0, Barrier(1)))
+    rig.elements(now=10)
+    rig.feed((1, Barrier(1))).elements(now=20)
+    assert rig.gate.blocked_time(now=30) == (20, 10, 0)
+
+
 def test_time_and_deadline_are_the_handlers() -> None:
     rig = Rig(1)
     assert rig.gate.deadline is None

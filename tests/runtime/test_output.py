@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
-from dataflow.events import Barrier, Data
+from dataflow.events import Barrier, Data, EndOfInput
 from dataflow.runtime.channel import Channel
-from dataflow.runtime.output import BroadcastOutput, HashOutput, RebalanceOutput
+from dataflow.runtime.output import BroadcastOutput, ForwardOutput, HashOutput, Output, RebalanceOutput
 
 
 def batch(*values: int) -> pa.RecordBatch:
@@ -69,3 +70,52 @@ def test_control_goes_to_every_channel_without_credit() -> None:
     output.emit(batch(1), 0)
     output.send(Barrier(1))
     assert [len(end) for end in ends] == [2, 2]
+
+
+def test_rebalance_goes_on_from_the_channel_it_chose() -> None:
+    ends = channels(9, 9, 9)
+    output = RebalanceOutput(ends)
+    for value in range(5):
+        output.emit(batch(value), 0)
+    assert [queued(end) for end in ends] == [[0, 3], [1, 4], [2]]
+
+
+def test_rebalance_looks_for_room_in_turn() -> None:
+    ends = channels(1, 1, 9)
+    output = RebalanceOutput(ends)
+    ends[0].put(Data(batch(9)))
+    for value in range(3):
+        output.emit(batch(value), 0)
+    assert [queued(end) for end in ends] == [[9], [0], [1, 2]]
+
+
+def test_a_channel_without_a_row_of_the_batch_gets_nothing() -> None:
+    ends = channels(9, 9, 9)
+    HashOutput(ends, ["x"], 128).emit(batch(5), 0)
+    assert sorted(len(end) for end in ends) == [0, 0, 1]
+
+
+def outputs(*ends: Channel) -> list[Output]:
+    return [
+        ForwardOutput(ends[:1]),
+        BroadcastOutput(ends),
+        RebalanceOutput(ends),
+        HashOutput(ends, ["x"], 128),
+    ]
+
+
+@pytest.mark.parametrize("kind", range(4))
+def test_rows_keep_their_colour_and_are_counted(kind: int) -> None:
+    ends = channels(9, 9)
+    output = outputs(*ends)[kind]
+    output.emit(batch(1, 2, 3), 7)
+    taken = [end.take() for end in ends if end.head is not None]
+    assert {element.epoch for element in taken if isinstance(element, Data)} == {7}
+    assert output.rows == 3
+
+
+def test_the_end_goes_once_to_every_channel() -> None:
+    ends = channels(1, 1, 1)
+    ends[1].preload([EndOfInput()])
+    BroadcastOutput(ends).end()
+    assert [(end.take(), len(end)) for end in ends] == [(EndOfInput(), 0)] * 3

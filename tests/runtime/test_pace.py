@@ -53,9 +53,15 @@ def test_the_rest_of_a_batch_stays_at_the_head_and_takes_up_its_room() -> None:
     channel = Channel(1, "a")
     channel.put(Data(batch(1, 2, 3), epoch=4))
     first = channel.take(2)
-    assert (values(first), channel.has_credit, channel.queued_rows) == ([1, 2], False, 1)
+    assert (values(first), first.epoch, channel.has_credit, channel.queued_rows) == ([1, 2], 4, False, 1)  # type: ignore[union-attr]
     last = channel.take(2)
     assert (values(last), last.epoch, channel.has_credit) == ([3], 4, True)  # type: ignore[union-attr]
+
+
+def test_a_batch_of_as_many_rows_as_may_be_taken_is_taken_as_it_is() -> None:
+    channel, whole = Channel(1, "a"), Data(batch(1, 2))
+    channel.put(whole)
+    assert channel.take(2) is whole
 
 
 def test_control_behind_a_sliced_batch_waits_for_all_of_it() -> None:

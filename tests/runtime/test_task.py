@@ -24,6 +24,7 @@ from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.messages import AbortCheckpoint, Acknowledged, Committed, Declined, Ended, Mailbox, Stop, Trigger
 from dataflow.runtime.output import ForwardOutput
 from dataflow.runtime.parts import TaskState
+from dataflow.runtime.points import Point
 from dataflow.runtime.progress import Progress
 from dataflow.runtime.task import Task
 from dataflow.store.memory import MemoryStore
@@ -116,6 +117,15 @@ class Recorder(Operator):
         return Snapshot()
 
 
+class RowByRow(Recorder):
+    """Emits each row on its own."""
+
+    def process(self, port: int, rows: pa.RecordBatch, out: Out) -> Any:
+        for value in rows["x"].to_pylist():
+            out.emit(batch(value))
+            yield
+
+
 class Writer(TwoPhaseWriter):
     """Stages nothing real; refuses the barriers it is told to."""
 
@@ -163,14 +173,8 @@ def test_a_barrier_leaves_on_all_outputs_and_then_the_state_is_copied_with_nothi
 
 
 def test_no_barrier_is_taken_while_an_emission_is_pending() -> None:
-    class Slow(Recorder):
-        def process(self, port: int, rows: pa.RecordBatch, out: Out) -> Any:
-            for value in rows["x"].to_pylist():
-                out.emit(batch(value))
-                yield
-
     bench = Bench(credit=1)
-    bench.node.operator = Slow(bench)
+    bench.node.operator = RowByRow(bench)
     bench.put(0, Data(batch(1, 2, 3)), Barrier(1)).put(1, Barrier(1))
     said = []
     for _ in range(20):
@@ -179,6 +183,13 @@ def test_no_barrier_is_taken_while_an_emission_is_pending() -> None:
             while output.head is not None:
                 output.take()
     assert [token for token in said if token.startswith("y")] == ["y:1", "y:2", "y:3", "y:B(1)"]
+
+
+def test_a_long_emission_waits_for_room_between_its_parts() -> None:
+    bench = Bench(credit=1)
+    bench.node.operator = RowByRow(bench)
+    bench.put(0, Data(batch(1, 2, 3))).run()
+    assert [output.queued_rows for output in bench.outputs] == [1, 1]
 
 
 def test_a_barrier_needs_no_credit() -> None:
@@ -194,6 +205,13 @@ def test_rows_wait_for_credit_on_every_output() -> None:
     assert bench.run() == []
     bench.outputs[1].take()
     assert {"y:2", "z:2"} <= set(bench.run())
+
+
+def test_watermarks_leave_on_every_output_whatever_its_tag() -> None:
+    bench = Bench()
+    bench.node.outputs = {None: bench.node.outputs[None][:1], "late": bench.node.outputs[None][1:]}
+    bench.put(0, Watermark(5)).put(1, Watermark(7))
+    assert [said for said in bench.run() if "W(" in said] == ["y:W(5)", "z:W(5)"]
 
 
 # --- K8, K10: what a checkpoint names
@@ -222,15 +240,55 @@ def test_a_transaction_is_named_until_it_is_known_to_be_committed() -> None:
     assert transactions(bench) == {1: [[1]], 2: [[1], [2]], 3: [[2], [3]]}
 
 
+def test_a_commit_covers_all_older_transactions() -> None:
+    bench = checkpoints(Bench(Writer()), 1, 2)
+    bench.task.mailbox.put(Committed(2))
+    assert transactions(checkpoints(bench, 3))[3] == [[3]]
+
+
+def test_every_operator_of_a_task_hears_of_a_commit() -> None:
+    bench = Bench()
+    bench.node.children = {None: [last := ChainNode("out", "op")]}
+    last.operator = Writer()
+    bench.task.chain = Chain([bench.node, last])
+    checkpoints(bench, 1)
+    assert last.transactions() == ({"rows": [1]},)
+    bench.task.mailbox.put(Committed(1))
+    bench.run()
+    assert last.transactions() == ()
+
+
+def test_only_a_writer_with_rows_has_prepared_something() -> None:
+    bench = Bench(Writer())
+    points: list[Point] = []
+    bench.node.snapshot(1, points.append)
+    assert (points, bench.node.transactions()) == ([], ())
+    bench.put(0, Data(batch(7))).run()
+    bench.node.snapshot(2, points.append)
+    assert (points, bench.node.transactions()) == ([Point.PREPARED], ({"rows": [7]},))
+
+
 def test_a_transaction_whose_checkpoint_was_aborted_belongs_to_the_next() -> None:
     bench = checkpoints(Bench(Writer()), 1)
     bench.task.mailbox.put(AbortCheckpoint(1, AbortReason.EXPIRED))
     assert transactions(checkpoints(bench, 2))[2] == [[1], [2]]
 
 
+def test_the_costs_of_a_snapshot_are_its_alignment_and_its_copy() -> None:
+    bench = Bench().put(0, Barrier(1))
+    bench.clock.advance(100)
+    bench.run()
+    bench.clock.advance(30)
+    bench.task._probe = lambda point: bench.clock.advance(4)
+    bench.put(1, Barrier(1)).run()
+    (ack,) = bench.reported(Acknowledged)
+    assert (ack.stats.alignment, ack.stats.copy) == (30, 4)
+    assert ack.stats.blocked == {"a": 30, "b": 0}
+
+
 def test_rows_that_could_not_be_prepared_are_in_the_next_transaction_and_downstream_is_told() -> None:
     bench = checkpoints(Bench(Writer(refuse=[1])), 1)
-    assert [(d.checkpoint, d.reason) for d in bench.reported(Declined)] == [(1, FailureReason.SNAPSHOT)]
+    assert bench.reported(Declined) == [Declined("op[0]", 1, FailureReason.SNAPSHOT, "not now")]
     assert bench.outputs[0].is_urgent, "no cancel was sent"
     assert transactions(checkpoints(bench, 2)) == {2: [[1, 2]]}
 
@@ -281,6 +339,16 @@ def test_a_task_that_ended_takes_the_last_checkpoint_and_sends_nothing() -> None
     bench.task.mailbox.put(Trigger(Barrier(4), finished=True))
     assert bench.run() == ["snapshot"]
     assert [a.checkpoint for a in bench.reported(Acknowledged)] == [4]
+
+
+def test_the_part_of_a_task_that_ended_says_so() -> None:
+    bench = Bench().put(0, Watermark(3), EndOfInput()).put(1, EndOfInput())
+    bench.run()
+    for n in (4, 5):
+        bench.task.mailbox.put(Trigger(Barrier(n), finished=True))
+    bench.run()
+    states = [TaskState.decode(bench.store.read(ack.checkpoint, ack.part)) for ack in bench.reported(Acknowledged)]
+    assert [(state.task, state.ended) for state in states] == [("op[0]", True)] * 2
 
 
 def test_a_trigger_for_a_task_that_has_just_finished_is_declined() -> None:
