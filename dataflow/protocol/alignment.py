@@ -8,12 +8,9 @@ The algorithm is Algorithm 1 of Carbone et al., *Lightweight Asynchronous Snapsh
 The snapshot then holds exactly the rows that stood before barrier n. The paper knows neither failures nor ends; these
 rules complete it:
 
-3. At most one checkpoint is pending. A barrier of a higher id gives the pending one up (*subsumed*): its channel will
-   never bring the older barrier.
-4. A barrier at or below the highest id ever seen, and not of the pending checkpoint, is ignored and blocks nothing.
-5. A cancel of n gives n up if it is pending, or if n is news: then n is the highest id seen, and an older pending
-   checkpoint is *superseded*, unless its barrier is still queued on that channel. Any other cancel changes nothing.
-6. An ended channel counts as aligned with this and every later checkpoint (or, by policy, gives the pending one up).
+3. At most one checkpoint is pending, the newest: see ``newest``. A barrier that is ignored blocks nothing, and what is
+   given up unblocks everything.
+4. An ended channel counts as aligned with this and every later checkpoint (or, by policy, gives the pending one up).
 
 Invariant: channels are blocked if and only if a checkpoint is pending; they are live, and never all of the live ones.
 """
@@ -24,9 +21,9 @@ from collections.abc import Sequence, Set
 from enum import Enum
 
 from dataflow.events import Barrier, Element
-from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
-from dataflow.protocol.given_up import GivenUp
+from dataflow.protocol.actions import AbortReason, Action, Complete, Ignore, TakeSnapshot
 from dataflow.protocol.handler import Received
+from dataflow.protocol.newest import NewestOnly
 
 __all__ = ["Aligner", "EndOfInputPolicy"]
 
@@ -40,7 +37,7 @@ class EndOfInputPolicy(Enum):
     """The checkpoint is given up; later ones do not wait for the channel."""
 
 
-class Aligner:
+class Aligner(NewestOnly[Barrier]):
     """The handler of ``aligned`` checkpoints over the channels 0 .. ``channels`` - 1. See the module's rules.
 
     >>> aligner = Aligner(2, end_of_input=EndOfInputPolicy.ALIGN)
@@ -50,16 +47,14 @@ class Aligner:
     (['TakeSnapshot', 'Complete'], set())
     """
 
-    __slots__ = ("_arrived", "_end_of_input", "_given_up", "_latest", "_live", "_pending")
+    __slots__ = ("_arrived", "_end_of_input", "_live")
 
     def __init__(self, channels: int, *, end_of_input: EndOfInputPolicy) -> None:
         assert channels > 0, f"a gate has at least one channel, got {channels}"
+        super().__init__()
         self._end_of_input = end_of_input
         self._live = set(range(channels))
         self._arrived: set[int] = set()
-        self._pending: Barrier | None = None
-        self._latest = 0
-        self._given_up = GivenUp()
 
     @property
     def blocked(self) -> Set[int]:
@@ -92,29 +87,12 @@ class Aligner:
                 return [Ignore(checkpoint)]
             self._arrived.add(channel)
             return self._aligned()
-        if checkpoint <= self._latest:
-            return [Ignore(checkpoint)]
-        subsumed = self._abort_pending(AbortReason.SUBSUMED)
-        self._latest = checkpoint
-        if self._given_up.remove(checkpoint):
-            return [*subsumed, Ignore(checkpoint)]
-        self._pending = barrier
-        self._arrived.add(channel)
-        return [*subsumed, *self._aligned()]
-
-    def cancel(self, channel: int, checkpoint: int, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
-        """Give ``checkpoint`` up where that is news; see rule 5 for an older pending one."""
-        if self._is_pending(checkpoint):
-            return self._abort_pending(AbortReason.CANCEL)
-        if checkpoint <= self._latest:
-            return []
-        superseded: list[Action] = []
-        if self._pending is not None and not is_queued(self._pending.checkpoint, overtaken):
-            superseded = self._abort_pending(AbortReason.SUPERSEDED)
-        self._latest = checkpoint
-        if self._given_up.remove(checkpoint):
-            return superseded
-        return [*superseded, Abort(checkpoint, AbortReason.CANCEL)]
+        actions: list[Action] = []
+        if self._succeeds(checkpoint, actions):
+            self._pending = barrier
+            self._arrived.add(channel)
+            actions += self._aligned()
+        return actions
 
     def end(self, channel: int, now: int) -> list[Action]:
         """The channel leaves the set that checkpoints wait for."""
@@ -124,14 +102,6 @@ class Aligner:
                 return self._aligned()
             case EndOfInputPolicy.ABORT:
                 return self._abort_pending(AbortReason.END_OF_INPUT)
-
-    def abort(self, checkpoint: int, reason: AbortReason, now: int) -> list[Action]:
-        """Give a pending ``checkpoint`` up; remember one whose barriers are still to come, or they would block."""
-        if self._is_pending(checkpoint):
-            return self._abort_pending(reason)
-        if checkpoint > self._latest:
-            self._given_up.add(checkpoint)
-        return []
 
     def tick(self, now: int) -> list[Action]:
         """Time changes nothing here."""
@@ -145,28 +115,13 @@ class Aligner:
             assert self._arrived < self._live, f"{self._pending} waits although all of {self._live} are aligned"
             assert self._pending.checkpoint <= self._latest, f"{self._pending} is above the highest id {self._latest}"
 
-    def _is_pending(self, checkpoint: int) -> bool:
-        return self._pending is not None and self._pending.checkpoint == checkpoint
-
     def _aligned(self) -> list[Action]:
-        if self._pending is None or not self._live <= self._arrived:
+        barrier = self._pending
+        if barrier is None or not self._live <= self._arrived:
             return []
-        barrier = self._close()
+        self._close()
         return [TakeSnapshot(barrier), Complete(barrier.checkpoint)]
 
-    def _abort_pending(self, reason: AbortReason) -> list[Action]:
-        if self._pending is None:
-            return []
-        return [Abort(self._close().checkpoint, reason)]
-
-    def _close(self) -> Barrier:
-        assert self._pending is not None, "no checkpoint is pending"
-        barrier, self._pending = self._pending, None
+    def _close(self) -> None:
+        super()._close()
         self._arrived.clear()
-        self._given_up.forget(self._latest)
-        return barrier
-
-
-def is_queued(checkpoint: int, elements: Sequence[Element]) -> bool:
-    """Whether a barrier of ``checkpoint`` is among ``elements``."""
-    return any(isinstance(element, Barrier) and element.checkpoint == checkpoint for element in elements)

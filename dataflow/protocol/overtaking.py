@@ -14,8 +14,8 @@ that are ahead of their place and bring what they overtook with them. The rules:
 4. A checkpoint that aligns is *converted* when it is older than the timeout (strictly, from its trigger), or when an
    unaligned barrier of it comes: from then on rule 1 holds. Its barriers that are still queued overtake from there, as
    does any barrier of a checkpoint to come that waits in a queue past its timeout; all that are due do so together.
-5. Of several checkpoints only the newest is pending: subsumption, cancels, aborts, ends and late barriers are what they
-   are in ``alignment`` (rules 3 to 6 there), also while channels are recorded.
+5. At most one checkpoint is pending, the newest: see ``newest``. That holds while channels are recorded, too.
+6. An ended channel has brought all its barriers (or, by policy, its end gives the pending checkpoint up).
 
 So both modes are one automaton: in ``unaligned-persisted`` barriers are born unaligned, in ``aligned-timeout`` they
 become so.
@@ -30,10 +30,10 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from dataflow.events import Barrier, BarrierKind, Element, EndOfInput
-from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
-from dataflow.protocol.alignment import EndOfInputPolicy, is_queued
-from dataflow.protocol.given_up import GivenUp
+from dataflow.protocol.actions import AbortReason, Action, Complete, Ignore, TakeSnapshot
+from dataflow.protocol.alignment import EndOfInputPolicy
 from dataflow.protocol.handler import Received
+from dataflow.protocol.newest import NewestOnly
 from dataflow.protocol.recording import Recorder
 
 __all__ = ["Overtaker"]
@@ -56,7 +56,7 @@ class _Pending:
         return self.barrier.checkpoint
 
 
-class Overtaker:
+class Overtaker(NewestOnly[_Pending]):
     """The handler of checkpoints with channel state over the channels 0 .. ``channels`` - 1. See the module's rules.
 
     ``aligned_edges`` are the channels that cannot be overtaken. ``timeout`` (microseconds; None: never) is how long
@@ -72,7 +72,7 @@ triggered_at=0, unaligned=True))]
     {0: (Data(rows=['x'], epoch=0),), 1: (Data(rows=['y'], epoch=0),)}
     """
 
-    __slots__ = ("_aligned_edges", "_end_of_input", "_given_up", "_latest", "_live", "_pending", "_timeout")
+    __slots__ = ("_aligned_edges", "_end_of_input", "_live", "_timeout")
 
     def __init__(
         self,
@@ -85,13 +85,11 @@ triggered_at=0, unaligned=True))]
         assert channels > 0, f"a gate has at least one channel, got {channels}"
         assert all(0 <= edge < channels for edge in aligned_edges), f"{set(aligned_edges)} of {channels} channels"
         assert timeout is None or timeout >= 0, f"a timeout is not negative, got {timeout}"
+        super().__init__()
         self._aligned_edges = frozenset(aligned_edges)
         self._timeout = timeout
         self._end_of_input = end_of_input
         self._live = set(range(channels))
-        self._pending: _Pending | None = None
-        self._latest = 0
-        self._given_up = GivenUp()
 
     @property
     def blocked(self) -> Set[int]:
@@ -130,36 +128,17 @@ triggered_at=0, unaligned=True))]
         actions: list[Action] = []
         if pending is not None and pending.checkpoint == checkpoint:
             if pending.recorder is not None:
-                return self._close(pending, pending.recorder, channel, overtaken)
+                return self._close_channel(pending, pending.recorder, channel, overtaken)
             if channel in pending.arrived:
                 return [Ignore(checkpoint)]
-        elif checkpoint <= self._latest:
-            return [Ignore(checkpoint)]
         else:
-            actions = self._abort_pending(AbortReason.SUBSUMED)
-            self._latest = checkpoint
-            if self._given_up.remove(checkpoint):
-                return [*actions, Ignore(checkpoint)]
+            if not self._succeeds(checkpoint, actions):
+                return actions
             pending = self._pending = _Pending(barrier)
         pending.arrived.add(channel)
         pending.overtaken[channel] = overtaken
         pending.unaligned = pending.unaligned or barrier.unaligned or self._is_late(barrier, now)
         return [*actions, *self._try_snapshot(pending)]
-
-    def cancel(self, channel: int, checkpoint: int, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
-        """Give ``checkpoint`` up where that is news, and an older pending one unless its barrier is still queued."""
-        pending = self._pending
-        if pending is not None and pending.checkpoint == checkpoint:
-            return self._abort_pending(AbortReason.CANCEL)
-        if checkpoint <= self._latest:
-            return []
-        superseded: list[Action] = []
-        if pending is not None and not is_queued(pending.checkpoint, overtaken):
-            superseded = self._abort_pending(AbortReason.SUPERSEDED)
-        self._latest = checkpoint
-        if self._given_up.remove(checkpoint):
-            return superseded
-        return [*superseded, Abort(checkpoint, AbortReason.CANCEL)]
 
     def end(self, channel: int, now: int) -> list[Action]:
         """The channel leaves the set that checkpoints wait for; where it is recorded its end is channel state."""
@@ -175,15 +154,7 @@ triggered_at=0, unaligned=True))]
                     return self._try_snapshot(pending)
                 if channel not in pending.recorder.open:
                     return []
-                return self._close(pending, pending.recorder, channel, (EndOfInput(),))
-
-    def abort(self, checkpoint: int, reason: AbortReason, now: int) -> list[Action]:
-        """Give a pending ``checkpoint`` up; remember one whose barriers are still to come."""
-        if self._pending is not None and self._pending.checkpoint == checkpoint:
-            return self._abort_pending(reason)
-        if checkpoint > self._latest:
-            self._given_up.add(checkpoint)
-        return []
+                return self._close_channel(pending, pending.recorder, channel, (EndOfInput(),))
 
     def tick(self, now: int) -> list[Action]:
         """Convert the pending checkpoint where its time is over."""
@@ -214,7 +185,7 @@ triggered_at=0, unaligned=True))]
         if missing and (not pending.unaligned or missing & self._aligned_edges):
             return []
         if not pending.unaligned:
-            self._forget()
+            self._close()
             return [TakeSnapshot(pending.barrier), Complete(pending.checkpoint)]
         recorder = pending.recorder = Recorder(missing)
         for channel, overtaken in pending.overtaken.items():
@@ -222,7 +193,9 @@ triggered_at=0, unaligned=True))]
         snapshot = TakeSnapshot(replace(pending.barrier, unaligned=True))
         return [snapshot, *self._try_complete(pending, recorder)]
 
-    def _close(self, pending: _Pending, recorder: Recorder, channel: int, overtaken: Sequence[Element]) -> list[Action]:
+    def _close_channel(
+        self, pending: _Pending, recorder: Recorder, channel: int, overtaken: Sequence[Element]
+    ) -> list[Action]:
         if channel not in recorder.open:
             return [Ignore(pending.checkpoint)]
         recorder.close(channel, overtaken)
@@ -231,20 +204,8 @@ triggered_at=0, unaligned=True))]
     def _try_complete(self, pending: _Pending, recorder: Recorder) -> list[Action]:
         if recorder.open:
             return []
-        self._forget()
+        self._close()
         return [Complete(pending.checkpoint, in_flight=recorder.in_flight)]
-
-    def _abort_pending(self, reason: AbortReason) -> list[Action]:
-        pending = self._pending
-        if pending is None:
-            return []
-        self._forget()
-        return [Abort(pending.checkpoint, reason)]
-
-    def _forget(self) -> None:
-        """The pending checkpoint is over."""
-        self._pending = None
-        self._given_up.forget(self._latest)
 
     def _converts_at(self, barrier: Barrier) -> int | None:
         """The first moment at which a checkpoint that still aligns is too old to."""

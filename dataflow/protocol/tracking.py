@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 
 from dataflow.events import Barrier, Data, Element
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
-from dataflow.protocol.alignment import is_queued
 from dataflow.protocol.given_up import GivenUp
 from dataflow.protocol.handler import Received
+from dataflow.protocol.newest import is_queued
 from dataflow.protocol.red_log import RedLog
 
 __all__ = ["Tracker"]
