@@ -107,6 +107,10 @@ class DirectoryInUse(CheckpointError):
     """Another job holds the checkpoint directory, or the directory a sink writes to."""
 
 
+class PipelineFailed(DataflowError):
+    """A user's own code raised in a run that this library made on its own account, such as one of a comparison."""
+
+
 class JobCancelled(DataflowError):
     """The job was cancelled before its input ended."""
 

@@ -20,7 +20,7 @@ from dataflow.compare.report import CompareReport, Cost, ModeReport, Restoration
 from dataflow.compare.subject import Subject, redirected
 from dataflow.compare.trial import Trial
 from dataflow.compare.verdict import Verdict, equal, judge
-from dataflow.errors import ConfigurationError, DataflowError
+from dataflow.errors import ConfigurationError
 from dataflow.events import BarrierKind
 from dataflow.operator import Guarantee
 
@@ -179,7 +179,7 @@ def _warm_up(subject: Subject, folder: Path, options: Options) -> None:
     What goes wrong here goes wrong again, and is told, when it counts.
     """
     with (
-        suppress(DataflowError, OSError),
+        suppress(Exception),
         _trial(subject, folder / "warm-up", Mode.ALIGNED, options).start("never") as job,
     ):
         for _ in range(2):

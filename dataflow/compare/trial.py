@@ -17,7 +17,7 @@ import msgspec
 import dataflow as flow
 from dataflow.checkpointing import Mode
 from dataflow.compare.subject import Subject, redirected
-from dataflow.errors import UnnamedStateWarning
+from dataflow.errors import DataflowError, PipelineFailed, UnnamedStateWarning
 from operators.sinks.parquet import committed_files, read_committed
 
 if TYPE_CHECKING:
@@ -56,9 +56,17 @@ class Trial:
         return redirected(self.subject.pipeline(), Path(self.folder) / "output")
 
     def run(self, restore: str) -> flow.RunResult:
-        """Run to the end of the input."""
-        with self.start(restore) as job:
-            return job.wait()
+        """Run to the end of the input. Raises: PipelineFailed for what a user's own code raised."""
+        try:
+            with self.start(restore) as job:
+                return job.wait()
+        except (DataflowError, OSError):
+            raise
+        except Exception as error:
+            failed = PipelineFailed(f"the pipeline failed by itself, {type(error).__name__}: {error}")
+            for note in getattr(error, "__notes__", ()):
+                failed.add_note(note)
+            raise failed from error
 
     def start(self, restore: str) -> flow.LocalJob:
         """Begin to run, with all duplicates stored."""

@@ -57,6 +57,11 @@ class FailureReason(Enum):
         return self in _FAILURES
 
     @property
+    def is_passing(self) -> bool:
+        """Whether nothing broke and nothing ended: somebody who asked for the checkpoint may ask again."""
+        return self in _PASSING
+
+    @property
     def at_tasks(self) -> AbortReason:
         """The word for it at the barrier handlers."""
         try:
@@ -74,6 +79,7 @@ class FailureReason(Enum):
         return cls(reason.value)
 
 
+_PASSING = frozenset({FailureReason.NOT_READY, FailureReason.SUBSUMED, FailureReason.SUPERSEDED, FailureReason.CANCEL})
 _FAILURES = frozenset({FailureReason.EXPIRED, FailureReason.SNAPSHOT, FailureReason.IO, FailureReason.PERSIST})
 
 

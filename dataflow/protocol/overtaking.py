@@ -12,7 +12,8 @@ that are ahead of their place and bring what they overtook with them. The rules:
 3. A barrier that is not unaligned aligns: as in ``alignment``, its channel waits, and when all live channels' barriers
    are here the snapshot is taken, with no channel state.
 4. A checkpoint that aligns is *converted* when it is older than the timeout (strictly, from its trigger), or when an
-   unaligned barrier of it comes: from then on rule 1 holds. Its barriers that are still queued overtake from there.
+   unaligned barrier of it comes: from then on rule 1 holds. Its barriers that are still queued overtake from there, as
+   does any barrier of a checkpoint to come that waits in a queue past its timeout; all that are due do so together.
 5. Of several checkpoints only the newest is pending: subsumption, cancels, aborts, ends and late barriers are what they
    are in ``alignment`` (rules 3 to 6 there), also while channels are recorded.
 

@@ -26,7 +26,7 @@ from dataflow.runtime.background import Background
 from dataflow.runtime.build import Settings, build
 from dataflow.runtime.diagnosis import who_waits_for_whom
 from dataflow.runtime.inlet import GateInlet
-from dataflow.runtime.job import Job, JobState
+from dataflow.runtime.job import JOB_LANES, Job, JobState
 from dataflow.runtime.messages import Crashed
 from dataflow.runtime.pace import LearnedPace
 from dataflow.runtime.progress import Progress
@@ -115,7 +115,7 @@ class LocalRunner:
             raise ConfigurationError(f"channel_credit= is at least 1, got {channel_credit}")
         plan = of(pipeline.graph, parallelism=parallelism, max_key_groups=max_key_groups)
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
-        background = Background()
+        background = Background(apart=JOB_LANES)
         clock = SystemClock()
         stop = threading.Event()
         settings = Settings(

@@ -1,10 +1,10 @@
-"""Work off the steps: one thread per lane, made when the lane is first used. Jobs of a lane run in order."""
+"""Work off the steps, on threads that are made when they are first needed. Jobs of a lane run in order."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 __all__ = ["Background"]
 
@@ -13,10 +13,13 @@ class Background:
     """Runs jobs on daemon threads; ``close`` waits for what is running and drops what is not.
 
     A lane's name stands for an order, not for a thread: lanes share ``threads`` threads, and a lane is served by one
-    thread at a time. Guarantees: jobs of one lane run in the order in which they were submitted.
+    thread at a time. A lane ``apart`` has a thread of its own and never waits for other lanes: what makes rows visible
+    must not queue behind the parts of large state. Guarantees: jobs of one lane run in the order in which they were
+    submitted.
     """
 
-    def __init__(self, threads: int = 2) -> None:
+    def __init__(self, threads: int = 2, apart: Collection[str] = ()) -> None:
+        self._apart = {lane: Background(1) for lane in apart}
         self._threads = threads
         self._workers: list[threading.Thread] = []
         self._ready = threading.Condition()  # guards all below
@@ -24,11 +27,24 @@ class Background:
         self._runnable: deque[str] = deque()
         self._idle = 0
         self._closed = False
-        self.on_error: Callable[[BaseException], None] = lambda error: None
+        self._on_error: Callable[[BaseException], None] = lambda error: None
+
+    @property
+    def on_error(self) -> Callable[[BaseException], None]:
         """Told, on the thread where it happened, what escaped from a job: jobs handle ordinary errors themselves."""
+        return self._on_error
+
+    @on_error.setter
+    def on_error(self, told: Callable[[BaseException], None]) -> None:
+        self._on_error = told
+        for lane in self._apart.values():
+            lane.on_error = told
 
     def submit(self, lane: str, job: Callable[[], None]) -> None:
         """Run ``job`` behind the earlier jobs of ``lane``. Jobs handle their own errors. Dropped after ``close``."""
+        if lane in self._apart:
+            self._apart[lane].submit(lane, job)
+            return
         with self._ready:
             if self._closed:
                 return
@@ -78,3 +94,5 @@ class Background:
             self._ready.notify_all()
         for worker in self._workers:
             worker.join()
+        for lane in self._apart.values():
+            lane.close()

@@ -112,8 +112,11 @@ class Channel:
 
     @property
     def barriers(self) -> Sequence[Barrier]:
-        """The barriers that keep their place in the queue, in order. Consumer only, until the next put or take."""
-        return self._barriers
+        """The barriers that keep their place in the queue, in order. Consumer only."""
+        if not self._barriers:  # nearly always, and then without the lock: one that is put just now is seen next time
+            return ()
+        with self._lock:
+            return tuple(self._barriers)
 
     @property
     def queued(self) -> tuple[Element, ...]:

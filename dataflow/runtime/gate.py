@@ -105,7 +105,7 @@ class InputGate:
     @property
     def deadline(self) -> int | None:
         """When time alone will change something here (microseconds); None: as far as is known now, never."""
-        queued = [self._handler.overtakes_from(b) for _, channel in self._overtakable for b in tuple(channel.barriers)]
+        queued = [self._handler.overtakes_from(b) for _, channel in self._overtakable for b in channel.barriers]
         times = [at for at in (self._handler.deadline, *queued) if at is not None]
         return min(times, default=None)
 
@@ -189,19 +189,28 @@ class InputGate:
 
         It overtakes all that is queued. None: it must wait for channels that cannot be overtaken, or for its time.
         """
-        at = 0 if barrier.unaligned else self._handler.overtakes_from(barrier)
-        open_channels = [index for index, ended in enumerate(self._ended) if not ended]
-        if at is None or now < at or not all(self._channels[index].overtakable for index in open_channels):
+        at = self.starts_at(barrier)
+        if at is None or now < at:
             return None
         actions: list[Action] = []
-        for index in open_channels:
+        for index in self._open_channels:
             actions += self._barrier(index, barrier, now, self._channels[index].queued)
         return actions
+
+    def starts_at(self, barrier: Barrier) -> int | None:
+        """When ``start`` may start ``barrier``; None: not by time alone."""
+        if not all(self._channels[index].overtakable for index in self._open_channels):
+            return None
+        return 0 if barrier.unaligned else self._handler.overtakes_from(barrier)
+
+    @property
+    def _open_channels(self) -> list[int]:
+        return [index for index, ended in enumerate(self._ended) if not ended]
 
     def _promote(self, now: int) -> None:
         """Let every queued barrier overtake whose time has come."""
         for _, channel in self._overtakable:
-            for barrier in tuple(channel.barriers):
+            for barrier in channel.barriers:
                 at = self._handler.overtakes_from(barrier)
                 if at is not None and now >= at:
                     channel.promote(barrier)

@@ -154,7 +154,8 @@ class GateInlet(Inlet):
 
     @property
     def deadline(self) -> int | None:
-        return self.gate.deadline
+        started = [self.gate.starts_at(barrier) for barrier in self._held[:1]]
+        return min([at for at in (self.gate.deadline, *started) if at is not None], default=None)
 
     def poll(self, now: int, max_rows: int | None = None) -> Input | None:
         taken = self.gate.poll(now, max_rows)

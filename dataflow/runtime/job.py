@@ -65,7 +65,10 @@ if TYPE_CHECKING:
     from dataflow.runtime.restore import RestoreReport
     from dataflow.store.base import CheckpointStore
 
-__all__ = ["Job", "JobState"]
+__all__ = ["JOB_LANES", "Job", "JobState"]
+
+JOB_LANES = ("store", "commit")
+"""Where the background work of the job itself is submitted; the parts of tasks have lanes of their own."""
 
 log = logging.getLogger("dataflow.job")
 
@@ -149,6 +152,7 @@ class Job:
         self._final = 0
         self._horizon = 0
         self._released = False
+        self._gave_up_last = BarrierKind.CHECKPOINT
         self._closed = False
 
     # --- asked from other threads
@@ -254,20 +258,14 @@ class Job:
                 case RequestCompleted(requests, checkpoint):
                     self._requests.served(requests, checkpoint)
                     self._requests.answer(self._horizon)
-                case RequestFailed(requests, FailureReason.NOT_READY):
+                case RequestFailed(requests, reason) if reason.is_passing:
                     self._requests.again(requests, now)
                 case RequestFailed(requests, reason):
                     last = f"; {self.failures[-1]}" if reason.is_failure else ""
                     why = CheckpointError(f"the checkpoint that was asked for came to nothing: {reason.value}{last}")
                     self._requests.fail(requests, why)
                 case Failed(reason):
-                    listing = "".join(f"\n  {failure}" for failure in self.failures[-3:])
-                    self.fail(
-                        CheckpointError(
-                            f"too many checkpoints failed in a row ({reason.value}):{listing}\nmend the cause and run "
-                            "again with restore='auto', which goes on from the newest checkpoint"
-                        )
-                    )
+                    self.fail(self._too_many(reason))
                 case Release():
                     self._released = True
                     self._tell(Stop())
@@ -277,6 +275,18 @@ class Job:
     def _tell(self, message: TaskMessage) -> None:
         for task in self.tasks.values():
             task.mailbox.put(message)
+
+    def _too_many(self, reason: FailureReason) -> CheckpointError:
+        """Why the job fails for its checkpoints, and what to do."""
+        which = "too many checkpoints failed in a row"
+        if self._gave_up_last is BarrierKind.FINAL:
+            which = "the last checkpoint, at the end of the input, failed however often it was tried"
+        more = ", or give them more time: Checkpointing(timeout=)" if reason is FailureReason.EXPIRED else ""
+        listing = "".join(f"\n  {failure}" for failure in self.failures[-3:])
+        return CheckpointError(
+            f"{which} ({reason.value}):{listing}\nmend the cause{more}; run again with restore='auto', which goes on "
+            "from the newest checkpoint"
+        )
 
     # --- checkpoints
 
@@ -356,6 +366,7 @@ class Job:
             attempt.trouble = trouble
 
     def _gave_up(self, attempt: CheckpointAttempt, reason: FailureReason) -> None:
+        self._gave_up_last = attempt.kind
         if reason.is_failure:
             failure = attempt.why_failed(reason, list(self.tasks), self.clock.now())
             self.failures.append(failure)

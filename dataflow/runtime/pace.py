@@ -10,8 +10,11 @@ from typing import Protocol
 
 __all__ = ["FIRST_ROWS", "LearnedPace", "Pace", "Unpaced"]
 
-FIRST_ROWS = 128
-"""Rows of the first step, when nothing is known of the speed yet."""
+FIRST_ROWS = 100
+"""Rows of the first step, when nothing is known of the speed yet: a budget of 10 ms at 100 us a row."""
+
+GROWTH = 10
+"""A step takes at most so many times the rows of the last one, for cheap rows say little about the next ones."""
 
 
 class Pace(Protocol):
@@ -30,8 +33,8 @@ class Pace(Protocol):
 class LearnedPace:
     """Keeps steps within ``budget`` microseconds.
 
-    It goes by the last step alone: after a step that was slow for another reason (a kernel was compiled, the machine
-    was busy) the next ones are small, and the limit is back within a few of them.
+    It goes by the last step alone, and grows at most tenfold from one to the next: after a step that was slow for
+    another reason (a kernel was compiled, the machine was busy) a few small ones follow.
 
     >>> pace = LearnedPace(budget=10_000)
     >>> pace.took(1_000, 100_000)
@@ -49,7 +52,8 @@ class LearnedPace:
         return self._max_rows
 
     def took(self, rows: int, elapsed: int) -> None:
-        self._max_rows = max(1, rows * self._budget // max(1, elapsed))
+        fitting = max(1, rows * self._budget // max(1, elapsed))
+        self._max_rows = min(fitting, GROWTH * max(rows, self._max_rows))
 
 
 class Unpaced:

@@ -1,7 +1,7 @@
 """What comes of a task's copy of its state: a part of a checkpoint, written in the background while the task goes on.
 
-The queue in front of the writer is bounded: a part that nobody wants any more is not written, so of one task no more
-parts wait than there may be checkpoints under way.
+The queue in front of the writer is bounded: a part that nobody wants any more is let go at once, state and all, so of
+one task no more parts wait than there may be checkpoints under way.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class PartWriter:
         self._reports = reports
         self._probe = probe
         self._keep_duplicates = keep_duplicates
-        self._wanted: set[int] = set()  # single operations on it are atomic; the task adds, the writer looks
+        # By checkpoint, what waits to be written. Single operations on it are atomic: the task adds and drops, and the
+        # writer takes out what it begins to write.
+        self._waiting: dict[int, tuple[TaskState, TaskStats, int]] = {}
 
     def write(self, checkpoint: int, state: TaskState, stats: TaskStats) -> None:
         """Have ``state`` written. It owns its memory, or is read as it was at the barrier."""
@@ -62,18 +64,19 @@ class PartWriter:
             in_flight_rows=sum(channel.rows for channel in state.in_flight),
             in_flight_bytes=sum(channel.bytes for channel in state.in_flight),
         )
-        self._wanted.add(checkpoint)
-        submitted = self._clock.now()
-        self._submit(self._task, lambda: self._write(checkpoint, state, stats, submitted))
+        self._waiting[checkpoint] = (state, stats, self._clock.now())
+        self._submit(self._task, lambda: self._write(checkpoint))
 
     def drop(self, checkpoint: int) -> None:
         """Nobody wants the part any more; one that is being written is written all the same."""
-        self._wanted.discard(checkpoint)
+        self._waiting.pop(checkpoint, None)
 
-    def _write(self, checkpoint: int, state: TaskState, stats: TaskStats, submitted: int) -> None:
+    def _write(self, checkpoint: int) -> None:
         """Runs in the background: it touches nothing but what it was given, the store and the mailbox."""
-        if checkpoint not in self._wanted:
+        waited = self._waiting.pop(checkpoint, None)
+        if waited is None:
             return
+        state, stats, submitted = waited
         started = self._clock.now()
         try:
             self._probe(Point.WRITE)
@@ -88,5 +91,3 @@ class PartWriter:
         else:
             stats = replace(stats, queued=started - submitted, write=self._clock.now() - started, size=part.size)
             self._reports.put(Acknowledged(self._task, checkpoint, part, state.transactions, stats))
-        finally:
-            self._wanted.discard(checkpoint)

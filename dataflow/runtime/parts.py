@@ -104,7 +104,7 @@ class TaskState:
             )
             batches = [element.rows for element in channel.elements if isinstance(element, Data)]
             if batches:
-                tables[f"/in-flight/{i}"] = pa.Table.from_batches(batches)
+                tables[f"/in-flight/{i}"] = _joined(pa.Table.from_batches(batches))
         values: dict[str, Json] = {
             "task": self.task,
             "ended": self.ended,
@@ -144,6 +144,11 @@ class TaskState:
             for i, c in enumerate(header.get("in_flight", ()))
         ]
         return TaskState(header["task"], header["ended"], header["inlet"], operators, duplicates, in_flight)
+
+
+def _joined(table: pa.Table) -> pa.Table:
+    """One piece instead of many small ones, each of which costs a message. Dictionaries would have to be united."""
+    return table if any("dictionary<" in str(type_) for type_ in table.schema.types) else table.combine_chunks()
 
 
 def _encode(elements: Sequence[Element]) -> list[Json]:

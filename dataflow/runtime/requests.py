@@ -12,7 +12,7 @@ from dataflow.events import BarrierKind
 __all__ = ["CheckpointRequests", "Wanted"]
 
 _PAUSE = 10_000
-"""Microseconds before a checkpoint is asked for again that came to nothing because a task was just ending."""
+"""Microseconds before a checkpoint is asked for again that came to nothing although nothing broke."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class CheckpointRequests:
         return self._numbers
 
     def again(self, requests: Sequence[int], now: int) -> None:
-        """Nothing broke: these came to nothing because a task was just ending. Ask for them again in a while."""
+        """Nothing broke: a task was just ending, or a newer checkpoint came in between. Ask again in a while."""
         self._again += [(now + _PAUSE, self._asked.pop(request)) for request in requests]
 
     def due(self, now: int) -> list[Wanted]:

@@ -103,6 +103,7 @@ class Task:
         self._opened = False
         self._released = False
         self._pace: Pace = pace or Unpaced()
+        self._rows, self._spent = 0, 0  # of the batch the chain works on, over all steps it takes
         self._snapshots: dict[int, tuple[TaskState, TaskStats]] = {}
         self._full: Sequence[Channel] = ()
         self._collectors = [n.operator for n in chain.nodes if isinstance(n.operator, Collector)]
@@ -201,13 +202,9 @@ class Task:
         self._reports.put(Ended(self.name))
 
     def _take(self, taken: Input, now: int) -> None:
-        if isinstance(taken.flow, Data):
+        if taken.flow is not None:
             self.chain.push(taken.port, taken.flow)
-            started = self._clock.now()
-            self._carry()
-            self._pace.took(len(taken.flow.rows), self._clock.now() - started)
-        elif taken.flow is not None:
-            self.chain.push(taken.port, taken.flow)
+            self._rows, self._spent = (len(taken.flow.rows) if isinstance(taken.flow, Data) else 0), 0
             self._carry()
         if taken.actions:
             assert not self.chain.busy, f"{self.name}: a barrier was taken while the chain is busy"
@@ -218,10 +215,15 @@ class Task:
     def _carry(self) -> bool:
         """Work the chain off, as far as there is room; False: nothing could be done."""
         chain, worked = self.chain, False
+        started = self._clock.now()
         for _ in range(_UNITS_PER_STEP):
             if not chain.advance():
                 break
             worked = True
+        self._spent += self._clock.now() - started
+        if self._rows and not chain.busy:
+            self._pace.took(self._rows, self._spent)
+            self._rows = 0
         if any([collector.full for collector in self._collectors]):
             self._reports.put(Enough(self.name))
         return worked

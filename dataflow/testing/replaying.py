@@ -67,7 +67,7 @@ def replay(
     ``"unaligned"`` has no such policy.
 
     Raises: ValueError for a malformed script, naming the token and its position, and for arguments that make no sense;
-    NotImplementedError for modes that do not exist yet.
+    NotImplementedError for ``back_edges``: checkpoints of graphs with cycles do not exist yet.
 
     >>> r = replay("unaligned", channels="ab", script="a:1 a|1 a:2 b:3 b|1")
     >>> r.log, r.duplicated

@@ -98,14 +98,17 @@ def test_a_request_that_nothing_broke_is_not_told_of_older_failures() -> None:
     rig.asked()
     rig.hear(Declined(SINK, 1, FailureReason.IO, "disk full"))
     future = rig.asked()
-    rig.hear(Declined(SINK, 2, FailureReason.CANCEL))
-    assert str(future.exception(0)).endswith("came to nothing: cancel")
+    rig.hear(Declined(SINK, 2, FailureReason.END_OF_INPUT))
+    assert str(future.exception(0)).endswith("came to nothing: end-of-input")
 
 
-def test_a_request_that_met_a_task_just_ending_is_made_again_after_a_pause() -> None:
+@pytest.mark.parametrize(
+    "reason", [FailureReason.NOT_READY, FailureReason.SUBSUMED, FailureReason.SUPERSEDED, FailureReason.CANCEL]
+)
+def test_a_request_is_made_again_after_a_pause_where_nothing_broke(reason: FailureReason) -> None:
     rig = Rig()
     future = rig.asked()
-    rig.hear(Declined(SOURCE, 1, FailureReason.NOT_READY))
+    rig.hear(Declined(SOURCE, 1, reason))
     rig.said(SOURCE)
     rig.job.step()
     assert (rig.said(SOURCE), future.done()) == ([], False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -117,6 +118,24 @@ def test_a_part_whose_checkpoint_was_given_up_is_not_written_any_more() -> None:
     bench.run()
     later.pop()()
     assert bench.store.highest_id() == 0
+
+
+def test_a_part_whose_checkpoint_was_given_up_is_let_go_at_once() -> None:
+    bench = overtaking()
+    bench.task._writer._submit = lambda lane, job: None
+    bench.put(0, Data(queued := batch(1)), unaligned(1)).put(1, unaligned(1)).run()
+    held = sys.getrefcount(queued)
+    bench.task.mailbox.put(AbortCheckpoint(1, AbortReason.EXPIRED))
+    bench.run()
+    assert sys.getrefcount(queued) < held
+
+
+def test_a_trigger_that_is_held_tells_when_it_may_start() -> None:
+    bench = overtaking(timeout=100, credit=1).put(0, Data(batch(1)), Data(batch(2)), EndOfInput()).put(1, EndOfInput())
+    bench.run()
+    bench.task.mailbox.put(Trigger(Barrier(1, triggered_at=5), finished=False))
+    bench.run()
+    assert bench.task.inlet.deadline == 106
 
 
 def test_an_aligned_barrier_past_its_timeout_overtakes_where_it_stands() -> None:

@@ -25,7 +25,7 @@ def test_a_slow_function_gets_what_fits_into_the_budget() -> None:
 
 
 def test_a_fast_function_keeps_whole_batches() -> None:
-    assert after((1_000, 200), (50_000, 1_000)) == 500_000
+    assert after((1_000, 200), (10_000, 1_000)) == 100_000
 
 
 def test_even_the_slowest_function_gets_a_row() -> None:
@@ -33,12 +33,16 @@ def test_even_the_slowest_function_gets_a_row() -> None:
 
 
 def test_a_step_too_fast_for_the_clock_is_as_fast_as_the_clock_can_say() -> None:
-    assert after((64_000, 0)) == 640_000_000
+    assert after((64_000, 0)) == 640_000
+
+
+def test_cheap_rows_say_little_about_the_next_ones() -> None:
+    assert after((100, 0), (3, 0)) == 10_000
 
 
 def test_after_a_slow_start_the_limit_is_back_within_a_few_steps() -> None:
     compiled = after((1_000, 2_000_000))
-    assert (compiled, after((1_000, 2_000_000), (compiled, 50), (1_000, 60))) == (5, 166_666)
+    assert (compiled, after((1_000, 2_000_000), (5, 50), (50, 60), (500, 70))) == (5, 5_000)
 
 
 def test_without_a_pace_batches_stay_whole() -> None:

@@ -98,14 +98,14 @@ def test_a_part_that_nobody_wants_any_more_is_not_written() -> None:
     rig.writer.drop(1)
     rig.writer.drop(7)
     assert [said.checkpoint for said in rig.background()] == [2]
-    assert rig.writer._wanted == set()
+    assert rig.writer._waiting == {}
 
 
 @pytest.mark.parametrize("error", [StoreError("full"), OSError("full")])
 def test_a_store_that_refuses_is_a_part_declined(error: Exception) -> None:
     rig = Rig(fault=error).write()
     assert rig.background() == [Declined("t[0]", 1, FailureReason.IO, "full")]
-    assert rig.writer._wanted == set()
+    assert rig.writer._waiting == {}
 
 
 def test_any_other_error_is_a_crash_that_says_where() -> None:
