@@ -152,6 +152,12 @@ def test_nothing_is_left_for_time_to_decide_where_the_job_failed() -> None:
     assert deadlines(coordinator, (10, "checkpoint"), (20, "decline s 1 io")) == [100, 600_000_010, None]
 
 
+def test_nothing_is_left_for_time_to_decide_where_the_last_checkpoint_failed() -> None:
+    policy = CheckpointPolicy(final_attempts=1)
+    coordinator = Coordinator(chain(["s"]), policy, next_id=1, now=0, finished=["s"])
+    assert deadlines(coordinator, (0, "tick"), (1, "decline s 1 io"))[-1] is None
+
+
 def test_a_finished_job_restored_wants_its_tick_at_once() -> None:
     coordinator = Coordinator(chain(["s"]), CheckpointPolicy(), next_id=1, now=50, finished=["s"])
     assert coordinator.deadline == 0

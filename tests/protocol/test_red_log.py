@@ -46,7 +46,7 @@ def test_rows_below_the_floor_are_not_kept_and_use_no_sample_up() -> None:
     log = sampled(1, ("a", red("white", 0)))
     log.forget(3)
     log.record("a", red("old", 2))
-    assert (log.take(3), log._rows, log._held) == ({}, {}, {})
+    assert (log._rows, log._held, log.take(3)) == ({}, {}, {})
 
 
 def test_the_floor_never_falls() -> None:

@@ -34,6 +34,10 @@ def test_the_state_of_every_operator_comes_back() -> None:
     }
 
 
+def test_a_part_of_a_task_that_goes_on_says_so() -> None:
+    assert again(TaskState("t[0]")).ended is False
+
+
 def test_the_header_comes_back() -> None:
     found = again(TaskState("t[0]", ended=True, inlet={"watermarks": [3, None]}))
     assert (found.task, found.ended, found.inlet) == ("t[0]", True, {"watermarks": [3, None]})
