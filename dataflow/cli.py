@@ -19,7 +19,7 @@ import click
 
 from dataflow import __version__
 from dataflow.checkpointing import Mode
-from dataflow.clock import SystemClock, duration_text
+from dataflow.clock import SystemClock, duration_text, microseconds
 from dataflow.compare.options import KillPoint, Options
 from dataflow.errors import ConfigurationError, DataflowError
 
@@ -83,6 +83,13 @@ def _print_table(table: Table) -> None:
 def _fits(table: Table, console: Console) -> bool:
     """Whether ``console`` is wide enough for ``table`` without breaking its cells."""
     return console.measure(table, options=console.options.update(width=_PLAIN_WIDTH)).maximum <= console.width
+
+
+def _duration(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """See that a duration is one, under the name that was typed."""
+    if value is not None and microseconds(value, option.opts[0]) == 0 and option.name == "every":
+        raise ConfigurationError("--every must be above zero")
+    return value
 
 
 def _traceback(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's call
@@ -155,7 +162,9 @@ def demo(modes: tuple[str, ...], directory: Path | None, flights: int | None, *,
 @main.command()
 @click.argument("target", metavar="MODULE:PIPELINE")
 @_with_place
-@click.option("--every", default="100ms", show_default=True, help="Time between two checkpoints.")
+@click.option(
+    "--every", default="100ms", show_default=True, callback=_duration, help="Time between two checkpoints, above zero."
+)
 @click.option(
     "--slow",
     multiple=True,
@@ -171,8 +180,18 @@ def demo(modes: tuple[str, ...], directory: Path | None, flights: int | None, *,
     "is, or not at all.",
 )
 @click.option("--parallelism", default=2, show_default=True, help="Subtasks of each operator that does not say.")
-@click.option("--credit", default=4, show_default=True, help="Batches a channel holds before its writer must wait.")
-@click.option("--alignment-timeout", help="How long mode aligned-timeout aligns before it overtakes. Default: 100ms.")
+@click.option(
+    "--credit",
+    default=4,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Batches a channel holds before its writer must wait.",
+)
+@click.option(
+    "--alignment-timeout",
+    callback=_duration,
+    help="How long mode aligned-timeout aligns before it overtakes. Default: 100ms.",
+)
 @_with_traceback
 def compare(
     target: str,
@@ -221,6 +240,7 @@ def _costs(words: tuple[str, ...]) -> dict[str, str]:
     for word, (name, _, cost) in zip(words, pairs, strict=True):
         if not name or not cost:
             raise ConfigurationError(f"--slow takes OPERATOR=DURATION, as in counts=100us, got {word!r}")
+        microseconds(cost, f"the DURATION of --slow {word}")
     return {name: cost for name, _, cost in pairs}
 
 

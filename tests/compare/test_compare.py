@@ -128,3 +128,18 @@ def test_a_pipeline_that_never_gives_the_same_rows_cannot_be_judged(home: Path) 
     assert done.returncode == 1
     assert "error: unaligned (at least once): its undisturbed output differs from that of the first mode" in done.stderr
     assert "sink 'out': 10 rows too many and 10 too few" in done.stderr
+
+
+def test_what_a_users_own_function_raises_is_an_error_to_mend_and_no_broken_promise(home: Path) -> None:
+    (home / "raising.py").write_text(
+        "import pyarrow as pa, dataflow as flow, operators as op\n"
+        "def boom(batch): raise ValueError('boom')\n"
+        "with flow.Pipeline('raising') as pipeline:\n"
+        "    rows = pipeline.source(op.from_arrow(pa.table({'x': [1]})), name='in')\n"
+        "    rows.map_batches(boom, name='boom').sink(op.collect(), name='out')\n"
+    )
+    done = barrierflow("compare", "raising:pipeline", "--mode", "aligned", cwd=home)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        2,
+        "error: the pipeline failed by itself, ValueError: boom",
+    )
