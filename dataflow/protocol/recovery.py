@@ -190,9 +190,31 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
         if isinstance(was, Mapping) and isinstance(is_now, Mapping):
             found += _changes(was, is_now)
             continue
+        if _are_columns(was) and _are_columns(is_now):
+            found.append(f"{field} {_columns(dict(was), dict(is_now))}")
+            continue
         verb = "were" if field.endswith("s") else "was"
         found.append(f"{field} {verb} {_show(was)}, now {_show(is_now)}")
     return found
+
+
+def _are_columns(value: Any) -> bool:
+    """Whether it is a schema: a list of [name, type], no name twice."""
+    pairs = isinstance(value, list) and all(isinstance(item, list) and len(item) == 2 for item in value)
+    return bool(pairs and value) and len({name for name, _ in value}) == len(value)
+
+
+def _columns(was: Mapping[str, str], is_now: Mapping[str, str]) -> str:
+    """What became of columns, by name: a schema of many is not to be read twice for one that changed.
+
+    >>> _columns({"a": "int64", "b": "int8", "c": "bool"}, {"a": "int64", "b": "int64", "d": "bool"})
+    "lost 'c', has 'd' (bool) new, 'b' was int8, now int64"
+    """
+    found = [f"lost {name!r}" for name in was if name not in is_now]
+    found += [f"has {name!r} ({type_}) new" for name, type_ in is_now.items() if name not in was]
+    both = [name for name in was if name in is_now and was[name] != is_now[name]]
+    found += [f"{name!r} was {was[name]}, now {is_now[name]}" for name in both]
+    return ", ".join(found) or f"has its columns in another order: {_show(list(was))}, now {_show(list(is_now))}"
 
 
 def _as_json(value: Any) -> Any:

@@ -197,8 +197,13 @@ def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:
     found = differences(saved, now)
     saved_tasks, tasks = [p.task for p in manifest.parts], [task for _, _, task in plan.tasks()]
     if not found and saved_tasks != tasks:
-        found = [f"its tasks were {saved_tasks}, now {tasks}"]
+        found = [
+            f"its tasks were {saved_tasks}, now {tasks}: a task is named after its first operator, and an operator put "
+            "in or taken out there, or behind a key_by or rebalance, moves the state to another one"
+        ]
     if found:
+        if any("parallelism was" in sentence for sentence in found):
+            found.append("(a checkpoint is restored at the parallelism it was taken with)")
         listing = "".join(f"\n  {sentence}" for sentence in found)
         raise CheckpointMismatch(
             f"checkpoint {manifest.checkpoint} in {location} does not fit this pipeline; compared with "

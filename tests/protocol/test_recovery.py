@@ -139,6 +139,31 @@ def node(name: str, **fields: Any) -> dict[str, Any]:
         ([node("a")], [node("a", kind="filter")], ["operator 'a': kind was map, now filter"]),
         ([node("a")], [node("a", parallelism=4)], ["operator 'a': parallelism was 2, now 4"]),
         (
+            [node("a", schema=[["x", "int64"], ["y", "bool"], ["z", "bool"]])],
+            [node("a", schema=[["x", "int64"], ["y", "string"], ["w", "bool"]])],
+            ["operator 'a': schema lost 'z', has 'w' (bool) new, 'y' was bool, now string"],
+        ),
+        (
+            [node("a", schema=[["x", "int64"], ["y", "bool"]])],
+            [node("a", schema=[["y", "bool"], ["x", "int64"]])],
+            ["operator 'a': schema has its columns in another order: [x, y], now [y, x]"],
+        ),
+        (
+            [node("a", schema=[["x", "int64"], ["x", "bool"]])],
+            [node("a", schema=[["x", "int64"]])],
+            ["operator 'a': schema was [[x, int64], [x, bool]], now [[x, int64]]"],
+        ),
+        (
+            [node("a", schema=[])],
+            [node("a", schema=[["x", "int64"]])],
+            ["operator 'a': schema was [], now [[x, int64]]"],
+        ),
+        (
+            [node("a", detail={"pairs": [["x", "y", "z"]]})],
+            [node("a", detail={"pairs": [["x", "y"]]})],
+            ["operator 'a': pairs were [[x, y, z]], now [[x, y]]"],
+        ),
+        (
             [node("a", detail={"keys": ["x"], "size": 1})],
             [node("a", detail={"keys": ["x", "y"]})],
             ["operator 'a': keys were [x], now [x, y]", "operator 'a': size was 1, now absent"],
