@@ -206,20 +206,3 @@ def _on_a_terminal(words: list[str], variables: Mapping[str, str]) -> str:
     os.close(theirs)
     with os.fdopen(ours, "rb") as terminal:
         return terminal.read1(65_536).decode()
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("--slow", "counts=soon", "the DURATION of --slow counts=soon is a timedelta or text such as '250ms'"),
-        ("--slow", "counts", "--slow takes OPERATOR=DURATION, as in counts=100us, got 'counts'"),
-        ("--every", "5", "--every is a timedelta or text such as '250ms'"),
-        ("--every", "0s", "--every must be above zero"),
-        ("--alignment-timeout", "soon", "--alignment-timeout is a timedelta or text such as '250ms'"),
-        ("--credit", "0", "Invalid value for '--credit': 0 is not in the range x>=1"),
-    ],
-)
-def test_an_option_of_compare_is_refused_under_the_name_that_was_typed(option: str, value: str, message: str) -> None:
-    done = _run("compare", "nowhere:pipeline", option, value)
-    assert done.exit_code == 2
-    assert message in done.stderr
