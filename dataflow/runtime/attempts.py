@@ -83,16 +83,18 @@ class CheckpointAttempt:
 
     def record(self, now: int) -> CheckpointRecord:
         """What stays of it once it is durable."""
-        return CheckpointRecord(self.checkpoint, self.kind, now - self.triggered_at, self._size, self.stats)
+        size = sum(stats.size for stats in self.stats.values())
+        return CheckpointRecord(self.checkpoint, self.kind, now - self.triggered_at, size, self.stats)
 
     def summary(self, now: int) -> dict[str, Json]:
         """For people: what the manifest says beyond what a restore needs."""
+        record = self.record(now)
         return {
             "duplicated": _duplicated(self.stats),
-            "bytes": self._size,
-            "in_flight_rows": sum(stats.in_flight_rows for stats in self.stats.values()),
-            "in_flight_bytes": sum(stats.in_flight_bytes for stats in self.stats.values()),
-            "triggered_to_acknowledged_us": now - self.triggered_at,
+            "bytes": record.size,
+            "in_flight_rows": record.in_flight_rows,
+            "in_flight_bytes": record.in_flight_bytes,
+            "triggered_to_acknowledged_us": record.duration,
             "blocked_us": {channel: us for s in self.stats.values() for channel, us in s.blocked.items()},
         }
 
@@ -103,10 +105,6 @@ class CheckpointAttempt:
             waiting = ", ".join(self.waiting_for(tasks))
             trouble = f"after {duration_text(now - self.triggered_at)} it still waited for {waiting}"
         return f"checkpoint {self.checkpoint}: {reason.value}: {trouble}"
-
-    @property
-    def _size(self) -> int:
-        return sum(stats.size for stats in self.stats.values())
 
 
 def _duplicated(tasks: Mapping[str, TaskStats]) -> dict[str, int]:

@@ -90,7 +90,7 @@ class InputGate:
         self._first_barrier: dict[int, int] = {}
         self._newest = 0
         self._alignment = 0
-        self._overtakable = tuple((i, c) for i, c in enumerate(self._channels) if c.overtakable)
+        self._overtakable = tuple(channel for channel in self._channels if channel.overtakable)
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -105,7 +105,7 @@ class InputGate:
     @property
     def deadline(self) -> int | None:
         """When time alone will change something here (microseconds); None: as far as is known now, never."""
-        queued = [self._handler.overtakes_from(b) for _, channel in self._overtakable for b in channel.barriers]
+        queued = [self._handler.overtakes_from(b) for channel in self._overtakable for b in channel.barriers]
         times = [at for at in (self._handler.deadline, *queued) if at is not None]
         return min(times, default=None)
 
@@ -152,29 +152,31 @@ class InputGate:
 
     def poll(self, now: int, max_rows: int | None = None) -> Taken | None:
         """Take one element, of a batch at most ``max_rows`` rows; None: nothing can be taken now."""
-        channels = self._channels
-        self._promote(now)
-        urgent = [index for index, channel in enumerate(channels) if channel.is_urgent]
-        if urgent:
-            return self._take_urgent(self._choose(urgent), now)
+        urgent = self._poll_urgent(now)
+        if urgent is not None:
+            return urgent
         blocked = self._handler.blocked
-        ready = [i for i, channel in enumerate(channels) if channel.head is not None and i not in blocked]
+        ready = [i for i, channel in enumerate(self._channels) if channel.head is not None and i not in blocked]
         if not ready:
             return None
         return self._take(self._choose(ready), now, max_rows)
 
     def poll_control(self, now: int) -> Taken | None:
         """Take one barrier or cancel and nothing else: what a task may do while its outputs have no credit."""
-        channels = self._channels
-        self._promote(now)
-        urgent = [index for index, channel in enumerate(channels) if channel.is_urgent]
-        if urgent:
-            return self._take_urgent(self._choose(urgent), now)
+        urgent = self._poll_urgent(now)
+        if urgent is not None:
+            return urgent
         blocked = self._handler.blocked
-        ready = [i for i, channel in enumerate(channels) if type(channel.head) is Barrier and i not in blocked]
+        ready = [i for i, channel in enumerate(self._channels) if type(channel.head) is Barrier and i not in blocked]
         if not ready:
             return None
         return self._take(self._choose(ready), now)
+
+    def _poll_urgent(self, now: int) -> Taken | None:
+        """What overtakes, which comes first whatever is asked for."""
+        self._promote(now)
+        urgent = [index for index, channel in enumerate(self._channels) if channel.is_urgent]
+        return self._take_urgent(self._choose(urgent), now) if urgent else None
 
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> list[Action]:
         """The coordinator gave ``checkpoint`` up."""
@@ -209,7 +211,7 @@ class InputGate:
 
     def _promote(self, now: int) -> None:
         """Let every queued barrier overtake whose time has come."""
-        for _, channel in self._overtakable:
+        for channel in self._overtakable:
             for barrier in channel.barriers:
                 at = self._handler.overtakes_from(barrier)
                 if at is not None and now >= at:

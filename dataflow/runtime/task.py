@@ -251,7 +251,6 @@ class Task:
                             barrier.checkpoint, FailureReason.NOT_READY, f"{self.name} is {self._phase.value}"
                         )
                 case AbortCheckpoint(checkpoint, reason):
-                    self._snapshots.pop(checkpoint, None)
                     self._writer.drop(checkpoint)
                     self._act(self.inlet.abort(checkpoint, reason, now), now)
                 case Committed(checkpoint):
@@ -315,22 +314,21 @@ class Task:
         blocked = {channel.name: channel.blocked for channel in self.inlet.channels(now)}
         self._writer.write(n, state, replace(stats, blocked=blocked))
 
+    @property
+    def _channels(self) -> Sequence[Channel]:
+        """The input channels, by number; a source has none."""
+        return self.inlet.gate.channels if isinstance(self.inlet, GateInlet) else ()
+
     def _in_flight(self, complete: Complete) -> list[ChannelState]:
-        assert isinstance(self.inlet, GateInlet) or not complete.in_flight, f"{self.name}: a source has no channels"
-        if not isinstance(self.inlet, GateInlet):
-            return []
-        channels, head = self.inlet.gate.channels, self.chain.head.name
+        channels, head = self._channels, self.chain.head.name
         return [
             ChannelState(head, self.name, channels[i].name, elements, channels[i].schema)
             for i, elements in complete.in_flight.items()
         ]
 
     def _duplicates(self, complete: Complete) -> list[Duplicates]:
-        found = []
-        if isinstance(self.inlet, GateInlet):
-            for channel, rows in complete.duplicated.items():
-                name = self.inlet.gate.channels[channel].name
-                found.append(Duplicates.of(self.chain.head.name, self.name, name, rows))
+        channels, head = self._channels, self.chain.head.name
+        found = [Duplicates.of(head, self.name, channels[i].name, rows) for i, rows in complete.duplicated.items()]
         for node in self.chain.nodes:
             for parent, red in node.duplicated.items():
                 found.append(Duplicates.of(node.name, self.name, parent, red))
