@@ -1,8 +1,8 @@
 """From a plan to a job that is ready to step: channels, gates, operators, tasks, coordinator; restored or fresh.
 
-The order matters: lock the store, find and verify the checkpoint, check the sources against it, lock what the sinks
-write to, let the sinks recover (which makes visible what the checkpoint holds, and deletes what it does not), then
-build. Nothing runs before all that.
+The order matters: lock the store, find and verify the checkpoint, check sources and channels against it, lock what
+the sinks write to, let the sinks recover (which makes visible what the checkpoint holds, and deletes what it does not),
+then build. Nothing runs before all that, and nothing is changed before all checks have passed.
 """
 
 from __future__ import annotations
@@ -145,6 +145,9 @@ class _Builder:
         states = restored.states if restored else {}
         splits = self._splits(states)  # refuses input that changed, so what is new after it is only new
         restored = restored and with_new_input(restored, plan)
+        self._connect()
+        if restored:
+            self._preload(restored)  # refuses a channel that changed, before anything is given up or committed
         sinks = {
             node.name: node.spec.sink
             for node in plan.graph
@@ -155,16 +158,6 @@ class _Builder:
         for sink in sinks.values():
             self.held.enter_context(sink.hold(settings.run_id))
         self._ready(restored, sinks)
-        for i, link in enumerate(plan.links):
-            twins = [other for other in plan.links if (other.source, other.target) == (link.source, link.target)]
-            which = f" (input {link.port})" if len(twins) > 1 else ""
-            for s, t in plan.channels(link):
-                name = f"{task_id(link.source, s)} -> {task_id(link.target, t)}{which}"
-                overtakable = self._overtakes and link.partitioning in _OVERTAKABLE
-                schema = schema_json(plan.graph.nodes[link.node].schema)
-                self.channels[i, s, t] = Channel(settings.credit, name, overtakable=overtakable, schema=schema)
-        if restored:
-            self._preload(restored)
         tasks = {
             task: self._task(vertex, subtask, task, states.get(task), splits.get(task, []))
             for vertex, subtask, task in plan.tasks()
@@ -325,6 +318,17 @@ class _Builder:
                 return Overtaker(len(channels), aligned_edges=aligned_edges, timeout=timeout)
             case _:
                 assert_never(self.checkpointing.mode)
+
+    def _connect(self) -> None:
+        """Make the channel between every two tasks of a link."""
+        for i, link in enumerate(self.plan.links):
+            twins = [other for other in self.plan.links if (other.source, other.target) == (link.source, link.target)]
+            which = f" (input {link.port})" if len(twins) > 1 else ""
+            for s, t in self.plan.channels(link):
+                name = f"{task_id(link.source, s)} -> {task_id(link.target, t)}{which}"
+                overtakable = self._overtakes and link.partitioning in _OVERTAKABLE
+                schema = schema_json(self.plan.graph.nodes[link.node].schema)
+                self.channels[i, s, t] = Channel(self.settings.credit, name, overtakable=overtakable, schema=schema)
 
     def _preload(self, restored: Restored) -> None:
         """Put the channel state back where it was in flight. Refuse it where the channel is no longer the same."""

@@ -113,3 +113,13 @@ def test_a_checkpoint_whose_rows_have_no_channel_any_more_is_refused_and_stays()
     with pytest.raises(CheckpointMismatch):
         simulate(other, store, 2, mode="unaligned-persisted")
     assert store.checkpoints() == kept
+
+
+def test_a_refused_restore_of_an_older_checkpoint_gives_no_newer_one_up() -> None:
+    world = Ledger()
+    store = broken(world)
+    kept = store.checkpoints()
+    older = next(n for n in kept[:-1] if store.manifest(n).summary["in_flight_rows"])
+    with pytest.raises(CheckpointMismatch):
+        simulate(queued(world, y=col("x") + 1), store, 2, mode="unaligned-persisted", restore=older)
+    assert store.checkpoints() == kept
