@@ -6,7 +6,7 @@ and no code of an engine; ``operators`` implements specs, and a runner binds the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -161,7 +161,11 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A logical operator. ``name`` is stable between runs: a checkpoint finds the operator's state by it."""
+    """A logical operator. ``name`` is stable between runs: a checkpoint finds the operator's state by it.
+
+    ``schema`` is that of the main output, ``sides`` has those of the side outputs that have columns of their own.
+    ``time`` is the column of the main output that holds event time; None: rows have none.
+    """
 
     id: int
     name: str
@@ -170,6 +174,12 @@ class Node:
     schema: pa.Schema
     parallelism: int | None = None
     named: bool = False
+    sides: Mapping[str, pa.Schema] = field(default_factory=dict)
+    time: str | None = None
+
+    def output(self, tag: str | None) -> pa.Schema:
+        """The schema of side output ``tag``, or of the main one."""
+        return self.schema if tag is None else self.sides.get(tag, self.schema)
 
     @property
     def kind(self) -> str:
@@ -233,6 +243,8 @@ class Graph:
         label: str,
         name: str | None = None,
         parallelism: int | None = None,
+        sides: Mapping[str, pa.Schema] | None = None,
+        time: str | None = None,
     ) -> Node:
         """Append a node. Without ``name`` it is called ``label``, ``label-2``, ... counted among its own kind.
 
@@ -255,9 +267,23 @@ class Graph:
         while unique in taken:
             count += 1
             unique = f"{label}-{count}"
-        node = Node(len(self.nodes), unique, spec, tuple(inputs), schema, parallelism, named=name is not None)
+        node = Node(
+            len(self.nodes),
+            unique,
+            spec,
+            tuple(inputs),
+            schema,
+            parallelism,
+            named=name is not None,
+            sides=sides or {},
+            time=time,
+        )
         self.nodes.append(node)
         return node
+
+    def schema_of(self, edge: Edge) -> pa.Schema:
+        """The columns of the rows that ``edge`` carries."""
+        return self.nodes[edge.source].output(edge.tag)
 
     def consumers(self, node: Node) -> list[Node]:
         """The nodes with an edge from ``node``."""
@@ -274,7 +300,7 @@ class Graph:
         for old in sorted(needed):
             n = self.nodes[old]
             edges = tuple(Edge(renumber[e.source], e.partitioning, e.keys, e.tag) for e in n.inputs)
-            part.nodes.append(Node(renumber[old], n.name, n.spec, edges, n.schema, n.parallelism, n.named))
+            part.nodes.append(replace(n, id=renumber[old], inputs=edges))
         return part
 
     def with_sinks(self, sink_of: Callable[[Node], Sink]) -> Graph:

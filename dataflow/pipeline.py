@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -85,7 +85,15 @@ class Pipeline:
                 f"p.source() takes a Source such as op.read_parquet(...), got {type(source).__name__}; "
                 "wrap tables in op.from_arrow(...)"
             )
-        node = self.graph.add(Read(source), (), source.schema, label="source", name=name, parallelism=parallelism)
+        node = self.graph.add(
+            Read(source),
+            (),
+            source.schema,
+            label="source",
+            name=name,
+            parallelism=parallelism,
+            sides=source.sides,
+        )
         return Stream(self, node)
 
     def run(
@@ -136,7 +144,7 @@ class Stream:
 
     @property
     def schema(self) -> pa.Schema:
-        return self._node.schema
+        return self._node.output(self._edge.tag)
 
     @property
     def name(self) -> str:
@@ -154,9 +162,18 @@ class Stream:
         name: str | None,
         parallelism: int | None,
         inputs: tuple[Edge, ...] | None = None,
+        sides: Mapping[str, pa.Schema] | None = None,
+        time: str | None = None,
     ) -> Stream:
         node = self._pipeline.graph.add(
-            spec, inputs or (self._edge,), schema, label=label, name=name, parallelism=parallelism
+            spec,
+            inputs or (self._edge,),
+            schema,
+            label=label,
+            name=name,
+            parallelism=parallelism,
+            sides=sides,
+            time=time,
         )
         return Stream(self._pipeline, node)
 
@@ -237,7 +254,13 @@ class Stream:
         return Stream(self._pipeline, self._node, Edge(self._node.id, Partitioning.BROADCAST, (), self._edge.tag))
 
     def side(self, tag: str) -> Stream:
-        """The rows that the operator emitted with ``tag``; they have the operator's output schema."""
+        """The rows that the operator emitted with ``tag``.
+
+        They have the columns declared for that side output, else those of the operator's main output. Raises:
+        GraphError for a tag that is none of the operator's, where these are known.
+        """
+        if self._node.sides and tag not in self._node.sides:
+            raise GraphError(f"{self.name!r} has no side output {tag!r}; it has {list(self._node.sides)}")
         return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
 
     def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:
@@ -328,7 +351,7 @@ class Stream:
         part.graph = self._pipeline.graph.upstream(self._node)
         node = part.graph.nodes[-1]
         edge = Edge(node.id, self._edge.partitioning, self._edge.keys, self._edge.tag)
-        part.graph.add(Write(sink), (edge,), node.schema, label="collected", name="collected", parallelism=1)
+        part.graph.add(Write(sink), (edge,), self.schema, label="collected", name="collected", parallelism=1)
         return part
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from dataflow.graph import Aggregate, Apply, Filter, Graph, MapBatches, Project, Read, Spec, Union, Write
+from dataflow.graph import Aggregate, Apply, Filter, Graph, MapBatches, Node, Project, Read, Spec, Union, Write
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,8 +19,9 @@ def prune(graph: Graph) -> Graph:
     used: dict[int, set[str]] = {node.id: set() for node in graph}
     for node in reversed(graph.nodes):
         for edge in node.inputs:
-            above = graph.nodes[edge.source].schema.names
-            used[edge.source].update(edge.keys, _reads(node.spec, used[node.id], above))
+            above = graph.schema_of(edge).names
+            read = {*edge.keys, *_reads(node.spec, used[node.id], above)}
+            used[edge.source].update(_passed_on(graph.nodes[edge.source], edge.tag, read))
     pruned = Graph()
     for node in graph:
         spec, schema = node.spec, node.schema
@@ -30,9 +31,9 @@ def prune(graph: Graph) -> Graph:
                 source = source.select(columns)
                 spec, schema = Read(source), source.schema
             case Filter():
-                schema = pruned.nodes[node.inputs[0].source].schema
+                schema = pruned.schema_of(node.inputs[0])
             case Union():
-                schema = _common([pruned.nodes[edge.source].schema for edge in node.inputs])
+                schema = _common([pruned.schema_of(edge) for edge in node.inputs])
             case _:
                 pass
         pruned.nodes.append(replace(node, spec=spec, schema=schema))
@@ -45,6 +46,11 @@ def _common(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
     first, *others = schemas
     return pa.schema([field for field in first if all(field.name in other.names for other in others)])
+
+
+def _passed_on(node: Node, tag: str | None, read: set[str]) -> Iterable[str]:
+    """Of the columns ``read`` of an output, those that have to be columns of the node's main output."""
+    return [name for name in read if name in node.schema.names] if tag in node.sides else read
 
 
 def _reads(spec: Spec, used: set[str], available: Sequence[str]) -> Iterable[str]:
