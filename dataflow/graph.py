@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Aggregate",
     "Apply",
+    "Combine",
     "Edge",
     "Emit",
     "Filter",
@@ -153,6 +154,16 @@ class WindowAggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class Combine:
+    """Folds the rows of a batch per key, for the aggregate ``target`` behind a shuffle; the planner puts it there."""
+
+    target: Aggregate | WindowAggregate
+
+    def detail(self) -> dict[str, Json]:
+        return {"target": self.target.detail()}
+
+
+@dataclass(frozen=True, slots=True)
 class Union:
     """The rows of all inputs."""
 
@@ -183,7 +194,7 @@ class Write:
         return {"sink": type(self.sink).__name__}
 
 
-Spec = Read | Filter | Project | MapBatches | Watermarks | Aggregate | WindowAggregate | Union | Apply | Write
+Spec = Read | Filter | Project | MapBatches | Watermarks | Combine | Aggregate | WindowAggregate | Union | Apply | Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +241,7 @@ class Node:
     def stateful(self) -> bool:
         """Whether a checkpoint holds something of this node, so that its name must not change."""
         match self.spec:
-            case Filter() | Project() | MapBatches() | Union() | Watermarks():
+            case Filter() | Project() | MapBatches() | Union() | Watermarks() | Combine():
                 return False
             case Apply(stateless=stateless):
                 return not stateless

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 from dataflow.graph import (
     Aggregate,
     Apply,
+    Combine,
     Filter,
     Graph,
     MapBatches,
@@ -86,7 +87,7 @@ def _reads(spec: Spec, used: set[str], available: Sequence[str]) -> Iterable[str
             return {*keys, time, *(name for a in aggregations for name in a.columns())}
         case Union():
             return used
-        case Read() | MapBatches() | Apply() | Write():
+        case Read() | MapBatches() | Combine() | Apply() | Write():
             return available
         case _:
             assert_never(spec)

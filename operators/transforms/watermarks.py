@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataflow.errors import ConfigurationError
-from dataflow.operator import Json, Operator, OperatorContext, Out, Snapshot
+from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
 from dataflow.row_errors import ERRORS, OnError, RowErrors
 from operators.windows.times import latest
