@@ -298,7 +298,7 @@ class Stream:
             raise ConfigurationError("with_watermark(idle_after=) is above zero; leave it out to wait for all splits")
         spec = Watermarks(column, microseconds(delay, "with_watermark(delay=)"), idle, policy)
         sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
-        return self._then(spec, self.schema, "with_watermark", name, None, sides=sides, time=column)
+        return self._then(spec, self.schema, "with_watermark", name, self._node.parallelism, sides=sides, time=column)
 
     def key_by(self, *keys: str) -> KeyedStream:
         """The same rows, such that rows with equal ``keys`` meet in one subtask. Null is a key like any other."""
