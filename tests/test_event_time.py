@@ -35,12 +35,9 @@ def clicks(seed: int = 1, rows: int = ROWS, unit: str = "ms") -> pa.Table:
 
 def windowed(source: flow.Source, *, delay: str = "3s", **options: Any) -> tuple[flow.Pipeline, flow.Stream]:
     p = flow.Pipeline("clicks")
-    stream = (
-        p.source(source, name="in")
-        .with_watermark("ts", delay=delay)
-        .key_by("user")
-        .window(op.tumbling("5s"), **options)
-    )
+    width = 1 if len(source.splits()) == 1 else None
+    timed = p.source(source, name="in", parallelism=width).with_watermark("ts", delay=delay)
+    stream = timed.key_by("user").window(op.tumbling("5s"), **options)
     return p, stream.agg(op.count().alias("n"), col("value").sum().alias("total"), name="counts")
 
 
