@@ -40,6 +40,8 @@ filters               keep a row where the predicate is true: false and null dro
 """
 
 from dataflow.expressions.aggregates import AggregateKind, Aggregation, count
+from dataflow.expressions.calls import concat_str
+from dataflow.expressions.conditionals import when
 from dataflow.expressions.evaluation import compile_expression, compile_value
 from dataflow.expressions.nodes import Expr, col, lit
 from dataflow.expressions.typing import output_schema
@@ -51,7 +53,9 @@ __all__ = [
     "col",
     "compile_expression",
     "compile_value",
+    "concat_str",
     "count",
     "lit",
     "output_schema",
+    "when",
 ]

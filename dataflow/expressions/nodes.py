@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.errors import GraphError
+from dataflow.expressions.methods import Methods
 
 if TYPE_CHECKING:
     from dataflow.expressions.aggregates import Aggregation
@@ -31,6 +32,7 @@ __all__ = [
     "FillNull",
     "IsIn",
     "Literal",
+    "TryCast",
     "Unary",
     "UnaryOperator",
     "col",
@@ -78,7 +80,7 @@ def _both_sides(operator: BinaryOperator) -> tuple[_Method, _Method]:
     return _left_side(operator), lambda own, other: Binary(operator, _operand(other), own)
 
 
-class Expr:
+class Expr(Methods):
     """A column computed from the columns of a batch: a tree, built by operators, evaluated by an engine.
 
     >>> total = (col("price") * 0.9).alias("reduced")
@@ -200,8 +202,15 @@ class Expr:
         """``value`` (or another expression) in place of nulls."""
         return FillNull(self, _operand(value))
 
-    def cast(self, target: pa.DataType | str) -> Expr:
-        """The values as ``target``, a pyarrow type or its name (``"int32"``, ``"timestamp[us]"``)."""
+    def cast(self, target: pa.DataType | str, *, strict: bool = True) -> Expr:
+        """The values as ``target``, a pyarrow type or its name (``"int32"``, ``"timestamp[us]"``).
+
+        A value that ``target`` cannot hold raises when it is met; with ``strict=False`` it becomes null.
+
+        >>> batch = pa.record_batch({"s": ["1", "x", None]})
+        >>> col("s").cast("int64", strict=False).evaluate(batch).to_pylist()
+        [1, None, None]
+        """
         if isinstance(target, str):
             try:
                 target = pa.type_for_alias(target)
@@ -209,7 +218,7 @@ class Expr:
                 raise GraphError(f"cast: there is no type {target!r}; give a pyarrow type or its name") from None
         if not isinstance(target, pa.DataType):
             raise TypeError(f"cast takes a pyarrow type or its name, got {target!r}")
-        return Cast(self, target)
+        return Cast(self, target) if strict else TryCast(self, target)
 
     def is_in(self, values: Iterable[object]) -> Expr:
         """True where the value equals one of ``values``, null where it is null."""
@@ -220,6 +229,10 @@ class Expr:
         if any(value is None for value in plain):
             raise GraphError(f"{self}.is_in(...): nothing equals null, so None cannot be listed: add | x.is_null()")
         return IsIn(self, plain)
+
+    def between(self, lower: object, upper: object) -> Expr:
+        """``(self >= lower) & (self <= upper)``: both ends belong to it."""
+        return (self >= _operand(lower)) & (self <= _operand(upper))
 
     def alias(self, name: str) -> Expr:
         """The same values under another name."""
@@ -310,6 +323,17 @@ class FillNull(Expr):
 @_node
 class Cast(Expr):
     """``operand`` as another type."""
+
+    operand: Expr
+    target: pa.DataType
+
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.operand,)
+
+
+@_node
+class TryCast(Expr):
+    """``operand`` as another type, null where that type cannot hold the value."""
 
     operand: Expr
     target: pa.DataType
