@@ -85,6 +85,7 @@ _register("runner", "local", "dataflow.runners.local:LocalRunner")
 _register("runner", "simulated", "dataflow.runners.simulated:SimulatedRunner")
 _register("sink", "collect", "operators.sinks.collect:collect")
 _register("sink", "head", "operators.sinks.head:head")
+_register("function", "hash_rows", "dataflow.state.hashing:hash_rows")
 
 _LAZY = {
     "RunResult": "dataflow.runners.base",

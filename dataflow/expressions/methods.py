@@ -65,7 +65,7 @@ class Methods:
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col
         >>> (col("x").hash() % 4).evaluate(pa.record_batch({"x": ["a", "b", None]})).to_pylist()
-        [1, 0, None]
+        [1, 2, None]
         """
         from dataflow.expressions.calls import Call, Function
 

@@ -6,17 +6,15 @@ Nodes are frozen and know no engine: typing is in ``typing``, the pyarrow loweri
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, NoReturn, TypeVar, dataclass_transform
 
-import numpy as np
 import pyarrow as pa
 
 from dataflow.errors import GraphError
+from dataflow.expressions.literals import plain
 from dataflow.expressions.methods import Methods
 
 if TYPE_CHECKING:
@@ -225,10 +223,10 @@ class Expr(Methods):
         if isinstance(values, str | bytes | Expr):
             raise TypeError(f"is_in takes a collection of plain values, got {values!r}")
         ordered = sorted(values, key=repr) if isinstance(values, Set) else values
-        plain = tuple(_plain(value) for value in ordered)
-        if any(value is None for value in plain):
+        listed = tuple(plain(value) for value in ordered)
+        if any(value is None for value in listed):
             raise GraphError(f"{self}.is_in(...): nothing equals null, so None cannot be listed: add | x.is_null()")
-        return IsIn(self, plain)
+        return IsIn(self, listed)
 
     def between(self, lower: object, upper: object) -> Expr:
         """``(self >= lower) & (self <= upper)``: both ends belong to it."""
@@ -379,26 +377,11 @@ def lit(value: object) -> Expr:
 
     Raises: TypeError for a value no column can hold; GraphError for an int that 64 bits cannot.
     """
-    return Literal(_plain(value))
-
-
-_PLAIN = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.time, datetime.datetime, datetime.timedelta)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        raise TypeError(f"expected a datetime or a timedelta, got {value!r}: numpy's nanoseconds have no plain value")
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        raise GraphError(f"the literal {value} does not fit 64 bits: use a Decimal or a float")
-    if value is None or isinstance(value, _PLAIN):
-        return value
-    raise TypeError(f"expected a column expression or a plain value (number, text, time, None), got {value!r}")
+    return Literal(plain(value))
 
 
 def _operand(value: object) -> Expr:
-    return value if isinstance(value, Expr) else Literal(_plain(value))
+    return value if isinstance(value, Expr) else Literal(plain(value))
 
 
 def _referenced(expr: Expr) -> Iterator[str]:

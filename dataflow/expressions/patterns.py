@@ -3,7 +3,7 @@ r"""Regular expressions that mean the same on every engine: what RE2 (Arrow) and
 ==========================  ==========================================================================================
 characters                  themselves; ``\.`` and the like; ``\t \n \r \f \a \x41 \x{1F600}``
 ``.``                       any character but ``\n``; any at all where the pattern begins with ``(?s)``
-``\d \w \s \D \W \S``       ASCII: ``[0-9]``, ``[0-9A-Za-z_]``, ``[\t\n\f\r ]`` and their opposites; in ``[]`` no capitals
+``\d \w \s \D \W \S``       ASCII: ``[0-9]``, ``[0-9A-Za-z_]``, ``[\t\n\f\r ]``, and their opposites, not in ``[]``
 ``\p{L} \P{Lu}``            general categories L M N P S Z, with or without their second letter
 ``[a-z_] [^;]``             one character of a set; ``[ ^ - \`` in it with a backslash, where they are meant as such
 ``^ $ \A \z``               begin and end of the text, never of a line; ``\b`` an edge of a word of ``\w``
