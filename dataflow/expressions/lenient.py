@@ -47,7 +47,7 @@ def _narrowed(value: pa.Array, target: pa.DataType) -> pa.Array:
     """Ints that survive the way there and back with their sign."""
     wrapped = value.cast(target, safe=False)
     survives = pc.equal(wrapped.cast(value.type, safe=False), value)
-    same_sign = pc.equal(pc.less(wrapped, 0), pc.less(value, 0))
+    same_sign = pc.equal(*(pc.less(side, pa.scalar(0, side.type)) for side in (wrapped, value)))
     return pc.if_else(pc.and_(survives, same_sign), wrapped, pa.scalar(None, target))
 
 
