@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 from dataflow.errors import SchemaMismatch
@@ -17,38 +18,33 @@ if TYPE_CHECKING:
 __all__ = ["NANOSECONDS", "signature"]
 
 _F = Function
-_TIMESTAMPS: Final = ("timestamp", "timestamp with zone")
 NANOSECONDS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAY: Final = 86_400 * 10**9
+_DATED: Final = {"date", "timestamp", "timestamp with zone"}
+_TIMED: Final = {"time", "timestamp", "timestamp with zone"}
+
+_Signature = tuple[pa.DataType, tuple[pa.DataType, ...]]
 
 
-def signature(
-    call: Call, arguments: tuple[Typed, ...], where: str
-) -> tuple[pa.DataType, tuple[pa.DataType, ...]] | None:
+def signature(call: Call, arguments: tuple[Typed, ...], where: str) -> _Signature | None:
     """The type of the result and those the arguments are brought to; None where the function does not take them.
 
-    Raises: SchemaMismatch where a length of time is finer than the column's unit.
+    Raises: SchemaMismatch for a zone nobody knows, and for a length of time that the column's unit cannot express.
     """
     given = [value_type(argument.dtype) for argument in arguments]
     families = {family(dtype) for dtype in given} - {"null"}
-    own = given[0]
-    match call.function:
-        case _F.IS_NAN | _F.IS_FINITE:
-            return (pa.bool_(), (pa.float64(),)) if families <= {"int", "float"} else None
-        case _F.HASH:
-            return (pa.int64(), (own,)) if "other" not in families or types.is_fixed_size_binary(own) else None
-        case _F.YEAR | _F.MONTH | _F.DAY | _F.WEEKDAY | _F.ORDINAL_DAY:
-            return _temporal(pa.int64(), own, families <= {"date", *_TIMESTAMPS})
-        case _F.HOUR | _F.MINUTE | _F.SECOND | _F.MILLISECOND | _F.MICROSECOND:
-            return _temporal(pa.int64(), own, families <= {"time", *_TIMESTAMPS})
-        case _F.DATE:
-            return _temporal(pa.date32(), own, families <= {"date", *_TIMESTAMPS})
-        case _F.TRUNCATE:
-            if families <= {"date", *_TIMESTAMPS}:
-                _check_unit(call, own, where)
-            return _temporal(own, own, families <= {"date", *_TIMESTAMPS})
-    if not families <= {"string"}:
-        return None
+    if call.function.value.startswith("dt."):
+        return _temporal(call, given[0], families, where)
+    if call.function.value.startswith("str.") or call.function is _F.CONCAT:
+        return _textual(call, given) if families <= {"string"} else None
+    if call.function is _F.HASH:
+        hashed = "other" not in families or types.is_fixed_size_binary(given[0])
+        return (pa.int64(), (given[0],)) if hashed else None
+    assert call.function in (_F.IS_NAN, _F.IS_FINITE), f"no types for {call.function}"
+    return (pa.bool_(), (pa.float64(),)) if families <= {"int", "float"} else None
+
+
+def _textual(call: Call, given: list[pa.DataType]) -> _Signature:
     text = pa.large_string() if pa.large_string() in given else pa.string()
     compute = (text,) * len(given)
     match call.function:
@@ -56,29 +52,41 @@ def signature(
             return pa.int64(), compute
         case _F.STARTS_WITH | _F.ENDS_WITH | _F.CONTAINS | _F.CONTAINS_LITERAL:
             return pa.bool_(), compute
-        case _F.CONCAT | _F.LOWER | _F.UPPER | _F.STRIP | _F.REPLACE_ALL | _F.REPLACE_ALL_LITERAL | _F.EXTRACT:
-            return text, compute
         case _F.SPLIT:
             return pa.list_(text), compute
-    assert_never(call.function)
+    return text, compute
 
 
-def _temporal(
-    dtype: pa.DataType,
-    own: pa.DataType,
-    takes: bool,  # noqa: FBT001 - a finding, not a mode
-) -> tuple[pa.DataType, tuple[pa.DataType, ...]] | None:
-    if not takes:
+def _temporal(call: Call, own: pa.DataType, families: set[str], where: str) -> _Signature | None:
+    timed = call.function in (_F.HOUR, _F.MINUTE, _F.SECOND, _F.MILLISECOND, _F.MICROSECOND)
+    if not families <= (_TIMED if timed else _DATED):
         return None
-    compute = pa.timestamp("us") if types.is_null(own) else own
-    return (compute if types.is_null(dtype) else dtype), (compute,)
-
-
-def _check_unit(call: Call, own: pa.DataType, where: str) -> None:
-    """Intervals have to begin where the column has a value."""
     if types.is_null(own):
-        return
+        own = pa.timestamp("us")
+    if types.is_timestamp(own) and own.tz is not None:
+        _check_zone(call, own, where)
+    match call.function:
+        case _F.DATE:
+            return pa.date32(), (own,)
+        case _F.TRUNCATE:
+            _check_lengths(call, own, where)
+            return own, (own,)
+    return pa.int64(), (own,)
+
+
+def _check_zone(call: Call, own: pa.DataType, where: str) -> None:
+    try:
+        pc.local_timestamp(pa.array([0], own))
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatch(f"{where}: {call}: {own}: {error}; .cast() it to a zone that exists") from None
+
+
+def _check_lengths(call: Call, own: pa.DataType, where: str) -> None:
+    """Intervals have to begin where the column has a value."""
     unit = _DAY if types.is_date(own) else NANOSECONDS[own.unit]
-    if any(1000 * int(length) % unit for length in call.parameters):
+    lengths = [1000 * int(length) for length in call.parameters]
+    if any(length % unit for length in lengths):
         finer = "a timestamp" if types.is_date(own) else "a finer unit"
         raise SchemaMismatch(f"{where}: {call}: {own} has no such times; .cast() it to {finer} first")
+    if any(length // unit >= 2**63 for length in lengths):
+        raise SchemaMismatch(f"{where}: {call}: {own} does not reach that far; make the interval shorter")

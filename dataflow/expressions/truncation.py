@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dataflow.expressions.signatures import NANOSECONDS
+
 __all__ = ["truncate"]
 
-_NANOSECONDS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _LEAST: Final = np.iinfo(np.int64).min
 
 
@@ -32,7 +33,7 @@ def truncate(times: pa.Array, every: int, offset: int) -> pa.Array:
             .cast(dtype)
         )
     unit = "ms" if types.is_date64(dtype) else dtype.unit
-    length, start = every * 1000 // _NANOSECONDS[unit], offset * 1000 // _NANOSECONDS[unit]
+    length, start = every * 1000 // NANOSECONDS[unit], offset * 1000 // NANOSECONDS[unit]
     if types.is_date64(dtype) or dtype.tz in (None, "UTC"):
         return _floored(times.cast(pa.int64()), length, start).cast(dtype)
     naive = pa.timestamp(unit)
