@@ -88,7 +88,7 @@ class KeyedAggregate(Operator):
             key = pa.Table.from_arrays(columns, schema=self._key_schema).to_pylist()[0]
             raise OverflowError(
                 f"{self._context.name}: the sum {error.column!r} of key {key} "
-                f"does not fit into 64 bits: cast its argument to float64"
+                f"does not fit into {error.room}: cast its argument to float64"
             ) from error
         if self._every is not None:
             self._set_timer()
