@@ -131,7 +131,7 @@ IN_SQL = {
 
 
 ZERO_IF_NONE = [name for name in IN_SQL if name.endswith("distinct")]
-DUCKDB = duckdb.connect()
+DUCKDB = duckdb.connect(config={"threads": 1})
 
 
 @settings(max_examples=40)
