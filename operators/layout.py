@@ -18,6 +18,7 @@ from dataflow.expressions.coercion import value_type
 from dataflow.state.arrays import fresh_words, from_words, is_word, plain, words
 from operators.kernels.instructions import COUNT, EXTREME, KEEP, MARK, SUM, SUM_FLOAT, SUM_UNSIGNED, TOUCH, WIDTH
 from operators.steps.choice import choice
+from operators.steps.custom import CustomStep
 from operators.steps.decimals import DecimalSum
 from operators.steps.distinct import CountDistinct
 from operators.steps.extreme import BytesExtreme
@@ -197,6 +198,8 @@ def _taken_as(aggregation: Aggregation, given: pa.DataType) -> pa.DataType | Non
             return pa.float64()
         case AggregateKind.SUM if pa.types.is_decimal(given):
             return pa.decimal128(38, given.scale)
+        case AggregateKind.KERNEL if aggregation.kernel is not None and pa.types.is_floating(aggregation.kernel.takes):
+            return pa.float64()
     return None
 
 
@@ -215,6 +218,9 @@ def _step(aggregation: Aggregation, place: Place) -> Step | None:
             return BytesExtreme(place, aggregation.kind)
         case AggregateKind.SUM if pa.types.is_decimal(place.dtype):
             return DecimalSum(place)
+        case AggregateKind.KERNEL:
+            assert aggregation.kernel is not None
+            return CustomStep(place, aggregation.kernel)
     return None
 
 
