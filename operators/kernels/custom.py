@@ -19,10 +19,23 @@ __all__ = ["finish_loop", "fold_loop", "merge_loop"]
 INT = types.int64
 
 
+def compiled(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Any]:
+    """The function for arguments of these types, and the type of what it gives."""
+    made = njit(function, nogil=True, error_model="numpy")
+    made.compile(arguments)
+    return made, made.nopython_signatures[0].return_type
+
+
+def _check_in_place(found: Any) -> None:
+    if found is not types.none:
+        raise TypeError(f"it gives {found}, but has to change the state in place, and give nothing")
+
+
 def fold_loop(function: Callable[..., Any], state: type[np.generic], value: type[np.generic]) -> Any:
     """``loop(records, slots, column, bits, first, word, width, flag)``; ``bits`` is a bitmap, empty without nulls."""
-    step = njit(function, nogil=True, error_model="numpy")
     state_type, value_type = from_dtype(np.dtype(state)), from_dtype(np.dtype(value))
+    step, found = compiled(function, state_type[::1], value_type)
+    _check_in_place(found)
 
     @njit(types.void(RECORDS, RI32, RI64, RU8, INT, INT, INT, INT), nogil=True, error_model="numpy")
     def loop(records: Any, slots: Any, column: Any, bits: Any, first: Any, word: Any, width: Any, flag: Any) -> None:
@@ -40,8 +53,9 @@ def fold_loop(function: Callable[..., Any], state: type[np.generic], value: type
 
 def merge_loop(function: Callable[..., Any], state: type[np.generic], value: type[np.generic]) -> Any:
     """``loop(records, slots, partials, word, width, flag)``; a record without values takes over the other's state."""
-    merge = njit(function, nogil=True, error_model="numpy")
     state_type = from_dtype(np.dtype(state))
+    merge, found = compiled(function, state_type[::1], state_type[::1])
+    _check_in_place(found)
 
     @njit(types.void(RECORDS, RI32, READ_RECORDS, INT, INT, INT), nogil=True, error_model="numpy")
     def loop(records: Any, slots: Any, partials: Any, word: Any, width: Any, flag: Any) -> None:
@@ -63,8 +77,11 @@ def merge_loop(function: Callable[..., Any], state: type[np.generic], value: typ
 
 def finish_loop(function: Callable[..., Any], state: type[np.generic], value: type[np.generic]) -> Any:
     """``loop(records, word, width, flag, out)`` writes the result of every record with ``flag``, as a word."""
-    finish = njit(function, nogil=True, error_model="numpy")
     state_type, value_type = from_dtype(np.dtype(state)), from_dtype(np.dtype(value))
+    finish, found = compiled(function, state_type[::1])
+    whole = isinstance(found, types.Integer | types.Boolean)
+    if not whole and not (isinstance(found, types.Float) and value is np.float64):
+        raise TypeError(f"it gives {found}, which is no {value_type}")
 
     @njit(types.void(READ_RECORDS, INT, INT, INT, WI64), nogil=True, error_model="numpy")
     def loop(records: Any, word: Any, width: Any, flag: Any, out: Any) -> None:

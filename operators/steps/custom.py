@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -93,11 +94,11 @@ _SIGNATURES = {
     "finish": "(state: {0}[:])",
 }
 
-_NOISE = re.compile(r"^(Failed in |Overload|There are|During: (resolving|lowering|typing of (call|intrinsic)))")
+_NOISE = re.compile(r"^(Failed in |Overload|There are|>>>|- Of which)")
 
 
 def _shortened(error: Exception) -> str:
-    """What a person wants to know of numba's pages: the lines that say what was wrong, and where."""
+    """What a person wants to know of numba's pages: the lines that say what was wrong, and none of where it noticed."""
     lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines()]
-    telling = [line for line in lines if line and not _NOISE.match(line) and set(line) != {"^"}]
-    return " | ".join(dict.fromkeys(telling[:3])) or type(error).__name__
+    telling = [line for line in takewhile(lambda line: not line.startswith(("File ", "During:")), lines) if line]
+    return " ".join([line for line in telling if not _NOISE.match(line)][:2]) or type(error).__name__

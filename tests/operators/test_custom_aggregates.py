@@ -108,6 +108,10 @@ def wrong_step(state: Any, value: Any) -> None:
     state[0] += value.upper()
 
 
+def root_of_both(state: Any, value: Any) -> Any:
+    return state[0] + value
+
+
 def wrong_finish(state: Any) -> Any:
     return {"no": "number"}
 
@@ -119,9 +123,11 @@ def wrong_finish(state: Any) -> Any:
             {"step": wrong_step},
             r"step does not compile: Unknown attribute 'upper' of type float64.*state: float64\[:\]",
         ),
-        ({"step": lambda state: None}, "step does not compile"),
-        ({"finish": wrong_finish}, "finish does not compile"),
-        ({"merge": wrong_step}, "merge does not compile"),
+        ({"step": lambda state: None}, "step does not compile: .*function takes 1 arguments"),
+        ({"step": root_of_both}, "step does not compile: it gives float64, but has to change the state in place"),
+        ({"finish": wrong_finish}, r"finish does not compile: it gives DictType.*, which is no float64"),
+        ({"merge": wrong_step}, "merge does not compile: Unknown attribute 'upper'"),
+        ({"gives": pa.int64()}, "finish does not compile: it gives float64, which is no int64"),
         ({"init": ()}, "init is 1 to 32"),
         ({"init": (True,)}, "init is 1 to 32"),
         ({"takes": pa.string()}, r"takes is pa.float64\(\) or pa.int64\(\), got string"),
