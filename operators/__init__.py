@@ -8,15 +8,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dataflow.expressions import count
     from dataflow.windows import tumbling
+    from operators.custom_aggregates import aggregate_kernel
     from operators.sinks.collect import collect
     from operators.sinks.parquet import read_committed, write_parquet
     from operators.sources.arrow import from_arrow
     from operators.sources.paced import paced
     from operators.sources.parquet import read_parquet
 
-__all__ = ["collect", "count", "from_arrow", "paced", "read_committed", "read_parquet", "tumbling", "write_parquet"]
+__all__ = [
+    "aggregate_kernel",
+    "collect",
+    "count",
+    "from_arrow",
+    "paced",
+    "read_committed",
+    "read_parquet",
+    "tumbling",
+    "write_parquet",
+]
 
 _HOMES = {
+    "aggregate_kernel": "operators.custom_aggregates",
     "collect": "operators.sinks.collect",
     "count": "dataflow.expressions",
     "from_arrow": "operators.sources.arrow",

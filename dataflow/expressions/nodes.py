@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NoReturn, TypeVar, dataclass_transform
+from typing import NoReturn, TypeVar, dataclass_transform
 
 import pyarrow as pa
 
 from dataflow.errors import GraphError
+from dataflow.expressions.aggregated import Aggregated
 from dataflow.expressions.literals import plain
 from dataflow.expressions.methods import Methods
-
-if TYPE_CHECKING:
-    from dataflow.expressions.aggregates import Aggregation
 
 __all__ = [
     "Alias",
@@ -78,7 +76,7 @@ def _both_sides(operator: BinaryOperator) -> tuple[_Method, _Method]:
     return _left_side(operator), lambda own, other: Binary(operator, _operand(other), own)
 
 
-class Expr(Methods):
+class Expr(Methods, Aggregated):
     """A column computed from the columns of a batch: a tree, built by operators, evaluated by an engine.
 
     >>> total = (col("price") * 0.9).alias("reduced")
@@ -242,26 +240,6 @@ class Expr(Methods):
             raise TypeError(f"alias takes a name, got {name!r}")
         return Alias(self, name)
 
-    def count(self) -> Aggregation:
-        """How many values are not null, as int64."""
-        return _aggregation("count", self)
-
-    def sum(self) -> Aggregation:
-        """The sum of the values that are not null; null when there is none."""
-        return _aggregation("sum", self)
-
-    def min(self) -> Aggregation:
-        """The least value that is not null."""
-        return _aggregation("min", self)
-
-    def max(self) -> Aggregation:
-        """The greatest value that is not null."""
-        return _aggregation("max", self)
-
-    def mean(self) -> Aggregation:
-        """The mean of the values that are not null, as float64."""
-        return _aggregation("mean", self)
-
 
 _T = TypeVar("_T")
 
@@ -399,9 +377,3 @@ def _referenced(expr: Expr) -> Iterator[str]:
         yield expr.label
     for operand in expr.operands():
         yield from _referenced(operand)
-
-
-def _aggregation(kind: str, argument: Expr) -> Aggregation:
-    from dataflow.expressions.aggregates import AggregateKind, Aggregation
-
-    return Aggregation(AggregateKind(kind), argument)
