@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -20,14 +20,17 @@ from dataflow.checks import columns_of, declared, distinct, emission, expression
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation, Expr, col
+from dataflow.functions import Functions
 from dataflow.graph import (
     Aggregate,
     Apply,
     Edge,
     Emit,
     Filter,
+    FlatMapRows,
     Graph,
     MapBatches,
+    MapRows,
     Node,
     Partitioning,
     Project,
@@ -131,7 +134,7 @@ class Pipeline:
         return engine.start(self, **options)
 
 
-class Stream:
+class Stream(Functions):
     """The rows that come out of an operator. Every method returns a new stream; using one twice branches.
 
     ``schema`` is known, and checked, while the graph is built.
@@ -211,28 +214,6 @@ class Stream:
         schema = pa.schema([pa.field(c.name, c.dtype(self.schema, where=label)) for c in columns])
         return self._then(Project(tuple(columns)), schema, label, name, parallelism)
 
-    def map_batches(
-        self,
-        function: Callable[[pa.RecordBatch], Any],
-        *,
-        schema: pa.Schema | None = None,
-        name: str | None = None,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """``function`` applied to each batch; it returns a batch, a table, a frame of polars or pandas or
-        anything else that speaks Arrow, an iterable of them, or None.
-
-        Args:
-            function: called with a ``pa.RecordBatch`` of `schema`; must depend on its argument only.
-            schema: what it returns; None: the same as it takes. Dictionaries come out with int32 indices.
-        """
-        if not callable(function):
-            raise GraphError(f"map_batches: expected a function, got {type(function).__name__}")
-        from dataflow.state.dictionaries import wide_schema
-
-        made = wide_schema(declared(schema, self.schema, "map_batches"))
-        return self._then(MapBatches(function), made, "map_batches", name, parallelism)
-
     def key_by(self, *keys: str) -> KeyedStream:
         """The same rows, such that rows with equal ``keys`` meet in one subtask. Null is a key like any other."""
         if not keys:
@@ -261,6 +242,8 @@ class Stream:
         """
         if self._node.sides and tag not in self._node.sides:
             raise GraphError(f"{self.name!r} has no side output {tag!r}; it has {list(self._node.sides)}")
+        if not self._node.sides and isinstance(self._node.spec, MapBatches | MapRows | FlatMapRows):
+            raise GraphError(f"{self.name!r} has no side output {tag!r}; on_error='side' gives it one, 'errors'")
         return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
 
     def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:

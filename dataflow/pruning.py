@@ -6,7 +6,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from dataflow.graph import Aggregate, Apply, Filter, Graph, MapBatches, Node, Project, Read, Spec, Union, Write
+from dataflow.graph import (
+    Aggregate,
+    Apply,
+    Filter,
+    FlatMapRows,
+    Graph,
+    MapBatches,
+    MapRows,
+    Node,
+    Project,
+    Read,
+    Spec,
+    Union,
+    Write,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +78,7 @@ def _reads(spec: Spec, used: set[str], available: Sequence[str]) -> Iterable[str
             return {*keys, *(name for a in aggregations for name in a.columns())}
         case Union():
             return used
-        case Read() | MapBatches() | Apply() | Write():
+        case Read() | MapBatches() | MapRows() | FlatMapRows() | Apply() | Write():
             return available
         case _:
             assert_never(spec)

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from dataflow.graph import Aggregate, Apply, Filter, MapBatches, Project, Read, Spec, Union, Write
+from dataflow.graph import (
+    Aggregate,
+    Apply,
+    Filter,
+    FlatMapRows,
+    MapBatches,
+    MapRows,
+    Project,
+    Read,
+    Spec,
+    Union,
+    Write,
+)
 from dataflow.operator import Operator, OperatorContext
 
 __all__ = ["operator_for"]
@@ -29,10 +41,18 @@ def operator_for(spec: Spec, context: OperatorContext) -> Operator:
             from operators.transforms.project import Project as ProjectOperator
 
             return ProjectOperator(context, columns)
-        case MapBatches(function):
+        case MapBatches(function, on_error):
             from operators.transforms.map_batches import MapBatches as MapBatchesOperator
 
-            return MapBatchesOperator(context, function)
+            return MapBatchesOperator(context, function, on_error)
+        case MapRows(function, on_error):
+            from operators.transforms.map_rows import MapRows as MapRowsOperator
+
+            return MapRowsOperator(context, function, on_error)
+        case FlatMapRows(function, on_error):
+            from operators.transforms.map_rows import FlatMapRows as FlatMapRowsOperator
+
+            return FlatMapRowsOperator(context, function, on_error)
         case Aggregate(keys, aggregations, emit, every):
             from operators.aggregate import KeyedAggregate
 

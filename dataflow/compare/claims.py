@@ -17,8 +17,10 @@ from dataflow.graph import (
     Edge,
     Emit,
     Filter,
+    FlatMapRows,
     Graph,
     MapBatches,
+    MapRows,
     Node,
     Partitioning,
     Project,
@@ -114,7 +116,7 @@ def _behind(node: Node, inputs: Sequence[Claim]) -> Claim:
             return LastRows(keys, keys, node.name, emit is Emit.UPDATES, first)
         case Apply(stateless=False):
             return AnyRows()
-        case MapBatches() | Apply() | Union():
+        case MapBatches() | MapRows() | FlatMapRows() | Apply() | Union():
             return Rows() if all(isinstance(claim, Rows) for claim in inputs) else AnyRows()
 
 

@@ -1,4 +1,8 @@
-"""MapBatches: a user's function from batches to batches, its output held to the declared schema."""
+"""MapBatches: a user's function from batches to batches, its output held to the declared schema.
+
+Where rows that fail are to be left out, a batch that fails is halved until single rows are found that fail alone. That
+asks ``function`` twice for some rows, and for fewer at a time: it must be pure, and look at each row by itself.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import pyarrow as pa
 
 from dataflow.errors import SchemaMismatch, did_you_mean
 from dataflow.operator import Operator, OperatorContext, Out
+from dataflow.row_errors import ERRORS, OnError, RowErrors
 from dataflow.state.dictionaries import wide_type, widened_array
 
 __all__ = ["MapBatches"]
@@ -29,20 +34,26 @@ class MapBatches(Operator):
     of any width. Frames of other libraries are imported; they lay out text as they like (views, large, dictionaries
     of it), so theirs is brought to the declared type, and the index that pandas leaves behind a filter is dropped.
 
+    With ``on_error`` skip or side everything a call answers is held until it is complete, and whatever is wrong with it
+    counts as a failure of the batch.
+
     Raises: SchemaMismatch for an output that lacks a column of ``context.output_schema``, has another one, or has one
     of another type; TypeError for an output that is no batch.
     """
 
     stateless = True
 
-    def __init__(self, context: OperatorContext, function: BatchFunction) -> None:
+    def __init__(self, context: OperatorContext, function: BatchFunction, on_error: OnError = OnError.FAIL) -> None:
         self._where = f"map_batches {context.name!r}"
         self._schema = context.output_schema
         self._function = function
+        self._errors = RowErrors(on_error, context.tally)
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         if batch.num_rows == 0:
             return None
+        if self._errors.policy is not OnError.FAIL:
+            return self._emit_what_works(batch, out)
         answer = self._function(batch)
         if isinstance(answer, pa.RecordBatch):
             self._emit(answer, out)
@@ -53,6 +64,28 @@ class MapBatches(Operator):
         for batch in self._batches(answer):
             if self._emit(batch, out):
                 yield
+
+    def _emit_what_works(self, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
+        """Emit in the order of the rows; a part that fails is halved, the row that fails alone is rejected."""
+        parts = [batch]
+        while parts:
+            part = parts.pop()
+            try:
+                answer = self._function(part)
+                made = [] if answer is None else [self._conformed(each) for each in self._batches(answer)]
+            except Exception as error:
+                half = part.num_rows // 2
+                if half:
+                    parts += [part.slice(half), part.slice(0, half)]
+                else:
+                    self._errors.reject(self._where, part.to_pylist()[0], error)
+                continue
+            for each in made:
+                if each.num_rows:
+                    out.emit(each)
+                    yield
+        if (aside := self._errors.take()) is not None:
+            out.emit(aside, ERRORS)
 
     def _batches(self, answer: Any) -> Iterator[pa.RecordBatch]:
         if isinstance(answer, pa.RecordBatch):
@@ -97,6 +130,12 @@ class MapBatches(Operator):
         )
 
     def _emit(self, batch: pa.RecordBatch, out: Out) -> bool:
+        batch = self._conformed(batch)
+        if batch.num_rows:
+            out.emit(batch)
+        return batch.num_rows > 0
+
+    def _conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         schema = self._schema
         if not batch.schema.equals(schema, check_metadata=True):
             self._check(batch.schema)
@@ -106,9 +145,7 @@ class MapBatches(Operator):
                     for field, column in ((field, batch.column(field.name)) for field in schema)
                 ]
                 batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-        if batch.num_rows:
-            out.emit(batch)
-        return batch.num_rows > 0
+        return batch
 
     def _check(self, found: pa.Schema) -> None:
         expected = self._schema
