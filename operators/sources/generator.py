@@ -25,6 +25,7 @@ __all__ = ["GeneratorSource", "from_generator"]
 _GATHERING: Final = 10_000
 """Microseconds over which rows that come one by one are gathered into a batch."""
 _ONLY: Final = "generator"
+_PYTHON: Final = (dict, tuple, list)
 
 
 def from_generator(
@@ -168,13 +169,12 @@ class _Portions:
         self._arrow = ArrowBatches(schema, where)
 
     def batches(self, portion: Any) -> list[pa.RecordBatch]:
-        """The batches of a frame, table or batch; none where ``portion`` is rows."""
-        return [self._arrow.conformed(part) for part in self._arrow.parts(portion)] if speaks_arrow(portion) else []
+        """The batches of a frame, table or batch."""
+        return [self._arrow.conformed(part) for part in self._arrow.parts(portion)]
 
     def rows(self, portion: Any) -> list[Mapping[str, Any]]:
         """The rows of a portion of Python values, checked to have the right columns."""
-        several = portion if isinstance(portion, list) else [portion]
-        return [self._row(row) for row in several]
+        return [self._row(row) for row in portion] if isinstance(portion, list) else [self._row(portion)]
 
     def _row(self, row: Any) -> Mapping[str, Any]:
         if isinstance(row, tuple):
@@ -183,7 +183,7 @@ class _Portions:
                     f"{self.where}: a tuple has a value for each of the columns {self._schema.names}, got {row!r}"
                 )
             return dict(zip(self._schema.names, row, strict=True))
-        if not isinstance(row, Mapping):
+        if type(row) is not dict and not isinstance(row, Mapping):
             raise TypeError(
                 f"{self.where}: rows are a dict, a tuple, a list of these, a batch, a table or a frame, got {row!r} "
                 f"({type(row).__name__})"
@@ -228,15 +228,19 @@ class _Reader(SplitReader):
         rows: list[Mapping[str, Any]] = []
         batches: list[pa.RecordBatch] = []
         started = self._clock.now()
-        while not batches and len(rows) < limit:
+        while len(rows) < limit:
             try:
                 item = next(self._items)
             except StopIteration:
                 self._ended = True
                 break
             portion = None if item is None else self._portion(item)
-            batches = self._portions.batches(portion)
-            new = [] if batches or portion is None or speaks_arrow(portion) else self._portions.rows(portion)
+            if portion is None:
+                break
+            if type(portion) not in _PYTHON and speaks_arrow(portion):
+                batches = self._portions.batches(portion)
+                break
+            new = self._portions.rows(portion)
             rows += new
             if not new or self._clock.now() - started >= _GATHERING:
                 break
@@ -266,7 +270,7 @@ class _Reader(SplitReader):
 
 
 class _PositionedReader(_Reader):
-    """``_base`` is a position, ``_given`` the rows behind it that were read; of these ``_known`` are still to be dropped.
+    """``_base`` is a position, ``_given`` the rows behind it that were read; ``_known`` of these are yet to be dropped.
 
     Invariant: where ``_ready`` is empty, ``_base`` is the last position that was yielded.
     """
