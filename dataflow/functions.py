@@ -53,6 +53,9 @@ class Functions:
         """The columns of the stream."""
         raise NotImplementedError
 
+    def _time_in(self, schema: pa.Schema) -> str | None:
+        raise NotImplementedError
+
     def _then(self, spec: Any, schema: pa.Schema, label: str, *args: Any, **options: Any) -> Stream:
         raise NotImplementedError
 
@@ -143,4 +146,5 @@ class Functions:
         policy = OnError.of(on_error, word)
         made = wide_schema(declared(schema, self.schema, word))
         sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
-        return self._then(spec(function, policy), made, word, name, parallelism, sides=sides)
+        time = self._time_in(made)
+        return self._then(spec(function, policy), made, word, name, parallelism, sides=sides, time=time)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dataflow.errors import GraphError
 from dataflow.operator import Guarantee, Json, OperatorFactory, Sink, Source
 from dataflow.row_errors import OnError
+from dataflow.windows import Tumbling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +37,8 @@ __all__ = [
     "Read",
     "Spec",
     "Union",
+    "Watermarks",
+    "WindowAggregate",
     "Write",
     "schema_json",
 ]
@@ -138,6 +141,43 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class Watermarks:
+    """Watermarks out of the event times in ``column``, per split: the latest time, less ``delay`` (microseconds).
+
+    A split that gives no rows for ``idle_after`` microseconds (None: never) holds nothing back. ``on_error`` is for
+    rows whose time is null.
+    """
+
+    column: str
+    delay: int
+    idle_after: int | None
+    on_error: OnError
+
+    def detail(self) -> dict[str, Json]:
+        return {"column": self.column, "delay": self.delay, "idle_after": self.idle_after}
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAggregate:
+    """Aggregates per key and window of the event times in ``time``. ``lateness`` in microseconds."""
+
+    keys: tuple[str, ...]
+    time: str
+    window: Tumbling
+    lateness: int
+    aggregations: tuple[Aggregation, ...]
+
+    def detail(self) -> dict[str, Json]:
+        return {
+            "keys": list(self.keys),
+            "time": self.time,
+            "window": str(self.window),
+            "lateness": self.lateness,
+            "aggregations": [str(a) for a in self.aggregations],
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Union:
     """The rows of all inputs."""
 
@@ -168,7 +208,20 @@ class Write:
         return {"sink": type(self.sink).__name__}
 
 
-Spec = Read | Filter | Project | MapBatches | MapRows | FlatMapRows | Aggregate | Union | Apply | Write
+Spec = (
+    Read
+    | Filter
+    | Project
+    | MapBatches
+    | MapRows
+    | FlatMapRows
+    | Watermarks
+    | Aggregate
+    | WindowAggregate
+    | Union
+    | Apply
+    | Write
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +268,7 @@ class Node:
     def stateful(self) -> bool:
         """Whether a checkpoint holds something of this node, so that its name must not change."""
         match self.spec:
-            case Filter() | Project() | MapBatches() | MapRows() | FlatMapRows() | Union():
+            case Filter() | Project() | MapBatches() | MapRows() | FlatMapRows() | Union() | Watermarks():
                 return False
             case Apply(stateless=stateless):
                 return not stateless

@@ -122,6 +122,10 @@ class LiveSplits(Protocol):
         """The split that the rows at hand come from."""
         ...
 
+    def all(self) -> Sequence[str]:
+        """Every split of this task, those that have ended included."""
+        ...
+
     def live(self) -> Sequence[str]:
         """The splits that have not ended, those not begun included."""
         ...

@@ -19,8 +19,11 @@ from dataflow.graph import (
     Read,
     Spec,
     Union,
+    Watermarks,
+    WindowAggregate,
     Write,
 )
+from dataflow.row_errors import LATE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,10 +34,13 @@ __all__ = ["prune"]
 def prune(graph: Graph) -> Graph:
     """The same graph with ``Source.select`` applied, and the schemas of operators that pass columns through."""
     used: dict[int, set[str]] = {node.id: set() for node in graph}
+    late: set[int] = set()
     for node in reversed(graph.nodes):
         for edge in node.inputs:
             above = graph.schema_of(edge).names
-            read = {*edge.keys, *_reads(node.spec, used[node.id], above)}
+            read = set(above) if node.id in late else {*edge.keys, *_reads(node.spec, used[node.id], above)}
+            if edge.tag == LATE:
+                late.add(edge.source)  # its late rows come out as they came in
             used[edge.source].update(_passed_on(graph.nodes[edge.source], edge.tag, read))
     pruned = Graph()
     for node in graph:
@@ -44,7 +50,7 @@ def prune(graph: Graph) -> Graph:
                 columns = [name for name in schema.names if name in used[node.id]] or schema.names[:1]
                 source = source.select(columns)
                 spec, schema = Read(source), source.schema
-            case Filter():
+            case Filter() | Watermarks():
                 schema = pruned.schema_of(node.inputs[0])
             case Union():
                 schema = _common([pruned.schema_of(edge) for edge in node.inputs])
@@ -76,6 +82,10 @@ def _reads(spec: Spec, used: set[str], available: Sequence[str]) -> Iterable[str
             return [name for column in columns for name in column.columns()]
         case Aggregate(keys=keys, aggregations=aggregations):
             return {*keys, *(name for a in aggregations for name in a.columns())}
+        case Watermarks(column=column):
+            return {*used, column}
+        case WindowAggregate(keys=keys, time=time, aggregations=aggregations):
+            return {*keys, time, *(name for a in aggregations for name in a.columns())}
         case Union():
             return used
         case Read() | MapBatches() | MapRows() | FlatMapRows() | Apply() | Write():

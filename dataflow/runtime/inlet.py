@@ -267,6 +267,9 @@ class SourceInlet(Inlet):
                 self._quiet[state.split.id] = (self._quiet.get(state.split.id, (now, now))[0], now)
         return None
 
+    def all(self) -> Sequence[str]:
+        return [state.split.id for state in self.splits]
+
     def live(self) -> Sequence[str]:
         return [state.split.id for state in self.splits if not state.done]
 
