@@ -116,7 +116,8 @@ class Pipeline:
             runner: ``"local"`` (threads), ``"simulated"`` (one seeded schedule), or a runner object.
             timeout: give up with JobTimeout (the job is cancelled; its last checkpoint stays). A user's function that
                 is running then is waited for, but for no longer than 5 s: Python cannot stop a thread.
-            options: what the runner takes: ``parallelism=``, ``checkpoint=Checkpointing(...)``, ``restore=``, ...
+            options: what the runner takes: ``parallelism=``, ``checkpoint=Checkpointing(...)``, ``restore=``,
+                ``progress=True`` (a line about the running job, on standard error), ...
 
         Raises: whatever a user's function raised, with operator, subtask and a sample of the batch as notes; or an
         error of `dataflow.errors`.

@@ -12,6 +12,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -21,6 +22,7 @@ from dataflow.errors import ConfigurationError, JobTimeout
 from dataflow.plan import of
 from dataflow.runners.base import RunResult, TaskMetrics, metrics_of, result_of, warn_of_unnamed_state
 from dataflow.runners.interrupts import CtrlC
+from dataflow.runners.watching import JobProgress, NoLine, ProgressLine, ProgressMeter
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.background import Background
 from dataflow.runtime.build import Settings, build
@@ -98,6 +100,7 @@ class LocalRunner:
         restore: object = "auto",
         channel_credit: int = 4,
         max_key_groups: int = 128,
+        progress: bool = False,
     ) -> LocalJob:
         """Begin to run ``pipeline``; the returned job is a context manager.
 
@@ -108,6 +111,8 @@ class LocalRunner:
                 where there are checkpoints), ``"latest"`` (refused where there are none), an id, or a path.
             channel_credit: batches a channel holds before its writer must wait.
             max_key_groups: parts that keys are dealt out in; bounds the parallelism of keyed operators.
+            progress: while somebody waits for the job, keep a line about it on standard error: rewritten in place on a
+                terminal, else a line every 5 s. See `LocalJob.progress` for the numbers.
         """
         if checkpoint is not None and not isinstance(checkpoint, Checkpointing):
             raise ConfigurationError(f"checkpoint= takes Checkpointing(...), got {type(checkpoint).__name__}")
@@ -134,7 +139,8 @@ class LocalRunner:
         except BaseException:
             background.close()
             raise
-        return LocalJob(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop)
+        line = ProgressLine(job.pipeline, ProgressMeter(job), sys.stderr, clock) if progress else NoLine()
+        return LocalJob(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop, line)
 
 
 def _delay(cost: int, stop: threading.Event) -> Callable[[int], None]:
@@ -197,13 +203,22 @@ class LocalJob:
     """
 
     def __init__(
-        self, job: Job, background: Background, clock: Clock, threads: int, stall_after: int, stop: threading.Event
+        self,
+        job: Job,
+        background: Background,
+        clock: Clock,
+        threads: int,
+        stall_after: int,
+        stop: threading.Event,
+        line: ProgressLine | NoLine,
     ) -> None:
         self._job = job
         self._background = background
         self._clock = clock
         self._stall_after = stall_after
         self._stop_all = stop
+        self._meter = ProgressMeter(job)
+        self._line = line
         self._done = threading.Event()
         self._bell = threading.Event()
         self._abandoned = False
@@ -298,6 +313,10 @@ class LocalJob:
         """Where the time went so far, and how many rows passed, per subtask, operator and channel."""
         return metrics_of(self._job)
 
+    def progress(self) -> JobProgress:
+        """Where the job stands: rows and rows a second since the last call, backlog, checkpoints, how much is left."""
+        return self._meter.read()
+
     def checkpoint(self, *, timeout: Duration | None = None) -> int:
         """Take a checkpoint now; answers its id when it is durable and its output committed.
 
@@ -332,8 +351,9 @@ class LocalJob:
         """
         started = self._clock.now()
         limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
-        with CtrlC() as pressed:
+        with CtrlC() as pressed, closing(self._line):
             while not self._done.wait(_LONG if limit is None else min(_LONG, limit / 1e6)):
+                self._line.tick()
                 if pressed.count:
                     raise self._interrupted(pressed)
                 if limit is not None and self._clock.now() - started > limit:
@@ -346,6 +366,7 @@ class LocalJob:
 
     def _interrupted(self, pressed: CtrlC) -> KeyboardInterrupt:
         """Stop with a last checkpoint, unless Ctrl-C is pressed again; answers what to raise, with what was done."""
+        self._line.close()
         interrupt = KeyboardInterrupt()
         before = len(self._job.checkpoints)
         # to the terminal, not to the log: who pressed Ctrl-C must know what is going on
