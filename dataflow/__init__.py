@@ -40,6 +40,7 @@ if _TYPE_CHECKING:
     from dataflow.runners.base import RunResult
     from dataflow.runners.local import LocalJob, LocalRunner
     from dataflow.runners.simulated import SimulatedRunner
+    from dataflow.runners.watching import JobProgress
     from dataflow.runtime.restore import RestoreReport
     from dataflow.store.directory import DirectoryStore
     from dataflow.store.memory import MemoryStore
@@ -55,6 +56,7 @@ __all__ = [
     "Mode",
     "Guarantee",
     "RunResult",
+    "JobProgress",
     "RestoreReport",
     "LocalRunner",
     "LocalJob",
@@ -86,6 +88,7 @@ _register("sink", "head", "operators.sinks.head:head")
 
 _LAZY = {
     "RunResult": "dataflow.runners.base",
+    "JobProgress": "dataflow.runners.watching",
     "RestoreReport": "dataflow.runtime.restore",
     "LocalRunner": "dataflow.runners.local",
     "LocalJob": "dataflow.runners.local",

@@ -23,6 +23,7 @@ from dataflow.plan import of
 from dataflow.runners.base import RunResult, TaskMetrics, metrics_of, result_of, warn_of_unnamed_state
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.watching import JobProgress, NoLine, ProgressLine, ProgressMeter
+from dataflow.runners.workers import Worker
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.background import Background
 from dataflow.runtime.build import Settings, build
@@ -31,7 +32,6 @@ from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import JOB_LANES, Job, JobState
 from dataflow.runtime.messages import Crashed
 from dataflow.runtime.pace import LearnedPace
-from dataflow.runtime.progress import Progress
 from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Task
 
@@ -42,10 +42,8 @@ __all__ = ["LocalJob", "LocalRunner"]
 
 log = logging.getLogger("dataflow.local")
 
-_NAP = 0.001
-"""Seconds between two polls of a source that has nothing to give and cannot ring."""
 _LONG = 0.1
-"""Seconds a worker sleeps at most when everybody it waits for can ring."""
+"""Seconds between two looks at signals, and at the line about the job, of a thread that waits for it."""
 _GRACE = 5.0
 """Seconds that ``cancel`` waits for calls of users' functions to return."""
 _TICK = 0.005
@@ -152,39 +150,6 @@ def _delay(cost: int, stop: threading.Event) -> Callable[[int], None]:
     return wait
 
 
-class _Worker(threading.Thread):
-    """Steps its tasks until they are done or the job is over."""
-
-    def __init__(self, name: str, tasks: Sequence[Task], stop: threading.Event, clock: Clock) -> None:
-        super().__init__(name=name, daemon=True)
-        self._clock = clock
-        self._tasks = tasks
-        self._stop_all = stop
-        self.bell = threading.Event()
-
-    def run(self) -> None:
-        tasks = list(self._tasks)
-        while tasks and not self._stop_all.is_set():
-            self.bell.clear()
-            worked = False
-            for task in tasks:
-                try:
-                    worked = task.step() is Progress.WORKED or worked
-                except BaseException as error:  # SystemExit of a user's function: unheard, the job would wait for ever
-                    task.crash(error)
-            if not worked:
-                tasks = [task for task in tasks if task.state is not Progress.DONE]
-                self.bell.wait(min([_sleep(task, self._clock.now()) for task in tasks], default=0.0))
-
-
-def _sleep(task: Task, now: int) -> float:
-    """How long (seconds) its worker may sleep. A source cannot ring when it has something again: it is looked after."""
-    if not isinstance(task.inlet, GateInlet) and task.state is Progress.WAITING:
-        return _NAP
-    times = [at for at in (task.chain.next_timer, task.inlet.deadline) if at is not None]
-    return min([_LONG, *(max(_NAP, (at - now) / 1e6) for at in times)])
-
-
 def _rows_moved(job: Job) -> int:
     """A number that grows while rows move. Checkpoints do not count: they go on when nothing else does."""
     nodes = [node for task in job.tasks.values() for node in task.chain.nodes]
@@ -234,7 +199,7 @@ class LocalJob:
             self._put_away()
             raise
 
-    def _hire(self, threads: int) -> list[_Worker]:
+    def _hire(self, threads: int) -> list[Worker]:
         alone: list[list[Task]] = []
         shared: list[list[Task]] = [[] for _ in range(threads)]
         for vertex, subtask, name in self._job.plan.tasks():
@@ -245,7 +210,7 @@ class LocalJob:
                 shared[subtask % threads].append(task)
         workers = []
         for i, tasks in enumerate([*filter(None, shared), *alone]):
-            worker = _Worker(f"dataflow-worker-{i}", tasks, self._stop_all, self._clock)
+            worker = Worker(f"dataflow-worker-{i}", tasks, self._stop_all, self._clock)
             workers.append(worker)
             for task in tasks:
                 task.mailbox.bell = worker.bell.set
