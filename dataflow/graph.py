@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Aggregate",
     "Apply",
+    "Combine",
     "Edge",
     "Emit",
     "Filter",
@@ -178,6 +179,16 @@ class WindowAggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class Combine:
+    """Folds the rows of a batch per key, for the aggregate ``target`` behind a shuffle; the planner puts it there."""
+
+    target: Aggregate | WindowAggregate
+
+    def detail(self) -> dict[str, Json]:
+        return {"target": self.target.detail()}
+
+
+@dataclass(frozen=True, slots=True)
 class Union:
     """The rows of all inputs."""
 
@@ -216,6 +227,7 @@ Spec = (
     | MapRows
     | FlatMapRows
     | Watermarks
+    | Combine
     | Aggregate
     | WindowAggregate
     | Union
@@ -268,7 +280,7 @@ class Node:
     def stateful(self) -> bool:
         """Whether a checkpoint holds something of this node, so that its name must not change."""
         match self.spec:
-            case Filter() | Project() | MapBatches() | MapRows() | FlatMapRows() | Union() | Watermarks():
+            case Filter() | Project() | MapBatches() | MapRows() | FlatMapRows() | Union() | Watermarks() | Combine():
                 return False
             case Apply(stateless=stateless):
                 return not stateless

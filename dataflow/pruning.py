@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 from dataflow.graph import (
     Aggregate,
     Apply,
+    Combine,
     Filter,
     FlatMapRows,
     Graph,
@@ -88,7 +89,7 @@ def _reads(spec: Spec, used: set[str], available: Sequence[str]) -> Iterable[str
             return {*keys, time, *(name for a in aggregations for name in a.columns())}
         case Union():
             return used
-        case Read() | MapBatches() | MapRows() | FlatMapRows() | Apply() | Write():
+        case Read() | MapBatches() | MapRows() | FlatMapRows() | Combine() | Apply() | Write():
             return available
         case _:
             assert_never(spec)

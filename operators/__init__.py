@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dataflow.expressions import count
+    from dataflow.windows import tumbling
     from operators.sinks.collect import collect
     from operators.sinks.parquet import read_committed, write_parquet
     from operators.sources.arrow import from_arrow
@@ -30,6 +31,7 @@ __all__ = [
     "read_committed",
     "read_parquet",
     "sequence",
+    "tumbling",
     "uniform",
     "write_parquet",
 ]
@@ -48,6 +50,7 @@ _HOMES = {
     "read_committed": "operators.sinks.parquet",
     "read_parquet": "operators.sources.parquet",
     "sequence": "operators.sources.recipes",
+    "tumbling": "dataflow.windows",
     "uniform": "operators.sources.recipes",
     "write_parquet": "operators.sinks.parquet",
 }

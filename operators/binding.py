@@ -7,6 +7,7 @@ from typing import assert_never
 from dataflow.graph import (
     Aggregate,
     Apply,
+    Combine,
     Filter,
     FlatMapRows,
     MapBatches,
@@ -15,6 +16,8 @@ from dataflow.graph import (
     Read,
     Spec,
     Union,
+    Watermarks,
+    WindowAggregate,
     Write,
 )
 from dataflow.operator import Operator, OperatorContext
@@ -57,6 +60,18 @@ def operator_for(spec: Spec, context: OperatorContext) -> Operator:
             from operators.aggregate import KeyedAggregate
 
             return KeyedAggregate(context, keys, aggregations, emit, every)
+        case Combine(target):
+            from operators.combine import Combine as CombineOperator
+
+            return CombineOperator(context, target)
+        case Watermarks(column, delay, idle_after, on_error):
+            from operators.transforms.watermarks import Watermarks as WatermarksOperator
+
+            return WatermarksOperator(context, column, delay, idle_after, on_error)
+        case WindowAggregate(keys, time, window, lateness, aggregations):
+            from operators.windows.aggregate import WindowAggregate as WindowAggregateOperator
+
+            return WindowAggregateOperator(context, keys, time, window, lateness, aggregations)
         case Apply(factory):
             return factory(context)
         case Write(sink):

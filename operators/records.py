@@ -27,7 +27,7 @@ from dataflow.state.copy_on_write import CHUNK, CopyOnWriteRows, FrozenRows
 from dataflow.state.index import Slots
 from operators.layout import Layout
 
-__all__ = ["Records", "SumOverflow", "partial_type"]
+__all__ = ["Records", "SumOverflow", "is_mergeable", "partial_type"]
 
 _FIRST = 512
 
@@ -49,6 +49,11 @@ def partial_type(aggregations: Sequence[Aggregation], schema: pa.Schema, where: 
     FixedSizeBinaryType(fixed_size_binary[32])
     """
     return Layout(aggregations, schema, where).partial_type
+
+
+def is_mergeable(aggregations: Sequence[Aggregation], schema: pa.Schema) -> bool:
+    """Whether records of ``aggregations`` over rows of ``schema`` can be merged."""
+    return Records(aggregations, schema, "aggregate").mergeable
 
 
 class Records:

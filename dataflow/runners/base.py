@@ -38,6 +38,7 @@ __all__ = [
     "Runner",
     "RunningJob",
     "TaskMetrics",
+    "combines",
     "metrics_of",
     "result_of",
     "warn_of_unnamed_state",
@@ -218,6 +219,11 @@ def warn_of_unnamed_state(pipeline: str, graph: Graph, checkpoint: Checkpointing
             UnnamedStateWarning,
             stacklevel=user_frame(),
         )
+
+
+def combines(checkpoint: Checkpointing | None) -> bool:
+    """Whether rows may be folded before a shuffle: not where a restore has to report them as they were."""
+    return checkpoint is None or checkpoint.mode is not Mode.UNALIGNED
 
 
 def result_of(job: Job, *, checkpointed: bool) -> RunResult:

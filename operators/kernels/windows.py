@@ -6,9 +6,9 @@ from typing import Any
 
 from numba import njit, types
 
-from dataflow.state.kernels.words import RI64, WI64
+from dataflow.state.kernels.words import RI32, RI64, WI64
 
-__all__ = ["number_windows"]
+__all__ = ["count_rows", "number_windows"]
 
 
 @njit(types.void(RI64, types.int64, types.int64, WI64), nogil=True, cache=True)
@@ -25,3 +25,14 @@ def number_windows(times: Any, size: Any, offset: Any, out: Any) -> None:
             number = time // size
             start = number * size
         out[i] = number
+
+
+@njit(types.void(RI32, RI32, WI64, WI64), nogil=True, cache=True)
+def count_rows(slots: Any, touched: Any, counts: Any, out: Any) -> None:
+    """How often each slot of ``touched``, each once, is among ``slots``; ``counts`` is zero and stays so."""
+    for i in range(slots.size):
+        counts[types.uint64(slots[i])] += 1
+    for i in range(touched.size):
+        slot = types.uint64(touched[i])
+        out[i] = counts[slot]
+        counts[slot] = 0

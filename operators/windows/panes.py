@@ -2,7 +2,7 @@
 
 A pane covers a range of windows. Where rows are dense it covers one, and its index knows nothing but keys; where a
 batch is spread over many windows, or many panes live, one pane covers many, and the number of the window is part of
-the key. Either way nothing is ever deleted from a hash table, and the cost of a batch follows its rows, not its windows.
+the key. Either way nothing is ever deleted from a hash table, and a batch costs by its rows, not by its windows.
 
 Invariant: the ranges of panes do not overlap; a row's window is in the range of the pane that holds it.
 """
@@ -20,6 +20,7 @@ from dataflow.expressions import Aggregation
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex
 from dataflow.state.partition import gather_rows, order_by_target
+from operators.partials import WINDOW
 from operators.records import Records
 
 __all__ = ["Numbers", "Pane", "Panes"]
@@ -27,7 +28,7 @@ __all__ = ["Numbers", "Pane", "Panes"]
 Numbers = npt.NDArray[np.int64]
 """Windows, by number."""
 
-NUMBER = "barrierflow:window"
+NUMBER = WINDOW
 """The column of windows' numbers, in panes of many and in snapshots."""
 
 _SPREAD = 16
@@ -94,6 +95,18 @@ class Panes:
         while self._panes and self._panes.peekitem(0)[1].stop - 1 <= complete:
             self._panes.popitem(0)
 
+    def restore(self, keys: pa.Table, records: pa.Table) -> None:
+        """Take over a snapshot, whose rows are in the order of their windows. Only where there is no pane yet."""
+        assert not self._panes, f"restore is for the beginning; there are {len(self._panes)} panes"
+        numbers = keys[NUMBER].to_numpy()
+        present = np.unique(numbers)
+        panes = self._all_of(present)
+        bounds = [*np.searchsorted(numbers, [pane.first for pane in panes]).tolist(), len(numbers)]
+        for pane, start, stop in zip(panes, bounds[:-1], bounds[1:], strict=True):
+            mine = keys.slice(start, stop - start)
+            pane.index.restore(mine.drop_columns([NUMBER]) if pane.single else mine)
+            pane.records.restore(records.slice(start, stop - start))
+
     def deal(self, rows: pa.RecordBatch, numbers: Numbers) -> Iterator[tuple[Pane, pa.RecordBatch, Numbers]]:
         """``rows``, at least one, to the panes of their windows: each with its rows, in their order."""
         low, high = int(numbers.min()), int(numbers.max())
@@ -128,11 +141,8 @@ class Panes:
 
     def _make(self, number: int, spread: int) -> Pane:
         """A pane for ``number``, as wide as ``spread`` windows in a batch and the crowd of panes ask for."""
-        width = (
-            1 << max(spread // _SPREAD, (len(self._panes) // _CROWD) ** 2).bit_length() - 1
-            if (spread >= 2 * _SPREAD or len(self._panes) >= 2 * _CROWD)
-            else 1
-        )
+        wanted = max(1, spread // _SPREAD, (len(self._panes) // _CROWD) ** 2)
+        width = 1 << (wanted.bit_length() - 1)
         first = number // width * width
         stop = first + width
         place = self._panes.bisect_right(number)
