@@ -40,6 +40,7 @@ if _TYPE_CHECKING:
     from dataflow.runners.base import RunResult
     from dataflow.runners.local import LocalJob, LocalRunner
     from dataflow.runners.simulated import SimulatedRunner
+    from dataflow.runners.watching import JobProgress
     from dataflow.runtime.restore import RestoreReport
     from dataflow.store.directory import DirectoryStore
     from dataflow.store.memory import MemoryStore
@@ -58,6 +59,7 @@ __all__ = [
     "Mode",
     "Guarantee",
     "RunResult",
+    "JobProgress",
     "RestoreReport",
     "LocalRunner",
     "LocalJob",
@@ -90,6 +92,7 @@ _register("function", "hash_rows", "dataflow.state.hashing:hash_rows")
 
 _LAZY = {
     "RunResult": "dataflow.runners.base",
+    "JobProgress": "dataflow.runners.watching",
     "RestoreReport": "dataflow.runtime.restore",
     "LocalRunner": "dataflow.runners.local",
     "LocalJob": "dataflow.runners.local",

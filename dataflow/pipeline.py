@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -20,14 +20,17 @@ from dataflow.checks import columns_of, declared, distinct, edge_type, emission,
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation, Expr, col
+from dataflow.functions import Functions
 from dataflow.graph import (
     Aggregate,
     Apply,
     Edge,
     Emit,
     Filter,
+    FlatMapRows,
     Graph,
     MapBatches,
+    MapRows,
     Node,
     Partitioning,
     Project,
@@ -113,7 +116,8 @@ class Pipeline:
             runner: ``"local"`` (threads), ``"simulated"`` (one seeded schedule), or a runner object.
             timeout: give up with JobTimeout (the job is cancelled; its last checkpoint stays). A user's function that
                 is running then is waited for, but for no longer than 5 s: Python cannot stop a thread.
-            options: what the runner takes: ``parallelism=``, ``checkpoint=Checkpointing(...)``, ``restore=``, ...
+            options: what the runner takes: ``parallelism=``, ``checkpoint=Checkpointing(...)``, ``restore=``,
+                ``progress=True`` (a line about the running job, on standard error), ...
 
         Raises: whatever a user's function raised, with operator, subtask and a sample of the batch as notes; or an
         error of `dataflow.errors`.
@@ -135,7 +139,7 @@ class Pipeline:
         return engine.start(self, **options)
 
 
-class Stream:
+class Stream(Functions):
     """The rows that come out of an operator. Every method returns a new stream; using one twice branches.
 
     ``schema`` is known, and checked, while the graph is built.
@@ -223,28 +227,6 @@ class Stream:
         time = next((c.name for c in columns if self.time is not None and c.is_column(self.time)), None)
         return self._then(Project(tuple(columns)), schema, label, name, parallelism, time=time)
 
-    def map_batches(
-        self,
-        function: Callable[[pa.RecordBatch], Any],
-        *,
-        schema: pa.Schema | None = None,
-        name: str | None = None,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """``function`` applied to each batch; it returns a batch, a table, a frame of polars or pandas or
-        anything else that speaks Arrow, an iterable of them, or None.
-
-        Args:
-            function: called with a ``pa.RecordBatch`` of `schema`; must depend on its argument only.
-            schema: what it returns; None: the same as it takes. Dictionaries come out with int32 indices.
-        """
-        if not callable(function):
-            raise GraphError(f"map_batches: expected a function, got {type(function).__name__}")
-        from dataflow.state.dictionaries import wide_schema
-
-        made = wide_schema(declared(schema, self.schema, "map_batches"))
-        return self._then(MapBatches(function), made, "map_batches", name, parallelism, time=self._time_in(made))
-
     def _time_in(self, schema: pa.Schema) -> str | None:
         """The column of event time, if ``schema`` still has it as it was."""
         time = self.time
@@ -328,6 +310,8 @@ class Stream:
         """
         if self._node.sides and tag not in self._node.sides:
             raise GraphError(f"{self.name!r} has no side output {tag!r}; it has {list(self._node.sides)}")
+        if not self._node.sides and isinstance(self._node.spec, MapBatches | MapRows | FlatMapRows):
+            raise GraphError(f"{self.name!r} has no side output {tag!r}; on_error='side' gives it one, 'errors'")
         return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
 
     def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:

@@ -12,30 +12,49 @@ if TYPE_CHECKING:
     from operators.sinks.collect import collect
     from operators.sinks.parquet import read_committed, write_parquet
     from operators.sources.arrow import from_arrow
+    from operators.sources.generate import generate
+    from operators.sources.generator import from_generator
     from operators.sources.paced import paced
     from operators.sources.parquet import read_parquet
+    from operators.sources.recipes import choice, event_times, integers, normal, sequence, uniform
 
 __all__ = [
     "aggregate_kernel",
+    "choice",
     "collect",
     "count",
+    "event_times",
     "from_arrow",
+    "from_generator",
+    "generate",
+    "integers",
+    "normal",
     "paced",
     "read_committed",
     "read_parquet",
+    "sequence",
     "tumbling",
+    "uniform",
     "write_parquet",
 ]
 
 _HOMES = {
     "aggregate_kernel": "operators.custom_aggregates",
+    "choice": "operators.sources.recipes",
     "collect": "operators.sinks.collect",
     "count": "dataflow.expressions",
+    "event_times": "operators.sources.recipes",
     "from_arrow": "operators.sources.arrow",
+    "from_generator": "operators.sources.generator",
+    "generate": "operators.sources.generate",
+    "integers": "operators.sources.recipes",
+    "normal": "operators.sources.recipes",
     "paced": "operators.sources.paced",
     "read_committed": "operators.sinks.parquet",
     "read_parquet": "operators.sources.parquet",
+    "sequence": "operators.sources.recipes",
     "tumbling": "dataflow.windows",
+    "uniform": "operators.sources.recipes",
     "write_parquet": "operators.sinks.parquet",
 }
 

@@ -231,6 +231,8 @@ class SourceInlet(Inlet):
         self._quiet: dict[str, tuple[int, int]] = {}  # first and last poll without rows, since the last rows
         self.tally = context.tally
         self.epoch = 0
+        self.reading = 0
+        """Microseconds its readers worked, or waited for what they read."""
 
     @property
     def ended(self) -> bool:
@@ -281,7 +283,9 @@ class SourceInlet(Inlet):
         reader = self._readers.get(index)
         if reader is None:
             reader = self._readers[index] = self._source.reader(state.split, state.offset, self._context)
+        started = self._context.clock.now()
         batch = reader.poll(_WHOLE if max_rows is None else max_rows)
+        self.reading += self._context.clock.now() - started
         state.offset = reader.offset
         if batch is END:
             state.done = True
