@@ -28,8 +28,9 @@ from dataflow.operator import Handle, OperatorContext
 from dataflow.store.faults import Crash, Fault, FaultyFileSystem, crash_at, fail_at, fail_from, no_fault
 from dataflow.store.files import FileSystem
 from dataflow.store.staging import StagedFile
-from operators.sinks.parquet import IfExists, ParquetSink, committed_files, read_committed, write_parquet
-from operators.sinks.parquet_writer import ParquetWriter
+from operators.sinks.file_writer import FileWriter
+from operators.sinks.files import FileSink, IfExists, committed_files, read_committed
+from operators.sinks.parquet import write_parquet
 
 X = pa.schema({"x": pa.int64()})
 ROWS, EVERY, SUBTASKS = 12, 4, 2
@@ -54,7 +55,7 @@ class Engine:
         self.committed = 0  # rows below this must show
         self.highest = 0
         self.attempts = 0
-        self.writers: list[ParquetWriter] = []
+        self.writers: list[FileWriter] = []
 
     def run(self) -> None:
         """Start or restart; returns when all rows are committed."""
@@ -74,7 +75,7 @@ class Engine:
             pending = self._checkpoint(sink, position, pending)
         self.close()
 
-    def _checkpoint(self, sink: ParquetSink, position: int, pending: list[Handle]) -> list[Handle]:
+    def _checkpoint(self, sink: FileSink, position: int, pending: list[Handle]) -> list[Handle]:
         self.highest += 1
         self.attempts += 1
         if self.attempts > 20:
