@@ -8,20 +8,38 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dataflow.expressions import count
     from operators.sinks.collect import collect
-    from operators.sinks.parquet import read_committed, write_parquet
+    from operators.sinks.csv import write_csv
+    from operators.sinks.files import read_committed
+    from operators.sinks.ipc import write_ipc
+    from operators.sinks.json_lines import write_json
+    from operators.sinks.parquet import write_parquet
     from operators.sources.arrow import from_arrow
     from operators.sources.paced import paced
     from operators.sources.parquet import read_parquet
 
-__all__ = ["collect", "count", "from_arrow", "paced", "read_committed", "read_parquet", "write_parquet"]
+__all__ = [
+    "collect",
+    "count",
+    "from_arrow",
+    "paced",
+    "read_committed",
+    "read_parquet",
+    "write_csv",
+    "write_ipc",
+    "write_json",
+    "write_parquet",
+]
 
 _HOMES = {
     "collect": "operators.sinks.collect",
     "count": "dataflow.expressions",
     "from_arrow": "operators.sources.arrow",
     "paced": "operators.sources.paced",
-    "read_committed": "operators.sinks.parquet",
+    "read_committed": "operators.sinks.files",
     "read_parquet": "operators.sources.parquet",
+    "write_csv": "operators.sinks.csv",
+    "write_ipc": "operators.sinks.ipc",
+    "write_json": "operators.sinks.json_lines",
     "write_parquet": "operators.sinks.parquet",
 }
 

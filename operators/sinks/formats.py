@@ -18,7 +18,7 @@ import pyarrow as pa
 from dataflow.errors import SchemaMismatch, StoreError
 from dataflow.state.dictionaries import wide_schema
 
-__all__ = ["SUFFIXES", "FileFormat", "Form", "TableWriter", "format_named"]
+__all__ = ["SUFFIXES", "FileFormat", "Form", "TableWriter", "encoded", "format_named"]
 
 SUFFIXES: Final = {
     "parquet": (".parquet",),
@@ -98,7 +98,7 @@ class FileFormat(ABC):
             alone = wide_schema(pa.schema([field]))
             try:
                 writer = self.open(pa.BufferOutputStream(), alone)
-                writer.write(alone.empty_table())
+                writer.write(pa.Table.from_batches([], alone))
                 writer.close()
             except pa.ArrowException as error:
                 raise SchemaMismatch(
