@@ -59,8 +59,8 @@ class CsvFormat(FileFormat):
             value = field.type.value_type if types.is_dictionary(field.type) else field.type
             if not _fits(value):
                 raise SchemaMismatch(
-                    f"{sink!r}: CSV has no place for column {field.name!r} of type {field.type}: it has no nested "
-                    "types, bytes or intervals; cast the column to text, leave it out with select(), or use write_json()"
+                    f"{sink!r}: CSV has no place for column {field.name!r} of type {field.type}: nested types, bytes "
+                    "and intervals are not text; cast it to text, leave it out with select(), or use write_json()"
                 )
         super().check(schema, sink)
 

@@ -73,12 +73,19 @@ def _text(array: pa.Array, column: str) -> pa.Array:
     if types.is_list(type_):
         return _list(array, array.values, column)
     if types.is_large_list(type_) or types.is_fixed_size_list(type_) or _is_list_view(type_):
-        return _text(array.cast(pa.list_(type_.value_field)), column)
+        return _text(_plain_list(array), column)
     raise pa.ArrowNotImplementedError(f"JSON has no word for {type_}")
 
 
 def _is_list_view(type_: pa.DataType) -> bool:
     return types.is_list_view(type_) or types.is_large_list_view(type_)
+
+
+def _plain_list(array: pa.Array) -> pa.ListArray:
+    """A list of any layout in the plain one. (A cast from views loses elements in pyarrow 26.)"""
+    lengths = pc.list_value_length(array).fill_null(0).cast(pa.int32())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+    return pa.ListArray.from_arrays(offsets, pc.list_flatten(array), mask=array.is_null())
 
 
 def _struct(array: pa.StructArray, column: str) -> pa.Array:
