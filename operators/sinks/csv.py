@@ -34,6 +34,10 @@ class CsvFormat(FileFormat):
     def __init__(
         self, *, header: bool, delimiter: str, quoting: Quoting, null_text: str, compression: TextCompression
     ) -> None:
+        if any(character in null_text for character in (delimiter, '"', "\r", "\n")):
+            raise ConfigurationError(
+                f"write_csv: null_text= holds no delimiter, quote or line end, for it is not quoted; got {null_text!r}"
+            )
         extra = {"null_string": null_text} if null_text else {}  # older versions of pyarrow do not know it
         try:
             self._options = pc_csv.WriteOptions(
@@ -43,7 +47,7 @@ class CsvFormat(FileFormat):
         except (TypeError, ValueError, pa.ArrowException) as error:
             raise ConfigurationError(
                 f"write_csv: pyarrow {pa.__version__} does not take delimiter={delimiter!r}, null_text={null_text!r} "
-                f"({error}); a delimiter is one character, and quotes and line ends are taken"
+                f"({error}); a delimiter is one character, no quote and no line end"
             ) from error
         self._header = header
         self._delimiter = delimiter
