@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dataflow.expressions import count
+    from operators.sinks.batches import write_batches
     from operators.sinks.collect import collect
+    from operators.sinks.console import console
     from operators.sinks.csv import write_csv
     from operators.sinks.files import read_committed
     from operators.sinks.ipc import write_ipc
@@ -19,11 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "collect",
+    "console",
     "count",
     "from_arrow",
     "paced",
     "read_committed",
     "read_parquet",
+    "write_batches",
     "write_csv",
     "write_ipc",
     "write_json",
@@ -32,11 +36,13 @@ __all__ = [
 
 _HOMES = {
     "collect": "operators.sinks.collect",
+    "console": "operators.sinks.console",
     "count": "dataflow.expressions",
     "from_arrow": "operators.sources.arrow",
     "paced": "operators.sources.paced",
     "read_committed": "operators.sinks.files",
     "read_parquet": "operators.sources.parquet",
+    "write_batches": "operators.sinks.batches",
     "write_csv": "operators.sinks.csv",
     "write_ipc": "operators.sinks.ipc",
     "write_json": "operators.sinks.json_lines",
