@@ -9,8 +9,14 @@ if TYPE_CHECKING:
     from dataflow.expressions import count
     from dataflow.windows import tumbling
     from operators.custom_aggregates import aggregate_kernel
+    from operators.sinks.batches import write_batches
     from operators.sinks.collect import collect
-    from operators.sinks.parquet import read_committed, write_parquet
+    from operators.sinks.console import console
+    from operators.sinks.csv import write_csv
+    from operators.sinks.files import read_committed
+    from operators.sinks.ipc import write_ipc
+    from operators.sinks.json_lines import write_json
+    from operators.sinks.parquet import write_parquet
     from operators.sources.arrow import from_arrow
     from operators.sources.generate import generate
     from operators.sources.generator import from_generator
@@ -22,6 +28,7 @@ __all__ = [
     "aggregate_kernel",
     "choice",
     "collect",
+    "console",
     "count",
     "event_times",
     "from_arrow",
@@ -35,6 +42,10 @@ __all__ = [
     "sequence",
     "tumbling",
     "uniform",
+    "write_batches",
+    "write_csv",
+    "write_ipc",
+    "write_json",
     "write_parquet",
 ]
 
@@ -42,6 +53,7 @@ _HOMES = {
     "aggregate_kernel": "operators.custom_aggregates",
     "choice": "operators.sources.recipes",
     "collect": "operators.sinks.collect",
+    "console": "operators.sinks.console",
     "count": "dataflow.expressions",
     "event_times": "operators.sources.recipes",
     "from_arrow": "operators.sources.arrow",
@@ -50,11 +62,15 @@ _HOMES = {
     "integers": "operators.sources.recipes",
     "normal": "operators.sources.recipes",
     "paced": "operators.sources.paced",
-    "read_committed": "operators.sinks.parquet",
+    "read_committed": "operators.sinks.files",
     "read_parquet": "operators.sources.parquet",
     "sequence": "operators.sources.recipes",
     "tumbling": "dataflow.windows",
     "uniform": "operators.sources.recipes",
+    "write_batches": "operators.sinks.batches",
+    "write_csv": "operators.sinks.csv",
+    "write_ipc": "operators.sinks.ipc",
+    "write_json": "operators.sinks.json_lines",
     "write_parquet": "operators.sinks.parquet",
 }
 

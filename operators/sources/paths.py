@@ -10,7 +10,7 @@ from typing import Final
 
 from dataflow.errors import SourceError
 
-__all__ = ["Paths", "expand"]
+__all__ = ["Paths", "expand", "is_url"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -32,8 +32,17 @@ def expand(paths: Paths, suffix: str) -> tuple[str, ...]:
     return tuple(sorted(files))
 
 
+def is_url(path: str) -> bool:
+    """Whether ``path`` begins like a URL, which is no local path.
+
+    >>> is_url("s3://bucket/key"), is_url("data/2024")
+    (True, False)
+    """
+    return _SCHEME.match(path) is not None
+
+
 def _expand_one(path: str, suffix: str) -> list[str]:
-    if _SCHEME.match(path):  # also where a folder has such a name: Arrow would read it as a URL
+    if is_url(path):  # also where a folder has such a name: Arrow would read it as a URL
         raise SourceError(
             f"{path!r}: object stores and other URLs are not supported (yet), only local paths; mount or copy the "
             f"files, and leave file:// out"
