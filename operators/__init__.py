@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from operators.sinks.collect import collect
     from operators.sinks.parquet import read_committed, write_parquet
     from operators.sources.arrow import from_arrow
+    from operators.sources.csv_files import read_csv
     from operators.sources.paced import paced
     from operators.sources.parquet import read_parquet
 
-__all__ = ["collect", "count", "from_arrow", "paced", "read_committed", "read_parquet", "write_parquet"]
+__all__ = ["collect", "count", "from_arrow", "paced", "read_committed", "read_csv", "read_parquet", "write_parquet"]
 
 _HOMES = {
     "collect": "operators.sinks.collect",
@@ -21,6 +22,7 @@ _HOMES = {
     "from_arrow": "operators.sources.arrow",
     "paced": "operators.sources.paced",
     "read_committed": "operators.sinks.parquet",
+    "read_csv": "operators.sources.csv_files",
     "read_parquet": "operators.sources.parquet",
     "write_parquet": "operators.sinks.parquet",
 }
