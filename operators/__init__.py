@@ -11,10 +11,21 @@ if TYPE_CHECKING:
     from operators.sinks.parquet import read_committed, write_parquet
     from operators.sources.arrow import from_arrow
     from operators.sources.csv_files import read_csv
+    from operators.sources.json_lines import read_json
     from operators.sources.paced import paced
     from operators.sources.parquet import read_parquet
 
-__all__ = ["collect", "count", "from_arrow", "paced", "read_committed", "read_csv", "read_parquet", "write_parquet"]
+__all__ = [
+    "collect",
+    "count",
+    "from_arrow",
+    "paced",
+    "read_committed",
+    "read_csv",
+    "read_json",
+    "read_parquet",
+    "write_parquet",
+]
 
 _HOMES = {
     "collect": "operators.sinks.collect",
@@ -23,6 +34,7 @@ _HOMES = {
     "paced": "operators.sources.paced",
     "read_committed": "operators.sinks.parquet",
     "read_csv": "operators.sources.csv_files",
+    "read_json": "operators.sources.json_lines",
     "read_parquet": "operators.sources.parquet",
     "write_parquet": "operators.sinks.parquet",
 }

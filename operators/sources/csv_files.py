@@ -111,6 +111,7 @@ def read_csv(
     whole = format.schema_of([file.path for file in files], where, given_types(schema), block_bytes)
     check_known(f"{format.label}({files[0].path!r})", columns or (), whole.names)
     names = whole.names if columns is None else columns
+    CsvParser(format, whole.names, whole)  # refuses a type that cannot be read before anything runs
     for file in files:
         format.check_columns(files[0].path, file.path, where, names, everything=columns is None)
     return TextSource(format, files, where, whole, names, reading)
@@ -296,6 +297,10 @@ class CsvParser:
         self._parse = format.parse_options()
         self._convert = format.convert_options(dict(zip(schema.names, schema.types, strict=True)), schema.names)
         self._names = names
+        try:
+            csv.read_csv(pa.BufferReader(b"\n"), self._read, self._parse, self._convert)
+        except pa.ArrowNotImplementedError as error:
+            raise SchemaMismatch(f"read_csv(schema=): {error}; read it as text, or leave the column out") from error
 
     def parse(self, data: bytes) -> pa.RecordBatch:
         if not data.strip(b"\r\n"):

@@ -282,6 +282,11 @@ def test_settings_out_of_range_are_refused(tmp_path: Path, wrong: dict[str, obje
         read_csv(write(tmp_path / "a.csv", "i\n1\n"), **wrong)  # type: ignore[arg-type]
 
 
+def test_a_type_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SchemaMismatch, match="list<item: int64>"):
+        read_csv(write(tmp_path / "a.csv", "x\n1\n"), schema={"x": pa.list_(pa.int64())})
+
+
 def test_columns_of_one_name_are_refused_and_named(tmp_path: Path) -> None:
     with pytest.raises(SchemaMismatch, match=r"a\.csv.*\['x'\] occur more than once"):
         read_csv(write(tmp_path / "a.csv", "x,y,x\n1,2,3\n"))
