@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,9 +14,10 @@ from pyarrow import csv
 from dataflow.errors import ConfigurationError, SchemaMismatch, SourceError
 from dataflow.row_errors import OnError
 from operators.sources.blocks import Block, Blocks, Place
+from operators.sources.csv_rescue import rescued
 from operators.sources.files import Files
 from operators.sources.paths import Paths, expand
-from operators.sources.text import UNREADABLE, TextFile, no_rows
+from operators.sources.text import UNREADABLE, TextFile, Wrong, no_rows
 from operators.sources.text_source import (
     Reading,
     TextSource,
@@ -34,8 +34,6 @@ __all__ = ["CsvFormat", "read_csv"]
 _SUFFIXES: Final = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst")
 _WHOLE: Final = (1 << 30) - 1
 _HEAD: Final = 1 << 16
-_CONVERSION: Final = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error to (.*?): (.*)", re.DOTALL)
-_COUNT: Final = re.compile(r"CSV parse error: (?:Row #\d+: )?Expected (\d+) columns, got (\d+)")
 
 
 def read_csv(
@@ -290,7 +288,6 @@ class CsvParser:
     def __init__(self, format: CsvFormat, names: Sequence[str], schema: pa.Schema) -> None:
         self.schema = schema
         self.cut = format.cut
-        self.ends = format.ends
         self.text = format.text
         self._format = format
         self._read = csv.ReadOptions(use_threads=False, block_size=_WHOLE, column_names=list(names))
@@ -310,14 +307,8 @@ class CsvParser:
         assert len(batches) <= 1, f"a block is read in one piece, got {len(batches)} batches"
         return pa.RecordBatch.from_arrays(batches[0].columns, schema=self.schema) if batches else no_rows(self.schema)
 
-    def explain(self, error: Exception) -> str:
-        if count := _COUNT.match(str(error)):
-            return f"expected {count[1]} fields, found {count[2]}"
-        if conversion := _CONVERSION.match(str(error)):
-            name = self._names[int(conversion[1])]
-            hint = "" if name in self._format.given else " (a type inferred from the first rows; schema= gives another)"
-            return f"column {name!r}: {conversion[3]} for {conversion[2]}{hint}"
-        return str(error)
+    def rescue(self, data: bytes) -> tuple[pa.RecordBatch, list[Wrong]]:
+        return rescued(self._format, self._names, self.schema, data)
 
 
 def _is_text_encoding(name: str) -> bool:

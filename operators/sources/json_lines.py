@@ -15,7 +15,7 @@ from dataflow.row_errors import OnError
 from operators.sources.blocks import Blocks, Place
 from operators.sources.files import Files
 from operators.sources.paths import Paths, expand
-from operators.sources.text import UNREADABLE, TextFile, Unparsable, no_rows
+from operators.sources.text import UNREADABLE, TextFile, Unparsable, Wrong, halved, no_rows
 from operators.sources.text_source import Reading, TextSource, Types, check_known, given_types, inferred_type, selected
 
 __all__ = ["JsonFormat", "read_json"]
@@ -120,10 +120,6 @@ class JsonParser:
     def cut(self, data: bytes, final: bool) -> int:  # noqa: FBT001  the shape of blocks.Cut
         return _cut(data, final)
 
-    def ends(self, data: bytes) -> list[int]:
-        found: list[int] = (np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1).tolist()
-        return found if data.endswith(b"\n") else [*found, len(data)]
-
     def text(self, data: bytes) -> str:
         return data.decode("utf-8", "backslashreplace").strip()
 
@@ -138,8 +134,10 @@ class JsonParser:
             [_only_chunk(table[field.name], field.type) for field in self.schema], schema=self.schema
         )
 
-    def explain(self, error: Exception) -> str:
-        return f"{error}{self._hint}"
+    def rescue(self, data: bytes) -> tuple[pa.RecordBatch, list[Wrong]]:
+        ends = (np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1).tolist()
+        batch, wrong = halved(self.parse, self.schema, data, ends if data.endswith(b"\n") else [*ends, len(data)])
+        return batch, [Wrong(row.start, row.end, Unparsable(f"{row.error}{self._hint}")) for row in wrong]
 
 
 def _cut(data: bytes, final: bool) -> int:  # noqa: FBT001

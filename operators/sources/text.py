@@ -1,7 +1,7 @@
 """What text files share as a source: checks, positions, and rows that cannot be parsed.
 
-A split is a file. A reader parses it block by block (see ``blocks``), each block whole; only where that fails is the
-block halved until the rows that are wrong stand alone, so good rows are parsed by the same parser in every case.
+A split is a file. A reader parses it block by block (see ``blocks``), each block whole; only where that fails are its
+rows looked at one by one.
 
 A position is ``{"byte", "line"}`` where a block begins, with ``"rows"`` and ``"end"`` once rows of that block were
 given. All rejected rows of a block leave with its first rows, so once some were given these count as told. In a packed
@@ -10,7 +10,7 @@ file bytes are those of the unpacked text: a reader that begins in the middle un
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
@@ -22,7 +22,7 @@ from dataflow.row_errors import OnError, RowErrors, RowTally
 from operators.sources.blocks import Block, Blocks, Place
 from operators.sources.files import Files, Status
 
-__all__ = ["UNREADABLE", "RowParser", "TextFile", "TextReader", "Unparsable", "no_rows"]
+__all__ = ["UNREADABLE", "RowParser", "TextFile", "TextReader", "Unparsable", "Wrong", "halved", "no_rows"]
 
 UNREADABLE: Final = (OSError, pa.ArrowException)  # what pyarrow raises for a file that is not as it should be
 
@@ -31,11 +31,20 @@ class Unparsable(ValueError):
     """Rows that a parser cannot take."""
 
 
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A row that cannot be parsed: the bytes of its block from ``start`` to ``end``, and why."""
+
+    start: int
+    end: int
+    error: Exception
+
+
 _WRONG: Final = (pa.ArrowException, Unparsable)
 
 
 class RowParser(Protocol):
-    """A format. Bytes given to ``parse`` and ``ends`` begin and end with a row."""
+    """A format. Bytes given to ``parse`` and ``rescue`` begin and end with a row."""
 
     label: str
     schema: pa.Schema
@@ -44,16 +53,12 @@ class RowParser(Protocol):
         """See ``blocks.Cut``."""
         ...
 
-    def ends(self, data: bytes) -> Sequence[int]:
-        """The places behind each row; the last one is the length of ``data``."""
-        ...
-
     def parse(self, data: bytes) -> pa.RecordBatch:
         """The rows. Raises: Unparsable, or pyarrow's errors."""
         ...
 
-    def explain(self, error: Exception) -> str:
-        """What is wrong with a row of which ``parse`` raised ``error``."""
+    def rescue(self, data: bytes) -> tuple[pa.RecordBatch, Sequence[Wrong]]:
+        """The rows of ``data``, which ``parse`` would not take, that can be parsed, and the others, in their order."""
         ...
 
     def text(self, data: bytes) -> str:
@@ -176,33 +181,17 @@ class TextReader(SplitReader):
         try:
             return self._parser.parse(block.data), 0
         except _WRONG:
-            return self._salvaged(block)
-
-    def _salvaged(self, block: Block) -> tuple[pa.RecordBatch, int]:
-        """The rows of a block that can be parsed. It is halved as long as a half has a row that cannot."""
-        places = [0, *self._parser.ends(block.data)]
-        waiting = [(0, len(places) - 1)]
-        good: list[pa.RecordBatch] = []
-        rejected = 0
-        while waiting:
-            first, behind = waiting.pop()
-            part = block.data[places[first] : places[behind]]
-            try:
-                good.append(self._parser.parse(part))
-            except _WRONG as error:
-                if behind - first > 1:
-                    half = (first + behind) // 2
-                    waiting += [(half, behind), (first, half)]
-                    continue
-                rejected += 1
-                before = Block(block.data[: places[first]], block.at, block.line)
-                self._reject(before.after.line, part, error)
-        return _joined(good, self._parser.schema), rejected
+            batch, wrong = self._parser.rescue(block.data)
+        place, seen = Place(block.at, block.line), 0
+        for row in wrong:
+            place, seen = Block(block.data[seen : row.start], place.byte, place.line).after, row.start
+            self._reject(place.line, block.data[row.start : row.end], row.error)
+        return batch, len(wrong)
 
     def _reject(self, line: int, row: bytes, error: Exception) -> None:
-        where, reason = f"{self._path}:{line}", self._parser.explain(error)
+        where = f"{self._path}:{line}"
         failing = self._errors.policy is OnError.FAIL
-        message = f"{self._parser.label}: {where}: {reason}" if failing else reason
+        message = f"{self._parser.label}: {where}: {error}" if failing else str(error)
         self._errors.reject(where, self._parser.text(row), SourceError(message))
 
     def _damaged(self, error: Exception) -> SourceError:
@@ -212,11 +201,31 @@ class TextReader(SplitReader):
         )
 
 
+def halved(
+    parse: Callable[[bytes], pa.RecordBatch], schema: pa.Schema, data: bytes, ends: Sequence[int]
+) -> tuple[pa.RecordBatch, list[Wrong]]:
+    """See ``RowParser.rescue``, for any format: the rows are halved as long as a half has a bad one.
+
+    ``ends`` are the places behind each row. A bad row among n good ones costs some 2 log2(n) attempts.
+    """
+    places = [0, *ends]
+    waiting = [(0, len(places) - 1)]
+    good: list[pa.RecordBatch] = []
+    wrong: list[Wrong] = []
+    while waiting:
+        first, behind = waiting.pop()
+        try:
+            good.append(parse(data[places[first] : places[behind]]))
+        except _WRONG as error:
+            half = (first + behind) // 2
+            if half > first:
+                waiting += [(half, behind), (first, half)]
+            else:
+                wrong.append(Wrong(places[first], places[behind], error))
+    batches = pa.Table.from_batches(good, schema).combine_chunks().to_batches()
+    return batches[0] if batches else no_rows(schema), wrong
+
+
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
     """A batch without rows."""
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-
-
-def _joined(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    batches = pa.Table.from_batches(parts, schema).combine_chunks().to_batches()
-    return batches[0] if batches else no_rows(schema)
