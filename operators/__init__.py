@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from operators.sinks.collect import collect
     from operators.sinks.console import console
     from operators.sinks.csv import write_csv
-    from operators.sinks.files import read_committed
     from operators.sinks.ipc import write_ipc
     from operators.sinks.json_lines import write_json
-    from operators.sinks.parquet import write_parquet
+    from operators.sinks.parquet import read_committed, write_parquet
     from operators.sources.arrow import from_arrow
+    from operators.sources.csv_files import read_csv
     from operators.sources.generate import generate
     from operators.sources.generator import from_generator
+    from operators.sources.json_lines import read_json
     from operators.sources.paced import paced
     from operators.sources.parquet import read_parquet
     from operators.sources.recipes import choice, event_times, integers, normal, sequence, uniform
@@ -38,6 +39,8 @@ __all__ = [
     "normal",
     "paced",
     "read_committed",
+    "read_csv",
+    "read_json",
     "read_parquet",
     "sequence",
     "tumbling",
@@ -62,7 +65,9 @@ _HOMES = {
     "integers": "operators.sources.recipes",
     "normal": "operators.sources.recipes",
     "paced": "operators.sources.paced",
-    "read_committed": "operators.sinks.files",
+    "read_committed": "operators.sinks.parquet",
+    "read_csv": "operators.sources.csv_files",
+    "read_json": "operators.sources.json_lines",
     "read_parquet": "operators.sources.parquet",
     "sequence": "operators.sources.recipes",
     "tumbling": "dataflow.windows",
