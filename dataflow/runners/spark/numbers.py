@@ -76,7 +76,7 @@ def float_remainder(left: Operand, right: Operand) -> Any:
     f = functions()
 
     def signed(r: Any, b: Any) -> Any:
-        zero = f.when(b < 0, f.lit(-0.0)).otherwise(f.lit(0.0))
+        zero = f.lit(0.0) / b  # Spark's optimizer takes a constant -0.0 for 0.0
         return f.when(r == 0, zero).when((r < 0) != (b < 0), r + b).otherwise(r)
 
     def remainder(a: Any, b: Any) -> Any:
