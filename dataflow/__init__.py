@@ -18,7 +18,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from dataflow.checkpointing import Checkpointing, Mode
-from dataflow.expressions import Expr, col, lit
+from dataflow.expressions import Expr, col, concat_str, lit, when
 from dataflow.operator import (
     END,
     Guarantee,
@@ -50,6 +50,8 @@ __all__ = [
     "KeyedStream",
     "col",
     "lit",
+    "when",
+    "concat_str",
     "Expr",
     "Checkpointing",
     "Mode",
@@ -83,6 +85,7 @@ _register("runner", "local", "dataflow.runners.local:LocalRunner")
 _register("runner", "simulated", "dataflow.runners.simulated:SimulatedRunner")
 _register("sink", "collect", "operators.sinks.collect:collect")
 _register("sink", "head", "operators.sinks.head:head")
+_register("function", "hash_rows", "dataflow.state.hashing:hash_rows")
 
 _LAZY = {
     "RunResult": "dataflow.runners.base",
