@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dataflow.expressions.calls import Call, Function
 from dataflow.expressions.nodes import Alias, Column, Expr, Literal
 from dataflow.runners.spark.session import functions
 
@@ -21,14 +22,22 @@ class Operand:
     __slots__ = ("column", "repeatable")
 
     def __init__(self, column: Any, node: Expr) -> None:
-        while isinstance(node, Alias):
-            node = node.operand
         self.column = column
-        self.repeatable = isinstance(node, Column | Literal)
+        self.repeatable = _is_cheap(node) or _calls_python(node)
 
     def bind(self, use: Callable[[Any], Any]) -> Any:
         """``use(column)``, in which the column may occur any number of times."""
         return use(self.column) if self.repeatable else bind(self.column, use)
+
+
+def _is_cheap(node: Expr) -> bool:
+    return isinstance(node, Column | Literal) or (isinstance(node, Alias) and _is_cheap(node.operand))
+
+
+def _calls_python(node: Expr) -> bool:
+    """Python functions cannot stand in a lambda; Spark evaluates each once by itself."""
+    own = isinstance(node, Call) and node.function in (Function.HASH, Function.TRUNCATE)
+    return own or any(_calls_python(operand) for operand in node.operands())
 
 
 def bind(column: Any, use: Callable[[Any], Any]) -> Any:

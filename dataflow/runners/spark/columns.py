@@ -18,7 +18,10 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types
 
+from dataflow.errors import UnsupportedOnRunner
+from dataflow.expressions.calls import Call
 from dataflow.expressions.coercion import family
+from dataflow.expressions.conditionals import Conditional
 from dataflow.expressions.nodes import (
     Alias,
     Binary,
@@ -29,13 +32,16 @@ from dataflow.expressions.nodes import (
     FillNull,
     IsIn,
     Literal,
+    TryCast,
     Unary,
     UnaryOperator,
 )
 from dataflow.expressions.typing import COMPARISONS, LOGIC, Typed, resolve
 from dataflow.runners.spark import numbers
 from dataflow.runners.spark.binding import Operand
+from dataflow.runners.spark.calls import call
 from dataflow.runners.spark.casts import cast
+from dataflow.runners.spark.failures import null
 from dataflow.runners.spark.literals import constant
 from dataflow.runners.spark.session import check_settings, functions
 from dataflow.runners.spark.ticks import from_ticks, to_ticks
@@ -86,6 +92,12 @@ def _lower(typed: Typed, where: str) -> Any:
             return first.alias(label)
         case Cast(_, target):
             return cast(sides[0], typed.operands[0].dtype, target, f"{where}: {node}")
+        case TryCast(_, target):
+            return cast(sides[0], typed.operands[0].dtype, target, f"{where}: {node}", otherwise=null)
+        case Call():
+            return call(node, sides, typed.compute, typed.dtype, f"{where}: {node}")
+        case Conditional():
+            return _choice(node, [side.column for side in sides], where)
         case IsIn(_, values):
             return _membership(first, values, typed.compute[0], f"{where}: {node}")
         case Unary(operator):
@@ -102,6 +114,18 @@ def _operand(typed: Typed, target: pa.DataType, where: str) -> Any:
     if isinstance(typed.node, Literal):
         return constant(typed.node.value, target, what)
     return cast(Operand(_lower(typed, where), typed.node), typed.dtype, target, what)
+
+
+def _choice(node: Conditional, parts: list[Any], where: str) -> Any:
+    zeros = [value.value for value in (*node.values, node.fallback) if isinstance(value, Literal) and value.value == 0]
+    if len({repr(value) for value in zeros if isinstance(value, float)}) > 1:
+        reason = "Spark takes the constants 0.0 and -0.0 for one"
+        raise UnsupportedOnRunner(f"{where}: {node}", "spark", reason, "write 0.0, or make one of them from a column")
+    f = functions()
+    chosen = f
+    for predicate, value in zip(parts[:-1:2], parts[1::2], strict=True):
+        chosen = chosen.when(predicate, value)
+    return chosen.otherwise(parts[-1])
 
 
 def _membership(column: Any, values: tuple[object, ...], compute: pa.DataType, what: str) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from dataflow.runners.spark.session import functions, pyspark
 
-__all__ = ["checked", "fail", "translated"]
+__all__ = ["Otherwise", "fail", "null", "translated"]
 
 _KINDS: Final[dict[str, type[Exception]]] = {"OverflowError": OverflowError, "ValueError": ValueError}
 _OVERFLOWS: Final = (
@@ -18,15 +19,19 @@ _OVERFLOWS: Final = (
 )
 
 
+Otherwise = Callable[[type[Exception], str], Any]
+"""What stands where a value cannot be: ``fail``, or ``null``."""
+
+
 def fail(kind: type[Exception], reason: str) -> Any:
     """A column that raises in every row in which it is evaluated."""
     assert kind.__name__ in _KINDS, kind
     return functions().raise_error(functions().lit(f"{kind.__name__}: {reason}"))
 
 
-def checked(column: Any, holds: Any, result: Any, kind: type[Exception], reason: str) -> Any:
-    """``result`` where ``holds`` or ``column`` is null, else the error; ``result`` is evaluated only where it holds."""
-    return functions().when(column.isNull() | holds, result).otherwise(fail(kind, reason))
+def null(kind: type[Exception], reason: str) -> Any:
+    """Null in the place of a failure, for what need not be strict."""
+    return functions().lit(None)
 
 
 def translated(error: Exception) -> Exception | None:

@@ -4,8 +4,7 @@
 ``uint8 uint16 uint32``     the next wider signed int; ``uint64`` has none and is refused
 ``timestamp duration``      microseconds, as ``timestamp`` with a zone and ``timestamp_ntz`` without; ``ns`` is refused
 dictionaries                plain values
-``time``, ``decimal256``,   refused
-``float16``
+``time``, ``decimal256``,   refused, as are ``float16``, structs and maps
 ==========================  ================================================================================
 """
 
@@ -47,6 +46,8 @@ def carrier(dtype: pa.DataType) -> pa.DataType | None:
         return pa.duration("us")
     if types.is_decimal(dtype) and dtype.precision <= 38 and 0 <= dtype.scale <= dtype.precision:
         return pa.decimal128(dtype.precision, dtype.scale)
+    if types.is_list(dtype) and (values := carrier(dtype.value_type)) is not None:
+        return pa.list_(values)
     return _WIDER.get(dtype)
 
 
@@ -61,6 +62,8 @@ def spark_type(dtype: pa.DataType, what: str) -> Any:
         raise UnsupportedOnRunner(what, "spark", f"Spark has no type for the values of {dtype}", _instead(dtype))
     if types.is_decimal(carried):
         return t.DecimalType(carried.precision, carried.scale)
+    if types.is_list(carried):
+        return t.ArrayType(spark_type(carried.value_type, what))
     plain = {
         pa.null(): t.NullType,
         pa.bool_(): t.BooleanType,
