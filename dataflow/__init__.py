@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.expressions import Expr, col, concat_str, lit, when
+from dataflow.keyed_streams import KeyedStream, WindowedStream
 from dataflow.operator import (
     END,
     Guarantee,
@@ -33,8 +34,9 @@ from dataflow.operator import (
     TwoPhaseSink,
     TwoPhaseWriter,
 )
-from dataflow.pipeline import KeyedStream, Pipeline, Stream, WindowedStream
+from dataflow.pipeline import Pipeline
 from dataflow.registry import register as _register
+from dataflow.streams import Stream
 
 if _TYPE_CHECKING:
     from dataflow.runners.base import RunResult
