@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dataflow.checks import distinct, edge_type, emission
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, GraphError
-from dataflow.expressions import Aggregation
+from dataflow.expressions import AggregateKind, Aggregation, col
 from dataflow.graph import (
     Aggregate,
     Emit,
@@ -87,7 +88,12 @@ class KeyedStream(Stream):
                 raise GraphError(f"agg: expected aggregates such as col('x').sum(), got {a!r} ({type(a).__name__})")
         if not found:
             raise GraphError("agg: give at least one aggregate")
-        return found
+        return [self._in_order_of_time(a) for a in found]
+
+    def _in_order_of_time(self, aggregation: Aggregation) -> Aggregation:
+        """``first`` and ``last`` go by event time, where there is one and they do not say otherwise."""
+        ordered = aggregation.kind in (AggregateKind.FIRST, AggregateKind.LAST) and aggregation.by is None
+        return replace(aggregation, by=col(self.time)) if ordered and self.time is not None else aggregation
 
     def _key_fields(self) -> list[pa.Field]:
         import pyarrow as pa

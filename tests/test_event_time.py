@@ -202,3 +202,10 @@ def test_a_checkpoint_of_folded_rows_is_restored_where_rows_are_not_folded(tmp_p
     assert run("unaligned").restore_report is not None
     found = op.read_committed(tmp_path / "out")
     assert _sorted(found) == expected(rows)
+
+
+def test_first_and_last_go_by_event_time_unless_told_otherwise() -> None:
+    rows = pa.table({"k": [1, 1, 1], "v": [10, 20, 30], "o": [2, 1, 3], "ts": pa.array([5, 9, 1], pa.timestamp("s"))})
+    timed = flow.Pipeline().source(op.from_arrow(rows)).with_watermark("ts").key_by("k")
+    found = timed.agg(col("v").first().alias("f"), col("v").last().alias("l"), col("v").first("o").alias("o"))
+    assert found.collect().to_pylist() == [{"k": 1, "f": 30, "l": 20, "o": 20}]
