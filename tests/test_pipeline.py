@@ -154,7 +154,7 @@ REFUSED: dict[str, tuple[Callable[[flow.Stream], object], type[Exception], str]]
     "a sum of text": (
         lambda s: s.key_by("price").agg(col("note").sum()),
         SchemaMismatch,
-        "sum takes integers or floats.*string",
+        "sum takes integers, floats.*is string",
     ),
     "a map of no function": (lambda s: s.map_batches("f"), GraphError, "expected a function, got str"),  # type: ignore[arg-type]
     "a map to no schema": (
