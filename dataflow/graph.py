@@ -146,10 +146,11 @@ class Watermarks:
     """Watermarks out of the event times in ``column``, per split: the latest time, less ``delay`` (microseconds).
 
     A split that gives no rows for ``idle_after`` microseconds (None: never) holds nothing back. ``on_error`` is for
-    rows whose time is null.
+    rows whose time is null. ``origin`` is the source's column that ``column`` is, untouched; None: it is computed.
     """
 
     column: str
+    origin: str | None
     delay: int
     idle_after: int | None
     on_error: OnError

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dataflow.checks import columns_of, declared, distinct, expression, keys_meet
+from dataflow.checks import columns_of, declared, distinct, expression, keys_meet, origin_of
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Expr, col
@@ -168,7 +168,9 @@ class Stream(Functions):
                 f'with_columns(ts=col({column!r}).cast("timestamp[us]"))'
             )
         graph, node, edge = self._pipeline.graph, self._node, self._edge
+        origin: str | None = column
         while edge.partitioning is None and len(node.inputs) == 1:
+            origin = None if origin is None else origin_of(origin, node.spec)
             (edge,), node = node.inputs, graph.nodes[node.inputs[0].source]
         if edge.partitioning is not None or not isinstance(node.spec, Read):
             raise GraphError(
@@ -179,7 +181,7 @@ class Stream(Functions):
         idle = None if idle_after is None else microseconds(idle_after, "with_watermark(idle_after=)")
         if idle == 0:
             raise ConfigurationError("with_watermark(idle_after=) is above zero; leave it out to wait for all splits")
-        spec = Watermarks(column, microseconds(delay, "with_watermark(delay=)"), idle, policy)
+        spec = Watermarks(column, origin, microseconds(delay, "with_watermark(delay=)"), idle, policy)
         sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
         return self._then(spec, self.schema, "with_watermark", name, self._node.parallelism, sides=sides, time=column)
 

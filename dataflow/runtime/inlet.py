@@ -220,6 +220,7 @@ class SourceInlet(Inlet):
     """
 
     current = ""
+    current_batch = 0
 
     def __init__(self, source: Source, splits: Sequence[SplitState], context: SourceContext) -> None:
         super().__init__()
@@ -229,6 +230,7 @@ class SourceInlet(Inlet):
         self._readers: dict[int, SplitReader] = {}
         self._current = 0
         self._quiet: dict[str, tuple[int, int]] = {}  # first and last poll without rows, since the last rows
+        self._batches: dict[str, int] = {}
         self.tally = context.tally
         self.epoch = 0
         self.reading = 0
@@ -263,17 +265,26 @@ class SourceInlet(Inlet):
             if batch is not None:
                 self._quiet.pop(state.split.id, None)
                 self.current = state.split.id
+                self.current_batch = self.next_batch(self.current)
+                self._batches[self.current] = self.current_batch + (not self._readers[index].mid_batch)
                 rejected = self._readers[index].rejected() if self._source.sides else None
                 return Input(0, Data(batch, self.epoch), rejected=rejected)
             if not state.done:
                 self._quiet[state.split.id] = (self._quiet.get(state.split.id, (now, now))[0], now)
         return None
 
+    def next_batch(self, split: str) -> int:
+        return self._batches.get(split, 0)
+
     def all(self) -> Sequence[str]:
         return [state.split.id for state in self.splits]
 
     def live(self) -> Sequence[str]:
         return [state.split.id for state in self.splits if not state.done]
+
+    def earliest(self, split: str, column: str) -> int | None:
+        (found,) = [state.split for state in self.splits if state.split.id == split]
+        return self._source.earliest(found, column)
 
     def quiet(self, split: str) -> int:
         first, last = self._quiet.get(split, (0, 0))

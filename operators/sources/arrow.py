@@ -145,13 +145,20 @@ class _TableReader(SplitReader):
             return END
         chunk = self._chunks[index]
         start = self._offset - (self._ends[index] - chunk.num_rows)
-        batch = widened(chunk.slice(start, min(max_rows, self._batch_rows)))
+        batch = widened(chunk.slice(start, min(max_rows, self._batch_rows - start % self._batch_rows)))
         self._offset += batch.num_rows
         return batch
 
     @property
     def offset(self) -> int:
         return self._offset
+
+    @property
+    def mid_batch(self) -> bool:
+        index = bisect_right(self._ends, self._offset)
+        if index == len(self._chunks):
+            return False
+        return (self._offset - (self._ends[index] - self._chunks[index].num_rows)) % self._batch_rows != 0
 
     def close(self) -> None:
         self._chunks, self._ends = [], []

@@ -100,6 +100,10 @@ class _PacedReader(SplitReader):
     def offset(self) -> Json:
         return self._reader.offset
 
+    @property
+    def mid_batch(self) -> bool:
+        return self._reader.mid_batch
+
     def rejected(self) -> pa.RecordBatch | None:
         return self._reader.rejected()
 

@@ -31,6 +31,7 @@ from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Spli
 from dataflow.state.dictionaries import wide_type, widened_array
 from operators.sources.files import Files
 from operators.sources.paths import Paths, expand
+from operators.sources.statistics import earliest_time
 
 __all__ = ["ParquetSource", "read_parquet"]
 
@@ -175,6 +176,12 @@ class ParquetSource(Source):
             rows = file.metadata.row_group(group).num_rows
             yield Split(f"{file.path}#{group}", {**info, "row_group": group, "rows": rows})
 
+    def earliest(self, split: Split, column: str) -> int | None:
+        """From the statistics of the row groups, where there are any."""
+        known = [file.metadata for file in self._files if file.path == split.info["path"]]
+        group: Any = split.info["row_group"]
+        return earliest_time(known[0], column, group) if known else None
+
     def check(self, split: Split) -> None:
         path, expected = str(split.info["path"]), split.info
         try:
@@ -288,6 +295,10 @@ class _Reader(SplitReader):
     @property
     def offset(self) -> int:
         return self._offset
+
+    @property
+    def mid_batch(self) -> bool:
+        return self._rest is not None and self._rest.num_rows > 0
 
     def close(self) -> None:
         self._rest = None

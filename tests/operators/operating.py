@@ -44,12 +44,27 @@ class ManualSplits:
         self.current = names[0] if names else ""
         self.ended: set[str] = set()
         self.silence: dict[str, int] = {}
+        self.begins: dict[str, int] = {}
+        self.read: dict[str, int] = {}
+        self.current_batch = 0
 
     def all(self) -> Sequence[str]:
         return self.names
 
     def live(self) -> Sequence[str]:
         return [name for name in self.names if name not in self.ended]
+
+    def poll(self, split: str, *, cut: bool) -> None:
+        """Rows of ``split`` are at hand; with ``cut`` more of their batch are to come."""
+        self.current, self.current_batch = split, self.next_batch(split)
+        self.read[split] = self.current_batch + (not cut)
+        self.silence.pop(split, None)
+
+    def next_batch(self, split: str) -> int:
+        return self.read.get(split, 0)
+
+    def earliest(self, split: str, column: str) -> int | None:
+        return self.begins.get(split)
 
     def quiet(self, split: str) -> int:
         return self.silence.get(split, 0)

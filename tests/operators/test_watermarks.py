@@ -25,16 +25,17 @@ class Clocks:
         idle_after: int | None = None,
         on_error: OnError = OnError.FAIL,
         restored: Snapshot | None = None,
+        begins: dict[str, int] | None = None,
     ) -> None:
         self.splits, self.out, self.due = ManualSplits(*splits), Emitted(), list[int]()
         self.clock = ManualClock()
         self.context = context_of(SCHEMA, SCHEMA, splits=self.splits, clock=self.clock, due=self.due, restored=restored)
-        self.operator = Watermarks(self.context, "t", delay, idle_after, on_error)
+        self.splits.begins = begins or {}
+        self.operator = Watermarks(self.context, "t", "t", delay, idle_after, on_error)
         self.operator.open()
 
-    def feed(self, split: str, *times: int | None) -> list[int | str]:
-        self.splits.current = split
-        self.splits.silence.pop(split, None)
+    def feed(self, split: str, *times: int | None, cut: bool = False) -> list[int | str]:
+        self.splits.poll(split, cut=cut)
         rows = pa.record_batch([pa.array(times, pa.timestamp("us")), range(len(times))], schema=SCHEMA)
         self.operator.process(0, rows, self.out)
         return self.said()
@@ -56,6 +57,11 @@ def test_the_latest_time_less_the_delay_counts() -> None:
 def test_a_split_that_was_not_read_yet_holds_the_others_back() -> None:
     c = Clocks("a", "b")
     assert [c.feed("a", 5), c.feed("b", 3), c.feed("b", 9)] == [[], [3], [5]]
+
+
+def test_a_split_that_was_not_read_yet_holds_time_back_to_where_it_begins() -> None:
+    c = Clocks("a", "b", delay=2, begins={"a": 0, "b": 10})
+    assert [c.feed("a", 5), c.feed("a", 50), c.feed("b", 11), c.feed("b", 40)] == [[3], [10], [], [38]]
 
 
 def test_a_split_that_ended_holds_nothing_back() -> None:
@@ -96,6 +102,29 @@ def test_all_splits_silent_is_said_once() -> None:
     assert [c.ring(), c.ring(), c.feed("a", 6), c.ring()] == [["idle"], [], [6], []]
 
 
+def test_time_moves_behind_a_whole_batch_however_it_is_cut() -> None:
+    c = Clocks("a")
+    assert [c.feed("a", 9, cut=True), c.feed("a", 5, cut=True), c.feed("a", 7)] == [[], [], [9]]
+
+
+def test_a_batch_whose_end_was_filtered_away_ends_before_the_next_one() -> None:
+    c = Clocks("a")
+    c.feed("a", 9, cut=True)
+    c.splits.poll("a", cut=False)
+    assert [c.feed("a", 20, cut=True), c.feed("a", 21)] == [[9], [21]]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_batch_that_was_cut_by_a_restore_ends_where_it_would_have(ended: bool) -> None:  # noqa: FBT001
+    c = Clocks("a")
+    c.feed("a", 9, cut=True)
+    if ended:
+        c.splits.poll("a", cut=False)
+    again = Clocks("a", restored=stored(c.operator.snapshot()))
+    assert again.feed("a", 12, cut=True) == ([9] if ended else [])
+    assert again.feed("a", 3) == [12]
+
+
 def test_rows_go_on_before_the_watermark_they_cause() -> None:
     c = Clocks("a")
     order: list[str] = []
@@ -132,4 +161,4 @@ def test_a_batch_of_null_times_only_moves_nothing() -> None:
 
 def test_it_refuses_to_run_away_from_its_source() -> None:
     with pytest.raises(ConfigurationError, match="same parallelism"):
-        Watermarks(context_of(SCHEMA, SCHEMA), "t", 0, None, OnError.FAIL)
+        Watermarks(context_of(SCHEMA, SCHEMA), "t", "t", 0, None, OnError.FAIL)
