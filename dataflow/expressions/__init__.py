@@ -7,6 +7,8 @@
 [False, False, None]
 >>> (col("price") // col("fee")).evaluate(batch).to_pylist()
 [1, None, None]
+>>> when(col("fee") == 0).then("free").when(col("price") > 2).then("dear").evaluate(batch).to_pylist()
+['dear', 'free', None]
 >>> col("prize").dtype(batch.schema, "filter 'cheap'")
 Traceback (most recent call last):
 dataflow.errors.UnknownColumn: filter 'cheap': there is no column 'prize' (did you mean 'price'?); valid columns: ...

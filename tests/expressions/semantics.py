@@ -156,6 +156,11 @@ ARITHMETIC = [
             {"s": texts("x", "7", "3")},
             [-1, 1, 3],
         ),
+        (
+            "when(col('a') == 1).then(0).when(col('a') == 2**63 - 1).then(col('a')).otherwise(col('a') * 2)",
+            {"a": ints(1, MAX, 3)},
+            [0, MAX, 6],
+        ),
         ("when(col('a') > 0).then(col('a') * 2)", {"a": ints(MAX, 0)}, OverflowError),
     ),
     *of(
