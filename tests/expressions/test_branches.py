@@ -125,6 +125,13 @@ def test_a_lenient_cast_of_text_is_the_strict_one_or_null(values: list[str | Non
         assert repr(made) == repr(one_by_one(pa.array(values, pa.string()), target))
 
 
+@pytest.mark.parametrize("target", ["int64", "double", "bool", "date32", "timestamp[us]"])
+@given(st.lists(st.text("0123456789+-.eExXaAfF inftyNTZ:_", max_size=5), max_size=6))
+def test_no_text_that_can_be_read_is_put_aside(target: str, values: list[str]) -> None:
+    column = pa.array(["?", *values, "12", "-1.5", "+inf", "0X1f", "True", "2024-02-29", "2024-02-29T10:00Z"])
+    assert repr(evaluated(a.cast(target, strict=False), a=column)) == repr(one_by_one(column, target))
+
+
 @given(st.lists(numbers, max_size=6), st.sampled_from(["int8", "uint8", "int32", "int64", "uint64"]))
 def test_a_lenient_cast_of_floats_is_the_strict_one_or_null(values: list[float | None], target: str) -> None:
     column = pa.array(values, pa.float64())

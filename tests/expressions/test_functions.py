@@ -187,3 +187,8 @@ def test_truncation_below_the_earliest_time_overflows() -> None:
     with pytest.raises(OverflowError, match="earliest"):
         evaluated(x.dt.truncate("1d"), column)
     assert evaluated(x.dt.truncate("1d"), column.slice(1)) == [None]
+
+
+def test_a_dictionary_entry_that_nobody_uses_does_not_overflow() -> None:
+    times = pa.array([-(2**63) + 1, 0, 0, 0], pa.int64()).cast(pa.timestamp("ns")).dictionary_encode().slice(1)
+    assert evaluated(x.dt.truncate("1d"), times) == [datetime(1970, 1, 1)] * 3
