@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyarrow import types
 
 from dataflow.expressions import Expr
-from dataflow.runners.spark import carrier, spark_schema, to_column
+from dataflow.runners.spark import carrier, spark_schema, to_column, translated
 
-__all__ = ["frame", "on_spark", "plain", "session", "what_is_missing"]
+__all__ = ["failure", "frame", "on_spark", "plain", "session", "what_is_missing"]
 
 ROOT = Path(__file__).parents[3]
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.net.preferIPv4Stack=true"
@@ -79,6 +80,15 @@ def on_spark(spark: Any, table: pa.Table, exprs: Sequence[Expr]) -> list[pa.Arra
     odd = [(expr, m.type) for expr, m, w in zip(exprs, made, wanted, strict=True) if not carries(m.type, w)]
     assert not odd, f"types that are not those of spark_type: {odd}"
     return [array.cast(dtype) for array, dtype in zip(made, wanted, strict=True)]
+
+
+def failure(spark: Any, table: pa.Table, expr: Expr) -> Exception | None:
+    """What the local engine would raise in the place of what Spark raises."""
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PySparkException) as caught:
+        on_spark(spark, table, [expr])
+    return translated(caught.value)
 
 
 def carries(found: pa.DataType, dtype: pa.DataType) -> bool:
