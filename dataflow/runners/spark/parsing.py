@@ -23,7 +23,7 @@ _HEXADECIMAL: Final = r"\A0[xX][0-9a-fA-F]+\z"
 _EXPONENT: Final = r"\A[+-]?[0-9.]+[eE][+-]?[0-9]+\z"
 _DAY: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _ZONE: Final = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
-_FAR_ZONE: Final = r"[+-](1[89]|2[0-9]):?([0-9]{2})?\z"
+_FAR_ZONE: Final = rf"\A{_DAY}([ T][0-9:.]+)?[+-](1[89]|2[0-9])(:?[0-9]{{2}})?\z"
 _FRACTION: Final = {"s": "", "ms": r"(\.[0-9]{1,3})?", "us": r"(\.[0-9]{1,6})?"}
 
 
@@ -75,15 +75,17 @@ def _decimal(scale: int) -> str:
 
 
 def _timestamp(target: pa.DataType) -> str:
-    zone = "" if target.tz is None else _ZONE
-    return rf"\A{_DAY}([ T][0-9]{{2}}(:[0-9]{{2}}(:[0-9]{{2}}{_FRACTION[target.unit]})?)?)?{zone}\z"
+    time = rf"[ T][0-9]{{2}}(:[0-9]{{2}}(:[0-9]{{2}}{_FRACTION[target.unit]})?)?"
+    return rf"\A{_DAY}({time})?\z" if target.tz is None else rf"\A{_DAY}{time}{_ZONE}\z"
 
 
 def _canonical(column: Any) -> Any:
-    """Minutes behind hours, a colon in the offset: Spark reads no time without them."""
+    """With seconds, and with a colon and minutes in the offset: Spark reads no time with a zone without them."""
     f = functions()
     written = f.regexp_replace(column, r"\A(.{10}[ T][0-9]{2})(?!:)", "$1:00")
-    return f.regexp_replace(written, r"(:[0-9.]+[+-][0-9]{2}):?([0-9]{2})?\z", "$1:$2")
+    written = f.regexp_replace(written, r"\A(.{10}[ T][0-9]{2}:[0-9]{2})(?!:)", "$1:00")
+    written = f.regexp_replace(written, r"([+-][0-9]{2})([0-9]{2})\z", "$1:$2")
+    return f.regexp_replace(written, r"\A(.{19,}[+-][0-9]{2})\z", "$1:00")
 
 
 def _bool(column: Any, unreadable: Any) -> Any:

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyarrow import types
 
 from dataflow.expressions import Expr
-from dataflow.runners.spark import carrier, spark_schema, to_column
+from dataflow.runners.spark import carrier, spark_schema, to_column, translated
 
-__all__ = ["frame", "on_spark", "plain", "session", "what_is_missing"]
+__all__ = ["failure", "frame", "on_spark", "plain", "session", "what_is_missing"]
 
 ROOT = Path(__file__).parents[3]
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.net.preferIPv4Stack=true"
@@ -74,13 +75,29 @@ def on_spark(spark: Any, table: pa.Table, exprs: Sequence[Expr]) -> list[pa.Arra
     """The values of each expression over ``table``, all in one job, back in the types the local engine gives them."""
     columns = [to_column(expr, table.schema).alias(f"c{i}") for i, expr in enumerate(exprs)]
     answer = frame(spark, table).select(*columns).toArrow()
-    types = [expr.dtype(table.schema) for expr in exprs]
-    assert [field.type for field in answer.schema] == [in_session(carrier(dtype)) for dtype in types]
-    return [answer.column(i).combine_chunks().cast(dtype) for i, dtype in enumerate(types)]
+    made = [answer.column(i).combine_chunks() for i in range(len(exprs))]
+    wanted = [expr.dtype(table.schema) for expr in exprs]
+    odd = [(expr, m.type) for expr, m, w in zip(exprs, made, wanted, strict=True) if not carries(m.type, w)]
+    assert not odd, f"types that are not those of spark_type: {odd}"
+    return [array.cast(dtype) for array, dtype in zip(made, wanted, strict=True)]
 
 
-def in_session(dtype: pa.DataType) -> pa.DataType:
-    return pa.timestamp("us", "America/New_York") if types.is_timestamp(dtype) and dtype.tz else dtype
+def failure(spark: Any, table: pa.Table, expr: Expr) -> Exception | None:
+    """What the local engine would raise in the place of what Spark raises."""
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PySparkException) as caught:
+        on_spark(spark, table, [expr])
+    return translated(caught.value)
+
+
+def carries(found: pa.DataType, dtype: pa.DataType) -> bool:
+    expected = carrier(dtype)
+    if types.is_list(expected):
+        return types.is_list(found) and carries(found.value_type, expected.value_type)
+    if types.is_timestamp(expected) and expected.tz is not None:
+        return types.is_timestamp(found) and found.unit == "us" and found.tz is not None
+    return found == expected
 
 
 def plain(values: pa.Array) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import subprocess
+import sys
 from decimal import Decimal
 from typing import Any
 
@@ -10,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 import dataflow as flow
+from dataflow.errors import ConfigurationError, UnsupportedOnRunner
 from dataflow.expressions import Expr, col, lit, when
-from dataflow.runners.spark import translated
-from tests.expressions.cases import Case
+from dataflow.runners.spark import to_column
+from tests.expressions.cases import Case, Kept
 from tests.expressions.semantics import SEMANTICS
-from tests.runners.spark.engine import on_spark
+from tests.runners.spark.engine import failure, frame, on_spark
 
 UNKNOWN_TO_SPARK = ("uint64", "time64[us]")
 
@@ -68,10 +71,77 @@ def test_what_cannot_be_raises(spark: Any, case: Case) -> None:
     assert type(failure(spark, table(case), read(case))) is case.expected
 
 
-def failure(spark: Any, rows: pa.Table, expr: Expr) -> Exception | None:
-    """What the local engine would raise in the place of what Spark raises."""
-    from pyspark.errors import PySparkException
+@pytest.mark.parametrize("case", [case for case in SEMANTICS if isinstance(case.expected, Kept)], ids=str)
+def test_a_filter_keeps_what_is_true(spark: Any, case: Case) -> None:
+    rows = table(case)
+    kept = frame(spark, rows).filter(to_column(read(case), rows.schema)).toArrow()
+    assert Kept(kept["x"].to_pylist()) == case.expected
 
-    with pytest.raises(PySparkException) as caught:
-        on_spark(spark, rows, [expr])
-    return translated(caught.value)
+
+@pytest.mark.parametrize("case", [case for case in SEMANTICS if not known(case)], ids=str)
+def test_what_spark_has_no_type_for_is_refused_before_anything_runs(spark: Any, case: Case) -> None:
+    with pytest.raises(UnsupportedOnRunner, match="not on the spark runner: Spark has no type for the values of"):
+        to_column(read(case), table(case).schema)
+
+
+SCHEMA = pa.schema(
+    {
+        "a": pa.float64(),
+        "m": pa.decimal128(20, 2),
+        "t": pa.timestamp("us"),
+        "ns": pa.timestamp("ns"),
+        "c": pa.time64("us"),
+        "i": pa.int64(),
+        "u": pa.uint64(),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("expr", "reason"),
+    [
+        (col("a").cast("string"), "Spark's cast from double to string"),
+        (col("t").cast("string"), r"Spark's cast from timestamp\[us\] to string"),
+        (col("a").cast(pa.decimal128(9, 2)), "Spark's cast from double to decimal"),
+        (col("m") / 2, r"Spark's cast from decimal128\(20, 2\) to double"),
+        (col("m").cast("float64", strict=False), "Spark's cast from decimal"),
+        (col("ns"), r"no type for the values of timestamp\[ns\]; .* timestamp\[us\]"),
+        (col("c").is_null(), "no type for the values of time64"),
+        (col("i").cast("uint64"), "no type for the values of uint64; cast to int64"),
+        (col("u").is_null(), "uint64"),
+        (when(col("a") > 0).then(0.0).otherwise(-0.0), "the constants 0.0 and -0.0 for one"),
+    ],
+    ids=str,
+)
+def test_what_spark_would_compute_otherwise_is_refused_with_a_way_out(spark: Any, expr: Expr, reason: str) -> None:
+    with pytest.raises(UnsupportedOnRunner, match=reason) as caught:
+        to_column(expr, SCHEMA, "select")
+    assert str(caught.value).startswith("select: ")
+
+
+def test_a_session_whose_integers_wrap_is_refused(spark: Any) -> None:
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with pytest.raises(ConfigurationError, match=r"spark\.sql\.ansi\.enabled=true .* wrap"):
+            to_column(col("i") + 1, SCHEMA)
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", "true")
+
+
+WITHOUT = """
+import sys
+sys.modules["pyspark"] = None
+import pyarrow as pa
+from dataflow import col
+from dataflow.errors import ConfigurationError
+from dataflow.runners.spark import to_column
+try:
+    to_column(col("x"), pa.schema({"x": pa.int64()}))
+except ConfigurationError as error:
+    print(error)
+"""
+
+
+def test_without_pyspark_the_error_says_what_to_install() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
+    assert "pip install 'barrierflow[spark]'" in done.stdout
