@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dataflow.graph import Filter, Node, Project
+from dataflow.graph import Filter, Graph, Node, Project
 from dataflow.runtime.output import HashOutput
 from operators.fusion.operator import Fused, Patience, Spread
 from operators.fusion.source import Run, fuses
@@ -32,10 +32,9 @@ _WORTH_IT = 2
 """Operations a loop must save at least; a filter is one. Below that pyarrow is as fast as memory."""
 
 
-def fuse(
-    nodes: Sequence[tuple[Node, ChainNode]], schemas: Sequence[pa.Schema], submit: Submit, patience: Patience
-) -> None:
-    """Put loops into a chain. ``schemas`` has for each node that of the rows it takes."""
+def fuse(graph: Graph, nodes: Sequence[tuple[Node, ChainNode]], submit: Submit, patience: Patience) -> None:
+    """Put loops into a chain, whose nodes are wired and have their operators."""
+    schemas = [graph.schema_of(node.inputs[0]) if node.inputs else node.schema for node, _ in nodes]
     taken: set[int] = set()
     for first in range(len(nodes)):
         run = [] if first in taken else _run(nodes, schemas, first)
