@@ -64,9 +64,9 @@ class Settings:
     """What a runner decides for a job.
 
     ``credit`` is the number of batches a channel holds; ``choose`` makes the rule by which a gate picks a channel;
-    ``pace`` makes the rule by which a task takes slices of batches; ``patience`` says when loops are compiled; ``store`` stands in for the location of the
-    checkpoints, where a runner has put something in between. ``delays`` has, by operator, what waits for a number of
-    rows before the operator takes them.
+    ``pace`` makes the rule by which a task takes slices of batches; ``patience`` says when loops are compiled;
+    ``store`` stands in for the location of the checkpoints, where a runner has put something in between. ``delays``
+    has, by operator, what waits for a number of rows before the operator takes them.
     """
 
     pipeline: str

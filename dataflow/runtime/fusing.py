@@ -1,13 +1,13 @@
 """Which operators of a chain are done by one loop, and how its rows get past them.
 
-A run is a series of filters and projections in which each is the only consumer of the one before it. The chain stays as
-it is: the first operator of a run is put into a ``Fused``, which has the loop, and rows that the loop has done leave by
-the last one. Control elements, and rows for which there is no loop, go from operator to operator as ever, and all of them
-keep their counters. Rows cannot pass each other: when the head of a run takes some, nothing is under way behind it, for a
-chain works deepest first.
+A run is a series of filters and projections in which each is the only consumer of the one before it. The chain stays
+as it is: the first operator of a run is put into a ``Fused``, which has the loop, and rows that the loop has done leave
+by the last one. Control elements, and rows for which there is no loop, go from operator to operator as ever, and all of
+them keep their counters. Rows cannot pass each other: when the head of a run takes some, nothing is under way behind
+it, for a chain works deepest first.
 
-Where red rows are reported (mode ``unaligned``) each operator has to see its own, and where one is slowed down it has to
-wait: there is no loop then. A hash edge right behind a run is part of it if the keys are words.
+Where red rows are reported (mode ``unaligned``) each operator has to see its own, and where one is slowed down it has
+to wait: there is no loop then. A hash edge right behind a run is part of it if the keys are words.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from dataflow.graph import Filter, Graph, Node, Project
 from dataflow.runtime.output import HashOutput
 from operators.fusion.operator import Fused, Patience, Spread
-from operators.fusion.source import Run, fuses
+from operators.fusion.runs import Run
+from operators.fusion.source import fuses
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,20 +64,23 @@ def _fuses(node: Node, made: ChainNode, schema: pa.Schema) -> bool:
 
 def _put(run: Sequence[tuple[Node, ChainNode]], schema: pa.Schema, submit: Submit, patience: Patience) -> None:
     steps = tuple(node.spec for node, _ in run if isinstance(node.spec, Filter | Project))
-    last = run[-1][1]
-    plan, spread = Run(schema, steps), None
-    (output,) = last.outputs.get(None, ()) if len(last.outputs.get(None, ())) == 1 else (None,)
-    if isinstance(output, HashOutput) and len(output.channels) > 1 and not last.children and len(last.outputs) == 1:
-        spreading = Run(schema, steps, output.keys)
-        if fuses(spreading):
-            plan, spread = spreading, Spread(len(output.channels), output.max_key_groups)
-    if plan.filters + plan.operations < _WORTH_IT:
-        return
-    head = run[0][1]
-    beyond = _Beyond([made for _, made in run], output if isinstance(output, HashOutput) else None)
-    head.operator = Fused(
-        plan, head.operator, beyond, submit, output=run[-1][0].schema, spread=spread, patience=patience
-    )
+    head, last = run[0][1], run[-1][1]
+    plan, spread, edge = Run(schema, steps), None, _hash_edge(last)
+    if edge is not None and fuses(spreading := Run(schema, steps, edge.keys)):
+        plan, spread = spreading, Spread(len(edge.channels), edge.max_key_groups)
+    if plan.filters + plan.operations >= _WORTH_IT:
+        beyond = _Beyond([made for _, made in run], edge)
+        output = run[-1][0].schema
+        head.operator = Fused(plan, head.operator, beyond, submit, output=output, spread=spread, patience=patience)
+
+
+def _hash_edge(last: ChainNode) -> HashOutput | None:
+    """The edge over which all rows of ``last`` go, and nowhere else, if it spreads them by key."""
+    outputs = last.outputs.get(None, [])
+    if last.children or len(last.outputs) != 1 or len(outputs) != 1:
+        return None
+    (edge,) = outputs
+    return edge if isinstance(edge, HashOutput) and len(edge.channels) > 1 else None
 
 
 class _Beyond:
@@ -87,7 +91,7 @@ class _Beyond:
         self._output = output
 
     def passed(self, rows: Sequence[int]) -> None:
-        assert not any([node.inbox for node in self._nodes]), f"rows would pass those before {self._nodes[-1].name}"
+        assert not any([node.inbox for node in self._nodes[1:]]), f"rows would pass those before {self._nodes[-1].name}"
         for before, node, count in zip(self._nodes, self._nodes[1:], rows, strict=False):
             before.rows_out += count
             node.rows_in += count

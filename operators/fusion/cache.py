@@ -1,11 +1,12 @@
 """Generated modules as files, so that numba keeps what it compiled beside them, for every later process.
 
-The folder is ``$BARRIERFLOW_CACHE``, else ``kernels`` in ``$XDG_CACHE_HOME/barrierflow`` or ``~/.cache/barrierflow``. It
-belongs to the user alone: numba's files are pickles, so whoever can write there can run code here. A folder that is
+The folder is ``$BARRIERFLOW_CACHE``, else ``kernels`` in ``$XDG_CACHE_HOME/barrierflow`` or ``~/.cache/barrierflow``.
+It belongs to the user alone: numba's files are pickles, so whoever can write there can run code here. A folder that is
 somebody else's, or that cannot be written, is not used; one in the temporary directory serves this process then.
 
-A file is named by the hash of its text, of the kernels that get compiled into it, and of numba's version. Its time is set
-to a constant: numba drops what it compiled when the time changes, and processes that begin together all write the file.
+A file is named by the hash of its text, of the kernels that get compiled into it, and of numba's version. Its time is
+set to a constant: some versions of numba drop what they compiled when the time changes, and processes that begin
+together all write the file.
 
 Guarantees: a file is there whole or not at all, and its text is compared before it is run.
 """
@@ -124,6 +125,7 @@ def _surroundings() -> bytes:
     found = blake2b(metadata.version("numba").encode(), digest_size=16)
     for name in _INLINED:
         spec = find_spec(name)
-        assert spec is not None and spec.origin is not None, f"{name} is a module of this distribution"
+        assert spec is not None, f"{name} is a module of this distribution"
+        assert spec.origin is not None, f"{name} has a file"
         found.update(Path(spec.origin).read_bytes())
     return found.digest()

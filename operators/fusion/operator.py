@@ -8,6 +8,7 @@ errors are the operators' own, and which way a batch went shows in nothing but t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -24,7 +25,8 @@ from dataflow.state.arrays import validity
 from dataflow.state.partition import owners_of
 from operators.fusion import cache
 from operators.fusion.kernel import Kernel, kernel_of
-from operators.fusion.source import Generated, Nulls, Run, Source, source_of, storage
+from operators.fusion.runs import Run, Source
+from operators.fusion.source import Generated, Nulls, source_of, storage
 
 __all__ = ["Beyond", "Fused", "Patience", "Spread"]
 
@@ -176,10 +178,7 @@ class Fused(Operator):
             return
         bounds = places.tolist()
         self._beyond.emit_parts(
-            [
-                batch.slice(low, high - low) if high > low else None
-                for low, high in zip(bounds, bounds[1:], strict=False)
-            ]
+            [batch.slice(low, high - low) if high > low else None for low, high in itertools.pairwise(bounds)]
         )
 
     def _batch(self, batch: pa.RecordBatch, made: _Columns, order: npt.NDArray[np.int32], k: int) -> pa.RecordBatch:

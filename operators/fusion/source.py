@@ -1,13 +1,13 @@
 """A run of filters and projections as the source of a module with two functions: ``choose`` and ``make``.
 
 ``choose`` finds the rows that pass all filters: the first filter is a loop over all rows that makes a mask, block by
-block, and the numbers of the rows in it; each later one is a loop over those numbers. There is no branch for a processor
-to guess wrong. ``make`` computes the columns of the chosen rows, which by then are counted, so its memory has their size.
-Where the rows go to subtasks by key, ``choose`` also finds the target of each row, and ``make`` writes each row where its
-target's rows are: the columns are in order already when they are made.
+block, and the numbers of the rows in it; each later one is a loop over those numbers. There is no branch for a
+processor to guess wrong. ``make`` computes the columns of the chosen rows, which by then are counted, so its memory has
+their size. Where the rows go to subtasks by key, ``choose`` also finds the target of each row, and ``make`` writes each
+row where its target's rows are: the columns are in order already when they are made.
 
-Both functions answer -1 where an operation would raise. The checks of a projection are made where its rows are those that
-the projection would see: in front of the next filter, or in ``make``.
+Both functions answer -1 where an operation would raise. The checks of a projection are made where its rows are those
+that the projection would see: in front of the next filter, or in ``make``.
 
 A loop is written for rows without nulls or for rows with them (``Nulls``); in the latter every column may have some.
 Columns that a loop cannot copy are taken by pyarrow, or passed on as they are where no row is dropped or moved.
@@ -22,18 +22,14 @@ from enum import Enum
 import pyarrow as pa
 from pyarrow import types
 
-from dataflow.expressions import Expr, output_schema
-from dataflow.expressions.nodes import Alias, Column
-from dataflow.expressions.typing import Typed, resolve
-from dataflow.graph import Filter, Project
-from operators.fusion.statements import Kind, Statements, Unfusable, Value, kind_of
+from dataflow.expressions.typing import resolve
+from operators.fusion.runs import Layout, Made, Run, Slot, Source
+from operators.fusion.statements import Statements, Unfusable, Value, kind_of
 
-__all__ = ["BLOCK", "Generated", "Made", "Nulls", "Run", "Source", "Step", "fuses", "source_of", "storage"]
+__all__ = ["BLOCK", "Generated", "Nulls", "fuses", "source_of", "storage"]
 
 BLOCK = 1024
 """Rows of one mask, a multiple of 8: it is read by eights, for most of a strict filter's are empty."""
-
-Step = Filter | Project
 
 
 class Nulls(Enum):
@@ -41,96 +37,6 @@ class Nulls(Enum):
 
     NONE = "none"
     ANY = "any"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Source:
-    """A column of the input, by its place."""
-
-    index: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Made:
-    """A column that a projection computes from the columns it saw. ``stage`` counts the filters before it."""
-
-    typed: Typed
-    seen: Columns
-    stage: int
-
-
-Slot = Source | Made
-Columns = tuple[tuple[str, Slot], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Filters and projections in a row, over rows of ``schema``; ``keys`` say by what the rows are spread, if they are.
-
-    >>> from dataflow import col
-    >>> run = Run(pa.schema({"a": pa.int64(), "s": pa.string()}), (Filter(col("a") > 1), Project((col("s"),))))
-    >>> run.output.names, run.filters
-    (['s'], 1)
-    """
-
-    schema: pa.Schema
-    steps: tuple[Step, ...]
-    keys: tuple[str, ...] = ()
-
-    @property
-    def filters(self) -> int:
-        return sum(isinstance(step, Filter) for step in self.steps)
-
-    @property
-    def output(self) -> pa.Schema:
-        """The schema of what the last step emits."""
-        schema = self.schema
-        for step in self.steps:
-            schema = output_schema(step.columns, schema, "run") if isinstance(step, Project) else schema
-        return schema
-
-    @property
-    def columns(self) -> tuple[Slot, ...]:
-        """Where each column of the output comes from."""
-        return tuple(slot for _, slot in _Layout(self).last)
-
-    @property
-    def operations(self) -> int:
-        """How many operations the expressions have, as a measure of what one pass saves."""
-        exprs = [e for s in self.steps for e in (s.columns if isinstance(s, Project) else (s.predicate,))]
-        return sum(map(_operations, exprs))
-
-
-def _operations(expr: Expr) -> int:
-    return sum(map(_operations, expr.operands())) + bool(expr.operands()) - isinstance(expr, Alias)
-
-
-class _Layout:
-    """The columns after each step: ``before[i]`` are those that filter number i sees, with their schema."""
-
-    def __init__(self, run: Run) -> None:
-        schema = run.schema
-        columns: Columns = tuple((name, Source(i)) for i, name in enumerate(schema.names))
-        self.before: list[tuple[Columns, pa.Schema, Expr]] = []
-        self.made: list[list[Made]] = [[]]
-        for step in run.steps:
-            if isinstance(step, Filter):
-                self.before.append((columns, schema, step.predicate))
-                self.made.append([])
-                continue
-            columns = tuple((expr.name, self._slot(expr, columns, schema)) for expr in step.columns)
-            schema = output_schema(step.columns, schema, "run")
-        self.last = columns
-
-    def _slot(self, expr: Expr, seen: Columns, schema: pa.Schema) -> Slot:
-        plain = expr
-        while isinstance(plain, Alias):
-            plain = plain.operand
-        if isinstance(plain, Column):
-            return dict(seen)[plain.label]
-        made = Made(resolve(expr, schema, "run"), seen, len(self.before))
-        self.made[-1].append(made)
-        return made
 
 
 def storage(dtype: pa.DataType) -> str | None:
@@ -172,6 +78,7 @@ def fuses(run: Run) -> bool:
     """Whether there is a loop for all of ``run``.
 
     >>> from dataflow import col
+    >>> from dataflow.graph import Filter
     >>> fuses(Run(pa.schema({"s": pa.string()}), (Filter(col("s") > "a"),)))
     False
     """
@@ -195,7 +102,7 @@ class _Writer:
     def __init__(self, run: Run, nulls: Nulls, reads: Sequence[int]) -> None:
         self.run = run
         self.nulls = nulls
-        self.layout = _Layout(run)
+        self.layout = Layout(run)
         self.reads = reads
         self.used: set[int] = set()
         self.writes: list[int] = []

@@ -35,7 +35,7 @@ _O = BinaryOperator
 _CASTS: Final = {"int": "int64", "uint": "uint64", "float": "float64"}
 
 
-class Unfusable(Exception):  # noqa: N818
+class Unfusable(Exception):
     """There is no loop for this expression; pyarrow computes it."""
 
 

@@ -13,7 +13,7 @@ from dataflow.graph import Filter, Project
 from dataflow.operator import Operator, OperatorContext
 from operators.binding import operator_for
 from operators.fusion.operator import Fused, Patience, Spread
-from operators.fusion.source import Run, Step
+from operators.fusion.runs import Run, Step
 
 FRESH = Patience(load=1 << 40, compile=1 << 40)
 """Nobody asks: the test loads."""

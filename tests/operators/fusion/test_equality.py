@@ -6,7 +6,7 @@ import datetime
 import random
 from collections.abc import Sequence
 from decimal import Decimal
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from dataflow.expressions import Expr, col, lit
 from dataflow.graph import Filter, Project
-from operators.fusion.source import Run, Step, fuses
+from operators.fusion.runs import Run, Step
+from operators.fusion.source import fuses
 from tests.operators.fusion.chains import Looped, outcome, spelt
 
 NUMBERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64"]
@@ -172,7 +173,7 @@ def sound(expr: Expr) -> bool:
         return False
 
 
-@lru_cache(maxsize=None)
+@cache
 def looped(seed: int) -> Looped:
     """Two filters around a projection of many random trees, and every column carried along."""
     trees = Trees(seed)
@@ -246,7 +247,7 @@ RISKY = [
 ]
 
 
-@lru_cache(maxsize=None)
+@cache
 def risky(number: int) -> Looped:
     return Looped((Project((RISKY[number].alias("x"), col("i"))),), X)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import pyarrow as pa
 import pytest
@@ -13,7 +13,8 @@ from dataflow.expressions import col
 from dataflow.graph import Filter, Project
 from dataflow.state.partition import hash_partition
 from operators.fusion.operator import Spread
-from operators.fusion.source import Run, Step, fuses
+from operators.fusion.runs import Run, Step
+from operators.fusion.source import fuses
 from tests.operators.fusion.chains import Looped, spelt
 from tests.operators.fusion.test_equality import SCHEMA, batch
 
@@ -24,7 +25,7 @@ STEPS: tuple[Step, ...] = (
 KEYS = [("i8", "u64", "b"), ("m",), ("f32", "ts", "day", "took", "at")]
 
 
-@lru_cache(maxsize=None)
+@cache
 def spreading(keys: tuple[str, ...], steps: tuple[Step, ...] = STEPS) -> Looped:
     return Looped(steps, SCHEMA, keys, Spread(3, 128))
 
