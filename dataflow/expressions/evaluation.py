@@ -251,7 +251,7 @@ def _whole(on_floats: np.ufunc, left: Value, right: Value) -> Value:
     if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
         return _whole(on_floats, pa.repeat(left, 1), right)[0]
     if types.is_integer(left.type):
-        right = pc.if_else(pc.equal(right, 0), pa.scalar(None, right.type), right)
+        right = pc.if_else(pc.equal(right, pa.scalar(0, right.type)), pa.scalar(None, right.type), right)
     nulls = [side for side in (left, right) if _has_nulls(side)]
     if any(isinstance(side, pa.Scalar) for side in nulls):
         return pa.nulls(_length(left, right), left.type)

@@ -29,6 +29,7 @@ from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.chain import Chain, ChainNode
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.committer import Committer
+from dataflow.runtime.fusing import fuse
 from dataflow.runtime.gate import Choose, InputGate, RoundRobin
 from dataflow.runtime.inlet import GateInlet, Inlet, SourceInlet, SplitState
 from dataflow.runtime.job import Job
@@ -45,6 +46,7 @@ from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.memory import MemoryStore
 from operators.binding import operator_for
+from operators.fusion.operator import Patience
 
 __all__ = ["Settings", "build", "store_of"]
 
@@ -62,9 +64,9 @@ class Settings:
     """What a runner decides for a job.
 
     ``credit`` is the number of batches a channel holds; ``choose`` makes the rule by which a gate picks a channel;
-    ``pace`` makes the rule by which a task takes slices of batches; ``store`` stands in for the location of the
-    checkpoints, where a runner has put something in between. ``delays`` has, by operator, what waits for a number of
-    rows before the operator takes them.
+    ``pace`` makes the rule by which a task takes slices of batches; ``patience`` says when loops are compiled;
+    ``store`` stands in for the location of the checkpoints, where a runner has put something in between. ``delays``
+    has, by operator, what waits for a number of rows before the operator takes them.
     """
 
     pipeline: str
@@ -76,6 +78,7 @@ class Settings:
     credit: int = 4
     choose: Callable[[], Choose] = RoundRobin
     pace: Callable[[], Pace] = Unpaced
+    patience: Patience = field(default_factory=Patience)
     probe: Probe = no_probe
     store: CheckpointStore | None = None
     delays: Mapping[str, Callable[[int], None]] = field(default_factory=dict)
@@ -266,6 +269,9 @@ class _Builder:
                 channels = [self.channels[i, s, t] for s, t in self.plan.channels(link) if s == subtask]
                 output = output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
                 by_id[link.node].outputs.setdefault(link.tag, []).append(output)
+        if self.checkpointing.mode is not Mode.UNALIGNED:  # which reports red rows, operator by operator
+            chained = list(zip(vertex.nodes, nodes, strict=True))
+            fuse(self.plan.graph, chained, self.settings.submit, self.settings.patience)
         return Task(
             name,
             inlet,

@@ -18,7 +18,7 @@ from dataflow.state.hashing import Hashes, hash_rows, subtask_of
 
 Targets = npt.NDArray[np.int32]
 
-__all__ = ["gather_rows", "hash_partition", "order_by_target", "partition_rows"]
+__all__ = ["gather_rows", "hash_partition", "order_by_target", "owners_of", "partition_rows"]
 
 
 def partition_rows(
@@ -36,7 +36,7 @@ def partition_rows(
 
     targets = np.empty(len(hashes), np.int32)
     counts = np.zeros(parallelism, np.int64)
-    count_targets(hashes, _owners(parallelism, max_key_groups), targets, counts)
+    count_targets(hashes, owners_of(parallelism, max_key_groups), targets, counts)
     return _scattered(targets, counts)
 
 
@@ -105,8 +105,8 @@ def _gather(column: pa.Array, order: npt.NDArray[np.int32]) -> pa.Array:
 
 
 @lru_cache(maxsize=64)
-def _owners(parallelism: int, max_key_groups: int) -> npt.NDArray[np.int32]:
-    """The subtask of each key group."""
+def owners_of(parallelism: int, max_key_groups: int) -> npt.NDArray[np.int32]:
+    """The subtask of each key group. Raises ``ValueError`` where there are fewer key groups than subtasks."""
     if parallelism > max_key_groups:
         raise ValueError(f"{parallelism} subtasks need at least as many key groups, got {max_key_groups}")
     return np.array([subtask_of(group, parallelism, max_key_groups) for group in range(max_key_groups)], np.int32)
