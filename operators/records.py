@@ -104,10 +104,12 @@ class Records:
     def clear(self) -> None:
         """Make the records of the touched slots those of keys without rows, and begin a new list of touched slots.
 
-        Whoever never calls ``forget_touched`` has empty records again, at the cost of the slots that were used.
+        Whoever never calls ``forget_touched`` has empty records again, at the cost of the slots that were used. Only
+        for records that are ``mergeable``.
         """
         from operators.kernels.merging import reset_records
 
+        assert self.mergeable, "these records are more than their words"
         self._records.save(self.touched)
         reset_records(self._records.rows, self.touched, self._layout.template)
         self._touches = 0
