@@ -33,7 +33,7 @@ from dataflow.operator import (
     TwoPhaseSink,
     TwoPhaseWriter,
 )
-from dataflow.pipeline import KeyedStream, Pipeline, Stream
+from dataflow.pipeline import KeyedStream, Pipeline, Stream, WindowedStream
 from dataflow.registry import register as _register
 
 if _TYPE_CHECKING:
@@ -48,6 +48,7 @@ __all__ = [
     "Pipeline",
     "Stream",
     "KeyedStream",
+    "WindowedStream",
     "col",
     "lit",
     "Expr",

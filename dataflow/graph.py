@@ -6,13 +6,15 @@ and no code of an engine; ``operators`` implements specs, and a runner binds the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from dataflow.errors import GraphError
 from dataflow.operator import Guarantee, Json, OperatorFactory, Sink, Source
+from dataflow.row_errors import OnError
+from dataflow.windows import Tumbling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Aggregate",
     "Apply",
+    "Combine",
     "Edge",
     "Emit",
     "Filter",
@@ -33,6 +36,8 @@ __all__ = [
     "Read",
     "Spec",
     "Union",
+    "Watermarks",
+    "WindowAggregate",
     "Write",
     "schema_json",
 ]
@@ -112,6 +117,53 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class Watermarks:
+    """Watermarks out of the event times in ``column``, per split: the latest time, less ``delay`` (microseconds).
+
+    A split that gives no rows for ``idle_after`` microseconds (None: never) holds nothing back. ``on_error`` is for
+    rows whose time is null.
+    """
+
+    column: str
+    delay: int
+    idle_after: int | None
+    on_error: OnError
+
+    def detail(self) -> dict[str, Json]:
+        return {"column": self.column, "delay": self.delay, "idle_after": self.idle_after}
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAggregate:
+    """Aggregates per key and window of the event times in ``time``. ``lateness`` in microseconds."""
+
+    keys: tuple[str, ...]
+    time: str
+    window: Tumbling
+    lateness: int
+    aggregations: tuple[Aggregation, ...]
+
+    def detail(self) -> dict[str, Json]:
+        return {
+            "keys": list(self.keys),
+            "time": self.time,
+            "window": str(self.window),
+            "lateness": self.lateness,
+            "aggregations": [str(a) for a in self.aggregations],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """Folds the rows of a batch per key, for the aggregate ``target`` behind a shuffle; the planner puts it there."""
+
+    target: Aggregate | WindowAggregate
+
+    def detail(self) -> dict[str, Json]:
+        return {"target": self.target.detail()}
+
+
+@dataclass(frozen=True, slots=True)
 class Union:
     """The rows of all inputs."""
 
@@ -142,7 +194,7 @@ class Write:
         return {"sink": type(self.sink).__name__}
 
 
-Spec = Read | Filter | Project | MapBatches | Aggregate | Union | Apply | Write
+Spec = Read | Filter | Project | MapBatches | Watermarks | Combine | Aggregate | WindowAggregate | Union | Apply | Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +213,11 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A logical operator. ``name`` is stable between runs: a checkpoint finds the operator's state by it."""
+    """A logical operator. ``name`` is stable between runs: a checkpoint finds the operator's state by it.
+
+    ``schema`` is that of the main output, ``sides`` has those of the side outputs that have columns of their own.
+    ``time`` is the column of the main output that holds event time; None: rows have none.
+    """
 
     id: int
     name: str
@@ -170,6 +226,12 @@ class Node:
     schema: pa.Schema
     parallelism: int | None = None
     named: bool = False
+    sides: Mapping[str, pa.Schema] = field(default_factory=dict)
+    time: str | None = None
+
+    def output(self, tag: str | None) -> pa.Schema:
+        """The schema of side output ``tag``, or of the main one."""
+        return self.schema if tag is None else self.sides.get(tag, self.schema)
 
     @property
     def kind(self) -> str:
@@ -179,7 +241,7 @@ class Node:
     def stateful(self) -> bool:
         """Whether a checkpoint holds something of this node, so that its name must not change."""
         match self.spec:
-            case Filter() | Project() | MapBatches() | Union():
+            case Filter() | Project() | MapBatches() | Union() | Watermarks() | Combine():
                 return False
             case Apply(stateless=stateless):
                 return not stateless
@@ -233,6 +295,8 @@ class Graph:
         label: str,
         name: str | None = None,
         parallelism: int | None = None,
+        sides: Mapping[str, pa.Schema] | None = None,
+        time: str | None = None,
     ) -> Node:
         """Append a node. Without ``name`` it is called ``label``, ``label-2``, ... counted among its own kind.
 
@@ -255,9 +319,23 @@ class Graph:
         while unique in taken:
             count += 1
             unique = f"{label}-{count}"
-        node = Node(len(self.nodes), unique, spec, tuple(inputs), schema, parallelism, named=name is not None)
+        node = Node(
+            len(self.nodes),
+            unique,
+            spec,
+            tuple(inputs),
+            schema,
+            parallelism,
+            named=name is not None,
+            sides=sides or {},
+            time=time,
+        )
         self.nodes.append(node)
         return node
+
+    def schema_of(self, edge: Edge) -> pa.Schema:
+        """The columns of the rows that ``edge`` carries."""
+        return self.nodes[edge.source].output(edge.tag)
 
     def consumers(self, node: Node) -> list[Node]:
         """The nodes with an edge from ``node``."""
@@ -274,7 +352,7 @@ class Graph:
         for old in sorted(needed):
             n = self.nodes[old]
             edges = tuple(Edge(renumber[e.source], e.partitioning, e.keys, e.tag) for e in n.inputs)
-            part.nodes.append(Node(renumber[old], n.name, n.spec, edges, n.schema, n.parallelism, n.named))
+            part.nodes.append(replace(n, id=renumber[old], inputs=edges))
         return part
 
     def with_sinks(self, sink_of: Callable[[Node], Sink]) -> Graph:

@@ -12,11 +12,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
-from dataflow.checks import columns_of, declared, distinct, emission, expression, keys_meet
+from dataflow.checks import columns_of, declared, distinct, edge_type, emission, expression, keys_meet
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation, Expr, col
@@ -34,10 +34,14 @@ from dataflow.graph import (
     Read,
     Spec,
     Union,
+    Watermarks,
+    WindowAggregate,
     Write,
 )
 from dataflow.operator import Operator, OperatorFactory, Sink, Source
 from dataflow.registry import resolve
+from dataflow.row_errors import ERRORS, LATE, OnError, errors_schema
+from dataflow.windows import Tumbling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +49,7 @@ if TYPE_CHECKING:
     from dataflow.runners.base import RunningJob, RunResult
     from dataflow.runners.local import LocalJob, LocalRunner
 
-__all__ = ["KeyedStream", "Pipeline", "Stream"]
+__all__ = ["KeyedStream", "Pipeline", "Stream", "WindowedStream"]
 
 
 class Pipeline:
@@ -85,7 +89,15 @@ class Pipeline:
                 f"p.source() takes a Source such as op.read_parquet(...), got {type(source).__name__}; "
                 "wrap tables in op.from_arrow(...)"
             )
-        node = self.graph.add(Read(source), (), source.schema, label="source", name=name, parallelism=parallelism)
+        node = self.graph.add(
+            Read(source),
+            (),
+            source.schema,
+            label="source",
+            name=name,
+            parallelism=parallelism,
+            sides=source.sides,
+        )
         return Stream(self, node)
 
     def run(
@@ -136,11 +148,18 @@ class Stream:
 
     @property
     def schema(self) -> pa.Schema:
-        return self._node.schema
+        return self._node.output(self._edge.tag)
 
     @property
     def name(self) -> str:
         return self._node.name
+
+    @property
+    def time(self) -> str | None:
+        """The column that holds event time, where `with_watermark` said so and it is still there; else None."""
+        if self._edge.tag is None:
+            return self._node.time
+        return None if self._edge.tag != LATE else self._pipeline.graph.nodes[self._node.inputs[0].source].time
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{f.name}: {f.type}" for f in self.schema)
@@ -154,9 +173,18 @@ class Stream:
         name: str | None,
         parallelism: int | None,
         inputs: tuple[Edge, ...] | None = None,
+        sides: Mapping[str, pa.Schema] | None = None,
+        time: str | None = None,
     ) -> Stream:
         node = self._pipeline.graph.add(
-            spec, inputs or (self._edge,), schema, label=label, name=name, parallelism=parallelism
+            spec,
+            inputs or (self._edge,),
+            schema,
+            label=label,
+            name=name,
+            parallelism=parallelism,
+            sides=sides,
+            time=time,
         )
         return Stream(self._pipeline, node)
 
@@ -168,7 +196,7 @@ class Stream:
         kind = predicate.dtype(self.schema, where="filter")
         if kind != pa.bool_():
             raise SchemaMismatch(f"filter: expected a boolean expression, found {predicate} of type {kind}")
-        return self._then(Filter(predicate), self.schema, "filter", name, parallelism)
+        return self._then(Filter(predicate), self.schema, "filter", name, parallelism, time=self.time)
 
     def select(self, *columns: str | Expr, name: str | None = None, parallelism: int | None = None) -> Stream:
         """Exactly these columns, in this order."""
@@ -192,7 +220,8 @@ class Stream:
             raise GraphError(f"{label}: give at least one column")
         distinct([c.name for c in columns], label)
         schema = pa.schema([pa.field(c.name, c.dtype(self.schema, where=label)) for c in columns])
-        return self._then(Project(tuple(columns)), schema, label, name, parallelism)
+        time = next((c.name for c in columns if self.time is not None and c.is_column(self.time)), None)
+        return self._then(Project(tuple(columns)), schema, label, name, parallelism, time=time)
 
     def map_batches(
         self,
@@ -214,7 +243,62 @@ class Stream:
         from dataflow.state.dictionaries import wide_schema
 
         made = wide_schema(declared(schema, self.schema, "map_batches"))
-        return self._then(MapBatches(function), made, "map_batches", name, parallelism)
+        return self._then(MapBatches(function), made, "map_batches", name, parallelism, time=self._time_in(made))
+
+    def _time_in(self, schema: pa.Schema) -> str | None:
+        """The column of event time, if ``schema`` still has it as it was."""
+        time = self.time
+        kept = time is not None and time in schema.names and schema.field(time).type == self.schema.field(time).type
+        return time if kept else None
+
+    def with_watermark(
+        self,
+        column: str,
+        *,
+        delay: Duration = "0s",
+        idle_after: Duration | None = None,
+        on_error: str | OnError = "fail",
+        name: str | None = None,
+    ) -> Stream:
+        """The same rows, with event time: ``column`` says when each one happened.
+
+        A watermark is made per split of the source: the latest time seen there, less ``delay``; it moves behind each
+        batch, so rows of one batch never make each other late. The least one of all splits counts, those included that
+        have not been read yet. At the end of the input every window is complete.
+
+        Args:
+            column: a timestamp of any unit, with a zone or without.
+            delay: how far rows may be out of order.
+            idle_after: a split that was asked for rows for so long and gave none does not hold the others back.
+            on_error: what becomes of rows whose time is null: ``"fail"``; ``"skip"``: left out, counted and sampled;
+                ``"side"``: set aside in ``.side("errors")``.
+
+        Raises: SchemaMismatch where ``column`` is no timestamp; GraphError where rows of several splits are mixed
+        already, behind ``key_by``, ``rebalance``, ``broadcast`` or ``union``.
+        """
+        import pyarrow as pa
+
+        kind = col(column).dtype(self.schema, where="with_watermark")
+        if not pa.types.is_timestamp(kind):
+            raise SchemaMismatch(
+                f"with_watermark: event time is a timestamp, but {column!r} is {kind}; make one first, as in "
+                f'with_columns(ts=col({column!r}).cast("timestamp[us]"))'
+            )
+        graph, node, edge = self._pipeline.graph, self._node, self._edge
+        while edge.partitioning is None and len(node.inputs) == 1:
+            (edge,), node = node.inputs, graph.nodes[node.inputs[0].source]
+        if edge.partitioning is not None or not isinstance(node.spec, Read):
+            raise GraphError(
+                f"with_watermark: a watermark is made per split of one source, but rows are mixed at {node.name!r}: "
+                "call it earlier, before key_by, rebalance, broadcast and union"
+            )
+        policy = OnError.of(on_error, "with_watermark")
+        idle = None if idle_after is None else microseconds(idle_after, "with_watermark(idle_after=)")
+        if idle == 0:
+            raise ConfigurationError("with_watermark(idle_after=) is above zero; leave it out to wait for all splits")
+        spec = Watermarks(column, microseconds(delay, "with_watermark(delay=)"), idle, policy)
+        sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
+        return self._then(spec, self.schema, "with_watermark", name, None, sides=sides, time=column)
 
     def key_by(self, *keys: str) -> KeyedStream:
         """The same rows, such that rows with equal ``keys`` meet in one subtask. Null is a key like any other."""
@@ -237,7 +321,13 @@ class Stream:
         return Stream(self._pipeline, self._node, Edge(self._node.id, Partitioning.BROADCAST, (), self._edge.tag))
 
     def side(self, tag: str) -> Stream:
-        """The rows that the operator emitted with ``tag``; they have the operator's output schema."""
+        """The rows that the operator emitted with ``tag``.
+
+        They have the columns declared for that side output, else those of the operator's main output. Raises:
+        GraphError for a tag that is none of the operator's, where these are known.
+        """
+        if self._node.sides and tag not in self._node.sides:
+            raise GraphError(f"{self.name!r} has no side output {tag!r}; it has {list(self._node.sides)}")
         return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
 
     def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:
@@ -250,7 +340,8 @@ class Stream:
                     f"[{columns_of(other.schema)}]; select the same columns first"
                 )
         edges = (self._edge, *(other._edge for other in others))
-        return self._then(Union(), self.schema, "union", name, parallelism, edges)
+        time = self.time if all(other.time == self.time for other in others) else None
+        return self._then(Union(), self.schema, "union", name, parallelism, edges, time=time)
 
     def apply(
         self,
@@ -292,7 +383,7 @@ class Stream:
             blocking=getattr(described, "blocking", False),
         )
         edges = tuple(stream._edge for stream in inputs)
-        return self._then(spec, made, "apply", name, parallelism, edges)
+        return self._then(spec, made, "apply", name, parallelism, edges, time=self._time_in(made))
 
     def _same_pipeline(self, others: Iterable[Stream], where: str) -> None:
         for other in others:
@@ -328,7 +419,7 @@ class Stream:
         part.graph = self._pipeline.graph.upstream(self._node)
         node = part.graph.nodes[-1]
         edge = Edge(node.id, self._edge.partitioning, self._edge.keys, self._edge.tag)
-        part.graph.add(Write(sink), (edge,), node.schema, label="collected", name="collected", parallelism=1)
+        part.graph.add(Write(sink), (edge,), self.schema, label="collected", name="collected", parallelism=1)
         return part
 
 
@@ -338,6 +429,25 @@ class KeyedStream(Stream):
     @property
     def keys(self) -> tuple[str, ...]:
         return self._edge.keys
+
+    def window(self, window: Tumbling, *, lateness: Duration = "0s") -> WindowedStream:
+        """The rows of each key, cut into windows of event time.
+
+        Args:
+            window: ``op.tumbling("10s")``.
+            lateness: how long behind its end (by the watermark) a window still takes rows; each batch that brings some
+                gives the results of the windows it touched once more.
+
+        Raises: GraphError where the stream has no event time: see `with_watermark`.
+        """
+        if not isinstance(window, Tumbling):
+            raise GraphError(f"window: expected op.tumbling(...), got {window!r} ({type(window).__name__})")
+        if self.time is None:
+            raise GraphError(
+                "window: the stream has no event time: say which column holds it, close to the source and before "
+                'key_by, as in .with_watermark("ts", delay="2s"), and keep that column'
+            )
+        return WindowedStream(self, window, microseconds(lateness, "window(lateness=)"))
 
     def agg(
         self,
@@ -358,20 +468,75 @@ class KeyedStream(Stream):
         """
         import pyarrow as pa
 
-        from dataflow.state.dictionaries import wide_schema
-
-        found = [*aggregations, *(a.alias(alias) for alias, a in named.items())]
-        for a in found:
-            if not isinstance(a, Aggregation):
-                raise GraphError(f"agg: expected aggregates such as col('x').sum(), got {a!r} ({type(a).__name__})")
-        if not found:
-            raise GraphError("agg: give at least one aggregate")
+        found = self._aggregations(aggregations, named)
         distinct([*self.keys, *(a.name for a in found)], "agg")
         chosen = emission(emit, every, bounded=self._pipeline.graph.bounded)
-        fields = list(wide_schema(pa.schema([self.schema.field(k) for k in self.keys])))
-        fields += [pa.field(a.name, a.dtype(self.schema, where=f"agg {a.name!r}")) for a in found]
+        fields = [*self._key_fields(), *self._fields_of(found)]
         spacing = None if every is None else microseconds(every, "agg(every=)")
         if spacing == 0:
             raise ConfigurationError("agg(every=) is above zero; leave it out to emit after each batch")
         spec = Aggregate(self.keys, tuple(found), chosen, spacing)
         return self._then(spec, pa.schema(fields), "agg", name, parallelism)
+
+    def _aggregations(self, given: Iterable[Aggregation], named: Mapping[str, Aggregation]) -> list[Aggregation]:
+        found = [*given, *(a.alias(alias) for alias, a in named.items())]
+        for a in found:
+            if not isinstance(a, Aggregation):
+                raise GraphError(f"agg: expected aggregates such as col('x').sum(), got {a!r} ({type(a).__name__})")
+        if not found:
+            raise GraphError("agg: give at least one aggregate")
+        return found
+
+    def _key_fields(self) -> list[pa.Field]:
+        import pyarrow as pa
+
+        from dataflow.state.dictionaries import wide_schema
+
+        return list(wide_schema(pa.schema([self.schema.field(k) for k in self.keys])))
+
+    def _fields_of(self, aggregations: Iterable[Aggregation]) -> list[pa.Field]:
+        import pyarrow as pa
+
+        return [pa.field(a.name, a.dtype(self.schema, where=f"agg {a.name!r}")) for a in aggregations]
+
+
+class WindowedStream:
+    """A keyed stream cut into windows of event time; ``agg`` says what is wanted of each."""
+
+    def __init__(self, stream: KeyedStream, window: Tumbling, lateness: int) -> None:
+        self._stream = stream
+        self._window = window
+        self._lateness = lateness
+
+    def __repr__(self) -> str:
+        return f"WindowedStream({self._stream.name!r} by {', '.join(self._stream.keys)}, {self._window})"
+
+    def agg(
+        self,
+        *aggregations: Aggregation,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **named: Aggregation,
+    ) -> Stream:
+        """Aggregates per key and window: the key columns, ``window_start``, ``window_end``, a column per aggregate.
+
+        A window's rows come out once the watermark has reached its end, all of them at the end of the input, and with
+        allowed lateness again for each batch of late rows it still takes (the last row of a key and window counts).
+        A row whose window ended, allowed lateness included, at or before the watermark is *late*: it is counted in the
+        summary and goes to ``.side("late")`` as it came. The event time of the result is ``window_start``.
+
+        Args:
+            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments name them.
+        """
+        import pyarrow as pa
+
+        stream, time = self._stream, self._stream.time
+        assert time is not None, "a windowed stream has event time"
+        found = stream._aggregations(aggregations, named)
+        distinct([*stream.keys, "window_start", "window_end", *(a.name for a in found)], "agg")
+        kind = edge_type(stream.schema.field(time).type, self._window)
+        edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
+        spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(found))
+        schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(found)])
+        sides = {LATE: stream.schema}
+        return stream._then(spec, schema, "window", name, parallelism, sides=sides, time="window_start")

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dataflow.expressions import count
+    from dataflow.windows import tumbling
     from operators.sinks.collect import collect
     from operators.sinks.parquet import read_committed, write_parquet
     from operators.sources.arrow import from_arrow
     from operators.sources.paced import paced
     from operators.sources.parquet import read_parquet
 
-__all__ = ["collect", "count", "from_arrow", "paced", "read_committed", "read_parquet", "write_parquet"]
+__all__ = ["collect", "count", "from_arrow", "paced", "read_committed", "read_parquet", "tumbling", "write_parquet"]
 
 _HOMES = {
     "collect": "operators.sinks.collect",
@@ -22,6 +23,7 @@ _HOMES = {
     "paced": "operators.sources.paced",
     "read_committed": "operators.sinks.parquet",
     "read_parquet": "operators.sources.parquet",
+    "tumbling": "dataflow.windows",
     "write_parquet": "operators.sinks.parquet",
 }
 

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from dataflow.graph import Aggregate, Apply, Filter, MapBatches, Project, Read, Spec, Union, Write
+from dataflow.graph import (
+    Aggregate,
+    Apply,
+    Combine,
+    Filter,
+    MapBatches,
+    Project,
+    Read,
+    Spec,
+    Union,
+    Watermarks,
+    WindowAggregate,
+    Write,
+)
 from dataflow.operator import Operator, OperatorContext
 
 __all__ = ["operator_for"]
@@ -37,6 +50,18 @@ def operator_for(spec: Spec, context: OperatorContext) -> Operator:
             from operators.aggregate import KeyedAggregate
 
             return KeyedAggregate(context, keys, aggregations, emit, every)
+        case Combine(target):
+            from operators.combine import Combine as CombineOperator
+
+            return CombineOperator(context, target)
+        case Watermarks(column, delay, idle_after, on_error):
+            from operators.transforms.watermarks import Watermarks as WatermarksOperator
+
+            return WatermarksOperator(context, column, delay, idle_after, on_error)
+        case WindowAggregate(keys, time, window, lateness, aggregations):
+            from operators.windows.aggregate import WindowAggregate as WindowAggregateOperator
+
+            return WindowAggregateOperator(context, keys, time, window, lateness, aggregations)
         case Apply(factory):
             return factory(context)
         case Write(sink):

@@ -14,6 +14,7 @@ from dataflow.expressions.nodes import Alias, Column, Expr
 from dataflow.graph import (
     Aggregate,
     Apply,
+    Combine,
     Edge,
     Emit,
     Filter,
@@ -24,6 +25,8 @@ from dataflow.graph import (
     Project,
     Read,
     Union,
+    Watermarks,
+    WindowAggregate,
     Write,
 )
 
@@ -112,9 +115,12 @@ def _behind(node: Node, inputs: Sequence[Claim]) -> Claim:
         case Aggregate(keys=keys, emit=emit):
             first = all(isinstance(claim, Rows) for claim in inputs)
             return LastRows(keys, keys, node.name, emit is Emit.UPDATES, first)
+        case WindowAggregate(keys=keys, lateness=lateness):
+            key = (*keys, "window_start")
+            return LastRows(key, key, node.name, lateness > 0, all(isinstance(claim, Rows) for claim in inputs))
         case Apply(stateless=False):
             return AnyRows()
-        case MapBatches() | Apply() | Union():
+        case MapBatches() | Watermarks() | Combine() | Apply() | Union():
             return Rows() if all(isinstance(claim, Rows) for claim in inputs) else AnyRows()
 
 

@@ -117,6 +117,10 @@ class Expr:
     def _output_name(self) -> str | None:
         return next((name for operand in self.operands() if (name := operand._output_name()) is not None), None)
 
+    def is_column(self, name: str) -> bool:
+        """Whether this is the column ``name`` as it is, under its own or another name."""
+        return False
+
     def dtype(self, schema: pa.Schema, where: str = "expression") -> pa.DataType:
         """The type of the result over rows of ``schema``; ``where`` begins the error's text.
 
@@ -265,6 +269,9 @@ class Column(Expr):
     def _output_name(self) -> str:
         return self.label
 
+    def is_column(self, name: str) -> bool:
+        return self.label == name
+
 
 @_node
 class Literal(Expr):
@@ -338,6 +345,9 @@ class Alias(Expr):
 
     def operands(self) -> tuple[Expr, ...]:
         return (self.operand,)
+
+    def is_column(self, name: str) -> bool:
+        return self.operand.is_column(name)
 
     def _output_name(self) -> str:
         return self.label

@@ -13,6 +13,7 @@ from dataflow.clock import Duration, duration_text
 from dataflow.errors import UnnamedStateWarning, user_frame
 from dataflow.graph import Graph, Read, Write
 from dataflow.operator import Collector, Guarantee
+from dataflow.row_errors import RowError
 from dataflow.runners.persistence import Persistence
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.inlet import ChannelMetrics
@@ -34,6 +35,7 @@ __all__ = [
     "Runner",
     "RunningJob",
     "TaskMetrics",
+    "combines",
     "metrics_of",
     "result_of",
     "warn_of_unnamed_state",
@@ -42,11 +44,17 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class OperatorMetrics:
-    """Rows that one operator took and emitted (main output) in one subtask."""
+    """One operator in one subtask, or in all: rows it took and emitted (main output), rows that were too late for it,
+    rows it could not take (``samples`` shows some), and the microseconds it worked.
+    """
 
     operator: str
     rows_in: int
     rows_out: int
+    late: int = 0
+    skipped: int = 0
+    busy: int = 0
+    samples: Sequence[RowError] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +112,15 @@ class RunResult:
         if not found:
             names = list(dict.fromkeys(o.operator for task in self.metrics for o in task.operators))
             raise KeyError(f"there is no operator {name!r}; there are {names}")
-        return OperatorMetrics(name, sum(o.rows_in for o in found), sum(o.rows_out for o in found))
+        return OperatorMetrics(
+            name,
+            sum(o.rows_in for o in found),
+            sum(o.rows_out for o in found),
+            sum(o.late for o in found),
+            sum(o.skipped for o in found),
+            sum(o.busy for o in found),
+            tuple(sample for o in found for sample in o.samples),
+        )
 
     @property
     def blocked(self) -> Mapping[str, int]:
@@ -196,6 +212,11 @@ def warn_of_unnamed_state(pipeline: str, graph: Graph, checkpoint: Checkpointing
         )
 
 
+def combines(checkpoint: Checkpointing | None) -> bool:
+    """Whether rows may be folded before a shuffle: not where a restore has to report them as they were."""
+    return checkpoint is None or checkpoint.mode is not Mode.UNALIGNED
+
+
 def result_of(job: Job, *, checkpointed: bool) -> RunResult:
     """The result of a job that is over. Raises the job's error, where it has one."""
     if job.error is not None:
@@ -228,7 +249,12 @@ def metrics_of(job: Job) -> list[TaskMetrics]:
 
 
 def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
-    operators = [OperatorMetrics(n.name, n.rows_in, n.rows_out) for n in task.chain.nodes]
+    operators = [
+        OperatorMetrics(
+            n.name, n.rows_in, n.rows_out, n.tally.late, n.tally.skipped, n.busy_for, tuple(n.tally.samples)
+        )
+        for n in task.chain.nodes
+    ]
     return TaskMetrics(name, replace(task.meter), operators, task.inlet.channels(now))
 
 

@@ -255,7 +255,8 @@ class _Builder:
     def _task(
         self, vertex: Vertex, subtask: int, name: str, state: TaskState | None, splits: Sequence[SplitState]
     ) -> Task:
-        nodes = [self._node(vertex, node, subtask, state) for node in vertex.nodes]
+        inlet = self._inlet(vertex, subtask, state, splits)
+        nodes = [self._node(vertex, node, subtask, state, inlet) for node in vertex.nodes]
         by_id = {node.id: made for node, made in zip(vertex.nodes, nodes, strict=True)}
         for node in vertex.nodes[1:]:
             edge = node.inputs[0]
@@ -267,7 +268,7 @@ class _Builder:
                 by_id[link.node].outputs.setdefault(link.tag, []).append(output)
         return Task(
             name,
-            self._inlet(vertex, subtask, state, splits),
+            inlet,
             Chain(nodes),
             store=self.store,
             submit=self.settings.submit,
@@ -327,7 +328,7 @@ class _Builder:
             for s, t in self.plan.channels(link):
                 name = f"{task_id(link.source, s)} -> {task_id(link.target, t)}{which}"
                 overtakable = self._overtakes and link.partitioning in _OVERTAKABLE
-                schema = schema_json(self.plan.graph.nodes[link.node].schema)
+                schema = schema_json(self.plan.graph.nodes[link.node].output(link.tag))
                 self.channels[i, s, t] = Channel(self.settings.credit, name, overtakable=overtakable, schema=schema)
 
     def _preload(self, restored: Restored) -> None:
@@ -345,16 +346,18 @@ class _Builder:
                     )
                 channel.preload(captured.elements)
 
-    def _node(self, vertex: Vertex, node: Node, subtask: int, state: TaskState | None) -> ChainNode:
+    def _node(self, vertex: Vertex, node: Node, subtask: int, state: TaskState | None, inlet: Inlet) -> ChainNode:
         graph = self.plan.graph
         parent = None if node is vertex.head else graph.nodes[node.inputs[0].source].name
-        made = ChainNode(node.name, parent, self._sample)
+        made = ChainNode(node.name, parent, self._sample, self.settings.clock)
+        if node is vertex.head and isinstance(inlet, SourceInlet):
+            made.tally = inlet.tally
         made.delay = self.settings.delays.get(node.name)
         context = OperatorContext(
             name=node.name,
             subtask=subtask,
             parallelism=vertex.parallelism,
-            input_schemas=tuple(graph.nodes[edge.source].schema for edge in node.inputs),
+            input_schemas=tuple(graph.schema_of(edge) for edge in node.inputs),
             output_schema=node.schema,
             key_groups=key_group_range(subtask, vertex.parallelism, self.plan.max_key_groups),
             max_key_groups=self.plan.max_key_groups,
@@ -362,6 +365,8 @@ class _Builder:
             clock=self.settings.clock,
             schedule=made.schedule,
             run_id=self.settings.run_id,
+            tally=made.tally,
+            splits=inlet if isinstance(inlet, SourceInlet) else None,
         )
         made.operator = operator_for(node.spec, context)
         return made

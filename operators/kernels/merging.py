@@ -1,0 +1,74 @@
+"""The kernel that folds whole records into others: what several subtasks made of their rows becomes one record a key.
+
+Row by row, unlike the fold of a batch: a record's words lie side by side, both where they come from and where they go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit, types
+
+from dataflow.state.kernels.words import RI32, RI64, WI32, prefetch
+from operators.kernels.aggregate import READ_RECORDS, RECORDS
+from operators.kernels.instructions import COUNT, EXTREME, SUM, SUM_FLOAT, SUM_UNSIGNED
+
+__all__ = ["merge_records", "reset_records"]
+
+AHEAD = 16
+
+
+@njit(
+    types.UniTuple(types.int64, 3)(RECORDS, RI32, READ_RECORDS, RI64, WI32, types.int64),
+    nogil=True,
+    cache=True,
+)
+def merge_records(records: Any, slots: Any, partials: Any, operations: Any, touched: Any, count: Any) -> Any:
+    """Fold row i of ``partials`` into the record of ``slots[i]``, word w by ``operations[w]``; flags are joined.
+
+    ``touched`` is as in ``fold``. Returns (entries of touched, row, word), the last two -1, or where a sum would have
+    left 64 bits.
+    """
+    floats = records.view(types.float64)
+    numbers = partials.view(types.float64)
+    width = records.shape[1]
+    for i in range(slots.size):
+        if i + AHEAD < slots.size:
+            prefetch(records, types.int64(slots[i + AHEAD]) * width)
+        slot = types.uint64(slots[i])
+        before = records[slot, 0]
+        records[slot, 0] = before | partials[i, 0] | 1
+        touched[count] = slots[i]
+        count += 1 - (before & 1)
+        for w in range(1, width):
+            operation = operations[w]
+            word = types.uint64(w)
+            if operation == COUNT:
+                records[slot, word] += partials[i, word]
+            elif operation == EXTREME:
+                records[slot, word] = max(records[slot, word], partials[i, word])
+            elif operation == SUM_FLOAT:
+                floats[slot, word] += numbers[i, word]
+            elif operation == SUM:
+                value = partials[i, word]
+                held = records[slot, word]
+                total = held + value
+                if (held ^ total) & (value ^ total) < 0:
+                    return count, i, w
+                records[slot, word] = total
+            elif operation == SUM_UNSIGNED:
+                held = records[slot, word]
+                total = held + partials[i, word]
+                if types.uint64(total) < types.uint64(held):
+                    return count, i, w
+                records[slot, word] = total
+    return count, -1, -1
+
+
+@njit(types.void(RECORDS, RI32, RI64), nogil=True, cache=True)
+def reset_records(records: Any, slots: Any, template: Any) -> None:
+    """Make the record of each slot that of a key without rows."""
+    for i in range(slots.size):
+        slot = types.uint64(slots[i])
+        for word in range(records.shape[1]):
+            records[slot, word] = template[word]
