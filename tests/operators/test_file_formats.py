@@ -21,7 +21,15 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
-from dataflow.errors import ConfigurationError, GraphError, OutputExists, SchemaMismatch, SinkBroken, StoreError
+from dataflow.errors import (
+    ConfigurationError,
+    DirectoryInUse,
+    GraphError,
+    OutputExists,
+    SchemaMismatch,
+    SinkBroken,
+    StoreError,
+)
 from dataflow.operator import Guarantee, OperatorContext
 from operators.sinks.files import FileSink, committed_files
 from operators.sinks.json_text import json_text
@@ -354,6 +362,12 @@ def test_two_sinks_of_different_formats_may_not_share_a_directory(tmp_path: Path
     rows.sink(op.write_json(tmp_path / "x" / ".." / "out"), name="b")
     with pytest.raises(GraphError, match="sinks 'a' and 'b' both write to"):
         p.graph.validate()
+
+
+def test_two_jobs_of_different_formats_may_not_share_a_directory(tmp_path: Path) -> None:
+    lock = op.write_json(tmp_path).hold("second")
+    with op.write_csv(tmp_path).hold("first"), pytest.raises(DirectoryInUse, match="first"), lock:
+        pass
 
 
 X = pa.table({"x": [1, 2, 3]})

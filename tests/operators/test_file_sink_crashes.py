@@ -298,10 +298,10 @@ import pyarrow as pa
 from dataflow.clock import ManualClock
 from dataflow.errors import StoreError
 from dataflow.operator import OperatorContext
-from operators.sinks.parquet import read_committed, write_parquet
+import operators as op
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 schema = pa.schema({"x": pa.int64()})
-sink = write_parquet(sys.argv[1], compression="none")
+sink = getattr(op, sys.argv[2])(sys.argv[1], compression="none")
 sink.begin()
 writer = sink.writer(OperatorContext("out", 0, 1, (schema,), schema, range(1), 1, None, ManualClock(), print))
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -315,15 +315,16 @@ for checkpoint in (1, 2):
 writer.process(0, pa.record_batch({"x": pa.array(range(200_000, 200_010))}), None)
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 sink.commit(3, writer.prepare(3))
-assert sorted(read_committed(sys.argv[1])["x"].to_pylist()) == list(range(200_010))
+assert sorted(op.read_committed(sys.argv[1])["x"].to_pylist()) == list(range(200_010))
 print("all there")
 """
 
 
-def test_a_real_file_size_limit_fails_checkpoints_and_loses_no_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize("writer", ["write_parquet", "write_csv", "write_json", "write_ipc"])
+def test_a_real_file_size_limit_fails_checkpoints_and_loses_no_row(tmp_path: Path, writer: str) -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
     run = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", LIMITED, str(tmp_path), writer], capture_output=True, text=True, check=False, timeout=60
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("the file size limit is reached: raise it") == 2
