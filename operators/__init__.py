@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from operators.sinks.parquet import read_committed, write_parquet
     from operators.sources.arrow import from_arrow
     from operators.sources.csv_files import read_csv
+    from operators.sources.ipc_files import read_ipc
     from operators.sources.json_lines import read_json
     from operators.sources.paced import paced
     from operators.sources.parquet import read_parquet
@@ -22,6 +23,7 @@ __all__ = [
     "paced",
     "read_committed",
     "read_csv",
+    "read_ipc",
     "read_json",
     "read_parquet",
     "write_parquet",
@@ -34,6 +36,7 @@ _HOMES = {
     "paced": "operators.sources.paced",
     "read_committed": "operators.sinks.parquet",
     "read_csv": "operators.sources.csv_files",
+    "read_ipc": "operators.sources.ipc_files",
     "read_json": "operators.sources.json_lines",
     "read_parquet": "operators.sources.parquet",
     "write_parquet": "operators.sinks.parquet",

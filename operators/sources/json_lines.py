@@ -14,8 +14,9 @@ from dataflow.errors import SchemaMismatch, SourceError
 from dataflow.row_errors import OnError
 from operators.sources.blocks import Blocks, Place
 from operators.sources.files import Files
+from operators.sources.known_file import UNREADABLE, KnownFile
 from operators.sources.paths import Paths, expand
-from operators.sources.text import UNREADABLE, TextFile, Unparsable, Wrong, halved, no_rows
+from operators.sources.text import Unparsable, Wrong, halved, no_rows
 from operators.sources.text_source import Reading, TextSource, Types, check_known, given_types, inferred_type, selected
 
 __all__ = ["JsonFormat", "read_json"]
@@ -60,7 +61,7 @@ def read_json(
     format = JsonFormat("error" if columns is None else "ignore", schema is None)
     reading = Reading.of(format.label, batch_rows, block_bytes, on_error)
     where, found = expand(paths, _SUFFIXES, filesystem)
-    files = [TextFile.look(format.label, path, where) for path in found]
+    files = [KnownFile.look(format.label, path, where) for path in found]
     whole = format.inferred_from(found, where, block_bytes) if schema is None else pa.schema(given_types(schema))
     check_known(f"{format.label}({found[0]!r})", columns or (), whole.names)
     JsonParser(format, whole, whole.names)  # refuses a type that cannot be read before anything runs

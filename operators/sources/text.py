@@ -16,15 +16,14 @@ from typing import Any, Final, Literal, Protocol
 
 import pyarrow as pa
 
-from dataflow.errors import InputChanged, SourceError
-from dataflow.operator import END, EndOfSplit, Json, Split, SplitReader
+from dataflow.errors import SourceError
+from dataflow.operator import END, EndOfSplit, Json, SplitReader
 from dataflow.row_errors import OnError, RowErrors, RowTally
 from operators.sources.blocks import Block, Blocks, Place
-from operators.sources.files import Files, Status
+from operators.sources.files import Files
+from operators.sources.known_file import UNREADABLE
 
-__all__ = ["UNREADABLE", "RowParser", "TextFile", "TextReader", "Unparsable", "Wrong", "halved", "no_rows"]
-
-UNREADABLE: Final = (OSError, pa.ArrowException)  # what pyarrow raises for a file that is not as it should be
+__all__ = ["RowParser", "TextReader", "Unparsable", "Wrong", "halved", "no_rows"]
 
 
 class Unparsable(ValueError):
@@ -64,39 +63,6 @@ class RowParser(Protocol):
     def text(self, data: bytes) -> str:
         """A row as text, whatever its bytes."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class TextFile:
-    """A file as it was when the source was made. ``content`` is a hash of its ends (see ``Files.content``)."""
-
-    path: str
-    status: Status
-    content: str
-
-    @classmethod
-    def look(cls, label: str, path: str, where: Files) -> TextFile:
-        try:
-            return cls(path, where.status(path), where.content(path))
-        except UNREADABLE as error:
-            raise SourceError(f"{label}: cannot read {path!r}: {error}; replace or remove it") from error
-
-    @property
-    def split(self) -> Split:
-        return Split(self.path, {"path": self.path, "bytes": self.status.bytes, "content": self.content})
-
-    @staticmethod
-    def check(label: str, split: Split, where: Files) -> None:
-        """Raises: InputChanged unless the file has the size and the ends that it had."""
-        lost = f"the checkpoint was taken over {split.id!r}, which is not what it was"
-        try:
-            now = TextFile.look(label, str(split.info["path"]), where).split.info
-        except SourceError as error:
-            raise InputChanged(f"{lost}: it cannot be read any more: {error}") from error
-        if now["bytes"] != split.info["bytes"]:
-            raise InputChanged(f"{lost}: it had {split.info['bytes']} bytes and has {now['bytes']}")
-        if now["content"] != split.info["content"]:
-            raise InputChanged(f"{lost}: its ends had hash {split.info['content']} and have {now['content']}")
 
 
 class TextReader(SplitReader):
