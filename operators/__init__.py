@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from operators.sources.json_lines import read_json
     from operators.sources.paced import paced
     from operators.sources.parquet import read_parquet
+    from operators.sources.watch import watch
 
 __all__ = [
     "collect",
@@ -26,6 +27,7 @@ __all__ = [
     "read_ipc",
     "read_json",
     "read_parquet",
+    "watch",
     "write_parquet",
 ]
 
@@ -39,6 +41,7 @@ _HOMES = {
     "read_ipc": "operators.sources.ipc_files",
     "read_json": "operators.sources.json_lines",
     "read_parquet": "operators.sources.parquet",
+    "watch": "operators.sources.watch",
     "write_parquet": "operators.sinks.parquet",
 }
 
