@@ -23,7 +23,7 @@ from operators.sources.blocks import Block, Blocks, Place
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE
 
-__all__ = ["RowParser", "TextReader", "Unparsable", "Wrong", "halved", "no_rows"]
+__all__ = ["RowParser", "TextReader", "Unparsable", "Wrong", "no_rows", "searched"]
 
 
 class Unparsable(ValueError):
@@ -40,6 +40,7 @@ class Wrong:
 
 
 _WRONG: Final = (pa.ArrowException, Unparsable)
+_PIECE: Final = 256  # rows that are parsed together where some are wrong
 
 
 class RowParser(Protocol):
@@ -167,27 +168,35 @@ class TextReader(SplitReader):
         )
 
 
-def halved(
-    parse: Callable[[bytes], pa.RecordBatch], schema: pa.Schema, data: bytes, ends: Sequence[int]
+def searched(
+    parse: Callable[[bytes], pa.RecordBatch],
+    schema: pa.Schema,
+    data: bytes,
+    ends: Sequence[int],
+    suspect: Callable[[Exception], int | None],
 ) -> tuple[pa.RecordBatch, list[Wrong]]:
-    """See ``RowParser.rescue``, for any format: the rows are halved as long as a half has a bad one.
+    """See ``RowParser.rescue``, for any format. ``ends`` are the places behind each row.
 
-    ``ends`` are the places behind each row. A bad row among n good ones costs some 2 log2(n) attempts.
+    Rows that cannot be parsed together are parted at the one that ``suspect`` tells from the error, by its number, or
+    in the middle. A suspect is tried on its own, so a wrong one costs time and no row.
     """
     places = [0, *ends]
-    waiting = [(0, len(places) - 1)]
+    waiting = [(first, min(first + _PIECE, len(ends))) for first in reversed(range(0, len(ends), _PIECE))]
     good: list[pa.RecordBatch] = []
     wrong: list[Wrong] = []
     while waiting:
         first, behind = waiting.pop()
+        if first == behind:
+            continue
         try:
             good.append(parse(data[places[first] : places[behind]]))
         except _WRONG as error:
-            half = (first + behind) // 2
-            if half > first:
-                waiting += [(half, behind), (first, half)]
-            else:
+            if behind == first + 1:
                 wrong.append(Wrong(places[first], places[behind], error))
+                continue
+            number = suspect(error)
+            bad = (first + behind) // 2 if number is None else min(first + number, behind - 1)
+            waiting += [(bad + 1, behind), (bad, bad + 1), (first, bad)]
     batches = pa.Table.from_batches(good, schema).combine_chunks().to_batches()
     return batches[0] if batches else no_rows(schema), wrong
 
