@@ -159,8 +159,10 @@ def _lines(data: bytes) -> int:
             data.decode()
         except UnicodeDecodeError as error:
             raise Unparsable(f"not UTF-8: {error}") from error
-    lines = data.count(b"\n") + (not data.endswith(b"\n"))
-    if data.count(b"\n{") + data.startswith(b"{") == lines:
+    text = np.frombuffer(data, np.uint8)
+    ends = text == ord("\n")
+    lines = int(np.count_nonzero(ends)) + (not data.endswith(b"\n"))
+    if np.count_nonzero(ends[:-1] & (text[1:] == ord("{"))) + data.startswith(b"{") == lines:
         return lines
     held = [line for line in data.split(b"\n") if line.strip()]
     if not all(line.lstrip().startswith(b"{") for line in held):

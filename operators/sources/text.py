@@ -129,7 +129,7 @@ class TextReader(SplitReader):
 
     def _begin(self, block: Block) -> int:
         """Parse a block, which becomes the current one if it has rows; returns how many rows were rejected."""
-        self._place = block.after
+        self._place = self._blocks.place
         self._rows, rejected = self._parsed(block)
         self._block, self._given = (block if self._rows.num_rows else None), 0
         return rejected
