@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from operators.sources.csv_files import read_csv
     from operators.sources.generate import generate
     from operators.sources.generator import from_generator
+    from operators.sources.ipc_files import read_ipc
     from operators.sources.json_lines import read_json
     from operators.sources.paced import paced
     from operators.sources.parquet import read_parquet
     from operators.sources.recipes import choice, event_times, integers, normal, sequence, uniform
+    from operators.sources.watch import watch
 
 __all__ = [
     "aggregate_kernel",
@@ -40,11 +42,13 @@ __all__ = [
     "paced",
     "read_committed",
     "read_csv",
+    "read_ipc",
     "read_json",
     "read_parquet",
     "sequence",
     "tumbling",
     "uniform",
+    "watch",
     "write_batches",
     "write_csv",
     "write_ipc",
@@ -67,11 +71,13 @@ _HOMES = {
     "paced": "operators.sources.paced",
     "read_committed": "operators.sinks.parquet",
     "read_csv": "operators.sources.csv_files",
+    "read_ipc": "operators.sources.ipc_files",
     "read_json": "operators.sources.json_lines",
     "read_parquet": "operators.sources.parquet",
     "sequence": "operators.sources.recipes",
     "tumbling": "dataflow.windows",
     "uniform": "operators.sources.recipes",
+    "watch": "operators.sources.watch",
     "write_batches": "operators.sinks.batches",
     "write_csv": "operators.sinks.csv",
     "write_ipc": "operators.sinks.ipc",

@@ -20,7 +20,7 @@ from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, So
 from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_schema, widened
 
-__all__ = ["ArrowSource", "StreamSource", "from_arrow", "plain_field", "plain_type"]
+__all__ = ["ArrowSource", "StreamSource", "conformed", "from_arrow", "plain_field", "plain_type"]
 
 _HASH_ROWS = 65_536
 _HASH_BYTES = 256 << 20
@@ -241,7 +241,7 @@ class _StreamReader(SplitReader):
                 return END
             except (OSError, pa.ArrowException) as error:
                 raise SourceError(f"from_arrow: the stream broke behind row {self._offset}: {error}") from error
-            self._rest = _conformed(batch.select(self._schema.names), self._schema)
+            self._rest = conformed(batch.select(self._schema.names), self._schema)
         rows = min(max_rows, self._batch_rows)
         batch, self._rest = self._rest.slice(0, rows), self._rest.slice(rows)
         self._offset += batch.num_rows
@@ -306,7 +306,8 @@ def _check_distinct(schema: pa.Schema) -> None:
         )
 
 
-def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """``batch`` in ``schema``, which has its columns in their plain and wide types."""
     return batch if not schema.names or batch.schema.equals(schema, check_metadata=True) else batch.cast(schema)
 
 

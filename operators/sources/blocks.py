@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
+import numpy as np
+
 __all__ = ["LONGEST", "Block", "Blocks", "Cut", "Place"]
 
 LONGEST: Final = 64 << 20
@@ -54,7 +56,7 @@ class Block:
     @property
     def after(self) -> Place:
         """Where the next block begins. Lines end in a newline, in text that has none of these in a carriage return."""
-        return Place(self.end, self.line + (self.data.count(b"\n") or self.data.count(b"\r")))
+        return Place(self.end, self.line + (_count(self.data, b"\n") or _count(self.data, b"\r")))
 
 
 class Blocks(Iterator[Block]):
@@ -116,6 +118,11 @@ class Blocks(Iterator[Block]):
         self._ahead = self._ahead[size:]
         self._place = block.after
         return block
+
+
+def _count(data: bytes, byte: bytes) -> int:
+    """What ``data.count`` gives: several times faster, and without holding up other threads."""
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == byte[0]))
 
 
 def _first_line(data: bytes) -> int:

@@ -16,8 +16,9 @@ from dataflow.row_errors import OnError
 from operators.sources.blocks import Block, Blocks, Place
 from operators.sources.csv_rescue import rescued
 from operators.sources.files import Files
+from operators.sources.known_file import UNREADABLE, KnownFile
 from operators.sources.paths import Paths, expand
-from operators.sources.text import UNREADABLE, TextFile, Wrong, no_rows
+from operators.sources.text import Wrong, no_rows
 from operators.sources.text_source import (
     Reading,
     TextSource,
@@ -105,7 +106,7 @@ def read_csv(
     format.check()
     reading = Reading.of(format.label, batch_rows, block_bytes, on_error)
     where, found = expand(paths, _SUFFIXES, filesystem)
-    files = [TextFile.look(format.label, path, where) for path in found]
+    files = [KnownFile.look(format.label, path, where) for path in found]
     whole = format.schema_of([file.path for file in files], where, given_types(schema), block_bytes)
     check_known(f"{format.label}({files[0].path!r})", columns or (), whole.names)
     names = whole.names if columns is None else columns

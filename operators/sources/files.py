@@ -104,16 +104,16 @@ class Files:
         """The file's bytes from ``at`` on, unpacked where its suffix says so: then all before is read as well."""
         codec = compression(path)
         if codec is None:
-            raw = self._handle(path)
+            raw = self.handle(path)
             raw.seek(at)
             return raw
-        unpacked: Any = pa.CompressedInputStream(self._handle(path), codec)
+        unpacked: Any = pa.CompressedInputStream(self.handle(path), codec)
         while at > 0 and (skipped := len(unpacked.read(min(at, 1 << 20)))):
             at -= skipped
         return unpacked
 
-    def _handle(self, path: str) -> Any:
-        """A file that is closed without a word when it is dropped, as with the readers of a process that died."""
+    def handle(self, path: str) -> Any:
+        """The same for pyarrow, which closes it without a word when it is dropped, as readers of a dead process are."""
         return pa.OSFile(path) if self.filesystem is None else self.filesystem.open_input_file(path)
 
     def content(self, path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -14,8 +15,9 @@ from dataflow.errors import SchemaMismatch, SourceError
 from dataflow.row_errors import OnError
 from operators.sources.blocks import Blocks, Place
 from operators.sources.files import Files
+from operators.sources.known_file import UNREADABLE, KnownFile
 from operators.sources.paths import Paths, expand
-from operators.sources.text import UNREADABLE, TextFile, Unparsable, Wrong, halved, no_rows
+from operators.sources.text import Unparsable, Wrong, no_rows, searched
 from operators.sources.text_source import Reading, TextSource, Types, check_known, given_types, inferred_type, selected
 
 __all__ = ["JsonFormat", "read_json"]
@@ -23,6 +25,7 @@ __all__ = ["JsonFormat", "read_json"]
 _SUFFIXES: Final = tuple(
     name + packed for name in (".jsonl", ".ndjson", ".json") for packed in ("", ".gz", ".bz2", ".zst")
 )
+_ROW: Final = re.compile(r" in row (\d+)$")
 _AS_TEXT: Final = (types.is_date, types.is_dictionary)  # Arrow reads these as numbers, or not at all
 
 
@@ -60,7 +63,7 @@ def read_json(
     format = JsonFormat("error" if columns is None else "ignore", schema is None)
     reading = Reading.of(format.label, batch_rows, block_bytes, on_error)
     where, found = expand(paths, _SUFFIXES, filesystem)
-    files = [TextFile.look(format.label, path, where) for path in found]
+    files = [KnownFile.look(format.label, path, where) for path in found]
     whole = format.inferred_from(found, where, block_bytes) if schema is None else pa.schema(given_types(schema))
     check_known(f"{format.label}({found[0]!r})", columns or (), whole.names)
     JsonParser(format, whole, whole.names)  # refuses a type that cannot be read before anything runs
@@ -136,7 +139,9 @@ class JsonParser:
 
     def rescue(self, data: bytes) -> tuple[pa.RecordBatch, list[Wrong]]:
         ends = (np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1).tolist()
-        batch, wrong = halved(self.parse, self.schema, data, ends if data.endswith(b"\n") else [*ends, len(data)])
+        if not data.endswith(b"\n"):
+            ends.append(len(data))
+        batch, wrong = searched(self.parse, self.schema, data, ends, _suspect)
         return batch, [Wrong(row.start, row.end, Unparsable(f"{row.error}{self._hint}")) for row in wrong]
 
 
@@ -154,8 +159,10 @@ def _lines(data: bytes) -> int:
             data.decode()
         except UnicodeDecodeError as error:
             raise Unparsable(f"not UTF-8: {error}") from error
-    lines = data.count(b"\n") + (not data.endswith(b"\n"))
-    if data.count(b"\n{") + data.startswith(b"{") == lines:
+    text = np.frombuffer(data, np.uint8)
+    ends = text == ord("\n")
+    lines = int(np.count_nonzero(ends)) + (not data.endswith(b"\n"))
+    if np.count_nonzero(ends[:-1] & (text[1:] == ord("{"))) + data.startswith(b"{") == lines:
         return lines
     held = [line for line in data.split(b"\n") if line.strip()]
     if not all(line.lstrip().startswith(b"{") for line in held):
@@ -175,6 +182,11 @@ def _parsed_type(type_: pa.DataType) -> pa.DataType:
 def _only_chunk(column: pa.ChunkedArray, type_: pa.DataType) -> pa.Array:
     assert column.num_chunks == 1, f"a block is read in one piece, got {column.num_chunks} chunks"
     return column.chunk(0).cast(type_)
+
+
+def _suspect(error: Exception) -> int | None:
+    named = _ROW.search(str(error))
+    return int(named[1]) if named else None
 
 
 def _inferred(path: str, rows: bytes) -> pa.Schema:

@@ -96,6 +96,9 @@ class _PacedReader(SplitReader):
             self._given += batch.num_rows
         return batch
 
+    def rejected(self) -> pa.RecordBatch | None:
+        return self._reader.rejected()
+
     @property
     def offset(self) -> Json:
         return self._reader.offset

@@ -16,15 +16,14 @@ from typing import Any, Final, Literal, Protocol
 
 import pyarrow as pa
 
-from dataflow.errors import InputChanged, SourceError
-from dataflow.operator import END, EndOfSplit, Json, Split, SplitReader
+from dataflow.errors import SourceError
+from dataflow.operator import END, EndOfSplit, Json, SplitReader
 from dataflow.row_errors import OnError, RowErrors, RowTally
 from operators.sources.blocks import Block, Blocks, Place
-from operators.sources.files import Files, Status
+from operators.sources.files import Files
+from operators.sources.known_file import UNREADABLE
 
-__all__ = ["UNREADABLE", "RowParser", "TextFile", "TextReader", "Unparsable", "Wrong", "halved", "no_rows"]
-
-UNREADABLE: Final = (OSError, pa.ArrowException)  # what pyarrow raises for a file that is not as it should be
+__all__ = ["RowParser", "TextReader", "Unparsable", "Wrong", "no_rows", "searched"]
 
 
 class Unparsable(ValueError):
@@ -41,6 +40,7 @@ class Wrong:
 
 
 _WRONG: Final = (pa.ArrowException, Unparsable)
+_PIECE: Final = 256  # rows that are parsed together where some are wrong
 
 
 class RowParser(Protocol):
@@ -64,39 +64,6 @@ class RowParser(Protocol):
     def text(self, data: bytes) -> str:
         """A row as text, whatever its bytes."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class TextFile:
-    """A file as it was when the source was made. ``content`` is a hash of its ends (see ``Files.content``)."""
-
-    path: str
-    status: Status
-    content: str
-
-    @classmethod
-    def look(cls, label: str, path: str, where: Files) -> TextFile:
-        try:
-            return cls(path, where.status(path), where.content(path))
-        except UNREADABLE as error:
-            raise SourceError(f"{label}: cannot read {path!r}: {error}; replace or remove it") from error
-
-    @property
-    def split(self) -> Split:
-        return Split(self.path, {"path": self.path, "bytes": self.status.bytes, "content": self.content})
-
-    @staticmethod
-    def check(label: str, split: Split, where: Files) -> None:
-        """Raises: InputChanged unless the file has the size and the ends that it had."""
-        lost = f"the checkpoint was taken over {split.id!r}, which is not what it was"
-        try:
-            now = TextFile.look(label, str(split.info["path"]), where).split.info
-        except SourceError as error:
-            raise InputChanged(f"{lost}: it cannot be read any more: {error}") from error
-        if now["bytes"] != split.info["bytes"]:
-            raise InputChanged(f"{lost}: it had {split.info['bytes']} bytes and has {now['bytes']}")
-        if now["content"] != split.info["content"]:
-            raise InputChanged(f"{lost}: its ends had hash {split.info['content']} and have {now['content']}")
 
 
 class TextReader(SplitReader):
@@ -162,7 +129,7 @@ class TextReader(SplitReader):
 
     def _begin(self, block: Block) -> int:
         """Parse a block, which becomes the current one if it has rows; returns how many rows were rejected."""
-        self._place = block.after
+        self._place = self._blocks.place
         self._rows, rejected = self._parsed(block)
         self._block, self._given = (block if self._rows.num_rows else None), 0
         return rejected
@@ -201,27 +168,35 @@ class TextReader(SplitReader):
         )
 
 
-def halved(
-    parse: Callable[[bytes], pa.RecordBatch], schema: pa.Schema, data: bytes, ends: Sequence[int]
+def searched(
+    parse: Callable[[bytes], pa.RecordBatch],
+    schema: pa.Schema,
+    data: bytes,
+    ends: Sequence[int],
+    suspect: Callable[[Exception], int | None],
 ) -> tuple[pa.RecordBatch, list[Wrong]]:
-    """See ``RowParser.rescue``, for any format: the rows are halved as long as a half has a bad one.
+    """See ``RowParser.rescue``, for any format. ``ends`` are the places behind each row.
 
-    ``ends`` are the places behind each row. A bad row among n good ones costs some 2 log2(n) attempts.
+    Rows that cannot be parsed together are parted at the one that ``suspect`` tells from the error, by its number, or
+    in the middle. A suspect is tried on its own, so a wrong one costs time and no row.
     """
     places = [0, *ends]
-    waiting = [(0, len(places) - 1)]
+    waiting = [(first, min(first + _PIECE, len(ends))) for first in reversed(range(0, len(ends), _PIECE))]
     good: list[pa.RecordBatch] = []
     wrong: list[Wrong] = []
     while waiting:
         first, behind = waiting.pop()
+        if first == behind:
+            continue
         try:
             good.append(parse(data[places[first] : places[behind]]))
         except _WRONG as error:
-            half = (first + behind) // 2
-            if half > first:
-                waiting += [(half, behind), (first, half)]
-            else:
+            if behind == first + 1:
                 wrong.append(Wrong(places[first], places[behind], error))
+                continue
+            number = suspect(error)
+            bad = (first + behind) // 2 if number is None else min(first + number, behind - 1)
+            waiting += [(bad + 1, behind), (bad, bad + 1), (first, bad)]
     batches = pa.Table.from_batches(good, schema).combine_chunks().to_batches()
     return batches[0] if batches else no_rows(schema), wrong
 

@@ -16,7 +16,8 @@ from dataflow.state.dictionaries import wide_type
 from operators.sources.arrow import plain_type
 from operators.sources.blocks import Place
 from operators.sources.files import Files
-from operators.sources.text import RowParser, TextFile, TextReader
+from operators.sources.known_file import KnownFile, check_unmoved
+from operators.sources.text import RowParser, TextReader
 
 __all__ = ["Reading", "TextFormat", "TextSource", "given_types", "inferred_type", "selected"]
 
@@ -60,7 +61,7 @@ class TextSource(Source):
     def __init__(
         self,
         format: TextFormat,
-        files: Sequence[TextFile],
+        files: Sequence[KnownFile],
         where: Files,
         whole: pa.Schema,
         columns: Sequence[str],
@@ -87,10 +88,10 @@ class TextSource(Source):
         return tuple(file.split for file in self._files if file.status.bytes)
 
     def check(self, split: Split) -> None:
-        TextFile.check(self._format.label, split, self._where)
+        KnownFile.check(self._format.label, split, self._where)
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        self._check_unmoved(split)
+        check_unmoved(self._format.label, split, self._files, self._where)
         path = str(split.info["path"])
         parser, begin = self._format.open(path, self._where, self._whole, self._columns)
         return TextReader(
@@ -104,16 +105,6 @@ class TextSource(Source):
             on_error=self._reading.on_error,
             tally=context.tally,
         )
-
-    def _check_unmoved(self, split: Split) -> None:
-        """Only the ends of a file that was touched since the source was made are read again."""
-        known = next((file for file in self._files if file.split == split), None)
-        try:
-            if known is not None and self._where.status(known.path) == known.status:
-                return
-        except OSError:
-            pass  # which ``check`` will say
-        self.check(split)
 
     def select(self, columns: Sequence[str]) -> TextSource:
         check_known(self._format.label, columns, self.schema.names)
