@@ -221,6 +221,18 @@ def test_fewer_rows_than_before_are_noticed() -> None:
         rest(reader(source(counting), {"position": 8, "rows": 5}))
 
 
+def test_rows_that_are_dropped_after_a_restore_still_count_as_read() -> None:
+    def frames(position: Json) -> Iterator[Any]:
+        start = position or 0
+        assert isinstance(start, int)
+        for i in range(start, 4):
+            yield pa.Table.from_pylist(ALL[3 * i : 3 * i + 3]), i + 1
+
+    again = reader(source(frames), {"position": None, "rows": 8})
+    assert (again.poll(100), again.offset) == (None, {"position": 1, "rows": 5})
+    assert rest(reader(source(frames), again.offset)) == ALL[8:]
+
+
 def test_a_generator_is_closed_with_its_reader() -> None:
     closed: list[bool] = []
 

@@ -200,6 +200,26 @@ def test_a_run_draws_when_it_is_asked_to(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err.startswith("drawn: 100 rows in, ")
 
 
+def test_the_line_is_drawn_while_the_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = threading.Event()
+
+    class Seen(Terminal):
+        def flush(self) -> None:
+            drawn.set()
+
+    def gate(batch: pa.RecordBatch) -> pa.RecordBatch:
+        assert drawn.wait(30), "nothing was drawn"
+        return batch
+
+    with flow.Pipeline("gated") as p:
+        p.source(op.from_arrow(pa.table({"n": range(100)})), name="numbers").map_batches(gate).sink(op.collect())
+    monkeypatch.setattr("sys.stderr", terminal := Seen())
+    p.run(progress=True)
+    first, *_, last = terminal.getvalue().split("\r")[1:]
+    assert first.startswith("gated: 100 rows in, ")
+    assert last.endswith("\n")
+
+
 def test_a_run_that_fails_leaves_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     with flow.Pipeline("failing") as p:
         numbers = p.source(op.from_arrow(pa.table({"n": range(100)})), name="numbers")
