@@ -30,7 +30,7 @@ from dataflow.row_errors import ERRORS, OnError, errors_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dataflow.pipeline import Stream
+    from dataflow.streams import Stream
 
 __all__ = ["Functions"]
 

@@ -25,6 +25,8 @@ __all__ = ["KeyIndex"]
 
 Words = npt.NDArray[np.int64]
 
+_FIRST = 512
+
 
 class KeyIndex:
     """The keys of one subtask, numbered by slot in the order in which they first came.
@@ -42,13 +44,15 @@ class KeyIndex:
     (DataType(int8), ['bob'])
     """
 
-    def __init__(self, key_schema: pa.Schema) -> None:
+    def __init__(self, key_schema: pa.Schema, expected: int = 0) -> None:
+        """``expected``: how many keys there will be, as far as one can tell; memory and time, not a limit."""
         if not len(key_schema):
             raise SchemaMismatch("keyed state needs at least one key column")
         self.schema = wide_schema(key_schema)
         self._interners = [_interner(field) for field in key_schema]
-        self._one = SlotIndex() if len(key_schema) == 1 else None
-        self._wide = WideSlotIndex(len(key_schema) + 1)
+        capacity = max(_FIRST, 1 << (expected - 1).bit_length())
+        self._one = SlotIndex(capacity) if len(key_schema) == 1 else None
+        self._wide = WideSlotIndex(len(key_schema) + 1, capacity if self._one is None else _FIRST)
 
     def __len__(self) -> int:
         return len(self._wide) if self._one is None else len(self._one)

@@ -20,7 +20,7 @@ from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, So
 from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_schema, widened
 
-__all__ = ["ArrowSource", "StreamSource", "from_arrow"]
+__all__ = ["ArrowSource", "StreamSource", "from_arrow", "plain_field", "plain_type"]
 
 _HASH_ROWS = 65_536
 _HASH_BYTES = 256 << 20
@@ -179,7 +179,7 @@ class StreamSource(Source):
 
     @property
     def schema(self) -> pa.Schema:
-        return wide_schema(pa.schema([_plain_field(self._whole.field(name)) for name in self._names]))
+        return wide_schema(pa.schema([plain_field(self._whole.field(name)) for name in self._names]))
 
     def splits(self) -> tuple[Split, ...]:
         return (Split("stream", {"rows": None, "schema": _schema_hash(self._whole), "content": None}),)
@@ -271,20 +271,22 @@ def _table(data: Any) -> pa.Table:
 
 def _plain(table: pa.Table) -> pa.Table:
     """Schema metadata put aside (two runs may differ in it), view types replaced."""
-    return table.cast(pa.schema([_plain_field(field) for field in table.schema]))
+    return table.cast(pa.schema([plain_field(field) for field in table.schema]))
 
 
-def _plain_field(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, _plain_type(field.type), field.nullable)
+def plain_field(field: pa.Field) -> pa.Field:
+    """The field without metadata, in its plain type."""
+    return pa.field(field.name, plain_type(field.type), field.nullable)
 
 
-def _plain_type(dtype: pa.DataType) -> pa.DataType:
+def plain_type(dtype: pa.DataType) -> pa.DataType:
+    """``dtype``, or what takes the place of a view type."""
     if types.is_string_view(dtype):
         return pa.large_string()
     if types.is_binary_view(dtype):
         return pa.large_binary()
     if types.is_dictionary(dtype):
-        return pa.dictionary(dtype.index_type, _plain_type(dtype.value_type), dtype.ordered)
+        return pa.dictionary(dtype.index_type, plain_type(dtype.value_type), dtype.ordered)
     return dtype
 
 

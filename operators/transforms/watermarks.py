@@ -67,10 +67,10 @@ class Watermarks(Operator):
             return
         out.emit(batch)
         self._said_idle = False
+        self._end_splits(out)
         number = self._numbers[self._splits.current]
         time = latest(batch.column(self._position)) - self._delay
         self._say(self._merger.advance(number, time), out)
-        self._end_splits(out)
 
     def advance(self, watermark: int, out: Out) -> None:
         """Time from upstream is replaced; the end of time goes on by itself."""
