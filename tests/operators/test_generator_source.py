@@ -19,6 +19,8 @@ import operators as op
 from dataflow.clock import ManualClock
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
 from dataflow.operator import END, Json, Source, SourceContext, SplitReader
+from dataflow.runners.faults import Faults
+from dataflow.runners.simulated import SimulatedRunner
 
 NUMBERS = pa.schema({"n": pa.int64(), "s": pa.string()})
 ALL = [{"n": n, "s": str(n)} for n in range(10)]
@@ -164,6 +166,31 @@ def test_a_job_that_was_stopped_goes_on_behind_its_checkpoint(tmp_path: Path) ->
     assert asked[0] is None
     assert isinstance(asked[1], int)
     assert found == list(range(len(found)))
+
+
+@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted"])
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_is_lost_or_doubled_over_crashes(mode: str, seed: int) -> None:
+    def many(name: Json, position: Json) -> Iterator[Any]:
+        start = position or 0
+        assert isinstance(start, int)
+        for n in range(start, 100, 5):
+            yield [(i, str(name)) for i in range(n, n + 5)], n + 5
+
+    def no_sevens(row: dict[str, Any]) -> dict[str, Any]:
+        assert row["n"] % 7, "a seven"
+        return row
+
+    with flow.Pipeline("crashing") as p:
+        made = p.source(source(many, splits=["a", "b"], batch_rows=3), name="numbers")
+        mapped = made.rebalance().map(no_sevens, on_error="side", name="no_sevens")
+        mapped.sink(op.collect(), name="out")
+        mapped.side("errors").sink(op.collect(), name="errors")
+    runner = SimulatedRunner(seed=seed, faults=Faults(crashes=3, slices=0.5))
+    result = p.run(runner, parallelism=2, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms", mode=mode))
+    found = sorted((row["n"], row["s"]) for row in result.table("out").to_pylist())
+    assert found == [(n, s) for n in range(100) if n % 7 for s in "ab"]
+    assert result.table("errors").num_rows == 30
 
 
 def test_without_positions_checkpoints_are_at_most_once() -> None:
