@@ -129,6 +129,14 @@ def test_programs_get_json(result: flow.RunResult) -> None:
     assert [t["task"] for t in read["tasks"]] == ["rows[0]", "rows[1]"]
 
 
+def test_json_tells_what_was_restored() -> None:
+    store = flow.MemoryStore()
+    run(checkpoint=flow.Checkpointing(store, every="1ms"))
+    again = run(checkpoint=flow.Checkpointing(store, every="1ms"))
+    assert again.restore_report is not None
+    assert json.loads(again.to_json())["restore"]["checkpoint"] == again.restore_report.checkpoint
+
+
 def test_a_terminal_gets_tables(result: flow.RunResult) -> None:
     console = Console(file=io.StringIO(), width=120)
     console.print(result)
