@@ -44,7 +44,7 @@ class JobProgress:
         left: how long the rest will take at the average rate so far; None: not known.
 
     >>> str(JobProgress(JobState.RUNNING, 2_000_000, 1_500_000, 7, 1e6, 40, 0, 2, 3, 1, 0, done=0.25, left=6_000_000))
-    '1,500,000 rows in, 1,000,000 rows/s, 25% done, 6.00 s left, backlog 40, 3 checkpoints (1 failed), late 0, skip 2'
+    '1,500,000 rows, 1,000,000/s, 25% done, 6.00 s left, 3 checkpoints (1 failed), skipped 2, backlog 40'
     """
 
     state: JobState
@@ -64,17 +64,17 @@ class JobProgress:
     left: int | None = None
 
     def __str__(self) -> str:
-        parts = [f"{self.rows_in:,} rows in", f"{self.rows_per_second:,.0f} rows/s"]
+        parts = [f"{self.rows_in:,} rows", f"{self.rows_per_second:,.0f}/s"]
         if self.done is not None:
             parts.append(f"{self.done:.0%} done")
         if self.left:
             parts.append(f"{duration_text(self.left)} left")
         if self.lag is not None and self.lag < _DAY:  # more than that is a replay, where it says nothing
             parts.append(f"lag {duration_text(max(0, self.lag))}")
-        parts.append(f"backlog {self.backlog:,}")
         troubles = [f"{n} {what}" for n, what in ((self.failed, "failed"), (self.pending, "under way")) if n]
         parts.append(f"{self.checkpoints:,} checkpoints" + (f" ({', '.join(troubles)})" if troubles else ""))
-        return ", ".join([*parts, f"late {self.late:,}", f"skip {self.skipped:,}"])
+        parts += [f"{what} {n:,}" for n, what in ((self.late, "late"), (self.skipped, "skipped")) if n]
+        return ", ".join([*parts, f"backlog {self.backlog:,}"])
 
 
 class ProgressMeter:

@@ -42,7 +42,8 @@ def from_generator(
     ``function(position)`` is called with None at first and with a position it yielded after a restore, and then yields
     pairs ``(rows, position)``. Rows are one dict or tuple, a list of these, a batch, a table, or a frame of polars or
     pandas. It may yield None for "nothing for now", and should where it would wait for long: no checkpoint can be taken
-    while it waits. Rows that come one by one are gathered for up to 10 ms. When it returns, its input has ended.
+    while it waits. Rows that come one by one are gathered for up to 10 ms; each takes some 4 us, one of a
+    frame next to nothing. When it returns, its input has ended.
 
     **After the same position it must yield the same rows again**, in whatever portions. A function that ignores the
     position it is called with begins anew after a restore, and its rows are read twice; this cannot be found out here.

@@ -19,6 +19,8 @@ import operators as op
 from dataflow.clock import ManualClock
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
 from dataflow.operator import END, Json, Source, SourceContext, SplitReader
+from dataflow.runners.faults import Faults
+from dataflow.runners.simulated import SimulatedRunner
 
 NUMBERS = pa.schema({"n": pa.int64(), "s": pa.string()})
 ALL = [{"n": n, "s": str(n)} for n in range(10)]
@@ -166,6 +168,31 @@ def test_a_job_that_was_stopped_goes_on_behind_its_checkpoint(tmp_path: Path) ->
     assert found == list(range(len(found)))
 
 
+@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted"])
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_is_lost_or_doubled_over_crashes(mode: str, seed: int) -> None:
+    def many(name: Json, position: Json) -> Iterator[Any]:
+        start = position or 0
+        assert isinstance(start, int)
+        for n in range(start, 100, 5):
+            yield [(i, str(name)) for i in range(n, n + 5)], n + 5
+
+    def no_sevens(row: dict[str, Any]) -> dict[str, Any]:
+        assert row["n"] % 7, "a seven"
+        return row
+
+    with flow.Pipeline("crashing") as p:
+        made = p.source(source(many, splits=["a", "b"], batch_rows=3), name="numbers")
+        mapped = made.rebalance().map(no_sevens, on_error="side", name="no_sevens")
+        mapped.sink(op.collect(), name="out")
+        mapped.side("errors").sink(op.collect(), name="errors")
+    runner = SimulatedRunner(seed=seed, faults=Faults(crashes=3, slices=0.5))
+    result = p.run(runner, parallelism=2, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms", mode=mode))
+    found = sorted((row["n"], row["s"]) for row in result.table("out").to_pylist())
+    assert found == [(n, s) for n in range(100) if n % 7 for s in "ab"]
+    assert result.table("errors").num_rows == 30
+
+
 def test_without_positions_checkpoints_are_at_most_once() -> None:
     def plain() -> Iterator[Any]:
         yield from ALL
@@ -219,6 +246,18 @@ def test_a_function_that_yields_nothing_to_iterate_over_is_refused() -> None:
 def test_fewer_rows_than_before_are_noticed() -> None:
     with pytest.raises(InputChanged, match=r"behind position 8 it gave fewer rows .* 3 of 5 are missing"):
         rest(reader(source(counting), {"position": 8, "rows": 5}))
+
+
+def test_rows_that_are_dropped_after_a_restore_still_count_as_read() -> None:
+    def frames(position: Json) -> Iterator[Any]:
+        start = position or 0
+        assert isinstance(start, int)
+        for i in range(start, 4):
+            yield pa.Table.from_pylist(ALL[3 * i : 3 * i + 3]), i + 1
+
+    again = reader(source(frames), {"position": None, "rows": 8})
+    assert (again.poll(100), again.offset) == (None, {"position": 1, "rows": 5})
+    assert rest(reader(source(frames), again.offset)) == ALL[8:]
 
 
 def test_a_generator_is_closed_with_its_reader() -> None:

@@ -195,6 +195,11 @@ def test_all_that_comes_of_a_row_goes_with_it() -> None:
     assert sorted(result.table("errors")["row"].to_pylist()) == ["{'x': 1, 's': 'b'}", "{'x': 2, 's': 'c'}"]
 
 
+def test_of_a_row_with_two_wrong_answers_the_first_is_told() -> None:
+    result = run(stream(ROWS.slice(0, 1)).flat_map(lambda row: [{"x": "1st"}, {"x": "2nd"}], schema=X, on_error="skip"))
+    assert ["1st" in sample.error for sample in result.samples] == [True]
+
+
 def test_the_error_shows_the_row_as_it_came() -> None:
     def spoil(row: dict[str, Any]) -> dict[str, Any]:
         row["x"] = "spoilt"

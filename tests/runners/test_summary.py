@@ -70,6 +70,17 @@ def test_late_rows_are_told_where_no_operator_has_time() -> None:
     assert "no checkpoints; end to end at most once" in lines[0]
 
 
+def test_rows_that_a_window_finds_late_are_told() -> None:
+    times = pa.array([0, 10, 1, 11, 2], pa.timestamp("s"))
+    with flow.Pipeline("windows") as p:
+        rows = p.source(op.from_arrow(pa.table({"k": 5 * ["a"], "at": times}), batch_rows=1), name="rows")
+        keyed = rows.with_watermark("at", delay="2s").key_by("k")
+        keyed.window(op.tumbling("5s")).agg(op.count().alias("n"), name="counts").sink(op.collect(), name="out")
+    done = p.run("simulated")
+    assert (done.late, done.operator("counts").late) == (2, 2)
+    assert "  late: 2 rows (2 at 'counts')" in str(done).splitlines()
+
+
 def test_rows_are_told_per_source_and_sink(result: flow.RunResult) -> None:
     rate = 100 * 1_000_000 // result.duration
     assert f"  in   rows: 100 rows, {rate:,} rows/s" in str(result).splitlines()
@@ -116,6 +127,14 @@ def test_programs_get_json(result: flow.RunResult) -> None:
     assert read["checkpoints"]["completed"] == len(result.checkpoints)
     assert [o["operator"] for o in read["operators"]] == ["rows", "picky", "late", "out"]
     assert [t["task"] for t in read["tasks"]] == ["rows[0]", "rows[1]"]
+
+
+def test_json_tells_what_was_restored() -> None:
+    store = flow.MemoryStore()
+    run(checkpoint=flow.Checkpointing(store, every="1ms"))
+    again = run(checkpoint=flow.Checkpointing(store, every="1ms"))
+    assert again.restore_report is not None
+    assert json.loads(again.to_json())["restore"]["checkpoint"] == again.restore_report.checkpoint
 
 
 def test_a_terminal_gets_tables(result: flow.RunResult) -> None:

@@ -154,7 +154,7 @@ def test_on_a_terminal_one_line_is_rewritten_and_left_at_the_end() -> None:
     drawn.close()
     drawn.close()
     pieces = stream.getvalue().split("\r")
-    assert [piece[:13] for piece in pieces] == ["", "job: 1 rows i", "job: 2 rows i"]
+    assert [piece[:13] for piece in pieces] == ["", "job: 1 rows, ", "job: 2 rows, "]
     assert all(piece.rstrip("\n").endswith("\x1b[K") for piece in pieces[1:])
     assert (stream.getvalue().count("\n"), stream.getvalue()[-1]) == (1, "\n")
 
@@ -179,7 +179,7 @@ def test_a_narrow_terminal_gets_what_fits() -> None:
 
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 20, 0, 0))
         line(terminal, ManualClock()).close()  # type: ignore[arg-type]
-        assert seen.read1(1_000) == b"\rjob: 1 rows in, 0 r\x1b[K\r\n"
+        assert seen.read1(1_000) == b"\rjob: 1 rows, 0/s, 0\x1b[K\r\n"
 
 
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
@@ -197,7 +197,27 @@ def test_a_run_draws_when_it_is_asked_to(capsys: pytest.CaptureFixture[str]) -> 
     p.run()
     assert capsys.readouterr().err == ""
     p.run(progress=True)
-    assert capsys.readouterr().err.startswith("drawn: 100 rows in, ")
+    assert capsys.readouterr().err.startswith("drawn: 100 rows, ")
+
+
+def test_the_line_is_drawn_while_the_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = threading.Event()
+
+    class Seen(Terminal):
+        def flush(self) -> None:
+            drawn.set()
+
+    def gate(batch: pa.RecordBatch) -> pa.RecordBatch:
+        assert drawn.wait(30), "nothing was drawn"
+        return batch
+
+    with flow.Pipeline("gated") as p:
+        p.source(op.from_arrow(pa.table({"n": range(100)})), name="numbers").map_batches(gate).sink(op.collect())
+    monkeypatch.setattr("sys.stderr", terminal := Seen())
+    p.run(progress=True)
+    first, *_, last = terminal.getvalue().split("\r")[1:]
+    assert first.startswith("gated: 100 rows, ")
+    assert last.endswith("\n")
 
 
 def test_a_run_that_fails_leaves_its_line(capsys: pytest.CaptureFixture[str]) -> None:
