@@ -224,6 +224,10 @@ class _Reader(SplitReader):
         self._gave(batch.num_rows)
         return batch
 
+    @property
+    def mid_batch(self) -> bool:
+        return bool(self._ready)
+
     def _gather(self, limit: int) -> None:
         """Take what the generator has: one frame, or rows until there are enough, or none for now, or time is up."""
         rows: list[Mapping[str, Any]] = []

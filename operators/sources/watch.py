@@ -249,6 +249,10 @@ class _WatchReader(SplitReader):
                 return None
             self._begin(file)
 
+    @property
+    def mid_batch(self) -> bool:
+        return self._reader is not None and self._reader.mid_batch
+
     def rejected(self) -> pa.RecordBatch | None:
         return None if self._reader is None else self._reader.rejected()
 
