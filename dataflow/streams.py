@@ -103,9 +103,13 @@ class Stream(Functions):
             raise SchemaMismatch(f"filter: expected a boolean expression, found {predicate} of type {kind}")
         return self._then(Filter(predicate), self.schema, "filter", name, parallelism, time=self.time)
 
-    def select(self, *columns: str | Expr, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """Exactly these columns, in this order."""
-        return self._project([expression(c, "select") for c in columns], "select", name, parallelism)
+    def select(
+        self, *columns: str | Expr, name: str | None = None, parallelism: int | None = None, **named: str | Expr
+    ) -> Stream:
+        """Exactly these columns, in this order; ``select("shop", total=col("a") + col("b"))`` names them."""
+        chosen = [expression(c, "select") for c in columns]
+        chosen += [expression(c, "select").alias(alias) for alias, c in named.items()]
+        return self._project(chosen, "select", name, parallelism)
 
     def with_columns(
         self, *columns: Expr, name: str | None = None, parallelism: int | None = None, **named: Expr
