@@ -28,8 +28,10 @@ __all__ = [
     "Edge",
     "Emit",
     "Filter",
+    "FlatMapRows",
     "Graph",
     "MapBatches",
+    "MapRows",
     "Node",
     "Partitioning",
     "Project",
@@ -94,9 +96,32 @@ class MapBatches:
     """A user's function from batch to batches."""
 
     function: Callable[[pa.RecordBatch], Any]
+    on_error: OnError = OnError.FAIL
 
     def detail(self) -> dict[str, Json]:
-        return {"function": getattr(self.function, "__qualname__", type(self.function).__name__)}
+        return _function_detail(self.function, self.on_error)
+
+
+@dataclass(frozen=True, slots=True)
+class MapRows:
+    """A user's function from row to row."""
+
+    function: Callable[[dict[str, Any]], Any]
+    on_error: OnError = OnError.FAIL
+
+    def detail(self) -> dict[str, Json]:
+        return _function_detail(self.function, self.on_error)
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMapRows:
+    """A user's function from row to rows."""
+
+    function: Callable[[dict[str, Any]], Any]
+    on_error: OnError = OnError.FAIL
+
+    def detail(self) -> dict[str, Json]:
+        return _function_detail(self.function, self.on_error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +146,11 @@ class Watermarks:
     """Watermarks out of the event times in ``column``, per split: the latest time, less ``delay`` (microseconds).
 
     A split that gives no rows for ``idle_after`` microseconds (None: never) holds nothing back. ``on_error`` is for
-    rows whose time is null.
+    rows whose time is null. ``origin`` is the source's column that ``column`` is, untouched; None: it is computed.
     """
 
     column: str
+    origin: str | None
     delay: int
     idle_after: int | None
     on_error: OnError
@@ -194,7 +220,21 @@ class Write:
         return {"sink": type(self.sink).__name__}
 
 
-Spec = Read | Filter | Project | MapBatches | Watermarks | Combine | Aggregate | WindowAggregate | Union | Apply | Write
+Spec = (
+    Read
+    | Filter
+    | Project
+    | MapBatches
+    | MapRows
+    | FlatMapRows
+    | Watermarks
+    | Combine
+    | Aggregate
+    | WindowAggregate
+    | Union
+    | Apply
+    | Write
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +281,7 @@ class Node:
     def stateful(self) -> bool:
         """Whether a checkpoint holds something of this node, so that its name must not change."""
         match self.spec:
-            case Filter() | Project() | MapBatches() | Union() | Watermarks() | Combine():
+            case Filter() | Project() | MapBatches() | MapRows() | FlatMapRows() | Union() | Watermarks() | Combine():
                 return False
             case Apply(stateless=stateless):
                 return not stateless
@@ -400,6 +440,11 @@ class Graph:
     def describe(self) -> list[dict[str, Json]]:
         names = [node.name for node in self.nodes]
         return [node.describe(names) for node in self.nodes]
+
+
+def _function_detail(function: Callable[..., Any], on_error: OnError) -> dict[str, Json]:
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return {"function": name} if on_error is OnError.FAIL else {"function": name, "on_error": on_error.value}
 
 
 def schema_json(schema: pa.Schema) -> list[Json]:

@@ -122,12 +122,25 @@ class LiveSplits(Protocol):
         """The split that the rows at hand come from."""
         ...
 
+    @property
+    def current_batch(self) -> int:
+        """The number of the source's batch that the rows at hand belong to; a batch that is cut keeps its number."""
+        ...
+
+    def next_batch(self, split: str) -> int:
+        """The number of the batch that the split's next rows belong to: that of the last ones, if it was cut."""
+        ...
+
     def all(self) -> Sequence[str]:
         """Every split of this task, those that have ended included."""
         ...
 
     def live(self) -> Sequence[str]:
         """The splits that have not ended, those not begun included."""
+        ...
+
+    def earliest(self, split: str, column: str) -> int | None:
+        """A time that the source's ``column`` holds nothing before in ``split``: see ``Source.earliest``."""
         ...
 
     def quiet(self, split: str) -> int:
@@ -249,6 +262,14 @@ class SplitReader(ABC):
     def offset(self) -> Json:
         """The position behind the last polled batch, which ``Source.reader`` accepts; in rows where it can be."""
 
+    @property
+    def mid_batch(self) -> bool:
+        """Whether the rows polled last belong to a batch whose rest is still to come, because ``max_rows`` cut it.
+
+        Event time moves behind whole batches, so which rows are late does not depend on how they were cut.
+        """
+        return False
+
     def rejected(self) -> pa.RecordBatch | None:
         """Rows that the last ``poll`` set aside, for side output ``errors``; asked for after every poll.
 
@@ -304,6 +325,13 @@ class Source(ABC):
     @abstractmethod
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
         """A reader of ``split`` from ``offset`` on (None: from the beginning)."""
+
+    def earliest(self, split: Split, column: str) -> int | None:
+        """A time (microseconds) that ``column``, a timestamp, holds nothing before in ``split``; None: not known.
+
+        A split that has not been read yet holds time back to where it begins, or altogether where that is not known.
+        """
+        return None
 
     def select(self, columns: Sequence[str]) -> Source:
         """The same source giving at least ``columns``; the planner calls it with those the pipeline uses."""

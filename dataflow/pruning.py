@@ -11,8 +11,10 @@ from dataflow.graph import (
     Apply,
     Combine,
     Filter,
+    FlatMapRows,
     Graph,
     MapBatches,
+    MapRows,
     Node,
     Project,
     Read,
@@ -87,7 +89,7 @@ def _reads(spec: Spec, used: set[str], available: Sequence[str]) -> Iterable[str
             return {*keys, time, *(name for a in aggregations for name in a.columns())}
         case Union():
             return used
-        case Read() | MapBatches() | Combine() | Apply() | Write():
+        case Read() | MapBatches() | MapRows() | FlatMapRows() | Combine() | Apply() | Write():
             return available
         case _:
             assert_never(spec)

@@ -9,7 +9,9 @@ from dataflow.graph import (
     Apply,
     Combine,
     Filter,
+    FlatMapRows,
     MapBatches,
+    MapRows,
     Project,
     Read,
     Spec,
@@ -42,10 +44,18 @@ def operator_for(spec: Spec, context: OperatorContext) -> Operator:
             from operators.transforms.project import Project as ProjectOperator
 
             return ProjectOperator(context, columns)
-        case MapBatches(function):
+        case MapBatches(function, on_error):
             from operators.transforms.map_batches import MapBatches as MapBatchesOperator
 
-            return MapBatchesOperator(context, function)
+            return MapBatchesOperator(context, function, on_error)
+        case MapRows(function, on_error):
+            from operators.transforms.map_rows import MapRows as MapRowsOperator
+
+            return MapRowsOperator(context, function, on_error)
+        case FlatMapRows(function, on_error):
+            from operators.transforms.map_rows import FlatMapRows as FlatMapRowsOperator
+
+            return FlatMapRowsOperator(context, function, on_error)
         case Aggregate(keys, aggregations, emit, every):
             from operators.aggregate import KeyedAggregate
 
@@ -54,10 +64,10 @@ def operator_for(spec: Spec, context: OperatorContext) -> Operator:
             from operators.combine import Combine as CombineOperator
 
             return CombineOperator(context, target)
-        case Watermarks(column, delay, idle_after, on_error):
+        case Watermarks(column, origin, delay, idle_after, on_error):
             from operators.transforms.watermarks import Watermarks as WatermarksOperator
 
-            return WatermarksOperator(context, column, delay, idle_after, on_error)
+            return WatermarksOperator(context, column, origin, delay, idle_after, on_error)
         case WindowAggregate(keys, time, window, lateness, aggregations):
             from operators.windows.aggregate import WindowAggregate as WindowAggregateOperator
 

@@ -7,8 +7,6 @@ they are; the aggregate behind takes both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -18,7 +16,6 @@ from dataflow.operator import Operator, OperatorContext, Out
 from dataflow.state.dictionaries import wide_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex
-from dataflow.state.partition import gather_rows, order_by_target
 from operators.partials import partial_schema
 from operators.records import Records, SumOverflow
 from operators.sums import overflow_of
@@ -32,8 +29,8 @@ _PAYS = 2
 """Rows a record must hold on average."""
 _PAUSE = 16
 """Batches that pass as they are, after one that did not pay, until the next attempt."""
-_MOST_WINDOWS = 32
-"""Windows of one batch beyond which there is hardly a row to fold with another."""
+_MOST_RECORDS = 1 << 21
+"""Keys times windows of one batch: the records that there is room for."""
 _MOST_KEYS = 1 << 20
 """Keys that are remembered from batch to batch, to save their hashing."""
 
@@ -75,64 +72,50 @@ class Combine(Operator):
         spec, rows = self._spec, batch.select(self._needed)
         if len(self._index) > _MOST_KEYS:
             self._start()
+        slots = self._index.slots([rows.column(key) for key in spec.keys])
         if isinstance(spec, Aggregate):
-            keys, _, record = self._fold_part(rows)
-            columns = [*keys, record]
+            self._fold_into(slots, rows, 1)
+            touched = self._records.touched
+            columns = [*self._index.keys(touched), self._records.partials(touched)]
         else:
-            parts = self._windows(spec, rows, batch.column(spec.time))
-            if parts is None:
+            numbers = self._windows(spec, batch.column(spec.time))
+            if numbers is None:
                 self._pause = _PAUSE
                 return None
-            columns = self._fold_windows(parts)
-        if len(columns[-1]) * _PAYS > batch.num_rows:
+            columns = self._fold_windows(slots, rows, numbers)
+        if len(self._records.touched) * _PAYS > batch.num_rows:
             self._pause = _PAUSE
+        self._records.clear()
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _windows(
-        self, spec: WindowAggregate, rows: pa.RecordBatch, times: pa.Array
-    ) -> list[tuple[int, pa.RecordBatch]] | None:
-        """The rows of each window; None where there are many, or a time that is null: the aggregate refuses it."""
+    def _windows(self, spec: WindowAggregate, times: pa.Array) -> npt.NDArray[np.int64] | None:
+        """The window of each row; None where there are many, or a time is null: the aggregate refuses it."""
         if times.null_count:
             return None
         numbers = window_numbers(times, spec.window)
-        low, high = int(numbers.min()), int(numbers.max())
-        if low == high:
-            return [(low, rows)]
-        if high - low >= _MOST_WINDOWS:
-            return None
-        order, offsets = order_by_target((numbers - low).astype(np.int32), high - low + 1)
-        rows = gather_rows(rows, order)
-        bounds = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
-        return [(low + i, rows.slice(a, b - a)) for i, (a, b) in enumerate(bounds) if b > a]
+        spread = int(numbers.max()) - int(numbers.min()) + 1
+        return numbers if spread * len(self._index) <= max(_MOST_RECORDS, len(numbers)) else None
 
-    def _fold_windows(self, parts: Sequence[tuple[int, pa.RecordBatch]]) -> list[pa.Array]:
-        found = []
-        for number, rows in parts:
-            keys, slots, record = self._fold_part(rows)
-            counts = pa.array(self._counted(slots))
-            found.append([*keys, pa.array(np.full(len(record), number, np.int64)), counts, record])
-        return [pa.concat_arrays(pieces) if len(pieces) > 1 else pieces[0] for pieces in zip(*found, strict=True)]
+    def _fold_windows(self, slots: Slots, rows: pa.RecordBatch, numbers: npt.NDArray[np.int64]) -> list[pa.Array]:
+        """A record for each key and window: that of slot s and window low + w of n stands in place s * n + w."""
+        from operators.kernels.windows import count_places, find_places
 
-    def _fold_part(self, rows: pa.RecordBatch) -> tuple[list[pa.Array], Slots, pa.Array]:
-        """Keys and record of each group, and the slot of each row."""
-        slots = self._index.slots([rows.column(key) for key in self._spec.keys])
-        try:
-            self._records.fold(rows, slots, len(self._index))
-        except SumOverflow as error:
-            key = self._index.keys(slots[error.row : error.row + 1])
-            raise overflow_of(self._context.name, error, key, self._key_schema) from error
+        low = int(numbers.min())
+        spread = int(numbers.max()) - low + 1
+        places = np.empty(len(slots), np.int32)
+        find_places(slots, numbers, low, spread, places)
+        self._fold_into(places, rows, spread)
         touched = self._records.touched
-        made = self._index.keys(touched), slots, self._records.partials(touched)
-        self._touched = touched.copy()
-        self._records.clear()
-        return made
+        if len(self._counts) < len(self._index) * spread:
+            self._counts = np.zeros(2 * len(self._index) * spread, np.int64)
+        counts = np.empty(len(touched), np.int64)
+        count_places(places, touched, self._counts, counts)
+        keys, windows = touched // spread, low + (touched % spread).astype(np.int64)
+        return [*self._index.keys(keys), pa.array(windows), pa.array(counts), self._records.partials(touched)]
 
-    def _counted(self, slots: Slots) -> npt.NDArray[np.int64]:
-        """The rows of each group of the last part."""
-        from operators.kernels.windows import count_rows
-
-        if len(self._counts) < len(self._index):
-            self._counts = np.zeros(2 * len(self._index), np.int64)
-        counted = np.empty(len(self._touched), np.int64)
-        count_rows(slots, self._touched, self._counts, counted)
-        return counted
+    def _fold_into(self, places: Slots, rows: pa.RecordBatch, spread: int) -> None:
+        try:
+            self._records.fold(rows, places, len(self._index) * spread)
+        except SumOverflow as error:
+            slot = places[error.row : error.row + 1] // spread
+            raise overflow_of(self._context.name, error, self._index.keys(slot), self._key_schema) from error

@@ -15,10 +15,17 @@ import pyarrow as pa
 from dataflow.errors import ConfigurationError
 from dataflow.expressions import AggregateKind, Aggregation, Expr, compile_expression
 from dataflow.expressions.coercion import value_type
-from dataflow.state.arrays import fresh_words, from_words, plain
-from operators.kernels.instructions import COUNT, EXTREME, MARK, SUM, SUM_FLOAT, SUM_UNSIGNED, TOUCH, WIDTH
+from dataflow.state.arrays import fresh_words, from_words, is_word, plain, words
+from operators.kernels.instructions import COUNT, EXTREME, KEEP, MARK, SUM, SUM_FLOAT, SUM_UNSIGNED, TOUCH, WIDTH
+from operators.steps.choice import choice
+from operators.steps.custom import CustomStep
+from operators.steps.decimals import DecimalSum
+from operators.steps.distinct import CountDistinct
+from operators.steps.extreme import BytesExtreme
+from operators.steps.moments import StandardDeviation, Variance
+from operators.steps.step import Place, Rows, Step, Store, read_word, seen
 
-__all__ = ["Argument", "Field", "Layout", "ResultColumn"]
+__all__ = ["Argument", "Layout"]
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _INFINITY = 0x7FF0000000000000
@@ -41,33 +48,51 @@ class Field:
     largest: int = _GREATEST
 
     @property
-    def initial(self) -> int:
-        """The word of a record that has seen nothing."""
-        return _LEAST if self.operation == EXTREME else 0
-
-    @property
     def stored_type(self) -> pa.DataType:
         """The type of the word in a snapshot."""
         return pa.float64() if self.operation == SUM_FLOAT else pa.int64()
 
 
-@dataclass(frozen=True, slots=True)
-class ResultColumn:
-    """One aggregate: its fields, its type, and the flag that says whether it has a value (0: it always has)."""
+class WordColumn:
+    """An aggregate whose words the kernel of all such aggregates changes, one instruction each.
 
-    name: str
-    kind: AggregateKind
-    dtype: pa.DataType
-    fields: tuple[Field, ...]
-    flag: int
+    ``flag`` says whether there is a value (0: there always is).
+    """
 
-    def read(self, records: npt.NDArray[np.int64], always: int) -> pa.Array:
+    mergeable = True
+
+    def __init__(self, kind: AggregateKind, place: Place, fields: tuple[Field, ...]) -> None:
+        self.name = place.name
+        self.dtype = place.dtype
+        self.flag = place.flag
+        self.fields = fields
+        self._kind = kind
+
+    @property
+    def initial(self) -> tuple[int, ...]:
+        """The words of a record that has seen nothing."""
+        return tuple(_LEAST if field.operation == EXTREME else 0 for field in self.fields)
+
+    def read(self, records: Rows, always: int) -> pa.Array:
         """The column of gathered records; ``always`` holds the flags that all of them have."""
         first = _words_of(self.fields[0], records)
-        if self.kind is AggregateKind.MEAN:
+        if self._kind is AggregateKind.MEAN:
             counts = _words_of(self.fields[1], records)
             first = (first.view(np.float64) / np.maximum(counts, 1)).view(np.int64)
-        return from_words(first, self.dtype, None if self.flag & ~always == 0 else _bitmap(self.flag, records))
+        return from_words(first, self.dtype, seen(self.flag, records, always))
+
+    def stored(self) -> list[pa.Field]:
+        """The columns of a snapshot."""
+        return [pa.field(field.name, field.stored_type) for field in self.fields]
+
+    def freeze(self) -> Store:
+        """How to make these columns from frozen records."""
+        return lambda records, start: [read_word(records, field.word, field.stored_type) for field in self.fields]
+
+    def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
+        """The inverse of ``freeze``."""
+        for field, column in zip(self.fields, columns, strict=True):
+            records[:, field.word] = words(column)
 
 
 class Layout:
@@ -78,17 +103,29 @@ class Layout:
 
     def __init__(self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str) -> None:
         self.arguments: list[Argument] = []
-        self.columns = self._lay_out(aggregations, schema, where)
-        self.fields = [field for column in self.columns for field in column.fields]
-        self.template = np.array([0, *(field.initial for field in self.fields)], np.int64)
-        self.operations = np.array([TOUCH, *(field.operation for field in self.fields)], np.int64)
-        """The operation of each word, by which two records become one; that of the flags is TOUCH."""
+        self._known: dict[str, int] = {}
+        self._initial, self._flags = [0], 0
+        self.columns = [self._column(aggregation, schema, where) for aggregation in aggregations]
+        if self._flags > _MAX_FLAGS:
+            raise ConfigurationError(f"{where}: at most {_MAX_FLAGS} aggregates other than counts, got {self._flags}")
+        self.steps = [column for column in self.columns if isinstance(column, Step)]
+        self.template = np.array(self._initial, np.int64)
+        self.operations = np.full(self.width, KEEP, np.int64)
+        """The operation of each word, by which two records become one; KEEP where a step has to do it."""
+        for column in self._word_columns():
+            for field in column.fields:
+                self.operations[field.word] = field.operation
         self._programs: dict[tuple[bool, ...], Program] = {}
 
     @property
     def width(self) -> int:
         """The words of a record."""
-        return len(self.template)
+        return len(self._initial)
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether the words of a record are all there is to know."""
+        return all(column.mergeable for column in self.columns)
 
     @property
     def partial_type(self) -> pa.DataType:
@@ -97,38 +134,35 @@ class Layout:
 
     def name_of(self, word: int) -> str:
         """The aggregate that ``word`` belongs to."""
-        return next(c.name for c in self.columns if any(f.word == word for f in c.fields))
+        return next(c.name for c in self._word_columns() if any(f.word == word for f in c.fields))
 
-    def _lay_out(self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str) -> list[ResultColumn]:
-        """Give every aggregate its words and flag, and collect the arguments, each once."""
-        columns: list[ResultColumn] = []
-        known: dict[str, int] = {}
-        flags, word = 0, 1
-        for aggregation in aggregations:
-            dtype, argument, type_ = aggregation.dtype(schema, where), 0, pa.int64()
-            if aggregation.argument is not None:
-                type_ = value_type(aggregation.argument.dtype(schema, where))
-                argument = self._argument(aggregation.argument, aggregation.kind, schema, known)
-            flag = 0
-            if aggregation.kind is not AggregateKind.COUNT:
-                flags += 1
-                flag = 1 << flags
-            fields = _fields(aggregation, type_, word, argument)
-            word += len(fields)
-            columns.append(ResultColumn(aggregation.name, aggregation.kind, dtype, fields, flag))
-        if flags > _MAX_FLAGS:
-            raise ConfigurationError(f"{where}: at most {_MAX_FLAGS} aggregates other than counts, got {flags}")
-        return columns
+    def _word_columns(self) -> list[WordColumn]:
+        return [column for column in self.columns if isinstance(column, WordColumn)]
 
-    def _argument(self, expression: Expr, kind: AggregateKind, schema: pa.Schema, known: dict[str, int]) -> int:
+    def _column(self, aggregation: Aggregation, schema: pa.Schema, where: str) -> WordColumn | Step:
+        """Give an aggregate its words and its flag, and collect its arguments, each once."""
+        dtype, word, kind = aggregation.dtype(schema, where), len(self._initial), aggregation.kind
+        given = [value_type(e.dtype(schema, where)) for e in (aggregation.argument, aggregation.by) if e is not None]
+        flag = 0
+        if kind not in _ALWAYS:
+            self._flags += 1
+            flag = 1 << self._flags
+        expressions = [e for e in (aggregation.argument, aggregation.by) if e is not None]
+        targets = [_taken_as(aggregation, given[0]) if given else None, None]
+        numbers = [self._argument(e, target, schema) for e, target in zip(expressions, targets, strict=False)]
+        place = Place(aggregation.name, dtype, word, flag, tuple(numbers), tuple(given))
+        column = _step(aggregation, place) or WordColumn(kind, place, _fields(aggregation, place))
+        self._initial += column.initial
+        return column
+
+    def _argument(self, expression: Expr, target: pa.DataType | None, schema: pa.Schema) -> int:
         """The number of the argument, from 1 on (0 is no argument); equal arguments are evaluated once."""
-        as_float = kind is AggregateKind.MEAN
-        identity = f"{as_float} {expression.fingerprint()}"
-        if identity not in known:
+        identity = f"{target} {expression.fingerprint()}"
+        if identity not in self._known:
             evaluate = compile_expression(expression, schema)
-            self.arguments.append(_as_float(evaluate) if as_float else _as_words(evaluate))
-            known[identity] = len(self.arguments)
-        return known[identity]
+            self.arguments.append(_decoded(evaluate) if target is None else _cast(evaluate, target))
+            self._known[identity] = len(self.arguments)
+        return self._known[identity]
 
     def program(self, nullable: tuple[bool, ...]) -> Program:
         """The calls of ``fold`` for a batch whose arguments do (True) or do not have nulls: instructions and arguments.
@@ -137,7 +171,7 @@ class Layout:
         """
         if nullable not in self._programs:
             touch, steps = 1, []
-            for column in self.columns:
+            for column in self._word_columns():
                 argument = column.fields[0].argument
                 if column.flag and nullable[argument]:
                     steps.append((MARK, 0, column.flag, 0, 0, 0, argument))
@@ -153,8 +187,46 @@ class Layout:
         return self._programs[nullable]
 
 
-def _fields(aggregation: Aggregation, type_: pa.DataType, word: int, argument: int) -> tuple[Field, ...]:
-    name = f"{aggregation.name}.{aggregation.kind.value}"
+_ALWAYS = (AggregateKind.COUNT, AggregateKind.COUNT_DISTINCT, AggregateKind.VARIANCE, AggregateKind.STDDEV)
+"""What needs no flag."""
+
+
+def _taken_as(aggregation: Aggregation, given: pa.DataType) -> pa.DataType | None:
+    """The type an argument is cast to; None: as it comes."""
+    match aggregation.kind:
+        case AggregateKind.MEAN | AggregateKind.VARIANCE | AggregateKind.STDDEV:
+            return pa.float64()
+        case AggregateKind.SUM if pa.types.is_decimal(given):
+            return pa.decimal128(38, given.scale)
+        case AggregateKind.KERNEL if aggregation.kernel is not None and pa.types.is_floating(aggregation.kernel.takes):
+            return pa.float64()
+    return None
+
+
+def _step(aggregation: Aggregation, place: Place) -> Step | None:
+    """The aggregate as a step of its own; None where instructions do."""
+    match aggregation.kind:
+        case AggregateKind.VARIANCE:
+            return Variance(place, aggregation.ddof)
+        case AggregateKind.STDDEV:
+            return StandardDeviation(place, aggregation.ddof)
+        case AggregateKind.COUNT_DISTINCT:
+            return CountDistinct(place)
+        case AggregateKind.FIRST | AggregateKind.LAST | AggregateKind.ARG_MIN | AggregateKind.ARG_MAX:
+            return choice(place, aggregation.kind)
+        case AggregateKind.MIN | AggregateKind.MAX if not is_word(place.dtype):
+            return BytesExtreme(place, aggregation.kind)
+        case AggregateKind.SUM if pa.types.is_decimal(place.dtype):
+            return DecimalSum(place)
+        case AggregateKind.KERNEL:
+            assert aggregation.kernel is not None
+            return CustomStep(place, aggregation.kernel)
+    return None
+
+
+def _fields(aggregation: Aggregation, place: Place) -> tuple[Field, ...]:
+    name, word = f"{aggregation.name}.{aggregation.kind.value}", place.word
+    argument = place.arguments[0] if place.arguments else 0
     match aggregation.kind:
         case AggregateKind.COUNT:
             return (Field(name, COUNT, word, argument),)
@@ -162,12 +234,12 @@ def _fields(aggregation: Aggregation, type_: pa.DataType, word: int, argument: i
             total = Field(f"{name}.sum", SUM_FLOAT, word, argument)
             return total, Field(f"{name}.count", COUNT, word + 1, argument)
         case AggregateKind.SUM:
-            operation = SUM_UNSIGNED if pa.types.is_unsigned_integer(type_) else SUM
-            operation = SUM_FLOAT if pa.types.is_floating(type_) else operation
+            operation = SUM_UNSIGNED if pa.types.is_unsigned_integer(place.dtype) else SUM
+            operation = SUM_FLOAT if pa.types.is_floating(place.dtype) else operation
             return (Field(name, operation, word, argument),)
         case AggregateKind.MIN | AggregateKind.MAX:
-            floating = pa.types.is_floating(type_)
-            flip = _LEAST if type_ == pa.uint64() else 0
+            floating = pa.types.is_floating(place.dtype)
+            flip = _LEAST if place.dtype == pa.uint64() else 0
             return (
                 Field(
                     name,
@@ -179,9 +251,10 @@ def _fields(aggregation: Aggregation, type_: pa.DataType, word: int, argument: i
                     largest=_INFINITY if floating else _GREATEST,
                 ),
             )
+    raise AssertionError(f"no instructions for {aggregation.kind}")
 
 
-def _words_of(field: Field, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _words_of(field: Field, records: Rows) -> npt.NDArray[np.int64]:
     from operators.kernels.aggregate import read_words
 
     out = fresh_words(len(records))
@@ -189,22 +262,19 @@ def _words_of(field: Field, records: npt.NDArray[np.int64]) -> npt.NDArray[np.in
     return out
 
 
-def _bitmap(flag: int, records: npt.NDArray[np.int64]) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(records[:, 0] & flag != 0, bitorder="little"))
+def _cast(evaluate: Argument, target: pa.DataType) -> Argument:
+    decoded = _decoded(evaluate)
+
+    def cast(batch: pa.RecordBatch) -> pa.Array:
+        array = decoded(batch)
+        return array if array.type == target else array.cast(target, safe=False)
+
+    return cast
 
 
-def _as_float(evaluate: Argument) -> Argument:
-    def as_float(batch: pa.RecordBatch) -> pa.Array:
-        array = _decoded(evaluate(batch))
-        return array if array.type == pa.float64() else array.cast(pa.float64(), safe=False)
+def _decoded(evaluate: Argument) -> Argument:
+    def decoded(batch: pa.RecordBatch) -> pa.Array:
+        array = plain(evaluate(batch))
+        return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
-    return as_float
-
-
-def _as_words(evaluate: Argument) -> Argument:
-    return lambda batch: _decoded(evaluate(batch))
-
-
-def _decoded(array: pa.Array) -> pa.Array:
-    array = plain(array)
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    return decoded

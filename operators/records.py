@@ -16,16 +16,19 @@ key, whose record after ``merge`` is that of all rows (sums of floats but for th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dataflow.errors import CheckpointMismatch
 from dataflow.expressions import Aggregation
-from dataflow.state.arrays import fresh_words, from_words, is_word, validity, words
+from dataflow.state.arrays import fresh_words, is_word, validity, words
 from dataflow.state.copy_on_write import CHUNK, CopyOnWriteRows, FrozenRows
 from dataflow.state.index import Slots
 from operators.layout import Layout
+from operators.steps.step import Step, Store, Sum128Overflow, read_word
 
 __all__ = ["Records", "SumOverflow", "is_mergeable", "partial_type"]
 
@@ -33,10 +36,11 @@ _FIRST = 512
 
 
 class SumOverflow(OverflowError):
-    """The sum ``column`` left its 64 bits at row ``row`` of the batch; the caller knows the key, and says it."""
+    """The sum ``column`` left its ``room`` at row ``row`` of the batch; the caller knows the key, and says it."""
 
-    def __init__(self, row: int, column: str) -> None:
-        super().__init__(f"the sum {column!r} does not fit into 64 bits (at row {row} of the batch)")
+    def __init__(self, row: int, column: str, room: str = "64 bits") -> None:
+        super().__init__(f"the sum {column!r} does not fit into {room} (at row {row} of the batch)")
+        self.room = room
         self.row = row
         self.column = column
 
@@ -66,6 +70,9 @@ class Records:
 
     def __init__(self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str) -> None:
         self._layout = Layout(aggregations, schema, where)
+        self._where = where
+        stored = [field for column in self._layout.columns for field in column.stored()]
+        self._stored = pa.schema([pa.field("flags", pa.int64()), *stored])
         self._records = CopyOnWriteRows(self._allocate(_FIRST))
         self._scratch = np.empty((0, self._layout.width), np.int64)
         self._touched: Slots = np.empty(_FIRST + 1, np.int32)
@@ -79,7 +86,7 @@ class Records:
     @property
     def mergeable(self) -> bool:
         """Whether ``partials`` and ``merge`` may be called: whether the words of a record are all there is to know."""
-        return True
+        return self._layout.mergeable
 
     @property
     def touched(self) -> Slots:
@@ -97,10 +104,12 @@ class Records:
     def clear(self) -> None:
         """Make the records of the touched slots those of keys without rows, and begin a new list of touched slots.
 
-        Whoever never calls ``forget_touched`` has empty records again, at the cost of the slots that were used.
+        Whoever never calls ``forget_touched`` has empty records again, at the cost of the slots that were used. Only
+        for records that are ``mergeable``.
         """
         from operators.kernels.merging import reset_records
 
+        assert self.mergeable, "these records are more than their words"
         self._records.save(self.touched)
         reset_records(self._records.rows, self.touched, self._layout.template)
         self._touches = 0
@@ -130,6 +139,9 @@ class Records:
             )
             if row >= 0:
                 raise SumOverflow(row, self._layout.name_of(int(program[instruction, 1])))
+        for step in self._layout.steps:
+            with _named(step):
+                step.fold(self._records, slots, [arguments[number - 1] for number in step.place.arguments])
 
     def partials(self, slots: Slots) -> pa.FixedSizeBinaryArray:
         """The records of ``slots`` as they are, for ``merge`` elsewhere: one value a record, in memory of its own."""
@@ -157,10 +169,14 @@ class Records:
         assert partials.null_count == 0, f"{partials.null_count} of {len(partials)} records are null"
         self._make_room(known)
         self._records.save(slots)
+        others = _records_of(partials, self._layout.width)
+        for step in self._layout.steps:
+            with _named(step):
+                step.merge(self._records.rows, slots, others)
         self._touches, row, word = merge_records(
             self._records.rows,
             slots,
-            _records_of(partials, self._layout.width),
+            others,
             self._layout.operations,
             self._touched,
             self._touches,
@@ -184,16 +200,25 @@ class Records:
 
         Row i belongs to slot i. No row refers to another: rows can be dropped, and tables of several subtasks joined.
         """
-        stored = [pa.field(field.name, field.stored_type) for field in self._layout.fields]
-        schema = pa.schema([pa.field("flags", pa.int64()), *stored])
-        return pa.RecordBatchReader.from_batches(schema, _stored(self._records.freeze(known), schema))
+        frozen, stores = self._records.freeze(known), [column.freeze() for column in self._layout.columns]
+        return pa.RecordBatchReader.from_batches(self._stored, _stored(frozen, self._stored, stores))
 
     def restore(self, table: pa.Table) -> None:
-        """Take over the records of a snapshot; record i is that of slot i. Touched slots come back in slot order."""
+        """Take over the records of a snapshot; record i is that of slot i. Touched slots come back in slot order.
+
+        Raises ``CheckpointMismatch`` for a snapshot of other columns.
+        """
+        _check_stored(table.schema, self._stored, self._where)
+        if not table.num_rows:
+            return
         self._make_room(table.num_rows)
         records = self._records.rows[: table.num_rows]
-        for word, column in enumerate(table.columns):
-            records[:, word] = words(pa.concat_arrays(column.chunks)) if table.num_rows else 0
+        columns = [pa.concat_arrays(column.chunks) for column in table.columns]
+        records[:, 0] = words(columns.pop(0))
+        for column in self._layout.columns:
+            count = len(column.stored())
+            column.restore(records, columns[:count])
+            del columns[:count]
         touched = np.flatnonzero(records[:, 0] & 1)
         self._touched[: len(touched)] = touched
         self._touches = len(touched)
@@ -230,17 +255,34 @@ def _records_of(partials: pa.Array, width: int) -> npt.NDArray[np.int64]:
     return (found if found.flags.aligned else found.copy()).reshape(len(partials), width)
 
 
-def _stored(frozen: FrozenRows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a snapshot, each word a column; on the thread that writes it."""
-    from operators.kernels.aggregate import read_words
+@contextmanager
+def _named(step: Step) -> Iterator[None]:
+    try:
+        yield
+    except Sum128Overflow as error:
+        raise SumOverflow(error.row, step.name, str(step.dtype)) from None
 
+
+def _stored(frozen: FrozenRows, schema: pa.Schema, stores: Sequence[Store]) -> Iterator[pa.RecordBatch]:
+    """The rows of a snapshot; on the thread that writes it."""
+    start = 0
     for records in frozen.chunks(CHUNK):
-        columns = []
-        for word, type_ in enumerate(schema.types):
-            values = fresh_words(len(records))
-            read_words(records, word, 0, 0, values)
-            columns.append(from_words(values, type_))
+        columns = [read_word(records, 0, pa.int64()), *(array for store in stores for array in store(records, start))]
+        start += len(records)
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _check_stored(found: pa.Schema, expected: pa.Schema, where: str) -> None:
+    if found.types != expected.types:
+        differing = [
+            f"{theirs.name}: {theirs.type} instead of {ours.name}: {ours.type}"
+            for theirs, ours in zip(found, expected, strict=False)
+            if theirs.type != ours.type
+        ]
+        raise CheckpointMismatch(
+            f"{where}: the checkpoint's records have {len(found)} columns, this version's {len(expected)}; "
+            f"of other types are {differing}: the state cannot be taken over, so start anew or with the version before"
+        )
 
 
 def _argument_words(array: pa.Array) -> npt.NDArray[np.int64]:

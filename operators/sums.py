@@ -15,5 +15,5 @@ def overflow_of(name: str, error: SumOverflow, key: Sequence[pa.Array], schema: 
     """The error for the user: operator ``name``, and the key (one row) whose sum it was."""
     (named,) = pa.Table.from_arrays(list(key), schema=schema).to_pylist()
     return OverflowError(
-        f"{name}: the sum {error.column!r} of key {named} does not fit into 64 bits: cast its argument to float64"
+        f"{name}: the sum {error.column!r} of key {named} does not fit into {error.room}: cast its argument to float64"
     )

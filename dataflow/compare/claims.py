@@ -18,8 +18,10 @@ from dataflow.graph import (
     Edge,
     Emit,
     Filter,
+    FlatMapRows,
     Graph,
     MapBatches,
+    MapRows,
     Node,
     Partitioning,
     Project,
@@ -120,7 +122,7 @@ def _behind(node: Node, inputs: Sequence[Claim]) -> Claim:
             return LastRows(key, key, node.name, lateness > 0, all(isinstance(claim, Rows) for claim in inputs))
         case Apply(stateless=False):
             return AnyRows()
-        case MapBatches() | Watermarks() | Combine() | Apply() | Union():
+        case MapBatches() | MapRows() | FlatMapRows() | Watermarks() | Combine() | Apply() | Union():
             return Rows() if all(isinstance(claim, Rows) for claim in inputs) else AnyRows()
 
 

@@ -5,6 +5,11 @@
 (count(), 'count')
 >>> col("price").max().name, col("price").max().alias("top")
 ('price_max', col('price').max().alias('top'))
+>>> col("bidder").arg_max("price")
+col('bidder').arg_max(col('price'))
+
+The state of ``count_distinct``, and of values that are text, binary or decimals, does not merge: such rows are not
+aggregated before they are dealt out by key.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from pyarrow import types
 
 from dataflow.errors import SchemaMismatch
 from dataflow.expressions.coercion import family, value_type
+from dataflow.expressions.custom import AggregateKernel
 from dataflow.expressions.nodes import Expr
 from dataflow.expressions.text import render_receiver
 from dataflow.expressions.typing import resolve
@@ -25,13 +31,26 @@ __all__ = ["AggregateKind", "Aggregation", "count"]
 
 
 class AggregateKind(Enum):
-    """The aggregates there are. All but COUNT answer null where no value is left after nulls are put aside."""
+    """The aggregates there are. All but COUNT and COUNT_DISTINCT answer null where no value is left to speak of."""
 
     COUNT = "count"
+    COUNT_DISTINCT = "count_distinct"
     SUM = "sum"
     MIN = "min"
     MAX = "max"
     MEAN = "mean"
+    VARIANCE = "variance"
+    STDDEV = "stddev"
+    FIRST = "first"
+    LAST = "last"
+    ARG_MIN = "arg_min"
+    ARG_MAX = "arg_max"
+    KERNEL = "kernel"
+
+
+_NEED_BY = (AggregateKind.ARG_MIN, AggregateKind.ARG_MAX)
+_MAY_HAVE_BY = (AggregateKind.FIRST, AggregateKind.LAST, *_NEED_BY)
+_SPREADS = (AggregateKind.VARIANCE, AggregateKind.STDDEV)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -40,21 +59,38 @@ class Aggregation:
 
     An empty ``name`` becomes ``{column}_{kind}``, or the kind's word where there is no column. Like expressions,
     aggregations compare by identity; ``equals`` compares by structure.
+
+    ``by`` orders the rows of ``first``, ``last``, ``arg_min`` and ``arg_max``; ``ddof`` is for ``variance`` and
+    ``stddev``; ``kernel`` is an aggregate of one's own.
     """
 
     kind: AggregateKind
     argument: Expr | None
     name: str = ""
+    by: Expr | None = None
+    ddof: int = 1
+    kernel: AggregateKernel | None = None
 
     def __post_init__(self) -> None:
         if self.argument is None and self.kind is not AggregateKind.COUNT:
-            raise ValueError(f"{self.kind.value} needs a column: col(name).{self.kind.value}()")
+            raise ValueError(f"{self._word} needs a column: col(name).{self._word}()")
+        if self.by is None and self.kind in _NEED_BY:
+            raise ValueError(f"{self._word} needs a column to compare: col(name).{self._word}(by)")
+        if self.by is not None and (self.kind not in _MAY_HAVE_BY or not isinstance(self.by, Expr)):
+            raise TypeError(f"{self._word}(by=) takes a column's name or an expression, got {self.by!r}")
+        if not isinstance(self.ddof, int) or self.ddof < 0 or (self.ddof != 1 and self.kind not in _SPREADS):
+            raise ValueError(f"{self._word}(ddof=) is a whole number from 0 on, got {self.ddof!r}")
+        assert (self.kernel is not None) == (self.kind is AggregateKind.KERNEL), f"{self.kind} with {self.kernel}"
         if not self.name:
             object.__setattr__(self, "name", self._default_name())
 
+    @property
+    def _word(self) -> str:
+        return self.kind.value if self.kernel is None else self.kernel.name
+
     def _default_name(self) -> str:
         column = None if self.argument is None else self.argument._output_name()
-        return self.kind.value if column is None else f"{column}_{self.kind.value}"
+        return self._word if column is None else f"{column}_{self._word}"
 
     def alias(self, name: str) -> Aggregation:
         """The same aggregate under another name."""
@@ -62,16 +98,30 @@ class Aggregation:
 
     def columns(self) -> tuple[str, ...]:
         """The columns referenced, in order of first use."""
-        return () if self.argument is None else self.argument.columns()
+        expressions = [expression for expression in (self.argument, self.by) if expression is not None]
+        return tuple(dict.fromkeys(name for expression in expressions for name in expression.columns()))
 
     def dtype(self, schema: pa.Schema, where: str = "aggregate") -> pa.DataType:
-        """The type of the result over rows of ``schema``.
+        """The type of the result over rows of ``schema``; a dictionary counts as the type of its values.
 
-        ``count``: int64, of any type. ``sum``: int64, uint64 of unsigned ints, float64 of floats. ``mean``: float64, of
-        ints, floats and decimals. ``min`` and ``max``: the argument's type, which is a number, bool, date, time,
-        timestamp or duration (of a dictionary: the type of its values). Text, binary and decimals have no ``min``,
-        ``max``, and decimals no ``sum``, yet. An integer sum never wraps: it raises OverflowError as soon as the
-        running sum leaves its 64 bits, so close to the limits the order of rows may decide whether it does.
+        ======================  ============================  ==========================================================
+        aggregate               takes                         gives
+        ======================  ============================  ==========================================================
+        count                   anything                      int64
+        count_distinct          all but nested types          int64
+        sum                     ints, floats, bools,          int64, uint64 of unsigned ints, float64, int64 of bools,
+                                decimals, durations           decimal128(38, scale), the duration
+        mean                    ints, floats, bools,          float64
+                                decimals
+        variance, stddev        ints, floats, decimals        float64
+        min, max                all but nested types          the argument's type
+        first, last,            all but nested types; ``by``  the argument's type
+        arg_min, arg_max        numbers, bools or times
+        a kernel                what it is declared to take   what it is declared to give
+        ======================  ============================  ==========================================================
+
+        A sum of integers, durations or decimals never wraps: it raises OverflowError as soon as the running sum leaves
+        its 64 bits (or 38 digits), so close to the limits the order of rows may decide whether it does.
 
         Raises: UnknownColumn; SchemaMismatch where the type has no such aggregate.
         """
@@ -81,9 +131,15 @@ class Aggregation:
         found = self._result(value_type(given))
         if found is None:
             raise SchemaMismatch(
-                f"{where}: {self.kind.value} takes {_TAKES[self.kind]}, but {self.argument} is {given}; where a number "
+                f"{where}: {self._word} takes {self._takes()}, but {self.argument} is {given}; where a number "
                 "will do .cast(type) it first, else write an operator of your own for stream.apply(...)"
             )
+        if self.by is not None:
+            order = resolve(self.by, schema, where).dtype
+            if not _is_word(value_type(order)):
+                raise SchemaMismatch(
+                    f"{where}: {self._word} compares numbers, booleans, dates or times, but {self.by} is {order}"
+                )
         return found
 
     def _result(self, given: pa.DataType) -> pa.DataType | None:
@@ -91,21 +147,36 @@ class Aggregation:
         match self.kind:
             case AggregateKind.COUNT:
                 return pa.int64()
+            case AggregateKind.COUNT_DISTINCT:
+                return pa.int64() if _is_value(given) else None
             case AggregateKind.MEAN:
+                return pa.float64() if kind in ("int", "float", "decimal", "bool") else None
+            case AggregateKind.VARIANCE | AggregateKind.STDDEV:
                 return pa.float64() if kind in ("int", "float", "decimal") else None
-            case AggregateKind.MIN | AggregateKind.MAX:
-                return given if kind in _WORDS or kind.startswith("timestamp") else None
-            case AggregateKind.SUM if kind == "int":
-                return pa.uint64() if types.is_unsigned_integer(given) else pa.int64()
-            case AggregateKind.SUM if kind == "float":
-                return pa.float64()
-        return None
+            case AggregateKind.SUM:
+                return _sum_type(given)
+            case AggregateKind.KERNEL:
+                assert self.kernel is not None
+                return self.kernel.gives if _is_input(given, self.kernel.takes) else None
+            case _:
+                return given if _is_value(given) else None
+
+    def _takes(self) -> str:
+        if self.kernel is not None:
+            return f"values that become {self.kernel.takes}"
+        return _TAKES.get(self.kind, "all but nested types and views")
 
     def fingerprint(self) -> str:
         """The aggregate as text: equal for equal aggregates, stable between runs and versions."""
         receiver = "" if self.argument is None else f"{render_receiver(self.argument)}."
         alias = "" if self.name == self._default_name() else f".alias({self.name!r})"
-        return f"{receiver}{self.kind.value}(){alias}"
+        options = ""
+        if self.by is not None:
+            options = f"{'' if self.kind in _NEED_BY else 'by='}{self.by.fingerprint()}"
+        elif self.ddof != 1:
+            options = f"ddof={self.ddof}"
+        word = self._word if self.kernel is None else self.kernel.fingerprint()
+        return f"{receiver}{word}({options}){alias}"
 
     def equals(self, other: Aggregation) -> bool:
         """Whether ``other`` is the same aggregate under the same name."""
@@ -115,14 +186,42 @@ class Aggregation:
         return self.fingerprint()
 
 
-_WORDS = ("int", "float", "bool", "date", "time", "duration")
-"""The families whose values fit into 64 bits, and with timestamps what ``min`` and ``max`` compare."""
+def _is_word(given: pa.DataType) -> bool:
+    """Whether values fit into 64 bits and have an order."""
+    kind = family(given)
+    return kind in ("int", "float", "bool", "date", "time", "duration") or kind.startswith("timestamp")
+
+
+def _is_value(given: pa.DataType) -> bool:
+    return _is_word(given) or family(given) in ("string", "binary", "decimal") or types.is_fixed_size_binary(given)
+
+
+def _is_input(given: pa.DataType, takes: pa.DataType) -> bool:
+    if types.is_floating(takes):
+        return family(given) in ("int", "float", "decimal", "bool")
+    return _is_word(given) and not types.is_floating(given) and not types.is_uint64(given)
+
+
+def _sum_type(given: pa.DataType) -> pa.DataType | None:
+    match family(given):
+        case "int":
+            return pa.uint64() if types.is_unsigned_integer(given) else pa.int64()
+        case "bool":
+            return pa.int64()
+        case "float":
+            return pa.float64()
+        case "duration":
+            return given
+        case "decimal" if not types.is_decimal256(given):
+            return pa.decimal128(38, given.scale)
+    return None
+
+
 _TAKES = {
-    AggregateKind.COUNT: "anything",
-    AggregateKind.SUM: "integers or floats",
-    AggregateKind.MEAN: "integers, floats or decimals",
-    AggregateKind.MIN: "numbers, booleans, dates or times",
-    AggregateKind.MAX: "numbers, booleans, dates or times",
+    AggregateKind.SUM: "integers, floats, booleans, durations, or decimals of up to 38 digits",
+    AggregateKind.MEAN: "integers, floats, booleans or decimals",
+    AggregateKind.VARIANCE: "integers, floats or decimals",
+    AggregateKind.STDDEV: "integers, floats or decimals",
 }
 
 

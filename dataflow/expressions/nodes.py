@@ -6,20 +6,17 @@ Nodes are frozen and know no engine: typing is in ``typing``, the pyarrow loweri
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, NoReturn, TypeVar, dataclass_transform
+from typing import NoReturn, TypeVar, dataclass_transform
 
-import numpy as np
 import pyarrow as pa
 
 from dataflow.errors import GraphError
-
-if TYPE_CHECKING:
-    from dataflow.expressions.aggregates import Aggregation
+from dataflow.expressions.aggregated import Aggregated
+from dataflow.expressions.literals import plain
+from dataflow.expressions.methods import Methods
 
 __all__ = [
     "Alias",
@@ -31,6 +28,7 @@ __all__ = [
     "FillNull",
     "IsIn",
     "Literal",
+    "TryCast",
     "Unary",
     "UnaryOperator",
     "col",
@@ -78,7 +76,7 @@ def _both_sides(operator: BinaryOperator) -> tuple[_Method, _Method]:
     return _left_side(operator), lambda own, other: Binary(operator, _operand(other), own)
 
 
-class Expr:
+class Expr(Methods, Aggregated):
     """A column computed from the columns of a batch: a tree, built by operators, evaluated by an engine.
 
     >>> total = (col("price") * 0.9).alias("reduced")
@@ -204,8 +202,15 @@ class Expr:
         """``value`` (or another expression) in place of nulls."""
         return FillNull(self, _operand(value))
 
-    def cast(self, target: pa.DataType | str) -> Expr:
-        """The values as ``target``, a pyarrow type or its name (``"int32"``, ``"timestamp[us]"``)."""
+    def cast(self, target: pa.DataType | str, *, strict: bool = True) -> Expr:
+        """The values as ``target``, a pyarrow type or its name (``"int32"``, ``"timestamp[us]"``).
+
+        A value that ``target`` cannot hold raises when it is met; with ``strict=False`` it becomes null.
+
+        >>> batch = pa.record_batch({"s": ["1", "x", None]})
+        >>> col("s").cast("int64", strict=False).evaluate(batch).to_pylist()
+        [1, None, None]
+        """
         if isinstance(target, str):
             try:
                 target = pa.type_for_alias(target)
@@ -213,43 +218,27 @@ class Expr:
                 raise GraphError(f"cast: there is no type {target!r}; give a pyarrow type or its name") from None
         if not isinstance(target, pa.DataType):
             raise TypeError(f"cast takes a pyarrow type or its name, got {target!r}")
-        return Cast(self, target)
+        return Cast(self, target) if strict else TryCast(self, target)
 
     def is_in(self, values: Iterable[object]) -> Expr:
         """True where the value equals one of ``values``, null where it is null."""
         if isinstance(values, str | bytes | Expr):
             raise TypeError(f"is_in takes a collection of plain values, got {values!r}")
         ordered = sorted(values, key=repr) if isinstance(values, Set) else values
-        plain = tuple(_plain(value) for value in ordered)
-        if any(value is None for value in plain):
+        listed = tuple(plain(value) for value in ordered)
+        if any(value is None for value in listed):
             raise GraphError(f"{self}.is_in(...): nothing equals null, so None cannot be listed: add | x.is_null()")
-        return IsIn(self, plain)
+        return IsIn(self, listed)
+
+    def between(self, lower: object, upper: object) -> Expr:
+        """``(self >= lower) & (self <= upper)``: both ends belong to it."""
+        return (self >= _operand(lower)) & (self <= _operand(upper))
 
     def alias(self, name: str) -> Expr:
         """The same values under another name."""
         if not isinstance(name, str):
             raise TypeError(f"alias takes a name, got {name!r}")
         return Alias(self, name)
-
-    def count(self) -> Aggregation:
-        """How many values are not null, as int64."""
-        return _aggregation("count", self)
-
-    def sum(self) -> Aggregation:
-        """The sum of the values that are not null; null when there is none."""
-        return _aggregation("sum", self)
-
-    def min(self) -> Aggregation:
-        """The least value that is not null."""
-        return _aggregation("min", self)
-
-    def max(self) -> Aggregation:
-        """The greatest value that is not null."""
-        return _aggregation("max", self)
-
-    def mean(self) -> Aggregation:
-        """The mean of the values that are not null, as float64."""
-        return _aggregation("mean", self)
 
 
 _T = TypeVar("_T")
@@ -326,6 +315,17 @@ class Cast(Expr):
 
 
 @_node
+class TryCast(Expr):
+    """``operand`` as another type, null where that type cannot hold the value."""
+
+    operand: Expr
+    target: pa.DataType
+
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.operand,)
+
+
+@_node
 class IsIn(Expr):
     """Whether ``operand`` equals one of ``values``; none of them is None."""
 
@@ -365,26 +365,11 @@ def lit(value: object) -> Expr:
 
     Raises: TypeError for a value no column can hold; GraphError for an int that 64 bits cannot.
     """
-    return Literal(_plain(value))
-
-
-_PLAIN = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.time, datetime.datetime, datetime.timedelta)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        raise TypeError(f"expected a datetime or a timedelta, got {value!r}: numpy's nanoseconds have no plain value")
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        raise GraphError(f"the literal {value} does not fit 64 bits: use a Decimal or a float")
-    if value is None or isinstance(value, _PLAIN):
-        return value
-    raise TypeError(f"expected a column expression or a plain value (number, text, time, None), got {value!r}")
+    return Literal(plain(value))
 
 
 def _operand(value: object) -> Expr:
-    return value if isinstance(value, Expr) else Literal(_plain(value))
+    return value if isinstance(value, Expr) else Literal(plain(value))
 
 
 def _referenced(expr: Expr) -> Iterator[str]:
@@ -392,9 +377,3 @@ def _referenced(expr: Expr) -> Iterator[str]:
         yield expr.label
     for operand in expr.operands():
         yield from _referenced(operand)
-
-
-def _aggregation(kind: str, argument: Expr) -> Aggregation:
-    from dataflow.expressions.aggregates import AggregateKind, Aggregation
-
-    return Aggregation(AggregateKind(kind), argument)

@@ -220,6 +220,7 @@ class SourceInlet(Inlet):
     """
 
     current = ""
+    current_batch = 0
 
     def __init__(self, source: Source, splits: Sequence[SplitState], context: SourceContext) -> None:
         super().__init__()
@@ -229,8 +230,11 @@ class SourceInlet(Inlet):
         self._readers: dict[int, SplitReader] = {}
         self._current = 0
         self._quiet: dict[str, tuple[int, int]] = {}  # first and last poll without rows, since the last rows
+        self._batches: dict[str, int] = {}
         self.tally = context.tally
         self.epoch = 0
+        self.reading = 0
+        """Microseconds its readers worked, or waited for what they read."""
 
     @property
     def ended(self) -> bool:
@@ -261,17 +265,26 @@ class SourceInlet(Inlet):
             if batch is not None:
                 self._quiet.pop(state.split.id, None)
                 self.current = state.split.id
+                self.current_batch = self.next_batch(self.current)
+                self._batches[self.current] = self.current_batch + (not self._readers[index].mid_batch)
                 rejected = self._readers[index].rejected() if self._source.sides else None
                 return Input(0, Data(batch, self.epoch), rejected=rejected)
             if not state.done:
                 self._quiet[state.split.id] = (self._quiet.get(state.split.id, (now, now))[0], now)
         return None
 
+    def next_batch(self, split: str) -> int:
+        return self._batches.get(split, 0)
+
     def all(self) -> Sequence[str]:
         return [state.split.id for state in self.splits]
 
     def live(self) -> Sequence[str]:
         return [state.split.id for state in self.splits if not state.done]
+
+    def earliest(self, split: str, column: str) -> int | None:
+        (found,) = [state.split for state in self.splits if state.split.id == split]
+        return self._source.earliest(found, column)
 
     def quiet(self, split: str) -> int:
         first, last = self._quiet.get(split, (0, 0))
@@ -281,7 +294,9 @@ class SourceInlet(Inlet):
         reader = self._readers.get(index)
         if reader is None:
             reader = self._readers[index] = self._source.reader(state.split, state.offset, self._context)
+        started = self._context.clock.now()
         batch = reader.poll(_WHOLE if max_rows is None else max_rows)
+        self.reading += self._context.clock.now() - started
         state.offset = reader.offset
         if batch is END:
             state.done = True

@@ -6,9 +6,9 @@ from typing import Any
 
 from numba import njit, types
 
-from dataflow.state.kernels.words import RI32, RI64, WI64
+from dataflow.state.kernels.words import RI32, RI64, WI32, WI64
 
-__all__ = ["count_rows", "number_windows"]
+__all__ = ["count_places", "find_places", "number_windows"]
 
 
 @njit(types.void(RI64, types.int64, types.int64, WI64), nogil=True, cache=True)
@@ -27,12 +27,19 @@ def number_windows(times: Any, size: Any, offset: Any, out: Any) -> None:
         out[i] = number
 
 
+@njit(types.void(RI32, RI64, types.int64, types.int64, WI32), nogil=True, cache=True)
+def find_places(slots: Any, numbers: Any, low: Any, spread: Any, out: Any) -> None:
+    """One number for a slot and a window out of ``spread``, the first of which is ``low``."""
+    for i in range(out.size):
+        out[i] = slots[i] * spread + (numbers[i] - low)
+
+
 @njit(types.void(RI32, RI32, WI64, WI64), nogil=True, cache=True)
-def count_rows(slots: Any, touched: Any, counts: Any, out: Any) -> None:
-    """How often each slot of ``touched``, each once, is among ``slots``; ``counts`` is zero and stays so."""
-    for i in range(slots.size):
-        counts[types.uint64(slots[i])] += 1
+def count_places(places: Any, touched: Any, counts: Any, out: Any) -> None:
+    """How often each of ``touched``, each once, is among ``places``; ``counts`` is zero and stays so."""
+    for i in range(places.size):
+        counts[types.uint64(places[i])] += 1
     for i in range(touched.size):
-        slot = types.uint64(touched[i])
-        out[i] = counts[slot]
-        counts[slot] = 0
+        place = types.uint64(touched[i])
+        out[i] = counts[place]
+        counts[place] = 0

@@ -1,9 +1,14 @@
 """Watermarks out of event time: per split the latest time seen less a delay, merged by minimum over the live splits.
 
 A split that has not been read yet holds the others back, so that files read one after the other make no row late,
-whatever their order in time. One that has ended, or was asked for rows in vain for long enough, does not.
+whatever their order in time: to where it begins, if the source knows that. One that has ended, or was asked for rows in
+vain for long enough, does not.
 
-State: the watermark of each split and which splits are idle. Losing it makes no row late: time only starts later.
+A batch of the source may come in several pieces. Time moves behind its last one, or ahead of the first piece of the
+next one, should a filter have left nothing of the last.
+
+State: per split the watermark, and the latest time of a batch that has begun. Losing it makes no row late: time only
+starts later.
 """
 
 from __future__ import annotations
@@ -37,7 +42,13 @@ class Watermarks(Operator):
     makes_time = True
 
     def __init__(
-        self, context: OperatorContext, column: str, delay: int, idle_after: int | None, on_error: OnError
+        self,
+        context: OperatorContext,
+        column: str,
+        origin: str | None,
+        delay: int,
+        idle_after: int | None,
+        on_error: OnError,
     ) -> None:
         if context.splits is None:
             raise ConfigurationError(
@@ -53,9 +64,12 @@ class Watermarks(Operator):
         self._errors = RowErrors(on_error, context.tally)
         self._numbers = {split: number for number, split in enumerate(context.splits.all())}
         self._merger = WatermarkMerger(max(1, len(self._numbers)))
+        self._begun: dict[str, tuple[int, int]] = {}  # number of the batch, latest time in it
         self._said_idle = False
         if context.restored is not None:
             self._restore(context.restored.values)
+        if origin is not None:
+            self._begin_splits(origin)
 
     def open(self) -> None:
         self._look_again()
@@ -65,12 +79,17 @@ class Watermarks(Operator):
             batch = self._without_nulls(batch, out)
         if not batch.num_rows:
             return
+        split, number = self._splits.current, self._splits.current_batch
+        time = latest(batch.column(self._position))
+        begun = self._begun.get(split)
+        if begun is not None and begun[0] != number:
+            self._end_batch(split, out)
         out.emit(batch)
         self._said_idle = False
-        number = self._numbers[self._splits.current]
-        time = latest(batch.column(self._position)) - self._delay
-        self._say(self._merger.advance(number, time), out)
         self._end_splits(out)
+        self._begun[split] = number, max(time, self._begun[split][1]) if split in self._begun else time
+        if self._splits.next_batch(split) != number:
+            self._end_batch(split, out)
 
     def advance(self, watermark: int, out: Out) -> None:
         """Time from upstream is replaced; the end of time goes on by itself."""
@@ -88,13 +107,28 @@ class Watermarks(Operator):
 
     def snapshot(self) -> Snapshot:
         times = dict(zip(self._numbers, self._merger.snapshot(), strict=False))
-        return Snapshot(values={"watermarks": times})
+        going_on = {split: number == self._splits.next_batch(split) for split, (number, _) in self._begun.items()}
+        begun = {split: [going_on[split], time] for split, (_, time) in self._begun.items()}
+        return Snapshot(values={"watermarks": times, "begun": begun})
 
     def _restore(self, values: Any) -> None:
         times: dict[str, int | None] = values["watermarks"]
         restored = [times.get(split) for split in self._numbers]
         if restored:
             self._merger.restore(restored)
+        for split, (going_on, time) in values["begun"].items():
+            if split in self._numbers:
+                self._begun[split] = self._splits.next_batch(split) if going_on else -1, time
+
+    def _end_batch(self, split: str, out: Out) -> None:
+        _, time = self._begun.pop(split)
+        self._say(self._merger.advance(self._numbers[split], time - self._delay), out)
+
+    def _begin_splits(self, origin: str) -> None:
+        for split in self._splits.live():
+            earliest = self._splits.earliest(split, origin)
+            if earliest is not None:
+                self._merger.advance(self._numbers[split], earliest)
 
     def _end_splits(self, out: Out) -> None:
         live = set(self._splits.live())

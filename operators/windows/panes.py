@@ -41,12 +41,19 @@ class Pane:
     """The keys and records of the windows ``first`` .. ``stop`` - 1."""
 
     def __init__(
-        self, first: int, stop: int, keys: pa.Schema, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str
+        self,
+        first: int,
+        stop: int,
+        keys: pa.Schema,
+        aggregations: Sequence[Aggregation],
+        schema: pa.Schema,
+        where: str,
+        expected: int,
     ) -> None:
         self.first = first
         self.stop = stop
         self.single = stop - first == 1
-        self.index = KeyIndex(keys if self.single else keys.append(pa.field(NUMBER, pa.int64())))
+        self.index = KeyIndex(keys if self.single else keys.append(pa.field(NUMBER, pa.int64())), expected)
         self.records = Records(aggregations, schema, where)
 
     def __len__(self) -> int:
@@ -83,6 +90,7 @@ class Panes:
         self._schema = schema
         self._where = where
         self._panes: SortedDict[int, Pane] = SortedDict()
+        self._usual = 0
 
     def __iter__(self) -> Iterator[Pane]:
         return iter(self._panes.values())
@@ -139,6 +147,12 @@ class Panes:
         pane: Pane = self._panes.peekitem(place)[1]
         return pane if number < pane.stop else None
 
+    def _expected(self, width: int) -> int:
+        """The keys of the next pane, if it is like the fullest of the last ones: saves it most of its growth."""
+        alike = [len(pane) for pane in self._panes.values()[-3:] if pane.stop - pane.first == width]
+        self._usual = max(alike, default=self._usual) if width == 1 else 0
+        return self._usual
+
     def _make(self, number: int, spread: int) -> Pane:
         """A pane for ``number``, as wide as ``spread`` windows in a batch and the crowd of panes ask for."""
         wanted = max(1, spread // _SPREAD, (len(self._panes) // _CROWD) ** 2)
@@ -150,6 +164,6 @@ class Panes:
             first = max(first, self._panes.peekitem(place - 1)[1].stop)
         if place < len(self._panes):
             stop = min(stop, self._panes.peekitem(place)[0])
-        pane = Pane(first, stop, self._keys, self._aggregations, self._schema, self._where)
+        pane = Pane(first, stop, self._keys, self._aggregations, self._schema, self._where, self._expected(width))
         self._panes[first] = pane
         return pane

@@ -22,7 +22,16 @@ from dataflow.state.codec import decode, encode
 from operators import records
 from operators.aggregate import KeyedAggregate
 
-AGGREGATIONS = [count(), col("v").sum(), col("v").max(), col("v").mean()]
+TEXT = col("v").cast("string")
+AGGREGATIONS = [
+    count(),
+    col("v").sum(),
+    col("v").max(),
+    col("v").mean(),
+    col("v").stddev(),
+    col("v").arg_min(-col("v")),
+]
+AGGREGATIONS += [TEXT.max().alias("text"), TEXT.last().alias("last"), TEXT.count_distinct().alias("texts")]
 KEYS: dict[str, list[tuple[str, pa.DataType]]] = {
     "number": [("k", pa.int64())],
     "text": [("k", pa.string())],

@@ -1,0 +1,110 @@
+"""Kernels of byte values kept by records: compare, and take over from a batch what was chosen in it.
+
+While a batch is folded, a record's word is either the number of a kept value, from 0 on, or -2 - i for row i of the
+batch; ``settle`` then keeps these rows' bytes, one value a record however often it changed, and puts in their numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit, types
+
+from dataflow.state.kernels.words import RI32, RI64, RU8, WI64, load, valid
+from operators.kernels.aggregate import RECORDS
+
+__all__ = ["fold_bytes", "settle"]
+
+INT = types.int64
+
+
+@njit(INT(RU8, INT, INT, RU8, INT, INT), nogil=True, cache=True)
+def compare_bytes(left: Any, left_start: Any, left_stop: Any, right: Any, right_start: Any, right_stop: Any) -> Any:
+    """Below, at or above zero as the left bytes come before, equal or come after the right ones."""
+    shared = min(left_stop - left_start, right_stop - right_start)
+    k = 0
+    while k + 8 <= shared and load(left, left_start + k) == load(right, right_start + k):
+        k += 8
+    while k < shared:
+        difference = types.int64(left[left_start + k]) - types.int64(right[right_start + k])
+        if difference != 0:
+            return difference
+        k += 1
+    return (left_stop - left_start) - (right_stop - right_start)
+
+
+@njit(INT(RU8, INT, INT, RU8, INT, INT), nogil=True, cache=True)
+def compare_numbers(left: Any, left_start: Any, left_stop: Any, right: Any, right_start: Any, right_stop: Any) -> Any:
+    """As ``compare_bytes`` for integers of one width in two's complement, least byte first."""
+    width = left_stop - left_start
+    flip = 0x80  # the sign's byte: negative ones come first
+    for k in range(width - 1, -1, -1):
+        difference = types.int64(left[left_start + k] ^ flip) - types.int64(right[right_start + k] ^ flip)
+        if difference != 0:
+            return difference
+        flip = 0
+    return 0
+
+
+@njit(
+    types.void(RECORDS, RI32, RU8, RI64, RU8, INT, RU8, RI64, INT, INT, INT, INT),
+    nogil=True,
+    cache=True,
+)
+def fold_bytes(
+    records: Any,
+    slots: Any,
+    data: Any,
+    offsets: Any,
+    bits: Any,
+    first: Any,
+    arena: Any,
+    starts: Any,
+    word: Any,
+    flag: Any,
+    sign: Any,
+    numbers: Any,
+) -> None:
+    """Keep the greatest value (``sign`` 1) or the least (-1); ``numbers`` = 1 says that bytes are integers."""
+    at = types.uint64(word)
+    for i in range(slots.size):
+        if bits.size != 0 and not valid(bits, first + i):
+            continue
+        slot = types.uint64(slots[i])
+        found = types.int64(1)
+        if records[slot, 0] & flag != 0:
+            held = records[slot, at]
+            if held < 0:
+                other, start, stop = data, offsets[-2 - held], offsets[-1 - held]
+            else:
+                other, start, stop = arena, starts[held], starts[held + 1]
+            if numbers == 1:
+                found = sign * compare_numbers(data, offsets[i], offsets[i + 1], other, start, stop)
+            else:
+                found = sign * compare_bytes(data, offsets[i], offsets[i + 1], other, start, stop)
+        if found > 0:
+            records[slot, 0] |= flag
+            records[slot, at] = -2 - i
+
+
+@njit(INT(RECORDS, RI32, INT, RU8, RI64, types.uint8[::1], WI64, INT), nogil=True, cache=True)
+def settle(records: Any, slots: Any, word: Any, data: Any, offsets: Any, arena: Any, starts: Any, known: Any) -> Any:
+    """Append the bytes of every row that a record of ``slots`` chose to ``arena``; the caller made room for all rows.
+
+    Value k is ``arena[starts[k]:starts[k + 1]]``. Returns how many values there are then.
+    """
+    at = types.uint64(word)
+    for i in range(slots.size):
+        slot = types.uint64(slots[i])
+        held = records[slot, at]
+        if held >= 0:
+            continue
+        begin = offsets[-2 - held]
+        length = offsets[-1 - held] - begin
+        end = starts[known]
+        for k in range(length):
+            arena[end + k] = data[begin + k]
+        records[slot, at] = known
+        known += 1
+        starts[known] = end + length
+    return known

@@ -1,0 +1,104 @@
+"""Aggregates of users: their functions, compiled, and the loops over rows and records around them.
+
+A loop is compiled for each kernel, once a process; as it is made around a function that is given, numba cannot keep it
+in a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.errors import ConfigurationError
+from dataflow.expressions.custom import AggregateKernel
+from dataflow.state.arrays import from_words, validity, words
+from dataflow.state.copy_on_write import CopyOnWriteRows
+from dataflow.state.index import Slots
+from operators.steps.step import Place, Rows, Step, seen
+
+__all__ = ["CustomStep", "compiled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The loops of a kernel: see ``operators.kernels.custom``."""
+
+    fold: Callable[..., Any]
+    merge: Callable[..., Any] | None
+    finish: Callable[..., Any]
+
+
+class CustomStep(Step):
+    """The state of a kernel, ints or the bits of floats, in as many words as it has numbers."""
+
+    def __init__(self, place: Place, kernel: AggregateKernel) -> None:
+        super().__init__(place)
+        self._compiled = compiled(kernel)
+        self.initial = tuple(np.array(kernel.init).view(np.int64).tolist())
+        self.mergeable = kernel.merge is not None
+
+    def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
+        (array,) = inputs
+        where = (self.place.word, len(self.initial), self.place.flag)
+        self._compiled.fold(rows.rows, slots, words(array), *validity(array), *where)
+
+    def merge(self, records: Rows, slots: Slots, partials: Rows) -> None:
+        assert self._compiled.merge is not None, f"{self.name} does not merge"
+        where = (self.place.word, len(self.initial), self.place.flag)
+        self._compiled.merge(records, slots, partials, *where)
+
+    def read(self, records: Rows, always: int) -> pa.Array:
+        out = np.zeros(len(records), np.int64)
+        self._compiled.finish(records, self.place.word, len(self.initial), self.place.flag, out)
+        return from_words(out, self.dtype, seen(self.place.flag, records, always))
+
+
+@lru_cache(maxsize=256)
+def compiled(kernel: AggregateKernel) -> Compiled:
+    """The loops of ``kernel``. Raises ``ConfigurationError`` where numba does not compile a function of it."""
+    from numba.core.errors import NumbaError
+
+    from operators.kernels import custom
+
+    integers = all(type(number) is int for number in kernel.init)
+    state = np.int64 if integers else np.float64
+    loops: list[Any] = []
+    for role, make, function, dtype in (
+        ("step", custom.fold_loop, kernel.step, kernel.takes),
+        ("merge", custom.merge_loop, kernel.merge, kernel.takes),
+        ("finish", custom.finish_loop, kernel.finish, kernel.gives),
+    ):
+        if function is None:
+            loops.append(None)
+            continue
+        try:
+            loops.append(make(function, state, np.float64 if pa.types.is_floating(dtype) else np.int64))
+        except (NumbaError, TypeError) as error:
+            raise ConfigurationError(
+                f"aggregate_kernel {kernel.name!r}: {role} does not compile: {_shortened(error)}; it takes "
+                f"{_SIGNATURES[role].format(state.__name__, kernel.takes)} and is limited to what numba compiles"
+            ) from error
+    return Compiled(*loops)
+
+
+_SIGNATURES = {
+    "step": "(state: {0}[:], value: {1})",
+    "merge": "(state: {0}[:], other: {0}[:])",
+    "finish": "(state: {0}[:])",
+}
+
+_NOISE = re.compile(r"^(Failed in |Overload|There are|>>>|- Of which)")
+
+
+def _shortened(error: Exception) -> str:
+    """What a person wants to know of numba's pages: the lines that say what was wrong, and none of where it noticed."""
+    lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines()]
+    telling = [line for line in takewhile(lambda line: not line.startswith(("File ", "During:")), lines) if line]
+    return " ".join([line for line in telling if not _NOISE.match(line)][:2]) or type(error).__name__

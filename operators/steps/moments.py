@@ -1,0 +1,54 @@
+"""Variance and standard deviation: three words a record, whose error does not grow with the distance from zero."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.state.arrays import fresh_words, validity, words
+from dataflow.state.copy_on_write import CopyOnWriteRows
+from dataflow.state.index import Slots
+from operators.steps.step import Place, Rows, Step
+
+__all__ = ["StandardDeviation", "Variance"]
+
+
+class Variance(Step):
+    """Squared deviations from the mean over (number of values - ``ddof``), null where that is not above zero."""
+
+    initial = (0, 0, 0)
+
+    def __init__(self, place: Place, ddof: int) -> None:
+        super().__init__(place)
+        self._ddof = ddof
+
+    def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
+        from operators.kernels.moments import fold_moments
+
+        (array,) = inputs
+        fold_moments(rows.rows, slots, words(array), *validity(array), self.place.word)
+
+    def merge(self, records: Rows, slots: Slots, partials: Rows) -> None:
+        from operators.kernels.moments import merge_moments
+
+        merge_moments(records, slots, partials, self.place.word)
+
+    def read(self, records: Rows, always: int) -> pa.Array:
+        from operators.kernels.moments import read_moments
+
+        out, present = fresh_words(len(records)).view(np.float64), np.empty(len(records), bool)
+        read_moments(records, self.place.word, self._ddof, out, present)
+        bitmap = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+        return pa.Array.from_buffers(pa.float64(), len(out), [bitmap, pa.py_buffer(self._finish(out))])
+
+    def _finish(self, variances: np.ndarray[tuple[int], np.dtype[np.float64]]) -> object:
+        return variances
+
+
+class StandardDeviation(Variance):
+    """The root of the variance."""
+
+    def _finish(self, variances: np.ndarray[tuple[int], np.dtype[np.float64]]) -> object:
+        return np.sqrt(variances)

@@ -1,0 +1,116 @@
+"""What an aggregate with a kernel of its own owes to the records: to fold, merge, read, store and restore its words."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataflow.state.arrays import Bits, fresh_words, from_words, words
+from dataflow.state.copy_on_write import CopyOnWriteRows
+from dataflow.state.index import Slots
+
+__all__ = ["Place", "Rows", "Step", "Store", "Sum128Overflow", "read_word", "seen"]
+
+Rows = npt.NDArray[np.int64]
+
+Store = Callable[[Rows, int], list[pa.Array]]
+"""From a chunk of frozen records, and the slot it begins at, to its columns of a snapshot; called on any thread."""
+
+NOT_NULL: Bits = (np.empty(0, np.uint8), 0)
+
+
+class Sum128Overflow(OverflowError):
+    """A sum of decimals left its 38 digits at row ``row``; the records say of which column."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(f"at row {row}")
+        self.row = row
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the state of an aggregate stands in a record, and what it is fed.
+
+    ``flag`` is the bit of word 0 that says whether there is a value; ``arguments`` are numbers of evaluated
+    expressions, of types ``types``; ``name`` and ``dtype`` are those of the result.
+    """
+
+    name: str
+    dtype: pa.DataType
+    word: int
+    flag: int
+    arguments: tuple[int, ...]
+    types: tuple[pa.DataType, ...]
+
+
+class Step(ABC):
+    """One aggregate. Its words of a record begin at ``place.word`` and are ``initial`` in a record without rows.
+
+    ``mergeable`` says whether these words are all its state. Whoever calls ``fold``, ``merge`` or ``restore`` has saved
+    the rows of the slots in question.
+    """
+
+    initial: tuple[int, ...]
+    mergeable = True
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    @property
+    def name(self) -> str:
+        """The name of the result."""
+        return self.place.name
+
+    @property
+    def dtype(self) -> pa.DataType:
+        """The type of the result."""
+        return self.place.dtype
+
+    @abstractmethod
+    def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
+        """Fold row i of ``inputs``, one array for each of the place's arguments, into the record of ``slots[i]``."""
+
+    def merge(self, records: Rows, slots: Slots, partials: Rows) -> None:
+        """Fold row i of ``partials`` into the record of ``slots[i]``; flags are still those from before."""
+        raise NotImplementedError(f"{type(self).__name__} does not merge")
+
+    @abstractmethod
+    def read(self, records: Rows, always: int) -> pa.Array:
+        """The column of gathered records; ``always`` holds the flags that all of them have."""
+
+    def stored(self) -> list[pa.Field]:
+        """The columns of a snapshot."""
+        return [pa.field(f"{self.place.name}.{i}", pa.int64()) for i in range(len(self.initial))]
+
+    def freeze(self) -> Store:
+        """How to make these columns from records frozen at this moment, whatever comes afterwards."""
+        return self._store_words
+
+    def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
+        """The inverse of ``freeze`` for records that have their flags already."""
+        for i, column in enumerate(columns):
+            records[:, self.place.word + i] = words(column)
+
+    def _store_words(self, records: Rows, start: int) -> list[pa.Array]:
+        return [read_word(records, self.place.word + i, pa.int64()) for i in range(len(self.initial))]
+
+
+def read_word(records: Rows, word: int, type_: pa.DataType) -> pa.Array:
+    """One word of all ``records`` as an array."""
+    from operators.kernels.aggregate import read_words
+
+    values = fresh_words(len(records))
+    read_words(records, word, 0, 0, values)
+    return from_words(values, type_)
+
+
+def seen(flag: int, records: Rows, always: int = 0) -> pa.Buffer | None:
+    """The validity bitmap of the records that have ``flag``; None where all do."""
+    if flag & ~always == 0:
+        return None
+    return pa.py_buffer(np.packbits(records[:, 0] & flag != 0, bitorder="little"))
