@@ -38,15 +38,16 @@ LANE = "loops"
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How many rows a subtask gives to pyarrow before it asks for a loop, in case a process has compiled it before
-    (``load``), and in case none has (``compile``).
+    """How much work a subtask gives to pyarrow before it asks for a loop, in rows times operations: ``load`` in case
+    some process has compiled it before, ``compile`` in case none has.
 
-    Loading costs some 50 ms, and up to a second of another core where nobody has imported numba yet; compiling one or
-    two seconds. A row costs pyarrow about 10 ns more than a loop, so a job that ends within a second wins nothing.
+    An operation costs pyarrow some 2 ns a row more than a loop. Loading costs 30 ms, and half a second where nobody has
+    imported numba yet; compiling costs one to two seconds, and a job waits at its end for what it has begun. So a job
+    is let alone until it has worked about as long as it would have to pay for.
     """
 
-    load: int = 1 << 20
-    compile: int = 1 << 23
+    load: int = 1 << 23
+    compile: int = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +78,18 @@ class _Loop:
         self.generated: Generated = source_of(run, nulls)
         self.kernel: Kernel = kernel_of(self.generated.text)
         self._patience = patience
-        self._rows = 0
+        self._operations = run.filters + run.operations
+        self._work = 0
         self._due = patience.load
 
     def asks(self, rows: int) -> bool:
         """Whether to have it loaded now, before ``rows`` more go to pyarrow. True at most once."""
-        self._rows += rows
-        if self._rows < self._due:
+        self._work += rows * self._operations
+        if self._work < self._due:
             return False
         if self._due == self._patience.load and not cache.compiled(self.generated.text):
             self._due = max(self._due + 1, self._patience.compile)
-            return self._rows >= self._due and self.asks(0)
+            return self._work >= self._due and self.asks(0)
         self._due = 1 << 62
         return True
 

@@ -31,6 +31,9 @@ __all__ = ["BLOCK", "Generated", "Nulls", "fuses", "source_of", "storage"]
 BLOCK = 1024
 """Rows of one mask, a multiple of 8: it is read by eights, for most of a strict filter's are empty."""
 
+_MOST_COPIED = 16
+"""Columns that are only carried along: more of them are taken by pyarrow, for each makes compiling longer."""
+
 
 class Nulls(Enum):
     """Whether a loop looks for nulls."""
@@ -103,6 +106,8 @@ class _Writer:
         self.run = run
         self.nulls = nulls
         self.layout = Layout(run)
+        self.types = run.schema.types
+        self.made_types = run.output.types
         self.reads = reads
         self.used: set[int] = set()
         self.writes: list[int] = []
@@ -129,7 +134,7 @@ class _Writer:
         return found
 
     def load(self, source: Source, body: _Body) -> Value:
-        i, dtype = source.index, self.run.schema.types[source.index]
+        i, dtype = source.index, self.types[source.index]
         kind = kind_of(dtype)
         if kind is None:
             raise Unfusable(f"column {self.run.schema.names[i]!r}: no loop for {dtype}")
@@ -154,7 +159,7 @@ class _Writer:
     def signature(self, name: str, before: list[tuple[str, str]], after: list[tuple[str, str]]) -> list[str]:
         columns = []
         for i in self.reads:
-            made = storage(self.run.schema.types[i]) or "uint8"  # any will do for a draft
+            made = storage(self.types[i]) or "uint8"  # any will do for a draft
             columns += [(f"c{i}", "R(uint8)" if made == "bool" else f"R({made})")]
             columns += [(f"p{i}", "int64")] if made == "bool" else []
             columns += [(f"b{i}", "R(uint8)"), (f"o{i}", "int64")] if self.nulls is Nulls.ANY else []
@@ -247,10 +252,14 @@ class _Writer:
         filtered, spread = bool(self.run.filters), bool(self.run.keys)
         body = self.body(stage)
         writes: list[str] = []
+        copied = 0
         for place, (_, slot) in enumerate(self.layout.last):
-            dtype = self.run.output.types[place]
+            dtype = self.made_types[place]
             found = storage(dtype)
             if found is None or (isinstance(slot, Source) and not filtered and not spread):
+                continue
+            copied += isinstance(slot, Source)
+            if isinstance(slot, Source) and copied > _MOST_COPIED:
                 continue
             if isinstance(slot, Source) and found != "bool":
                 self.used.add(slot.index)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dataflow.expressions import Expr, col, lit
 from dataflow.graph import Filter, Project
 from operators.fusion.runs import Run, Step
-from operators.fusion.source import fuses
+from operators.fusion.source import Nulls, fuses
 from tests.operators.fusion.chains import Looped, outcome, spelt
 
 NUMBERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64"]
@@ -289,6 +289,15 @@ def test_filters_that_drop_nothing_hand_out_the_batch_itself() -> None:
     given_ = rows([1], [2])
     assert loop(given_).batches[0] is given_
     assert loop.emitted.counts == [[2, 2]]
+
+
+def test_of_many_columns_some_are_carried_by_pyarrow() -> None:
+    schema = pa.schema({f"c{i}": pa.int32() for i in range(20)})
+    loop = Looped((Filter(col("c0") % 2 == 0), Project((*map(col, schema.names), (-col("c19")).alias("x")))), schema)
+    given_ = batch(schema, 5, wild=False, rows=100)
+    check(loop, given_)
+    assert len(loop.fused.loops[Nulls.ANY].generated.writes) == 17
+    assert not loop.fell_back
 
 
 def test_a_batch_of_another_schema_is_left_to_the_operators() -> None:

@@ -33,7 +33,7 @@ class Plain(Operator):
 
 
 def asking(patience: Patience, salt: int) -> tuple[Fused, Plain, list[Callable[[], None]]]:
-    """A run that no process has compiled before where ``salt`` is new."""
+    """A run of five operations, which no process has compiled before where ``salt`` is new."""
     plain, asked = Plain(), list[Callable[[], None]]()
     run = Run(SCHEMA, (Filter(col("x") % salt == 0), Filter(col("x") > 3)))
     fused = Fused(run, plain, Emitted(), lambda lane, job: asked.append(job), output=SCHEMA, patience=patience)
@@ -41,7 +41,7 @@ def asking(patience: Patience, salt: int) -> tuple[Fused, Plain, list[Callable[[
 
 
 def test_what_nobody_has_compiled_is_asked_for_late_and_once() -> None:
-    fused, _, asked = asking(Patience(load=20, compile=50), 3 + secrets.randbelow(1 << 60))
+    fused, _, asked = asking(Patience(load=100, compile=250), 3 + secrets.randbelow(1 << 60))
     found = []
     for _ in range(8):
         fused.process(0, TEN, Emitted())
@@ -50,7 +50,7 @@ def test_what_nobody_has_compiled_is_asked_for_late_and_once() -> None:
 
 
 def test_what_was_compiled_before_is_asked_for_early() -> None:
-    fused, plain, asked = asking(Patience(load=20, compile=1 << 40), 3)
+    fused, plain, asked = asking(Patience(load=100, compile=1 << 40), 3)
     Kernel(fused.loops[Nulls.NONE].generated.text).load()
     for _ in range(2):
         fused.process(0, TEN, Emitted())
