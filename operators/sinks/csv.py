@@ -106,14 +106,13 @@ class _Writer:
         self._schema = pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
         self._csv = pc_csv.CSVWriter(stream, self._schema, write_options=options)
 
-    def write(self, table: pa.Table) -> bool:
+    def write(self, table: pa.Table) -> None:
         columns = []
         for name, column, type_ in zip(table.schema.names, table.columns, self._schema.types, strict=True):
             plain = utc(column.cast(type_) if types.is_dictionary(column.type) else column)
             within_text(plain, name)
             columns.append(plain.cast(type_))
         self._csv.write_table(pa.Table.from_arrays(columns, schema=self._schema))
-        return True
 
     def close(self) -> None:
         self._csv.close()

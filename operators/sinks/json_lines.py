@@ -64,13 +64,12 @@ class _Writer:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
-    def write(self, table: pa.Table) -> bool:
+    def write(self, table: pa.Table) -> None:
         for batch in _slices(table):
             lines = json_lines(batch)
             _, offsets, data = lines.buffers()
             if data is not None:
                 self._stream.write(data.slice(0, int(memoryview(offsets).cast("i")[len(lines)])))
-        return True
 
     def close(self) -> None:
         self._stream.close()

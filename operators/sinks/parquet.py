@@ -49,9 +49,8 @@ class _Writer:
         self._parquet = parquet
         self._row_group_rows = row_group_rows
 
-    def write(self, table: pa.Table) -> bool:
+    def write(self, table: pa.Table) -> None:
         self._parquet.write_table(table, row_group_size=self._row_group_rows)
-        return True
 
     def close(self) -> None:
         self._parquet.close()

@@ -304,8 +304,17 @@ def test_a_dictionary_that_grows_begins_another_file_that_polars_can_read(tmp_pa
     batches = [pa.record_batch({"word": pa.array(w).dictionary_encode()}) for w in words]
     handles = run(KINDS["ipc"].sink(tmp_path), batches, batches[0].schema)
     rows = [row["word"] for file in committed_files(tmp_path) for row in pl.read_ipc(file).to_dicts()]
-    assert [handle["rows"] for handle in handles] == [4, 3, 1]
+    assert [handle["rows"] for handle in handles] == [4, 4]
     assert rows == [word for batch in words for word in batch]
+
+
+def test_values_that_never_repeat_are_not_carried_on_for_ever(tmp_path: Path) -> None:
+    batches = [pa.record_batch({"id": pa.array(range(n, n + 1000)).dictionary_encode()}) for n in range(0, 5000, 1000)]
+    run(KINDS["ipc"].sink(tmp_path, rows=1000), batches, batches[0].schema)
+    files = committed_files(tmp_path)
+    dictionaries = [pa.ipc.open_file(file).read_all()["id"].chunk(0).dictionary for file in files]
+    assert max(map(len, dictionaries)) <= 2000
+    assert op.read_committed(tmp_path)["id"].cast(pa.int64()).to_pylist() == list(range(5000))
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd", "none"])
