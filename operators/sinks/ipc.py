@@ -12,7 +12,7 @@ from dataflow.store.files import DISK, FileSystem
 from operators.sinks.files import ROW_GROUP_BYTES, ROW_GROUP_ROWS, FileSink, IfExists, chosen
 from operators.sinks.formats import FileFormat, Form, TableWriter
 
-__all__ = ["IpcFormat", "write_ipc"]
+__all__ = ["IpcFormat", "IpcSink", "write_ipc"]
 
 Compression = Literal["lz4", "zstd", "none"]
 
@@ -64,6 +64,10 @@ class _Writer:
         self._ipc.close()
 
 
+class IpcSink(FileSink):
+    """See ``write_ipc``."""
+
+
 def write_ipc(
     directory: str | os.PathLike[str],
     *,
@@ -72,7 +76,7 @@ def write_ipc(
     batch_bytes: int = ROW_GROUP_BYTES,
     compression: Compression = "lz4",
     files: FileSystem = DISK,
-) -> FileSink:
+) -> IpcSink:
     """Write rows to Arrow IPC files in ``directory``, exactly once: ``part-<checkpoint>-<subtask>-<number>.arrow``.
 
     Any Arrow type can be written. A file has one dictionary for a column, so values that are new to it begin another
@@ -86,4 +90,4 @@ def write_ipc(
     """
     chosen("compression", compression, Compression)
     format_ = IpcFormat(compression=compression)
-    return FileSink(directory, format_, if_exists=if_exists, rows=batch_rows, size=batch_bytes, files=files)
+    return IpcSink(directory, format_, if_exists=if_exists, rows=batch_rows, size=batch_bytes, files=files)

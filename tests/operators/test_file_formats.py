@@ -22,6 +22,7 @@ import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
 from dataflow.errors import (
+    CheckpointMismatch,
     ConfigurationError,
     DirectoryInUse,
     GraphError,
@@ -396,6 +397,19 @@ def test_a_directory_keeps_its_format(tmp_path: Path) -> None:
     assert op.read_committed(tmp_path).equals(X)
 
 
+def test_a_checkpoint_of_another_format_is_not_restored(tmp_path: Path) -> None:
+    def pipeline(sink: FileSink) -> flow.Pipeline:
+        with flow.Pipeline("x") as p:
+            p.source(op.from_arrow(X), name="in").sink(sink, name="out")
+        return p
+
+    kept = flow.Checkpointing(tmp_path / "ckpt")
+    pipeline(op.write_csv(tmp_path / "out")).run(checkpoint=kept)
+    with pytest.raises(CheckpointMismatch, match=r"CsvSink.*JsonLinesSink"):
+        pipeline(op.write_json(tmp_path / "out")).run(checkpoint=kept)
+    assert op.read_committed(tmp_path / "out").equals(X)
+
+
 def test_options_may_change_between_appends(tmp_path: Path) -> None:
     sinks: Sequence[dict[str, Any]] = [{}, {"delimiter": ";", "header": False}, {"compression": "gzip"}]
     for options in sinks:
@@ -446,3 +460,11 @@ def test_all_readers_see_the_rows_of_a_job_that_crashed_and_was_restored(tmp_pat
 def test_python_reads_the_csv_too(tmp_path: Path) -> None:
     text = written(op.write_csv(tmp_path), tmp_path).read_text(encoding="utf-8")
     assert list(csv.reader(io.StringIO(text)))[1:] == [[x or "" for x in row] for row in AS_TEXT]
+
+
+def test_the_json_of_a_slice_is_a_slice_of_the_json() -> None:
+    for name, column in (columns() | nested()).items():
+        whole = json_text(column, name).to_pylist()
+        for start in range(len(column) + 1):
+            assert json_text(column[start:], name).to_pylist() == whole[start:], name
+            assert json_text(column[:start], name).to_pylist() == whole[:start], name
