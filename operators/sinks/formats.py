@@ -54,8 +54,11 @@ class Form(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
 class TableWriter(Protocol):
     """One file that is being written."""
 
-    def write(self, table: pa.Table) -> bool:
-        """Add ``table``; False: nothing was added, it needs a file of its own. The first table is always taken."""
+    def write(self, table: pa.Table) -> pa.Table | None:
+        """Add ``table``. Answers what it could not take, to begin another file with: nothing, or all of the rows.
+
+        A new file takes any table.
+        """
         ...
 
     def close(self) -> None:
