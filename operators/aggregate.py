@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation
-from dataflow.graph import Emit
 from dataflow.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.specs import Emit
 from dataflow.state.dictionaries import wide_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex

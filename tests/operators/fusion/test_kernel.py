@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from dataflow.expressions import col
-from dataflow.graph import Filter
 from dataflow.operator import Operator, Out
+from dataflow.specs import Filter
 from operators.fusion.kernel import Kernel
 from operators.fusion.operator import Fused, Patience
 from operators.fusion.runs import Run
