@@ -7,6 +7,8 @@
 [False, False, None]
 >>> (col("price") // col("fee")).evaluate(batch).to_pylist()
 [1, None, None]
+>>> when(col("fee") == 0).then("free").when(col("price") > 2).then("dear").evaluate(batch).to_pylist()
+['dear', 'free', None]
 >>> col("prize").dtype(batch.schema, "filter 'cheap'")
 Traceback (most recent call last):
 dataflow.errors.UnknownColumn: filter 'cheap': there is no column 'prize' (did you mean 'price'?); valid columns: ...
@@ -37,6 +39,7 @@ comparisons            exact between ints of any width; floats by IEEE: NaN is u
                        null. Lazy: what a row does not take cannot raise. The type holds all values, as ``fill_null``
 ``cast``               float to int truncates toward zero; int to float rounds to the nearest; a value out of range (NaN
                        to int too) raises ``OverflowError``, text that does not parse ``ValueError``
+                       Text is read whole, no spaces around it: ``12``, ``-1.5e3``, ``true``, ``2024-02-29``, ISO times
 ``cast, not strict``   the same values, and null where ``cast`` would raise
 ``hash``               64 bits as int64, the same everywhere and in every release; -0.0 as 0.0, one NaN, int8 as int64
 narrow types           results of ``+ - * // %`` are 64 bits wide: ``.cast("int32")`` narrows, checked

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["choose"]
+__all__ = ["choose", "places"]
 
 Value = Any  # pa.Array | pa.Scalar; pyarrow has no types
 Lowered = Callable[[pa.RecordBatch], Value]
@@ -21,7 +21,10 @@ Rows = Any  # pa.BooleanArray | None: the rows something is about, none of it nu
 
 
 def choose(predicates: Sequence[Lowered], values: Sequence[Lowered], fallback: Lowered, dtype: pa.DataType) -> Lowered:
-    """The value of the first branch whose predicate is true, row by row; all values are of ``dtype``."""
+    """The value of the first branch whose predicate is true, row by row; all values are of ``dtype``.
+
+    Rows are picked out of the whole batch: give it no column that no branch needs.
+    """
 
     def evaluate(batch: pa.RecordBatch) -> Value:
         chosen: list[tuple[Rows, Value]] = []
@@ -68,10 +71,10 @@ def _over(lowered: Lowered, batch: pa.RecordBatch, rows: Rows) -> Value:
         if rows.true_count == len(rows):
             raise
     made = lowered(batch.filter(rows))
-    return made if isinstance(made, pa.Scalar) else made.take(_places(rows))
+    return made if isinstance(made, pa.Scalar) else made.take(places(rows))
 
 
-def _places(rows: pa.BooleanArray) -> pa.Array:
+def places(rows: pa.BooleanArray) -> pa.Array:
     """Where the value of each row stands among those of the true rows alone; null for the others."""
     taken = rows.to_numpy(zero_copy_only=False)
     return pa.array(np.cumsum(taken) - 1, pa.int64(), mask=~taken)

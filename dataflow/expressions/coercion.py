@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyarrow import types
 
-from dataflow.expressions.nodes import Literal
+from dataflow.expressions.nodes import Column, Literal
 
 if TYPE_CHECKING:
     from dataflow.expressions.typing import Typed
@@ -70,17 +70,23 @@ def common_type(left: Typed, right: Typed) -> pa.DataType | None:
     return pa.float64() if families <= {"int", "float", "decimal"} else None
 
 
+_SEVERAL: Final = Column("")  # values of more than one origin: no literal, which could still take on another type
+
+
 def common_type_of(sides: Sequence[Typed]) -> pa.DataType | None:
     """The type that holds the values of all ``sides``, or None; of nulls alone, the null type."""
     ordered = sorted(sides, key=lambda side: isinstance(side.node, Literal))  # literals take on the columns' type
     found = replace(ordered[0], dtype=value_type(ordered[0].dtype))
     for side in ordered[1:]:
-        if types.is_null(found.dtype) and types.is_null(value_type(side.dtype)):
+        if types.is_null(value_type(side.dtype)):
+            continue
+        if types.is_null(found.dtype):
+            found = replace(side, dtype=value_type(side.dtype))
             continue
         common = common_type(found, side)
         if common is None:
             return None
-        found = replace(found if types.is_null(side.dtype) else side, dtype=common)
+        found = replace(found, node=_SEVERAL, dtype=common)
     return found.dtype
 
 

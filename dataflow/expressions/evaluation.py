@@ -85,11 +85,7 @@ def _lower(typed: Typed, schema: pa.Schema, where: str) -> Lowered:
         case Call():
             function = _reporting(kernel(node), node, where)
         case Conditional():
-            parts = [
-                _operand(operand, target, schema, where, node)
-                for operand, target in zip(typed.operands, typed.compute, strict=True)
-            ]
-            return choose(parts[:-1:2], parts[1::2], parts[-1], typed.dtype)
+            return _choice(typed, schema, where)
         case _:
             function = _reporting(_function(node), node, where)
     through_dictionary = _sees_entries(node) and any(types.is_dictionary(operand.dtype) for operand in typed.operands)
@@ -103,6 +99,17 @@ def _lower(typed: Typed, schema: pa.Schema, where: str) -> Lowered:
         (only,) = sides
         return lambda batch: function(only(batch))
     return lambda batch: function(*[side(batch) for side in sides])
+
+
+def _choice(typed: Typed, schema: pa.Schema, where: str) -> Lowered:
+    needed = [schema.get_field_index(name) for name in typed.node.columns()]
+    narrow = pa.schema([schema.field(index) for index in needed]) if needed else schema
+    parts = [
+        _operand(operand, target, narrow, where, typed.node)
+        for operand, target in zip(typed.operands, typed.compute, strict=True)
+    ]
+    chosen = choose(parts[:-1:2], parts[1::2], parts[-1], typed.dtype)
+    return (lambda batch: chosen(batch.select(needed))) if needed else chosen
 
 
 def _sees_entries(node: Expr) -> bool:

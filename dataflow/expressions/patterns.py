@@ -253,7 +253,7 @@ class _Reader:
                 if not single:
                     self.refuse("a - behind a class", "write \\- for the character")
                 self.take("-")
-                if self.at >= len(self.text) or not self.member():
+                if self.at < len(self.text) and not self.member():
                     self.refuse("a range that ends in a class", "write \\- for the character")
         self.take("]")
 

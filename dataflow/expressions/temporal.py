@@ -2,6 +2,8 @@
 
 Timestamps with a zone are read on that zone's own clock and calendar; those without, as they stand. Days are those of
 the Gregorian calendar, extended back before 1582, and times before 1970 count from the day's start like all others.
+What a zone's clock shows comes from the system's time zone database; Arrow reads summer time from it up to 2037 only,
+and may take standard time for the local time of places before they had it.
 
 >>> import pyarrow as pa
 >>> from datetime import datetime, UTC

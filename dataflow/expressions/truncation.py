@@ -16,6 +16,7 @@ from dataflow.expressions.signatures import NANOSECONDS
 
 __all__ = ["truncate"]
 
+_DAY: Final = 86_400_000_000  # in microseconds
 _LEAST: Final = np.iinfo(np.int64).min
 
 
@@ -26,20 +27,26 @@ def truncate(times: pa.Array, every: int, offset: int) -> pa.Array:
     """
     dtype = times.type
     if types.is_date32(dtype):
-        days = 86_400_000_000
-        return (
-            _floored(times.cast(pa.int32()).cast(pa.int64()), every // days, offset // days)
-            .cast(pa.int32())
-            .cast(dtype)
-        )
+        days = times.cast(pa.int32()).cast(pa.int64())
+        return _floored(days, every // _DAY, offset // _DAY).cast(pa.int32()).cast(dtype)
     unit = "ms" if types.is_date64(dtype) else dtype.unit
     length, start = every * 1000 // NANOSECONDS[unit], offset * 1000 // NANOSECONDS[unit]
     if types.is_date64(dtype) or dtype.tz in (None, "UTC"):
         return _floored(times.cast(pa.int64()), length, start).cast(dtype)
-    naive = pa.timestamp(unit)
-    shown = _floored(pc.local_timestamp(times).cast(pa.int64()), length, start).cast(naive)
+    shown = pc.local_timestamp(times).cast(pa.int64())
+    starts = _floored(shown, length, start)
+    back = pc.subtract(shown, starts)
+    made = pc.subtract_checked(times.cast(pa.int64()), back).cast(dtype)
+    if every <= _DAY and pc.all(pc.equal(pc.local_timestamp(made).cast(pa.int64()), starts)).as_py() is not False:
+        return made  # no clock was changed on the way back
+    return _on_the_clock(starts.cast(pa.timestamp(unit)), times)
+
+
+def _on_the_clock(readings: pa.Array, times: pa.Array) -> pa.Array:
+    """The latest instants up to ``times`` at which their zone's clock shows ``readings``, else where that gap ends."""
     first, last = (
-        pc.assume_timezone(shown, dtype.tz, ambiguous=which, nonexistent="latest") for which in ("earliest", "latest")
+        pc.assume_timezone(readings, times.type.tz, ambiguous=which, nonexistent="latest")
+        for which in ("earliest", "latest")
     )
     return pc.if_else(pc.less_equal(last, times), last, first)
 

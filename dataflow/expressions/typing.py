@@ -139,7 +139,8 @@ def _operation(expr: Expr, first: Typed, second: Typed | None = None) -> _Found 
     assert second is not None, f"{type(expr).__name__} has two operands"
     if isinstance(expr, FillNull):
         if first.dtype.equals(second.dtype):
-            return first.dtype, (first.dtype, first.dtype)
+            kept = first.dtype if types.is_dictionary(first.dtype) else own  # a view becomes what it is a view of
+            return kept, (kept, kept)
         common = common_type(first, second)
         return None if common is None else (common, (common, common))
     assert isinstance(expr, Binary), f"no typing for a {type(expr).__name__}"

@@ -276,6 +276,16 @@ def test_types_that_do_not_go_together_are_named_with_the_expression(expr: Expr)
         (when(col("b")).then(col("i")).otherwise(0.5), pa.float64()),
         (when(col("b")).then(1).otherwise(col("i").cast("int8")), pa.int8()),
         (when(col("b")).then(300).otherwise(col("i").cast("int8")), pa.int64()),
+        (when(col("b")).then(300).when(col("b")).then(2).otherwise(col("i").cast("int8")), pa.int64()),
+        (
+            when(col("b")).then(Decimal("1")).when(col("b")).then(Decimal("1.234")).otherwise(col("d")),
+            pa.decimal128(11, 3),
+        ),
+        (
+            when(col("b")).then(Decimal("100")).when(col("b")).then(Decimal("1.5")).otherwise(Decimal("1.555")),
+            pa.decimal128(6, 3),
+        ),
+        (when(col("b")).then(None).when(col("b")).then(col("s")), pa.string()),
         (when(col("b")).then(col("k")).otherwise(col("k")), pa.string()),
         (when(col("b")).then(col("l")), pa.list_(pa.int64())),
         (when(col("b")).then(col("d")).otherwise(col("i")), pa.decimal128(22, 2)),
