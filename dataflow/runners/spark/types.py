@@ -56,10 +56,10 @@ def spark_type(dtype: pa.DataType, what: str) -> Any:
 
     Raises: UnsupportedOnRunner, which begins with ``what``, where there is none.
     """
-    t = pyspark("pyspark.sql.types")
     carried = carrier(dtype)
     if carried is None:
         raise UnsupportedOnRunner(what, "spark", f"Spark has no type for the values of {dtype}", _instead(dtype))
+    t = pyspark("pyspark.sql.types")
     if types.is_decimal(carried):
         return t.DecimalType(carried.precision, carried.scale)
     if types.is_list(carried):
