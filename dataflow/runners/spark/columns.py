@@ -68,11 +68,11 @@ def to_column(expr: Expr, schema: pa.Schema, where: str = "expression") -> Any:
 
 
 def _refuse_foreign_types(typed: Typed, where: str) -> None:
+    for operand, target in zip(typed.operands, typed.compute, strict=True):
+        _refuse_foreign_types(operand, where)
+        spark_type(target, f"{where}: {typed.node}")
     if not isinstance(typed.node, Literal):  # whose type is that of the operation it stands in
         spark_type(typed.dtype, f"{where}: {typed.node}")
-    for operand, target in zip(typed.operands, typed.compute, strict=True):
-        spark_type(target, f"{where}: {typed.node}")
-        _refuse_foreign_types(operand, where)
 
 
 def _lower(typed: Typed, where: str) -> Any:
