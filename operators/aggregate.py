@@ -1,4 +1,4 @@
-"""Running aggregates per key: counts, sums, extremes and means that grow with every batch.
+"""Running aggregates per key: counts, sums, extremes, means and more that grow with every batch.
 
 What comes out is a changelog with ``Emit.UPDATES`` (one row for each key a batch touched, or at intervals), or one row
 a key at the end with ``Emit.FINAL``.
