@@ -124,7 +124,7 @@ class _IpcReader(SplitReader):
                 return END
             except UNREADABLE as error:
                 raise self._damaged(error) from error
-        return self._give(min(max_rows, self._batch_rows))
+        return self._give(min(max_rows, self._batch_rows - self._row % self._batch_rows))
 
     def _read(self) -> None:
         batch = self._opened.batch(self._next)
@@ -144,6 +144,10 @@ class _IpcReader(SplitReader):
         if self._rows is None:
             return {"batch": self._next, "row": 0}
         return {"batch": self._next - 1, "row": self._row}
+
+    @property
+    def mid_batch(self) -> bool:
+        return self._rows is not None and self._row % self._batch_rows != 0
 
     def close(self) -> None:
         self._rows = None

@@ -107,8 +107,5 @@ class _PacedReader(SplitReader):
     def mid_batch(self) -> bool:
         return self._reader.mid_batch
 
-    def rejected(self) -> pa.RecordBatch | None:
-        return self._reader.rejected()
-
     def close(self) -> None:
         self._reader.close()

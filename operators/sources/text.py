@@ -111,7 +111,7 @@ class TextReader(SplitReader):
                 return END
             if self._begin(block) and self._block is None:
                 return self._rows  # none, but rejected ones, whose place counts as read
-        return self._give(min(max_rows, self._batch_rows))
+        return self._give(min(max_rows, self._batch_rows - self._given % self._batch_rows))
 
     def rejected(self) -> pa.RecordBatch | None:
         return self._errors.take()
@@ -122,6 +122,10 @@ class TextReader(SplitReader):
             return {"byte": self._place.byte, "line": self._place.line}
         at = self._block
         return {"byte": at.at, "line": at.line, "rows": self._given, "end": at.end}
+
+    @property
+    def mid_batch(self) -> bool:
+        return self._block is not None and self._given % self._batch_rows != 0
 
     def close(self) -> None:
         self._block, self._rows = None, no_rows(self._parser.schema)
