@@ -268,10 +268,6 @@ class _WatchReader(SplitReader):
         known: dict[str, Json] = {"name": file.name, "bytes": file.bytes, "modified": file.modified}
         return {**known, "split": {"id": split.id, "info": split.info}, "offset": self._reader.offset}
 
-    @property
-    def mid_batch(self) -> bool:
-        return self._reader is not None and self._reader.mid_batch
-
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
