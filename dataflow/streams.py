@@ -239,6 +239,7 @@ class Stream(Functions):
         operator: OperatorFactory,
         *others: Stream,
         schema: pa.Schema | None = None,
+        sides: Mapping[str, pa.Schema] | None = None,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
@@ -250,6 +251,8 @@ class Stream(Functions):
             others: further inputs. This stream comes in on port 0 of ``process``, the others on 1, 2, ... Where more
                 than one input is keyed, their keys have the same types in the same order, so equal keys meet.
             schema: what it emits; None: the same as it takes, which must be one and the same for all inputs.
+            sides: the schema of what it emits with a tag, by tag, for `side`; there are no others then. None: any tag,
+                with the columns of ``schema``.
 
         Raises: GraphError for what is no operator, or a stream of another pipeline; SchemaMismatch for keys that
         cannot meet, or inputs that differ where no ``schema`` says what comes out.
@@ -267,6 +270,7 @@ class Stream(Functions):
         if schema is None and not all(other.schema.equals(self.schema) for other in others):
             raise SchemaMismatch("apply: the inputs differ, so say what comes out: apply(..., schema=pa.schema(...))")
         made = declared(schema, self.schema, "apply")
+        tagged = {tag: declared(side, made, f"apply(sides=) of {tag!r}") for tag, side in (sides or {}).items()}
         described: Any = inspect.unwrap(getattr(operator, "func", operator))
         label = getattr(described, "__qualname__", type(described).__name__)
         spec = Apply(
@@ -276,7 +280,7 @@ class Stream(Functions):
             blocking=getattr(described, "blocking", False),
         )
         edges = tuple(stream._edge for stream in inputs)
-        return self._then(spec, made, "apply", name, parallelism, edges, time=self._time_in(made))
+        return self._then(spec, made, "apply", name, parallelism, edges, sides=tagged, time=self._time_in(made))
 
     def _same_pipeline(self, others: Iterable[Stream], where: str) -> None:
         for other in others:

@@ -180,3 +180,26 @@ def test_a_side_output_is_a_stream_of_its_own(parallelism: int) -> None:
 def test_a_side_output_can_be_collected_by_itself() -> None:
     side = numbers(flow.Pipeline("side")).apply(partial(Split, tag="odd")).side("odd")
     assert rows(side.collect(), "k") == [{"k": 1, "x": 10}, {"k": 3, "x": 30}]
+
+
+class Sizes(flow.Operator):
+    """Rows as they come, and how many there were in each batch on the side."""
+
+    stateless = True
+
+    def process(self, port: int, batch: pa.RecordBatch, out: flow.Out) -> None:
+        out.emit(batch)
+        out.emit(pa.record_batch({"rows": [batch.num_rows]}), tag="sizes")
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_side_output_may_have_columns_of_its_own(parallelism: int) -> None:
+    p = flow.Pipeline()
+    sides = {"sizes": pa.schema({"rows": pa.int64()})}
+    numbers = p.source(op.from_arrow(NUMBERS, batch_rows=3), parallelism=1, name="in")
+    sized = numbers.apply(lambda context: Sizes(), sides=sides, parallelism=1)
+    assert sized.side("sizes").schema == sides["sizes"]
+    counted = sized.side("sizes").key_by("rows").agg(op.count().alias("n"), name="n").collect(parallelism=parallelism)
+    assert sorted(counted["rows"].to_pylist()) == [1, 3]
+    with pytest.raises(GraphError, match=r"no side output 'size'; it has \['sizes'\]"):
+        sized.side("size")
