@@ -11,15 +11,16 @@ from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Expr, col
 from dataflow.functions import Functions
-from dataflow.graph import (
+from dataflow.graph import Edge, Node, Partitioning
+from dataflow.operator import Operator, OperatorFactory, Sink
+from dataflow.registry import resolve
+from dataflow.row_errors import ERRORS, LATE, OnError, errors_schema
+from dataflow.specs import (
     Apply,
-    Edge,
     Filter,
     FlatMapRows,
     MapBatches,
     MapRows,
-    Node,
-    Partitioning,
     Project,
     Read,
     Spec,
@@ -27,9 +28,6 @@ from dataflow.graph import (
     Watermarks,
     Write,
 )
-from dataflow.operator import Operator, OperatorFactory, Sink
-from dataflow.registry import resolve
-from dataflow.row_errors import ERRORS, LATE, OnError, errors_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,19 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dataflow.expressions.nodes import Alias, Column, Expr
-from dataflow.graph import (
+from dataflow.graph import Edge, Graph, Node, Partitioning
+from dataflow.specs import (
     Aggregate,
     Apply,
     Combine,
-    Edge,
     Emit,
     Filter,
     FlatMapRows,
-    Graph,
     MapBatches,
     MapRows,
-    Node,
-    Partitioning,
     Project,
     Read,
     Union,

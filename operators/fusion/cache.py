@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import sys
 import tempfile
 from functools import cache
@@ -24,10 +25,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["compiled", "folder", "forget", "load", "path_of"]
+__all__ = ["compile_apart", "compiled", "folder", "forget", "load", "path_of"]
 
 _INLINED = ("dataflow.state.kernels.words", "operators.kernels.arithmetic")
 _TIME = 1_000_000_000
+_PATIENCE = 300
+"""Seconds that a process may compile."""
 
 
 def path_of(text: str) -> Path:
@@ -59,6 +62,34 @@ def load(text: str) -> ModuleType:
         del sys.modules[path.stem]
         raise
     return module
+
+
+def compile_apart(text: str) -> None:
+    """Have a process of its own compile ``text`` into the folder, and wait for it.
+
+    Numba compiles in Python: on a thread beside a job it would hold the interpreter's lock most of the time, and each
+    worker would wait for it whenever it comes out of a kernel. Where no process can be started nothing happens.
+
+    Raises: RuntimeError where the process fails, with the last line it wrote; TimeoutExpired.
+    """
+    program = "import sys; from operators.fusion.cache import load; load(sys.stdin.read())"
+    surroundings = {**os.environ, "BARRIERFLOW_CACHE": str(folder()), "PYTHONPATH": os.pathsep.join(sys.path)}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            input=text,
+            env=surroundings,
+            timeout=_PATIENCE,
+            text=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    except OSError:
+        return
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"the process ended with {done.returncode}"]
+        raise RuntimeError(said[-1])
 
 
 def forget(text: str) -> None:

@@ -1,8 +1,8 @@
 """A generated loop in this process: written once, loaded in the background, shared by all subtasks that run it.
 
-Compiling takes about a second, loading what an earlier process compiled tens of milliseconds, and importing numba some
-hundred: none of it is done in a step, for a barrier waits for the step in progress. So a step *asks*, goes on with
-pyarrow, and uses the loop from the batch on that finds it ready.
+Compiling takes a second or two, loading what was compiled tens of milliseconds, and importing numba some hundred: none
+of it is done in a step, for a barrier waits for the step in progress. So a step *asks*, goes on with pyarrow, and uses
+the loop from the batch on that finds it ready. A process of its own compiles, a background thread of this one loads.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ class Kernel:
                 log.warning("a loop could not be compiled, pyarrow does its work: %s: %s", type(error).__name__, error)
 
     def _attempt(self) -> ModuleType:
-        try:
-            return cache.load(self.text)
-        except Exception as error:
-            log.info("the files of a loop are made anew: %s: %s", type(error).__name__, error)
-            cache.forget(self.text)
-            return cache.load(self.text)
+        if cache.compiled(self.text):
+            try:
+                return cache.load(self.text)
+            except Exception as error:
+                log.info("the files of a loop are made anew: %s: %s", type(error).__name__, error)
+                cache.forget(self.text)
+        cache.compile_apart(self.text)
+        return cache.load(self.text)
 
 
 kernel_of: Callable[[str], Kernel] = lru_cache(maxsize=None)(Kernel)

@@ -76,7 +76,8 @@ class CsvFormat(FileFormat):
         return Form(self.name, encoded(schema), options)
 
     @staticmethod
-    def read(path: Path, form: Form) -> pa.Table:
+    def read(path: Path, form: Form | None) -> pa.Table:
+        assert form is not None, f"{path} is listed without its columns"
         schema, options = form.arrow_schema(), dict(form.options)
         as_text = {field.name: carrier(field.type) for field in schema}
         with opened(path) as file:

@@ -35,7 +35,7 @@ class IpcFormat(FileFormat):
         return _Writer(pa.ipc.new_file(target, schema, options=pa.ipc.IpcWriteOptions(compression=self._compression)))
 
     @staticmethod
-    def read(path: Path, form: Form) -> pa.Table:
+    def read(path: Path, form: Form | None) -> pa.Table:
         with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
             return reader.read_all()
 

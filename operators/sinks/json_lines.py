@@ -44,7 +44,8 @@ class JsonLinesFormat(FileFormat):
         return Form(self.name, encoded(schema))
 
     @staticmethod
-    def read(path: Path, form: Form) -> pa.Table:
+    def read(path: Path, form: Form | None) -> pa.Table:
+        assert form is not None, f"{path} is listed without its columns"
         schema = form.arrow_schema()
         with opened(path) as file:
             text = file.read()

@@ -47,8 +47,11 @@ class ParquetFormat(FileFormat):
     def open(self, target: Any, schema: pa.Schema) -> TableWriter:
         return _Writer(pq.ParquetWriter(target, schema, compression=self._compression), self._row_group_rows)
 
+    def form(self, schema: pa.Schema) -> None:
+        return None  # commit lists are older than other formats
+
     @staticmethod
-    def read(path: Path, form: Form) -> pa.Table:
+    def read(path: Path, form: Form | None) -> pa.Table:
         return pq.ParquetFile(path).read()
 
 

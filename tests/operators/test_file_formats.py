@@ -430,6 +430,13 @@ def test_overwriting_replaces_output_of_any_format(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.glob("part-*")] == ["part-00000001-00000-0000.jsonl"]
 
 
+def test_the_commit_lists_of_parquet_are_as_they_were_before_there_were_formats(tmp_path: Path) -> None:
+    handles = run(op.write_parquet(tmp_path), X.to_batches(), X.schema)
+    (listed,) = json.loads((tmp_path / "_commits" / "1.json").read_text())["files"]
+    assert list(listed) == ["file", "rows", "size", "xxh3", "run"]
+    assert set(handles[0]) == {*listed, "staged"}
+
+
 def test_a_format_of_a_newer_version_is_said(tmp_path: Path) -> None:
     run(op.write_ipc(tmp_path), X.to_batches(), X.schema)
     listing = tmp_path / "_commits" / "1.json"

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from dataflow.clock import ManualClock
 from dataflow.expressions import output_schema
-from dataflow.graph import Filter, Project
 from dataflow.operator import Operator, OperatorContext
+from dataflow.specs import Filter, Project
 from operators.binding import operator_for
+from operators.fusion import cache
 from operators.fusion.operator import Fused, Patience, Spread
 from operators.fusion.runs import Run, Step
 
@@ -105,6 +106,7 @@ class Looped:
             patience=FRESH,
         )
         for loop in self.fused.loops.values():
+            cache.load(loop.generated.text)  # compiles here, which is faster where nobody is in a hurry
             loop.kernel.load()
             assert loop.kernel.module is not None, f"not compiled:\n{loop.generated.text}"
 

@@ -8,10 +8,12 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+from numba.core import event
 
 from dataflow.expressions import col
-from dataflow.graph import Filter
 from dataflow.operator import Operator, Out
+from dataflow.specs import Filter
+from operators.fusion import cache
 from operators.fusion.kernel import Kernel
 from operators.fusion.operator import Fused, Patience
 from operators.fusion.runs import Run
@@ -68,6 +70,27 @@ def test_rows_with_nulls_wait_for_a_loop_of_their_own() -> None:
     assert (plain.rows, asked) == (10, [])
     fused.process(0, pa.record_batch({"x": [None, 14]}, schema=SCHEMA), Emitted())
     assert (plain.rows, len(asked)) == (12, 1)
+
+
+def test_another_process_compiles_and_this_one_loads() -> None:
+    fused, _, _ = asking(Patience(), 3 + secrets.randbelow(1 << 60))
+    kernel = fused.loops[Nulls.NONE].kernel
+    with event.install_recorder("numba:compile") as compiled:
+        kernel.load()
+    assert kernel.module is not None
+    assert compiled.buffer == []
+
+
+def test_files_that_numba_cannot_read_are_made_anew() -> None:
+    fused, _, _ = asking(Patience(), 11)
+    text = fused.loops[Nulls.NONE].generated.text
+    Kernel(text).load()
+    path = cache.path_of(text)
+    for found in path.parent.glob(f"__pycache__/{path.stem}.*.nbc"):
+        found.write_bytes(b"cut short")
+    kernel = Kernel(text)
+    kernel.load()
+    assert kernel.module is not None
 
 
 def test_a_loop_that_cannot_be_compiled_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
