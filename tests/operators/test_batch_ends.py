@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -44,7 +45,19 @@ def _arrow(folder: Path) -> flow.Source:
     return op.from_arrow(TABLE, batch_rows=70)
 
 
-SOURCES = [_parquet, _csv, _json, _ipc, _arrow]
+def _generated(folder: Path) -> flow.Source:
+    return op.generate({"x": op.sequence()}, rows=1_000, batch_rows=70)
+
+
+def _generator(folder: Path) -> flow.Source:
+    def frames(position: Any) -> Iterator[Any]:
+        for start in range(position or 0, 1_000, 200):
+            yield TABLE.slice(start, 200), start + 200
+
+    return op.from_generator(frames, schema=TABLE.schema, batch_rows=70)
+
+
+SOURCES = [_parquet, _csv, _json, _ipc, _arrow, _generated, _generator]
 
 
 def ends(source: flow.Source, ask: Callable[[], int], restore: Callable[[], bool]) -> list[int]:
