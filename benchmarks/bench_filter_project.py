@@ -25,9 +25,9 @@ import pytest
 
 from dataflow.clock import ManualClock
 from dataflow.expressions import Expr, col, output_schema
-from dataflow.graph import Filter as FilterStep
-from dataflow.graph import Project as ProjectStep
 from dataflow.operator import OperatorContext
+from dataflow.specs import Filter as FilterStep
+from dataflow.specs import Project as ProjectStep
 from operators.fusion import cache as cache_of_loops
 from operators.fusion.operator import Fused
 from operators.fusion.runs import Run

@@ -18,8 +18,8 @@ import pytest
 
 from dataflow.clock import ManualClock
 from dataflow.expressions import col
-from dataflow.graph import Filter, Project
 from dataflow.operator import Operator, OperatorContext
+from dataflow.specs import Filter, Project
 from dataflow.state.hashing import hash_rows, key_groups, subtask_of
 from dataflow.state.partition import hash_partition
 from operators.binding import operator_for

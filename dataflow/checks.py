@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dataflow.clock import Duration
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import Expr, col
-from dataflow.graph import Emit, Filter, Project, Spec, Watermarks
+from dataflow.specs import Emit, Filter, Project, Spec, Watermarks
 from dataflow.windows import Tumbling
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from dataflow.graph import Aggregate, Combine, Edge, Graph, Node, Partitioning, WindowAggregate
+from dataflow.graph import Edge, Graph, Node, Partitioning
+from dataflow.specs import Aggregate, Combine, WindowAggregate
 
 __all__ = ["combined"]
 

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from dataflow.checks import declared
 from dataflow.errors import GraphError
-from dataflow.graph import FlatMapRows, MapBatches, MapRows
 from dataflow.row_errors import ERRORS, OnError, errors_schema
+from dataflow.specs import FlatMapRows, MapBatches, MapRows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,12 +10,8 @@ from dataflow.checks import distinct, edge_type, emission
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, GraphError
 from dataflow.expressions import AggregateKind, Aggregation, col
-from dataflow.graph import (
-    Aggregate,
-    Emit,
-    WindowAggregate,
-)
 from dataflow.row_errors import LATE
+from dataflow.specs import Aggregate, Emit, WindowAggregate
 from dataflow.streams import Stream
 from dataflow.windows import Tumbling
 

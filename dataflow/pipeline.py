@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import GraphError
-from dataflow.graph import (
-    Graph,
-    Read,
-)
+from dataflow.graph import Graph
 from dataflow.operator import Source
 from dataflow.registry import resolve
+from dataflow.specs import Read
 from dataflow.streams import Stream
 
 if TYPE_CHECKING:

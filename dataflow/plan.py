@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from dataflow.combining import combined
 from dataflow.errors import ConfigurationError, GraphError
-from dataflow.graph import Edge, Graph, Node, Partitioning, Read
+from dataflow.graph import Edge, Graph, Node, Partitioning
 from dataflow.operator import Json
 from dataflow.pruning import prune
+from dataflow.specs import Read
 
 __all__ = ["Link", "Plan", "Vertex", "of", "task_id"]
 

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from dataflow.graph import (
+from dataflow.graph import Graph, Node
+from dataflow.row_errors import LATE
+from dataflow.specs import (
     Aggregate,
     Apply,
     Combine,
     Filter,
     FlatMapRows,
-    Graph,
     MapBatches,
     MapRows,
-    Node,
     Project,
     Read,
     Spec,
@@ -24,7 +24,6 @@ from dataflow.graph import (
     WindowAggregate,
     Write,
 )
-from dataflow.row_errors import LATE
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,15 +11,16 @@ from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Expr, col
 from dataflow.functions import Functions
-from dataflow.graph import (
+from dataflow.graph import Edge, Node, Partitioning
+from dataflow.operator import Operator, OperatorFactory, Sink
+from dataflow.registry import resolve
+from dataflow.row_errors import ERRORS, LATE, OnError, errors_schema
+from dataflow.specs import (
     Apply,
-    Edge,
     Filter,
     FlatMapRows,
     MapBatches,
     MapRows,
-    Node,
-    Partitioning,
     Project,
     Read,
     Spec,
@@ -27,9 +28,6 @@ from dataflow.graph import (
     Watermarks,
     Write,
 )
-from dataflow.operator import Operator, OperatorFactory, Sink
-from dataflow.registry import resolve
-from dataflow.row_errors import ERRORS, LATE, OnError, errors_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,9 +101,13 @@ class Stream(Functions):
             raise SchemaMismatch(f"filter: expected a boolean expression, found {predicate} of type {kind}")
         return self._then(Filter(predicate), self.schema, "filter", name, parallelism, time=self.time)
 
-    def select(self, *columns: str | Expr, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """Exactly these columns, in this order."""
-        return self._project([expression(c, "select") for c in columns], "select", name, parallelism)
+    def select(
+        self, *columns: str | Expr, name: str | None = None, parallelism: int | None = None, **named: str | Expr
+    ) -> Stream:
+        """Exactly these columns, in this order; ``select("shop", total=col("a") + col("b"))`` names them."""
+        chosen = [expression(c, "select") for c in columns]
+        chosen += [expression(c, "select").alias(alias) for alias, c in named.items()]
+        return self._project(chosen, "select", name, parallelism)
 
     def with_columns(
         self, *columns: Expr, name: str | None = None, parallelism: int | None = None, **named: Expr

@@ -1,4 +1,4 @@
-"""Running aggregates per key: counts, sums, extremes and means that grow with every batch.
+"""Running aggregates per key: counts, sums, extremes, means and more that grow with every batch.
 
 What comes out is a changelog with ``Emit.UPDATES`` (one row for each key a batch touched, or at intervals), or one row
 a key at the end with ``Emit.FINAL``.
@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation
-from dataflow.graph import Emit
 from dataflow.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.specs import Emit
 from dataflow.state.dictionaries import wide_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from dataflow.graph import (
+from dataflow.operator import Operator, OperatorContext
+from dataflow.specs import (
     Aggregate,
     Apply,
     Combine,
@@ -20,7 +21,6 @@ from dataflow.graph import (
     WindowAggregate,
     Write,
 )
-from dataflow.operator import Operator, OperatorContext
 
 __all__ = ["operator_for"]
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataflow.graph import Aggregate, WindowAggregate
 from dataflow.operator import Operator, OperatorContext, Out
+from dataflow.specs import Aggregate, WindowAggregate
 from dataflow.state.dictionaries import wide_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from dataflow.graph import Aggregate, WindowAggregate
+from dataflow.specs import Aggregate, WindowAggregate
 from operators.records import partial_type
 
 __all__ = ["RECORD", "ROWS", "WINDOW", "is_partial", "partial_schema"]

@@ -3,11 +3,14 @@
 Interleaving puts everything a row changes into one cache line. What each aggregate means:
 
 - ``count()`` counts rows, ``count`` of a column its values that are not null;
-- ``sum``, ``min``, ``max`` and ``mean`` skip nulls, and are null where no value was left;
-- sums of integers raise ``OverflowError`` past 64 bits, they never wrap; sums of floats add in the order of the rows;
+- all others skip nulls, and are null where no value was left (``count_distinct``: 0);
+- sums of integers and durations raise ``OverflowError`` past 64 bits, of decimals past 38 digits, and never wrap; sums
+  of floats add in the order of the rows;
 - NaN is greater than every number, as in DuckDB: ``max`` is NaN where one came, ``min`` only where nothing else did;
   where both zeros came, either may be the minimum or maximum;
-- ``mean`` adds float64s: of integers past 2**53, it is as exact as they are.
+- ``mean`` adds float64s: of integers past 2**53, it is as exact as they are;
+- what aggregates with a kernel of their own do (``variance``, ``first``, ``arg_min``, ``count_distinct``, text,
+  decimals, aggregates of users) is said in ``operators.steps``.
 
 Records merge: subtasks that saw different rows of a key send their records, ``partials``, to the one that keeps the
 key, whose record after ``merge`` is that of all rows (sums of floats but for the order of additions).

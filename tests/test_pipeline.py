@@ -13,7 +13,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col, lit
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
-from dataflow.graph import Emit
+from dataflow.specs import Emit
 
 BIDS = pa.table({"auction": [1, 2, 1], "price": [5, 7, 9], "note": ["a", None, "c"]})
 
@@ -149,12 +149,22 @@ REFUSED: dict[str, tuple[Callable[[flow.Stream], object], type[Exception], str]]
         GraphError,
         "'count' would be there twice",
     ),
+    "a variance of text": (
+        lambda s: s.key_by("price").agg(col("note").variance()),
+        SchemaMismatch,
+        r"variance takes integers, floats or decimals, but col\('note'\) is string",
+    ),
+    "the row with the least text": (
+        lambda s: s.key_by("price").agg(col("price").arg_min("note")),
+        SchemaMismatch,
+        r"arg_min compares numbers, booleans, dates or times, but col\('note'\) is string",
+    ),
     "aggregates without a key": (lambda s: s.agg(op.count()), GraphError, r"key_by\('shop'\).agg"),
     "half a subtask": (lambda s: s.select("price", parallelism=2.5), GraphError, "a whole number, at least 1, got 2.5"),  # type: ignore[arg-type]
     "a sum of text": (
         lambda s: s.key_by("price").agg(col("note").sum()),
         SchemaMismatch,
-        "sum takes integers, floats.*is string",
+        "sum takes integers, floats, booleans.*string",
     ),
     "a map of no function": (lambda s: s.map_batches("f"), GraphError, "expected a function, got str"),  # type: ignore[arg-type]
     "a map to no schema": (

@@ -11,19 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dataflow.expressions.nodes import Alias, Column, Expr
-from dataflow.graph import (
+from dataflow.graph import Edge, Graph, Node, Partitioning
+from dataflow.specs import (
     Aggregate,
     Apply,
     Combine,
-    Edge,
     Emit,
     Filter,
     FlatMapRows,
-    Graph,
     MapBatches,
     MapRows,
-    Node,
-    Partitioning,
     Project,
     Read,
     Union,
@@ -50,7 +47,7 @@ class LastRows:
     """One last row per key. ``keys`` are its columns at the sink, ``origin`` what ``aggregate`` calls them.
 
     ``updates``: there are earlier rows, too. ``first``: no other state lies before the aggregate, so the rows that are
-    delivered to it twice are exactly those reported.
+    delivered to it twice are exactly those reported. ``windowed``: all that only where no row came late.
     """
 
     keys: tuple[str, ...]
@@ -58,6 +55,7 @@ class LastRows:
     aggregate: str
     updates: bool
     first: bool
+    windowed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,7 @@ def _behind(node: Node, inputs: Sequence[Claim]) -> Claim:
             return LastRows(keys, keys, node.name, emit is Emit.UPDATES, first)
         case WindowAggregate(keys=keys, lateness=lateness):
             key = (*keys, "window_start")
-            return LastRows(key, key, node.name, lateness > 0, all(isinstance(claim, Rows) for claim in inputs))
+            return LastRows(key, key, node.name, lateness > 0, first=False, windowed=True)
         case Apply(stateless=False):
             return AnyRows()
         case MapBatches() | MapRows() | FlatMapRows() | Watermarks() | Combine() | Apply() | Union():

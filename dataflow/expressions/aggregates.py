@@ -138,7 +138,8 @@ class Aggregation:
             order = resolve(self.by, schema, where).dtype
             if not _is_word(value_type(order)):
                 raise SchemaMismatch(
-                    f"{where}: {self._word} compares numbers, booleans, dates or times, but {self.by} is {order}"
+                    f"{where}: {self._word} compares numbers, booleans, dates or times, but {self.by} is {order}; "
+                    "where a number will do .cast(type) it first"
                 )
         return found
 

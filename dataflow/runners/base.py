@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Duration
 from dataflow.errors import UnnamedStateWarning, user_frame
-from dataflow.graph import Graph, Read, Write
+from dataflow.graph import Graph
 from dataflow.operator import Collector, Guarantee
 from dataflow.row_errors import RowError
 from dataflow.runners import summary
@@ -23,6 +23,7 @@ from dataflow.runtime.job import Job, JobState
 from dataflow.runtime.progress import Meter
 from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Task
+from dataflow.specs import Read, Write
 from dataflow.store.memory import MemoryStore
 
 if TYPE_CHECKING:

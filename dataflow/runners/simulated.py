@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Self
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Duration, ManualClock, microseconds
 from dataflow.errors import CheckpointError, JobTimeout, StoreError
-from dataflow.graph import Write
 from dataflow.operator import TwoPhaseSink
 from dataflow.plan import Plan, of
 from dataflow.runners.base import RunResult, combines, result_of, warn_of_unnamed_state
@@ -31,6 +30,7 @@ from dataflow.runtime.job import Job
 from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.points import Point
 from dataflow.runtime.progress import Progress
+from dataflow.specs import Write
 from dataflow.store.memory import MemoryStore
 
 if TYPE_CHECKING:

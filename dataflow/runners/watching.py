@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
 from dataflow.clock import Clock, Duration, duration_text, microseconds
-from dataflow.graph import Write
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.inlet import GateInlet, SourceInlet, SplitState
 from dataflow.runtime.job import Job, JobState
+from dataflow.specs import Write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

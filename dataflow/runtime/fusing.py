@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dataflow.graph import Filter, Graph, Node, Project
+from dataflow.graph import Graph, Node
 from dataflow.runtime.output import HashOutput
+from dataflow.specs import Filter, Project
 from operators.fusion.operator import Fused, Patience, Spread
 from operators.fusion.runs import Run
 from operators.fusion.source import fuses

@@ -13,6 +13,7 @@ Guarantees: a file is there whole or not at all, and its text is compared before
 
 from __future__ import annotations
 
+import atexit
 import os
 import stat
 import subprocess
@@ -76,7 +77,7 @@ def compile_apart(text: str) -> subprocess.Popen[bytes] | None:
     surroundings = {**os.environ, "BARRIERFLOW_CACHE": str(folder()), "PYTHONPATH": os.pathsep.join(sys.path)}
     nowhere = subprocess.DEVNULL
     try:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-c", program, str(path)],
             env=surroundings,
             stdin=nowhere,
@@ -86,6 +87,14 @@ def compile_apart(text: str) -> subprocess.Popen[bytes] | None:
         )
     except OSError:
         return None
+    atexit.register(_let_go, process)
+    return process
+
+
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    """At the end of this process: the other one goes on, and is not to be warned of."""
+    if process.poll() is None:
+        process.returncode = 0
 
 
 def forget(text: str) -> None:

@@ -81,7 +81,7 @@ def fuses(run: Run) -> bool:
     """Whether there is a loop for all of ``run``.
 
     >>> from dataflow import col
-    >>> from dataflow.graph import Filter
+    >>> from dataflow.specs import Filter
     >>> fuses(Run(pa.schema({"s": pa.string()}), (Filter(col("s") > "a"),)))
     False
     """

@@ -27,7 +27,12 @@ class Committed(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     size: int
     xxh3: str
     run: str
-    form: Form = Form()
+    form: Form | None = None  # None: Parquet, which says it all itself
+
+    @property
+    def format(self) -> str:
+        """The name of its format."""
+        return "parquet" if self.form is None else self.form.format
 
 
 class Transaction(Committed, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from operators.sinks.formats import FileFormat, Form, TableWriter, encoded
 from operators.sinks.restoring import carrier, restored
 from operators.sinks.temporal import utc, within_text
 
-__all__ = ["CsvFormat", "write_csv"]
+__all__ = ["CsvFormat", "CsvSink", "write_csv"]
 
 Quoting = Literal["needed", "all_valid", "none"]
 
@@ -76,7 +76,8 @@ class CsvFormat(FileFormat):
         return Form(self.name, encoded(schema), options)
 
     @staticmethod
-    def read(path: Path, form: Form) -> pa.Table:
+    def read(path: Path, form: Form | None) -> pa.Table:
+        assert form is not None, f"{path} is listed without its columns"
         schema, options = form.arrow_schema(), dict(form.options)
         as_text = {field.name: carrier(field.type) for field in schema}
         with opened(path) as file:
@@ -106,14 +107,13 @@ class _Writer:
         self._schema = pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
         self._csv = pc_csv.CSVWriter(stream, self._schema, write_options=options)
 
-    def write(self, table: pa.Table) -> bool:
+    def write(self, table: pa.Table) -> None:
         columns = []
         for name, column, type_ in zip(table.schema.names, table.columns, self._schema.types, strict=True):
             plain = utc(column.cast(type_) if types.is_dictionary(column.type) else column)
             within_text(plain, name)
             columns.append(plain.cast(type_))
         self._csv.write_table(pa.Table.from_arrays(columns, schema=self._schema))
-        return True
 
     def close(self) -> None:
         self._csv.close()
@@ -137,6 +137,10 @@ def _fits(type_: pa.DataType) -> bool:
     return text or number or time or types.is_null(type_)
 
 
+class CsvSink(FileSink):
+    """See ``write_csv``."""
+
+
 def write_csv(
     directory: str | os.PathLike[str],
     *,
@@ -147,7 +151,7 @@ def write_csv(
     null_text: str = "",
     compression: TextCompression = "none",
     files: FileSystem = DISK,
-) -> FileSink:
+) -> CsvSink:
     """Write rows to CSV files in ``directory``, exactly once: ``part-<checkpoint>-<subtask>-<number>.csv``.
 
     Every file has the ``header``, unless it is to have none. ``quoting`` is "needed" (text is quoted, so that the empty
@@ -168,4 +172,4 @@ def write_csv(
     format_ = CsvFormat(
         header=header, delimiter=delimiter, quoting=quoting, null_text=null_text, compression=compression
     )
-    return FileSink(directory, format_, if_exists=if_exists, rows=ROW_GROUP_ROWS, size=ROW_GROUP_BYTES, files=files)
+    return CsvSink(directory, format_, if_exists=if_exists, rows=ROW_GROUP_ROWS, size=ROW_GROUP_BYTES, files=files)

@@ -113,7 +113,7 @@ class OutputDirectory:
         """Raises: OutputExists where files of another format are committed here, or are to be."""
         committed = [file for files in self.commits.all().values() for file in files]
         for file in [*committed, *_transactions(handles)]:
-            if file.form.format != self._format.name:
+            if file.format != self._format.name:
                 raise OutputExists(
                     f"{self.path} holds output in another format ({file.file}), and this sink writes "
                     f"{self._format.title}: go on in that format, or begin again in another directory"

@@ -165,11 +165,11 @@ class FileWriter(TwoPhaseWriter):
     def _write(self, table: pa.Table) -> None:
         try:
             opened = self._open or self._begin()
-            if not opened.writer.write(table):
+            if (rest := opened.writer.write(table)) is not None:
                 self._close_file()
                 opened = self._begin()
-                taken = opened.writer.write(table)
-                assert taken, f"{self._format.title} refused the first table of a file"
+                rest = opened.writer.write(rest)
+                assert rest is None, f"{self._format.title} refused the first table of a file"
             opened.rows += table.num_rows
         except (SinkBroken, pa.ArrowException, OSError) as error:
             self._break(error, table.num_rows)

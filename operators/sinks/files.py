@@ -151,7 +151,7 @@ def _read(directory: Path, committed: Committed, checkpoint: int) -> pa.Table:
     listed = f"a file of {owner}, named in _commits/{checkpoint}.json"
     try:
         with storing("read", path):
-            return format_named(committed.form.format).read(path, committed.form)
+            return format_named(committed.format).read(path, committed.form)
     except StoreError as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise

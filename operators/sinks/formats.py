@@ -42,7 +42,7 @@ class Form(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     ``schema`` (base64 of an Arrow schema message) stands where a format has no types of its own.
     """
 
-    format: str = "parquet"
+    format: str
     schema: str = ""
     options: tuple[tuple[str, str], ...] = ()
 
@@ -54,8 +54,11 @@ class Form(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
 class TableWriter(Protocol):
     """One file that is being written."""
 
-    def write(self, table: pa.Table) -> bool:
-        """Add ``table``; False: nothing was added, it needs a file of its own. The first table is always taken."""
+    def write(self, table: pa.Table) -> pa.Table | None:
+        """Add ``table``. Answers what it could not take, to begin another file with: nothing, or all of the rows.
+
+        A new file takes any table.
+        """
         ...
 
     def close(self) -> None:
@@ -78,14 +81,14 @@ class FileFormat(ABC):
     def open(self, target: Any, schema: pa.Schema) -> TableWriter:
         """A writer into ``target``, which has ``write``; dictionaries in ``schema`` are wide."""
 
-    def form(self, schema: pa.Schema) -> Form:
-        """How files of ``schema`` are to be read."""
+    def form(self, schema: pa.Schema) -> Form | None:
+        """How files of ``schema`` are to be read; None: the file says it all, and is Parquet."""
         return Form(self.name)
 
     @staticmethod
     @abstractmethod
-    def read(path: Path, form: Form) -> pa.Table:
-        """The rows of a file. Raises: OSError, pa.ArrowException."""
+    def read(path: Path, form: Form | None) -> pa.Table:
+        """The rows of a file that was written in ``form``. Raises: OSError, pa.ArrowException."""
 
     def check(self, schema: pa.Schema, sink: object) -> None:
         """Raise SchemaMismatch, naming ``sink`` and the column, where rows of ``schema`` cannot be written."""

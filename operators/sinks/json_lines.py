@@ -17,7 +17,7 @@ from operators.sinks.formats import FileFormat, Form, TableWriter, encoded
 from operators.sinks.json_text import json_lines
 from operators.sinks.restoring import carrier, restored
 
-__all__ = ["JsonLinesFormat", "write_json"]
+__all__ = ["JsonLinesFormat", "JsonLinesSink", "write_json"]
 
 _ROWS: Final = 16_384
 _BYTES: Final = 16 << 20
@@ -44,7 +44,8 @@ class JsonLinesFormat(FileFormat):
         return Form(self.name, encoded(schema))
 
     @staticmethod
-    def read(path: Path, form: Form) -> pa.Table:
+    def read(path: Path, form: Form | None) -> pa.Table:
+        assert form is not None, f"{path} is listed without its columns"
         schema = form.arrow_schema()
         with opened(path) as file:
             text = file.read()
@@ -64,13 +65,12 @@ class _Writer:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
-    def write(self, table: pa.Table) -> bool:
+    def write(self, table: pa.Table) -> None:
         for batch in _slices(table):
             lines = json_lines(batch)
             _, offsets, data = lines.buffers()
             if data is not None:
                 self._stream.write(data.slice(0, int(memoryview(offsets).cast("i")[len(lines)])))
-        return True
 
     def close(self) -> None:
         self._stream.close()
@@ -85,13 +85,17 @@ def _slices(table: pa.Table) -> Iterator[pa.RecordBatch]:
             yield batch.slice(start, rows)
 
 
+class JsonLinesSink(FileSink):
+    """See ``write_json``."""
+
+
 def write_json(
     directory: str | os.PathLike[str],
     *,
     if_exists: IfExists = "error",
     compression: TextCompression = "none",
     files: FileSystem = DISK,
-) -> FileSink:
+) -> JsonLinesSink:
     """Write rows to JSON lines in ``directory``, exactly once: ``part-<checkpoint>-<subtask>-<number>.jsonl``.
 
     One object a row, every column in it, nulls as ``null``. Nested columns are arrays and objects, a map an array of
@@ -106,4 +110,6 @@ def write_json(
     """
     chosen("compression", compression, TextCompression)
     format_ = JsonLinesFormat(compression=compression)
-    return FileSink(directory, format_, if_exists=if_exists, rows=ROW_GROUP_ROWS, size=ROW_GROUP_BYTES, files=files)
+    return JsonLinesSink(
+        directory, format_, if_exists=if_exists, rows=ROW_GROUP_ROWS, size=ROW_GROUP_BYTES, files=files
+    )

@@ -21,7 +21,15 @@ from operators.sinks.files import (
 )
 from operators.sinks.formats import FileFormat, Form, TableWriter
 
-__all__ = ["Compression", "IfExists", "ParquetFormat", "committed_files", "read_committed", "write_parquet"]
+__all__ = [
+    "Compression",
+    "IfExists",
+    "ParquetFormat",
+    "ParquetSink",
+    "committed_files",
+    "read_committed",
+    "write_parquet",
+]
 
 Compression = Literal["zstd", "snappy", "lz4", "gzip", "brotli", "none"]
 
@@ -39,8 +47,11 @@ class ParquetFormat(FileFormat):
     def open(self, target: Any, schema: pa.Schema) -> TableWriter:
         return _Writer(pq.ParquetWriter(target, schema, compression=self._compression), self._row_group_rows)
 
+    def form(self, schema: pa.Schema) -> None:
+        return None  # commit lists are older than other formats
+
     @staticmethod
-    def read(path: Path, form: Form) -> pa.Table:
+    def read(path: Path, form: Form | None) -> pa.Table:
         return pq.ParquetFile(path).read()
 
 
@@ -49,12 +60,15 @@ class _Writer:
         self._parquet = parquet
         self._row_group_rows = row_group_rows
 
-    def write(self, table: pa.Table) -> bool:
+    def write(self, table: pa.Table) -> None:
         self._parquet.write_table(table, row_group_size=self._row_group_rows)
-        return True
 
     def close(self) -> None:
         self._parquet.close()
+
+
+class ParquetSink(FileSink):
+    """See ``write_parquet``."""
 
 
 def write_parquet(
@@ -65,7 +79,7 @@ def write_parquet(
     row_group_bytes: int = ROW_GROUP_BYTES,
     compression: Compression = "zstd",
     files: FileSystem = DISK,
-) -> FileSink:
+) -> ParquetSink:
     """Write rows to Parquet files in ``directory`` (made where missing), exactly once.
 
     One sink and one job at a time: a graph with two sinks of one directory raises GraphError, and a job that starts
@@ -88,7 +102,7 @@ def write_parquet(
     []
     """
     chosen("compression", compression, Compression)
-    return FileSink(
+    return ParquetSink(
         directory,
         ParquetFormat(compression=compression, row_group_rows=row_group_rows),
         if_exists=if_exists,

@@ -122,7 +122,7 @@ class GeneratedSource(Source):
         assert offset is None or isinstance(offset, int), f"an offset is a count of rows, got {offset!r}"
         part = split.info["part"]
         assert isinstance(part, int), f"a split is a part, got {split}"
-        return _Reader(self, part, self._share(part), offset or 0)
+        return _Reader(self, part, self._share(part), self._batch_rows, offset or 0)
 
     def select(self, columns: Sequence[str]) -> GeneratedSource:
         for name in columns:
@@ -131,27 +131,39 @@ class GeneratedSource(Source):
         return GeneratedSource(self._every, self._rows, self._seed, self._parts, self._batch_rows, columns)
 
     def batch(self, part: int, start: int, rows: int) -> pa.RecordBatch:
-        """Up to ``batch_rows`` of the ``rows`` rows of split ``part`` from its row ``start`` on."""
+        """The ``rows`` rows of split ``part`` from its row ``start`` on."""
         first = start * self._parts + part
-        numbers = np.arange(first, first + min(rows, self._batch_rows) * self._parts, self._parts, dtype=np.int64)
+        numbers = np.arange(first, first + rows * self._parts, self._parts, dtype=np.int64)
         made = [recipe.column(Draws(numbers, self._seed, name)) for name, recipe in self._columns.items()]
         return pa.RecordBatch.from_arrays(made, schema=self._schema)
 
 
 class _Reader(SplitReader):
-    def __init__(self, source: GeneratedSource, part: int, rows: int | None, offset: int) -> None:
+    """Batches begin at multiples of ``batch_rows``, wherever reading begins."""
+
+    def __init__(self, source: GeneratedSource, part: int, rows: int | None, batch_rows: int, offset: int) -> None:
         self._source = source
         self._part = part
         self._rows = rows
+        self._batch_rows = batch_rows
         self._offset = offset
 
     def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
-        left = max_rows if self._rows is None else min(max_rows, self._rows - self._offset)
-        if left == 0:
+        if self._offset == self._rows:
             return END
-        batch = self._source.batch(self._part, self._offset, left)
+        batch = self._source.batch(self._part, self._offset, min(max_rows, self._left))
         self._offset += batch.num_rows
         return batch
+
+    @property
+    def _left(self) -> int:
+        """Rows to the end of the batch."""
+        left = self._batch_rows - self._offset % self._batch_rows
+        return left if self._rows is None else min(left, self._rows - self._offset)
+
+    @property
+    def mid_batch(self) -> bool:
+        return self._offset % self._batch_rows != 0 and self._left > 0
 
     @property
     def offset(self) -> int:

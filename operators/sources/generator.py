@@ -211,29 +211,31 @@ class _Reader(SplitReader):
         self._ready: deque[pa.RecordBatch] = deque()
         self._ended = False
         self._given = 0
+        self._cut = False
 
     def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
         if not self._ready and not self._ended:
-            self._gather(min(max_rows, self._batch_rows))
+            self._gather()
         if not self._ready:
             return END if self._ended else None
-        batch, rows = self._ready.popleft(), min(max_rows, self._batch_rows)
-        if batch.num_rows > rows:
-            self._ready.appendleft(batch.slice(rows))
-            batch = batch.slice(0, rows)
+        batch = self._ready.popleft()
+        self._cut = batch.num_rows > max_rows
+        if self._cut:
+            self._ready.appendleft(batch.slice(max_rows))
+            batch = batch.slice(0, max_rows)
         self._gave(batch.num_rows)
         return batch
 
     @property
     def mid_batch(self) -> bool:
-        return bool(self._ready)
+        return self._cut
 
-    def _gather(self, limit: int) -> None:
+    def _gather(self) -> None:
         """Take what the generator has: one frame, or rows until there are enough, or none for now, or time is up."""
         rows: list[Mapping[str, Any]] = []
         batches: list[pa.RecordBatch] = []
         started = self._clock.now()
-        while len(rows) < limit:
+        while len(rows) < self._batch_rows:
             try:
                 item = next(self._items)
             except StopIteration:
@@ -251,7 +253,11 @@ class _Reader(SplitReader):
                 break
         if rows:
             batches.insert(0, self._portions.batch(rows))
-        self._ready.extend(batch for batch in batches if batch.num_rows)
+        self._ready.extend(
+            batch.slice(start, self._batch_rows)
+            for batch in batches
+            for start in range(0, batch.num_rows, self._batch_rows)
+        )
         self._gathered()
 
     def _portion(self, item: Any) -> Any:

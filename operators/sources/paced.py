@@ -82,6 +82,7 @@ class _PacedReader(SplitReader):
         self._clock = clock
         self._start: int | None = None
         self._given = 0
+        self._cut = False
         self._least = max(1, int(rate * _BEAT / _SECOND))
 
     def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
@@ -91,6 +92,7 @@ class _PacedReader(SplitReader):
         due = int((now - self._start) * self._rate / _SECOND) - self._given
         if due < min(self._least, max_rows):
             return None
+        self._cut = max_rows < due
         batch = self._reader.poll(min(due, max_rows))
         if batch is not None and batch is not END:
             self._given += batch.num_rows
@@ -105,7 +107,7 @@ class _PacedReader(SplitReader):
 
     @property
     def mid_batch(self) -> bool:
-        return self._reader.mid_batch
+        return self._cut and self._reader.mid_batch  # what the pace cuts are batches: time must move with them
 
     def close(self) -> None:
         self._reader.close()

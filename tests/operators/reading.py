@@ -52,3 +52,16 @@ def check_every_position(source: Source, cuts: Sequence[int] = (1, 3)) -> None:
             whole = list(steps(source, split, rows=cut))
             for index, (offset, _, _) in enumerate(whole):
                 assert list(steps(source, split, offset, cut)) == whole[index:], f"from {offset}"
+
+
+def ends_of_batches(source: Source, rows: int) -> list[int]:
+    """How many rows were given where a batch ended, polled in cuts of ``rows``."""
+    reader = source.reader(source.splits()[0], None, CONTEXT)
+    given, ends = 0, []
+    while (batch := reader.poll(rows)) is not END:
+        assert batch is not None
+        given += batch.num_rows
+        if not reader.mid_batch:
+            ends.append(given)
+    reader.close()
+    return ends

@@ -264,3 +264,12 @@ def test_a_paced_source_sets_aside_what_the_inner_one_does() -> None:
     slow = paced(inner, 1_000)
     assert slow.sides == inner.sides
     assert slow.reader(slow.splits()[0], None, CONTEXT).rejected() == pa.record_batch({"row": ["bad"]})
+
+
+def test_what_a_pace_cuts_are_whole_batches() -> None:
+    clock = ManualClock()
+    slow = paced(from_arrow(pa.table({"x": range(1_000)}), batch_rows=500), 1_000)
+    reader = slow.reader(slow.splits()[0], None, SourceContext("source", 0, 1, clock))
+    reader.poll(100)
+    clock.advance(20_000)
+    assert [(len(reader.poll(rows)), reader.mid_batch) for rows in (8, 100)] == [(8, True), (12, False)]

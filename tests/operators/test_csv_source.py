@@ -21,7 +21,7 @@ import operators as op
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
 from dataflow.runners.faults import Faults
 from operators import read_csv
-from tests.operators.reading import CONTEXT, check_every_position, rejected_of, rows_of, table_of
+from tests.operators.reading import CONTEXT, check_every_position, ends_of_batches, rejected_of, rows_of, table_of
 
 SIZES = [1, 7, 64, 1 << 20]
 TYPES = pa.schema(
@@ -331,3 +331,9 @@ def test_files_of_a_filesystem_are_read(tmp_path: Path) -> None:
     source = read_csv("*.csv*", filesystem=store, block_bytes=1)
     assert rows_of(source) == [{"i": 1}, {"i": 2}] * 2
     check_every_position(source)
+
+
+@pytest.mark.parametrize("cut", [1, 3, 1000])
+def test_batches_end_where_they_do_however_they_are_cut(tmp_path: Path, cut: int) -> None:
+    source = read_csv(write(tmp_path / "a.csv", "i\n" + "1\n" * 20), batch_rows=4, block_bytes=20)
+    assert ends_of_batches(source, cut) == [4, 8, 10, 14, 18, 20]

@@ -60,6 +60,16 @@ def test_reading_goes_on_where_it_stopped() -> None:
     assert rows(source, 10, offset=35) == rows(source, 10)[35:]
 
 
+def test_batches_end_where_they_do_however_they_are_cut() -> None:
+    source = op.generate({"id": op.sequence()}, rows=25, batch_rows=10)
+    reader = source.reader(source.splits()[0], 2, SourceContext("made", 0, 1, ManualClock()))
+    found = []
+    while (batch := reader.poll(5)) is not END:
+        assert batch is not None
+        found.append((len(batch), reader.mid_batch))
+    assert found == [(5, True), (3, False), (5, True), (5, False), (5, False)]
+
+
 def test_another_seed_gives_other_rows() -> None:
     drawn = [[row["price"] for row in rows(op.generate(COLUMNS, rows=50, seed=seed), 50)] for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1]

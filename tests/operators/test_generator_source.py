@@ -104,6 +104,18 @@ def test_rows_that_come_one_by_one_are_gathered() -> None:
     assert len(reader(source(counting)).poll(100)) == 10  # type: ignore[arg-type]
 
 
+def test_batches_end_where_they_do_however_they_are_cut() -> None:
+    def frame(position: Json) -> Iterator[Any]:
+        yield pa.Table.from_pylist(ALL), 1
+
+    cut = reader(source(frame, batch_rows=4))
+    found = []
+    while (batch := cut.poll(3)) is not END:
+        assert batch is not None
+        found.append((len(batch), cut.mid_batch))
+    assert found == [(3, True), (1, False), (3, True), (1, False), (2, False)]
+
+
 def test_a_slow_generator_is_not_waited_for_twice() -> None:
     clock = ManualClock()
 

@@ -16,7 +16,7 @@ import operators as op
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
 from dataflow.runners.faults import Faults
 from operators import read_ipc
-from tests.operators.reading import CONTEXT, check_every_position, rows_of, table_of
+from tests.operators.reading import CONTEXT, check_every_position, ends_of_batches, rows_of, table_of
 
 FORMATS = {"file": ipc.new_file, "stream": ipc.new_stream}
 
@@ -139,3 +139,9 @@ def test_each_row_comes_once_through_crashes(tmp_path: Path, seed: int) -> None:
     crashing = flow.SimulatedRunner(seed=seed, faults=Faults(crashes=3))
     result = p.run(crashing, parallelism=2, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms"))
     assert sorted(result.table("out")["x"].to_pylist()) == [*range(60), *range(100, 160)]
+
+
+@pytest.mark.parametrize("cut", [1, 3, 1000])
+def test_batches_end_where_they_do_however_they_are_cut(tmp_path: Path, cut: int) -> None:
+    source = read_ipc(write(tmp_path / "a.arrow", numbers(rows=20), rows=10), batch_rows=4)
+    assert ends_of_batches(source, cut) == [4, 8, 10, 14, 18, 20]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -321,3 +322,44 @@ def test_columns_that_are_not_used_are_not_read(tmp_path: Path) -> None:
     source = watch(tmp_path, read_csv, schema={"x": pa.int64(), "y": pa.int64()})
     assert isinstance(source, WatchSource)
     assert Watching(source.select(["x"])).rows() == [1]
+
+
+def test_a_running_job_reads_what_appears_and_goes_on_after_a_stop(tmp_path: Path) -> None:
+    inbox, seen = tmp_path / "inbox", {1: threading.Event(), 2: threading.Event()}
+    inbox.mkdir()
+
+    def tell(batch: pa.RecordBatch) -> pa.RecordBatch:
+        for x in batch["x"].to_pylist():
+            seen[x].set()
+        return batch
+
+    with flow.Pipeline("inbox") as p:
+        source = watch(inbox, read_csv, schema={"x": pa.int64()}, every="5ms")
+        p.source(source, name="files").map_batches(tell, name="tell").sink(op.collect(), name="out")
+    checkpoints = flow.Checkpointing(tmp_path / "checkpoints", every="10ms")
+    for x in (1, 2):
+        with p.start(checkpoint=checkpoints, restore="auto") as job:
+            put(inbox, f"{x}.csv", x, at=x)
+            assert seen[x].wait(30)
+            result = job.stop()
+    assert result.table("out")["x"].to_pylist() == [1, 2]
+    assert result.operator("files").rows_out == 1
+
+
+def test_a_pace_passes_on_what_was_set_aside(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", 1, "two", at=1)
+    source = op.paced(read_csv(tmp_path, schema={"x": pa.int64()}, on_error="side"), 1_000_000)
+    watching = Watching(source)
+    assert watching.reader.poll(10) is None
+    watching.later()
+    assert isinstance(batch := watching.reader.poll(10), pa.RecordBatch)
+    assert batch["x"].to_pylist() == [1]
+    assert watching.reader.rejected() is not None
+    assert source.sides.keys() == {"errors"}
+
+
+def test_a_batch_of_a_file_that_was_cut_is_said_to_go_on(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", 1, 2, 3, at=1)
+    watching = Watching(watch(tmp_path, read_csv, batch_rows=2))
+    told = [(len(watching.rows(limit=1, rows=1)), watching.reader.mid_batch) for _ in range(4)]
+    assert told == [(1, True), (1, False), (1, False), (0, False)]

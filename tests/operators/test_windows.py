@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from dataflow.checks import edge_type
 from dataflow.errors import CheckpointMismatch
 from dataflow.expressions import Aggregation, col, count
-from dataflow.graph import WindowAggregate as Spec
 from dataflow.operator import Snapshot
 from dataflow.row_errors import LATE
+from dataflow.specs import WindowAggregate as Spec
 from dataflow.state.hashing import key_group_range
 from dataflow.windows import Tumbling
 from operators import combine

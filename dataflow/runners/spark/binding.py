@@ -14,7 +14,7 @@ from dataflow.expressions.calls import Call, Function
 from dataflow.expressions.nodes import Alias, Column, Expr, Literal
 from dataflow.runners.spark.session import functions
 
-__all__ = ["Let", "Operand", "bind", "bind_both"]
+__all__ = ["Let", "Operand", "bind", "bind_both", "computes_for_python"]
 
 Let = Callable[[Any, Callable[[Any], Any]], Any]
 """``let(column, use)`` is ``use(column)``, with one evaluation of ``column`` for each row."""
@@ -57,5 +57,14 @@ def _is_cheap(node: Expr) -> bool:
 
 
 def _calls_python(node: Expr) -> bool:
-    own = isinstance(node, Call) and node.function in (Function.HASH, Function.TRUNCATE)
-    return own or any(_calls_python(operand) for operand in node.operands())
+    return _is_python(node) or any(_calls_python(operand) for operand in node.operands())
+
+
+def computes_for_python(node: Expr) -> bool:
+    """Whether a Python function is given what is computed: Spark does that for every row, taken or not."""
+    here = _is_python(node) and not all(_is_cheap(operand) for operand in node.operands())
+    return here or any(computes_for_python(operand) for operand in node.operands())
+
+
+def _is_python(node: Expr) -> bool:
+    return isinstance(node, Call) and node.function in (Function.HASH, Function.TRUNCATE)

@@ -6,9 +6,9 @@
 Traceback (most recent call last):
 dataflow.errors.UnsupportedOnRunner: expression: col('big'): not on the spark runner: Spark has no type for the ...
 
-``resolve`` has decided all types and conversions; this carries them out. Two things are Spark's own: it need not
-evaluate the side of ``&`` or ``|`` that does not matter, so an error that lies there may stay away; and timestamps and
-durations end where int64 microseconds do, beyond which they raise.
+``resolve`` has decided all types and conversions; this carries them out. Two things are Spark's own. It need not
+evaluate the side of ``&``, ``|`` or ``fill_null`` that does not matter, so an error that lies there may stay away. And
+timestamps and durations are int64 microseconds in it: where a coarser unit would go on, they raise ``OverflowError``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dataflow.expressions.nodes import (
 )
 from dataflow.expressions.typing import COMPARISONS, LOGIC, Typed, resolve
 from dataflow.runners.spark import numbers
-from dataflow.runners.spark.binding import Operand
+from dataflow.runners.spark.binding import Operand, computes_for_python
 from dataflow.runners.spark.calls import call
 from dataflow.runners.spark.casts import cast
 from dataflow.runners.spark.failures import null
@@ -68,11 +68,11 @@ def to_column(expr: Expr, schema: pa.Schema, where: str = "expression") -> Any:
 
 
 def _refuse_foreign_types(typed: Typed, where: str) -> None:
+    for operand, target in zip(typed.operands, typed.compute, strict=True):
+        _refuse_foreign_types(operand, where)
+        spark_type(target, f"{where}: {typed.node}")
     if not isinstance(typed.node, Literal):  # whose type is that of the operation it stands in
         spark_type(typed.dtype, f"{where}: {typed.node}")
-    for operand, target in zip(typed.operands, typed.compute, strict=True):
-        spark_type(target, f"{where}: {typed.node}")
-        _refuse_foreign_types(operand, where)
 
 
 def _lower(typed: Typed, where: str) -> Any:
@@ -121,6 +121,9 @@ def _choice(node: Conditional, parts: list[Any], where: str) -> Any:
     if len({repr(value) for value in zeros if isinstance(value, float)}) > 1:
         reason = "Spark takes the constants 0.0 and -0.0 for one"
         raise UnsupportedOnRunner(f"{where}: {node}", "spark", reason, "write 0.0, or make one of them from a column")
+    if any(computes_for_python(operand) for operand in node.operands()[1:]):
+        reason = "hash and dt.truncate would be given a computed value of rows that do not take the branch, too"
+        raise UnsupportedOnRunner(f"{where}: {node}", "spark", reason, "compute that value in a with_columns before it")
     f = functions()
     chosen = f
     for predicate, value in zip(parts[:-1:2], parts[1::2], strict=True):

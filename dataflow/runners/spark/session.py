@@ -42,7 +42,7 @@ def check_settings() -> None:
         raise ConfigurationError(
             "expected an active SparkSession, found none: SparkSession.builder.getOrCreate() first"
         )
-    if session.conf.get("spark.sql.ansi.enabled") != "true":
+    if str(session.conf.get("spark.sql.ansi.enabled")).lower() != "true":
         raise ConfigurationError(
             "expected spark.sql.ansi.enabled=true (Spark's default), found false: integers would wrap silently; "
             "session.conf.set('spark.sql.ansi.enabled', True)"

@@ -34,9 +34,9 @@ def carrier(dtype: pa.DataType) -> pa.DataType | None:
         return carrier(dtype.value_type)
     if dtype in _AS_IS:
         return dtype
-    if types.is_string(dtype) or types.is_large_string(dtype):
+    if types.is_string(dtype) or types.is_large_string(dtype) or types.is_string_view(dtype):
         return pa.string()
-    if types.is_binary(dtype) or types.is_large_binary(dtype):
+    if types.is_binary(dtype) or types.is_large_binary(dtype) or types.is_binary_view(dtype):
         return pa.binary()
     if types.is_date(dtype):
         return pa.date32()
@@ -56,10 +56,10 @@ def spark_type(dtype: pa.DataType, what: str) -> Any:
 
     Raises: UnsupportedOnRunner, which begins with ``what``, where there is none.
     """
-    t = pyspark("pyspark.sql.types")
     carried = carrier(dtype)
     if carried is None:
         raise UnsupportedOnRunner(what, "spark", f"Spark has no type for the values of {dtype}", _instead(dtype))
+    t = pyspark("pyspark.sql.types")
     if types.is_decimal(carried):
         return t.DecimalType(carried.precision, carried.scale)
     if types.is_list(carried):

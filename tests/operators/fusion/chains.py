@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from dataflow.clock import ManualClock
 from dataflow.expressions import output_schema
-from dataflow.graph import Filter, Project
 from dataflow.operator import Operator, OperatorContext
+from dataflow.specs import Filter, Project
 from operators.binding import operator_for
 from operators.fusion import cache
 from operators.fusion.operator import Fused, Patience, Spread

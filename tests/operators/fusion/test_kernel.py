@@ -11,8 +11,8 @@ import pytest
 from numba.core import event
 
 from dataflow.expressions import col
-from dataflow.graph import Filter
 from dataflow.operator import Operator, Out
+from dataflow.specs import Filter
 from operators.fusion import cache
 from operators.fusion.kernel import Kernel
 from operators.fusion.operator import Fused, Patience

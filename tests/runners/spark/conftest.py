@@ -18,7 +18,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     missing = what_is_missing()
     if missing is not None:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # each expected error, with its stack
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # they print each expected error with its stack
     made = session(tmp_path_factory.mktemp("spark"))
     yield made
     made.stop()

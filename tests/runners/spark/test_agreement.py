@@ -13,8 +13,8 @@ from dataflow.expressions import Expr
 from tests.runners.spark.engine import failure, on_spark, plain
 from tests.runners.spark.trees import Trees, rows
 
-ROWS = 150
-TREES = 150
+ROWS = 100
+TREES = 75
 
 
 def outcome(expr: Expr, batch: pa.RecordBatch) -> list[str] | type[Exception]:

@@ -6,6 +6,7 @@ import datetime
 import subprocess
 import sys
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +18,9 @@ from dataflow.expressions import Expr, col, lit, when
 from dataflow.runners.spark import to_column
 from tests.expressions.cases import Case, Kept
 from tests.expressions.semantics import SEMANTICS
-from tests.runners.spark.engine import failure, frame, on_spark
+from tests.runners.spark.engine import failure, frame, on_spark, plain, what_is_missing
 
+ZONED = pa.timestamp("us", "America/New_York")
 UNKNOWN_TO_SPARK = ("uint64", "time64[us]")
 
 
@@ -109,6 +111,7 @@ SCHEMA = pa.schema(
         (col("c").is_null(), "no type for the values of time64"),
         (col("i").cast("uint64"), "no type for the values of uint64; cast to int64"),
         (col("u").is_null(), "uint64"),
+        (when(col("i") != 0).then((col("i") * 2).hash()), "of rows that do not take the branch"),
         (when(col("a") > 0).then(0.0).otherwise(-0.0), "the constants 0.0 and -0.0 for one"),
     ],
     ids=str,
@@ -145,3 +148,17 @@ except ConfigurationError as error:
 def test_without_pyspark_the_error_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
     assert "pip install 'barrierflow[spark]'" in done.stdout
+
+
+def test_a_missing_java_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert what_is_missing() == "Java is missing: apt-get install openjdk-17-jre-headless"
+
+
+def test_hashes_and_truncated_times_may_stand_anywhere_in_arithmetic(spark: Any) -> None:
+    rows = pa.table({"a": [1, -7, None], "z": pa.array([0, 1_730_615_400_000_000, None], ZONED)})
+    hashed, hour = (col("a") * 3).hash(), (col("z") + datetime.timedelta(hours=1)).dt.truncate("1h")
+    exprs = [hashed % 16, (col("a") + 1) // (hashed % 5), hashed.cast("float64") // (col("a") / 2), hour.dt.hour() - 1]
+    (batch,) = rows.to_batches()
+    made = on_spark(spark, rows, exprs)
+    assert [plain(array) for array in made] == [plain(expr.evaluate(batch)) for expr in exprs]

@@ -120,7 +120,7 @@ class Trees:
             lambda: self.draw("float", depth).cast("int64", strict=False),
             lambda: self.draw("text", depth).cast(self.random.choice(["int64", "uint8", "int32"]), strict=False),
             lambda: self.draw("text", depth).str.length(),
-            lambda: self.any(min(depth, 1)).hash(),
+            lambda: self.any(0).hash(),
             lambda: one.cast("int16", strict=False),
             lambda: one.cast("int32"),
             lambda: self.part(self.draw(self.random.choice(["time", "zoned"]), depth)),
@@ -207,7 +207,7 @@ class Trees:
         return self.one_of(
             lambda: one + self.draw("span", 0),
             lambda: one - datetime.timedelta(hours=25),
-            lambda: one.cast("timestamp[us]").dt.truncate(self.random.choice(["1h", "7d", "90s"]), offset="30s"),
+            lambda: col("t").dt.truncate(self.random.choice(["1h", "7d", "90s"]), offset="30s"),
             lambda: self.draw("date", 0).cast("timestamp[us]"),
             lambda: self.draw("zoned", depth).cast("timestamp[us]"),
         )
@@ -216,7 +216,7 @@ class Trees:
         one = self.draw("zoned", depth)
         return self.one_of(
             lambda: one + self.draw("span", 0),
-            lambda: one.dt.truncate(self.random.choice(["1h", "1d", "30min"])),
+            lambda: self.draw("zoned", 0).dt.truncate(self.random.choice(["1h", "1d", "30min"])),
             lambda: self.draw("time", depth).cast(pa.timestamp("us", "America/New_York")),
         )
 
