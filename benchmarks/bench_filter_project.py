@@ -28,6 +28,7 @@ from dataflow.expressions import Expr, col, output_schema
 from dataflow.operator import OperatorContext
 from dataflow.specs import Filter as FilterStep
 from dataflow.specs import Project as ProjectStep
+from operators.fusion import cache as cache_of_loops
 from operators.fusion.operator import Fused
 from operators.fusion.runs import Run
 from operators.transforms.filter import Filter
@@ -92,6 +93,7 @@ class Loop:
         self._out = Collected()
         self._fused = Fused(run, first, self._out, lambda lane, load: None, output=run.output)
         for loop in self._fused.loops.values():
+            cache_of_loops.load(loop.generated.text)
             loop.kernel.load()
 
     def __call__(self, batches: Batches) -> Batches:

@@ -23,6 +23,7 @@ from dataflow.specs import Filter, Project
 from dataflow.state.hashing import hash_rows, key_groups, subtask_of
 from dataflow.state.partition import hash_partition
 from operators.binding import operator_for
+from operators.fusion import cache
 from operators.fusion.operator import Fused, Spread
 from operators.fusion.runs import Run
 
@@ -114,6 +115,7 @@ def in_one_loop(schema: pa.Schema) -> Split:
     first = operators_of(schema)[0]
     fused = Fused(run, first, out, lambda lane, load: load(), output=run.output, spread=Spread(TARGETS, GROUPS))
     for loop in fused.loops.values():
+        cache.load(loop.generated.text)
         loop.kernel.load()
 
     def split(batch: pa.RecordBatch) -> list[pa.RecordBatch | None]:

@@ -13,6 +13,7 @@ Guarantees: a file is there whole or not at all, and its text is compared before
 
 from __future__ import annotations
 
+import atexit
 import os
 import stat
 import subprocess
@@ -29,8 +30,6 @@ __all__ = ["compile_apart", "compiled", "folder", "forget", "load", "path_of"]
 
 _INLINED = ("dataflow.state.kernels.words", "operators.kernels.arithmetic")
 _TIME = 1_000_000_000
-_PATIENCE = 300
-"""Seconds that a process may compile."""
 
 
 def path_of(text: str) -> Path:
@@ -64,32 +63,38 @@ def load(text: str) -> ModuleType:
     return module
 
 
-def compile_apart(text: str) -> None:
-    """Have a process of its own compile ``text`` into the folder, and wait for it.
+def compile_apart(text: str) -> subprocess.Popen[bytes] | None:
+    """Start a process that compiles ``text`` into the folder; None: no process can be started here.
 
     Numba compiles in Python: on a thread beside a job it would hold the interpreter's lock most of the time, and each
-    worker would wait for it whenever it comes out of a kernel. Where no process can be started nothing happens.
-
-    Raises: RuntimeError where the process fails, with the last line it wrote; TimeoutExpired.
+    worker would wait for it whenever it comes out of a kernel. Nobody has to wait for the process: where this one ends
+    first, the next one finds what it made. Raises: OSError where the file cannot be written.
     """
-    program = "import sys; from operators.fusion.cache import load; load(sys.stdin.read())"
+    path = path_of(text)
+    if not _holds(path, text):
+        _write(path, text)
+    program = "import os, sys; os.nice(5)\nfrom operators.fusion.cache import load; load(open(sys.argv[1]).read())"
     surroundings = {**os.environ, "BARRIERFLOW_CACHE": str(folder()), "PYTHONPATH": os.pathsep.join(sys.path)}
+    nowhere = subprocess.DEVNULL
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            input=text,
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, str(path)],
             env=surroundings,
-            timeout=_PATIENCE,
-            text=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            check=False,
+            stdin=nowhere,
+            stdout=nowhere,
+            stderr=nowhere,
+            start_new_session=True,  # what interrupts the job is not meant for it
         )
     except OSError:
-        return
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"the process ended with {done.returncode}"]
-        raise RuntimeError(said[-1])
+        return None
+    atexit.register(_let_go, process)
+    return process
+
+
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    """At the end of this process: the other one goes on, and is not to be warned of."""
+    if process.poll() is None:
+        process.returncode = 0
 
 
 def forget(text: str) -> None:

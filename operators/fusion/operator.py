@@ -42,8 +42,8 @@ class Patience:
     some process has compiled it before, ``compile`` in case none has.
 
     An operation costs pyarrow some 2 ns a row more than a loop. Loading costs 30 ms, and half a second where nobody has
-    imported numba yet; compiling costs one to two seconds, and a job waits at its end for what it has begun. So a job
-    is let alone until it has worked about as long as it would have to pay for.
+    imported numba yet; compiling costs one to two seconds of another core. So a job is let alone until it has worked
+    about as long as it would have to pay for.
     """
 
     load: int = 1 << 23
@@ -80,17 +80,22 @@ class _Loop:
         self._patience = patience
         self._operations = run.filters + run.operations
         self._work = 0
+        self._asked = False
         self._due = patience.load
 
     def asks(self, rows: int) -> bool:
-        """Whether to have it loaded now, before ``rows`` more go to pyarrow. True at most once."""
+        """Whether to have it loaded now, before ``rows`` more go to pyarrow: once it is worth it, and once more when
+        it has been compiled.
+        """
+        if self._asked:
+            return self.kernel.waits
         self._work += rows * self._operations
         if self._work < self._due:
             return False
         if self._due == self._patience.load and not cache.compiled(self.generated.text):
             self._due = max(self._due + 1, self._patience.compile)
             return self._work >= self._due and self.asks(0)
-        self._due = 1 << 62
+        self._asked = True
         return True
 
 

@@ -53,7 +53,7 @@ def test_what_nobody_has_compiled_is_asked_for_late_and_once() -> None:
 
 def test_what_was_compiled_before_is_asked_for_early() -> None:
     fused, plain, asked = asking(Patience(load=100, compile=1 << 40), 3)
-    Kernel(fused.loops[Nulls.NONE].generated.text).load()
+    cache.load(fused.loops[Nulls.NONE].generated.text)
     for _ in range(2):
         fused.process(0, TEN, Emitted())
     (load,) = asked
@@ -64,6 +64,7 @@ def test_what_was_compiled_before_is_asked_for_early() -> None:
 
 def test_rows_with_nulls_wait_for_a_loop_of_their_own() -> None:
     fused, plain, asked = asking(Patience(load=0, compile=0), 7)
+    cache.load(fused.loops[Nulls.NONE].generated.text)
     fused.process(0, TEN, Emitted())
     asked.pop()()
     fused.process(0, TEN, Emitted())
@@ -76,26 +77,37 @@ def test_another_process_compiles_and_this_one_loads() -> None:
     fused, _, _ = asking(Patience(), 3 + secrets.randbelow(1 << 60))
     kernel = fused.loops[Nulls.NONE].kernel
     with event.install_recorder("numba:compile") as compiled:
-        kernel.load()
-    assert kernel.module is not None
+        ready(kernel)
     assert compiled.buffer == []
 
 
 def test_files_that_numba_cannot_read_are_made_anew() -> None:
     fused, _, _ = asking(Patience(), 11)
     text = fused.loops[Nulls.NONE].generated.text
-    Kernel(text).load()
+    ready(Kernel(text))
     path = cache.path_of(text)
     for found in path.parent.glob(f"__pycache__/{path.stem}.*.nbc"):
         found.write_bytes(b"cut short")
-    kernel = Kernel(text)
+    ready(Kernel(text))
+
+
+def ready(kernel: Kernel) -> None:
+    """Load it, and wait for the process that compiles it where nobody has."""
     kernel.load()
+    if kernel._process is not None:
+        kernel._process.wait(120)
+        assert kernel.waits
+        kernel.load()
     assert kernel.module is not None
+    assert not kernel.waits
 
 
 def test_a_loop_that_cannot_be_compiled_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
     kernel = Kernel("import no_such_module_anywhere\n")
     with caplog.at_level(logging.WARNING, "dataflow.fusion"):
+        kernel.load()
+        assert kernel._process is not None
+        kernel._process.wait(120)
         kernel.load()
         kernel.load()
     assert kernel.module is None
