@@ -16,8 +16,8 @@ import pytest
 
 from dataflow.clock import ManualClock
 from dataflow.expressions import col, count
-from dataflow.graph import Emit
 from dataflow.operator import OperatorContext
+from dataflow.specs import Emit
 from operators.aggregate import KeyedAggregate
 
 SCHEMA = pa.schema({"key": pa.int64(), "price": pa.int64()})

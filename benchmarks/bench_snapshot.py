@@ -25,8 +25,8 @@ import pytest
 
 from dataflow.clock import ManualClock
 from dataflow.expressions import col, count
-from dataflow.graph import Emit
 from dataflow.operator import OperatorContext, Snapshot
+from dataflow.specs import Emit
 from dataflow.state.codec import decode, encode
 from operators.aggregate import KeyedAggregate
 

@@ -18,7 +18,8 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from dataflow.checkpointing import Checkpointing, Mode
-from dataflow.expressions import Expr, col, lit
+from dataflow.expressions import Expr, col, concat_str, lit, when
+from dataflow.keyed_streams import KeyedStream, WindowedStream
 from dataflow.operator import (
     END,
     Guarantee,
@@ -33,13 +34,15 @@ from dataflow.operator import (
     TwoPhaseSink,
     TwoPhaseWriter,
 )
-from dataflow.pipeline import KeyedStream, Pipeline, Stream
+from dataflow.pipeline import Pipeline
 from dataflow.registry import register as _register
+from dataflow.streams import Stream
 
 if _TYPE_CHECKING:
     from dataflow.runners.base import RunResult
     from dataflow.runners.local import LocalJob, LocalRunner
     from dataflow.runners.simulated import SimulatedRunner
+    from dataflow.runners.watching import JobProgress
     from dataflow.runtime.restore import RestoreReport
     from dataflow.store.directory import DirectoryStore
     from dataflow.store.memory import MemoryStore
@@ -48,13 +51,17 @@ __all__ = [
     "Pipeline",
     "Stream",
     "KeyedStream",
+    "WindowedStream",
     "col",
     "lit",
+    "when",
+    "concat_str",
     "Expr",
     "Checkpointing",
     "Mode",
     "Guarantee",
     "RunResult",
+    "JobProgress",
     "RestoreReport",
     "LocalRunner",
     "LocalJob",
@@ -83,9 +90,11 @@ _register("runner", "local", "dataflow.runners.local:LocalRunner")
 _register("runner", "simulated", "dataflow.runners.simulated:SimulatedRunner")
 _register("sink", "collect", "operators.sinks.collect:collect")
 _register("sink", "head", "operators.sinks.head:head")
+_register("function", "hash_rows", "dataflow.state.hashing:hash_rows")
 
 _LAZY = {
     "RunResult": "dataflow.runners.base",
+    "JobProgress": "dataflow.runners.watching",
     "RestoreReport": "dataflow.runtime.restore",
     "LocalRunner": "dataflow.runners.local",
     "LocalJob": "dataflow.runners.local",

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from dataflow.clock import Duration
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import Expr, col
-from dataflow.graph import Emit
+from dataflow.specs import Emit, Filter, Project, Spec, Watermarks
+from dataflow.windows import Tumbling
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["columns_of", "declared", "distinct", "emission", "expression", "keys_meet"]
+__all__ = ["columns_of", "declared", "distinct", "edge_type", "emission", "expression", "keys_meet", "origin_of"]
 
 
 def keys_meet(inputs: Iterable[tuple[str, pa.Schema, Sequence[str]]]) -> None:
@@ -78,3 +79,26 @@ def distinct(names: Iterable[str], where: str) -> None:
 def columns_of(schema: pa.Schema) -> str:
     """The columns of ``schema``, for messages."""
     return ", ".join(f"{f.name}: {f.type}" for f in schema)
+
+
+def edge_type(time: pa.DataType, window: Tumbling) -> pa.DataType:
+    """The type of the edges of windows over event times of type ``time``: the same, or finer where edges need it."""
+    import pyarrow as pa
+
+    unit = time.unit if window.size % _UNIT[time.unit] == 0 == window.offset % _UNIT[time.unit] else "us"
+    return pa.timestamp(unit, time.tz)
+
+
+_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
+
+
+def origin_of(column: str, spec: Spec) -> str | None:
+    """The input column of an operator that its output ``column`` is, untouched; None: there is none."""
+    match spec:
+        case Filter() | Watermarks():
+            return column
+        case Project(columns=columns):
+            (made,) = [c for c in columns if c.name == column]
+            return next((name for name in made.columns() if made.is_column(name)), None)
+        case _:
+            return None

@@ -15,13 +15,21 @@ from typing import Protocol
 
 from dataflow.errors import ConfigurationError
 
-__all__ = ["Clock", "Duration", "ManualClock", "SystemClock", "duration_text", "microseconds"]
+__all__ = ["Clock", "Duration", "ManualClock", "SystemClock", "duration_text", "exact_duration_text", "microseconds"]
 
 Duration = timedelta | str
 """A length of time: a ``timedelta``, or text such as ``"250ms"`` or ``"10s"``; never a bare number."""
 
-_UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "min": 60_000_000, "h": 3_600_000_000}
-_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min|m|h)\s*")
+_UNITS = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min|m|h|d)\s*")
 
 
 def microseconds(duration: Duration, what: str = "a duration") -> int:
@@ -37,7 +45,8 @@ def microseconds(duration: Duration, what: str = "a duration") -> int:
             raise ConfigurationError(f"{what} cannot be negative, got {duration}")
         return duration // timedelta(microseconds=1)
     if isinstance(duration, str) and (match := _TEXT.fullmatch(duration)):
-        return round(float(match[1]) * _UNITS[match[2]])
+        number = int(match[1]) if match[1].isdecimal() else float(match[1])
+        return round(number * _UNITS[match[2]])
     raise ConfigurationError(
         f"{what} is a timedelta or text such as '250ms', '10s', '5min', '1h'; "
         f"got {duration!r} ({type(duration).__name__})"
@@ -57,6 +66,17 @@ def duration_text(length: int) -> str:
     if length < 60_000_000:
         return f"{length / 1_000_000:.2f} s"
     return f"{length / 60_000_000:.1f} min"
+
+
+def exact_duration_text(length: int) -> str:
+    """Microseconds as the text that ``microseconds`` reads back, in the largest unit of which they are a multiple.
+
+    >>> exact_duration_text(90_000_000), exact_duration_text(3_600_000_000), exact_duration_text(0)
+    ('90s', '1h', '0us')
+    """
+    fitting = (unit for unit in ("d", "h", "min", "s", "ms") if length and length % _UNITS[unit] == 0)
+    unit = next(fitting, "us")
+    return f"{length // _UNITS[unit]}{unit}"
 
 
 class Clock(Protocol):

@@ -31,6 +31,7 @@ __all__ = [
     "StoreError",
     "UnknownColumn",
     "UnnamedStateWarning",
+    "UnsupportedOnRunner",
     "did_you_mean",
     "user_frame",
 ]
@@ -61,6 +62,18 @@ class SchemaMismatch(GraphError):
 
 class ConfigurationError(DataflowError):
     """Settings that exclude each other, or a value outside its range."""
+
+
+class UnsupportedOnRunner(GraphError):
+    """What a runner cannot do exactly as it is defined, and so does not do at all; found before anything runs.
+
+    >>> raise UnsupportedOnRunner("select: col('x')", "spark", "Spark has no uint64", "cast to int64")
+    Traceback (most recent call last):
+    dataflow.errors.UnsupportedOnRunner: select: col('x'): not on the spark runner: Spark has no uint64; cast to int64
+    """
+
+    def __init__(self, what: str, runner: str, reason: str, instead: str) -> None:
+        super().__init__(f"{what}: not on the {runner} runner: {reason}; {instead}")
 
 
 class SourceError(DataflowError):

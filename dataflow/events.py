@@ -69,7 +69,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """No row with an event time at or below ``time`` (microseconds since the epoch) is expected any more."""
+    """No row with an event time before ``time`` (microseconds since the epoch) is expected any more."""
 
     time: int
 

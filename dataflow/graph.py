@@ -6,43 +6,33 @@ and no code of an engine; ``operators`` implements specs, and a runner binds the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dataflow.errors import GraphError
-from dataflow.operator import Guarantee, Json, OperatorFactory, Sink, Source
+from dataflow.operator import Guarantee, Json, Sink
+from dataflow.specs import (
+    Apply,
+    Combine,
+    Filter,
+    FlatMapRows,
+    MapBatches,
+    MapRows,
+    Project,
+    Read,
+    Spec,
+    Union,
+    Watermarks,
+    Write,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dataflow.expressions import Aggregation, Expr
 
-__all__ = [
-    "Aggregate",
-    "Apply",
-    "Edge",
-    "Emit",
-    "Filter",
-    "Graph",
-    "MapBatches",
-    "Node",
-    "Partitioning",
-    "Project",
-    "Read",
-    "Spec",
-    "Union",
-    "Write",
-    "schema_json",
-]
-
-
-class Emit(Enum):
-    """When a keyed aggregate emits: a row per touched key after each batch, or a row per key at the end."""
-
-    UPDATES = "updates"
-    FINAL = "final"
+__all__ = ["Edge", "Graph", "Node", "Partitioning", "schema_json"]
 
 
 class Partitioning(Enum):
@@ -52,97 +42,6 @@ class Partitioning(Enum):
     HASH = "hash"
     REBALANCE = "rebalance"
     BROADCAST = "broadcast"
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Rows from a source."""
-
-    source: Source
-
-    def detail(self) -> dict[str, Json]:
-        return {"source": type(self.source).__name__}
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """The rows for which ``predicate`` is true."""
-
-    predicate: Expr
-
-    def detail(self) -> dict[str, Json]:
-        return {"predicate": str(self.predicate)}
-
-
-@dataclass(frozen=True, slots=True)
-class Project:
-    """One column per expression, in order; serves ``select`` and ``with_columns``."""
-
-    columns: tuple[Expr, ...]
-
-    def detail(self) -> dict[str, Json]:
-        return {"columns": [str(c) for c in self.columns]}
-
-
-@dataclass(frozen=True, slots=True)
-class MapBatches:
-    """A user's function from batch to batches."""
-
-    function: Callable[[pa.RecordBatch], Any]
-
-    def detail(self) -> dict[str, Json]:
-        return {"function": getattr(self.function, "__qualname__", type(self.function).__name__)}
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregate:
-    """Aggregates per key. ``every`` (microseconds) spaces the updates out; None: after each batch."""
-
-    keys: tuple[str, ...]
-    aggregations: tuple[Aggregation, ...]
-    emit: Emit
-    every: int | None
-
-    def detail(self) -> dict[str, Json]:
-        return {
-            "keys": list(self.keys),
-            "aggregations": [str(a) for a in self.aggregations],
-            "emit": self.emit.value,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Union:
-    """The rows of all inputs."""
-
-    def detail(self) -> dict[str, Json]:
-        return {}
-
-
-@dataclass(frozen=True, slots=True)
-class Apply:
-    """A user's operator, one per subtask. ``label`` names it in descriptions."""
-
-    factory: OperatorFactory
-    label: str
-    stateless: bool
-    blocking: bool
-
-    def detail(self) -> dict[str, Json]:
-        return {"operator": self.label}
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """Rows into a sink."""
-
-    sink: Sink
-
-    def detail(self) -> dict[str, Json]:
-        return {"sink": type(self.sink).__name__}
-
-
-Spec = Read | Filter | Project | MapBatches | Aggregate | Union | Apply | Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +60,11 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A logical operator. ``name`` is stable between runs: a checkpoint finds the operator's state by it."""
+    """A logical operator. ``name`` is stable between runs: a checkpoint finds the operator's state by it.
+
+    ``schema`` is that of the main output, ``sides`` has those of the side outputs that have columns of their own.
+    ``time`` is the column of the main output that holds event time; None: rows have none.
+    """
 
     id: int
     name: str
@@ -170,6 +73,12 @@ class Node:
     schema: pa.Schema
     parallelism: int | None = None
     named: bool = False
+    sides: Mapping[str, pa.Schema] = field(default_factory=dict)
+    time: str | None = None
+
+    def output(self, tag: str | None) -> pa.Schema:
+        """The schema of side output ``tag``, or of the main one."""
+        return self.schema if tag is None else self.sides.get(tag, self.schema)
 
     @property
     def kind(self) -> str:
@@ -179,7 +88,7 @@ class Node:
     def stateful(self) -> bool:
         """Whether a checkpoint holds something of this node, so that its name must not change."""
         match self.spec:
-            case Filter() | Project() | MapBatches() | Union():
+            case Filter() | Project() | MapBatches() | MapRows() | FlatMapRows() | Union() | Watermarks() | Combine():
                 return False
             case Apply(stateless=stateless):
                 return not stateless
@@ -233,6 +142,8 @@ class Graph:
         label: str,
         name: str | None = None,
         parallelism: int | None = None,
+        sides: Mapping[str, pa.Schema] | None = None,
+        time: str | None = None,
     ) -> Node:
         """Append a node. Without ``name`` it is called ``label``, ``label-2``, ... counted among its own kind.
 
@@ -255,9 +166,23 @@ class Graph:
         while unique in taken:
             count += 1
             unique = f"{label}-{count}"
-        node = Node(len(self.nodes), unique, spec, tuple(inputs), schema, parallelism, named=name is not None)
+        node = Node(
+            len(self.nodes),
+            unique,
+            spec,
+            tuple(inputs),
+            schema,
+            parallelism,
+            named=name is not None,
+            sides=sides or {},
+            time=time,
+        )
         self.nodes.append(node)
         return node
+
+    def schema_of(self, edge: Edge) -> pa.Schema:
+        """The columns of the rows that ``edge`` carries."""
+        return self.nodes[edge.source].output(edge.tag)
 
     def consumers(self, node: Node) -> list[Node]:
         """The nodes with an edge from ``node``."""
@@ -274,7 +199,7 @@ class Graph:
         for old in sorted(needed):
             n = self.nodes[old]
             edges = tuple(Edge(renumber[e.source], e.partitioning, e.keys, e.tag) for e in n.inputs)
-            part.nodes.append(Node(renumber[old], n.name, n.spec, edges, n.schema, n.parallelism, n.named))
+            part.nodes.append(replace(n, id=renumber[old], inputs=edges))
         return part
 
     def with_sinks(self, sink_of: Callable[[Node], Sink]) -> Graph:

@@ -40,6 +40,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol
 
 from dataflow.clock import Clock
+from dataflow.row_errors import RowTally
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +52,7 @@ __all__ = [
     "Guarantee",
     "Handle",
     "Json",
+    "LiveSplits",
     "Operator",
     "OperatorContext",
     "OperatorFactory",
@@ -103,6 +105,48 @@ class Out(Protocol):
         """Send ``batch`` downstream; ``tag`` names a side output (None: the main one). Empty batches are dropped."""
         ...
 
+    def watermark(self, time: int) -> None:
+        """Say that no row before ``time`` (microseconds) is expected any more; for operators that ``make_time``."""
+        ...
+
+    def idle(self) -> None:
+        """Say that nothing is known about time until the next row or watermark; for operators that ``make_time``."""
+        ...
+
+
+class LiveSplits(Protocol):
+    """The splits that feed a task, as far as time must know them."""
+
+    @property
+    def current(self) -> str:
+        """The split that the rows at hand come from."""
+        ...
+
+    @property
+    def current_batch(self) -> int:
+        """The number of the source's batch that the rows at hand belong to; a batch that is cut keeps its number."""
+        ...
+
+    def next_batch(self, split: str) -> int:
+        """The number of the batch that the split's next rows belong to: that of the last ones, if it was cut."""
+        ...
+
+    def all(self) -> Sequence[str]:
+        """Every split of this task, those that have ended included."""
+        ...
+
+    def live(self) -> Sequence[str]:
+        """The splits that have not ended, those not begun included."""
+        ...
+
+    def earliest(self, split: str, column: str) -> int | None:
+        """A time that the source's ``column`` holds nothing before in ``split``: see ``Source.earliest``."""
+        ...
+
+    def quiet(self, split: str) -> int:
+        """Microseconds over which ``split`` was asked for rows and gave none, since its last row."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
@@ -111,7 +155,9 @@ class OperatorContext:
     ``name`` is the operator's stable name and ``subtask`` its index below ``parallelism``. ``input_schemas`` has one
     schema a port. ``key_groups`` is the range of key groups (out of ``max_key_groups``) whose keys come here.
     ``restored`` is this subtask's own snapshot, or None. ``schedule(due)`` asks for one call of ``timer(due, out)`` at
-    or after ``due`` (microseconds of ``clock``); timers are not in the snapshot: ask again in ``open``.
+    or after ``due`` (microseconds of ``clock``); timers are not in the snapshot: ask again in ``open``. ``tally``
+    counts the rows that the operator does not pass on. ``splits`` tells of the source that feeds it; None: its rows
+    come from another task.
     """
 
     name: str
@@ -125,6 +171,8 @@ class OperatorContext:
     clock: Clock
     schedule: Callable[[int], None]
     run_id: str = "run"
+    tally: RowTally = field(default_factory=RowTally)
+    splits: LiveSplits | None = None
 
 
 class Operator:
@@ -133,10 +181,13 @@ class Operator:
     ``stateless`` says that what comes out depends on the batch that went in and nothing else; it decides the colour of
     emitted rows, so when in doubt leave it False.
     ``blocking`` says that a call may wait for something outside (a disk, a socket): its task gets a thread of its own.
+    ``makes_time`` says that it gives watermarks of its own (``out.watermark``), which take the place of those that come
+    in; the last one, behind every time, is passed on by the engine.
     """
 
     stateless: ClassVar[bool] = False
     blocking: ClassVar[bool] = False
+    makes_time: ClassVar[bool] = False
 
     def open(self) -> None:
         """Acquire resources. Called once, after construction and before any row."""
@@ -211,18 +262,34 @@ class SplitReader(ABC):
     def offset(self) -> Json:
         """The position behind the last polled batch, which ``Source.reader`` accepts; in rows where it can be."""
 
+    @property
+    def mid_batch(self) -> bool:
+        """Whether the rows polled last belong to a batch whose rest is still to come, because ``max_rows`` cut it.
+
+        Event time moves behind whole batches, so which rows are late does not depend on how they were cut.
+        """
+        return False
+
+    def rejected(self) -> pa.RecordBatch | None:
+        """Rows that the last ``poll`` set aside, for side output ``errors``; asked for after every poll.
+
+        A poll that only rejected rows must answer an empty batch, not None: their place counts as read.
+        """
+        return None
+
     def close(self) -> None:
         """Release resources."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What a split reader is born with."""
+    """What a split reader is born with. ``tally`` counts the rows that it rejects."""
 
     name: str
     subtask: int
     parallelism: int
     clock: Clock
+    tally: RowTally = field(default_factory=RowTally)
 
 
 class Source(ABC):
@@ -243,6 +310,11 @@ class Source(ABC):
     def schema(self) -> pa.Schema:
         """The schema of every batch."""
 
+    @property
+    def sides(self) -> Mapping[str, pa.Schema]:
+        """The side outputs there are, with their schemas: ``errors`` where rows can be set aside."""
+        return {}
+
     @abstractmethod
     def splits(self) -> Sequence[Split]:
         """The splits of a fresh start, in a stable order."""
@@ -253,6 +325,13 @@ class Source(ABC):
     @abstractmethod
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
         """A reader of ``split`` from ``offset`` on (None: from the beginning)."""
+
+    def earliest(self, split: Split, column: str) -> int | None:
+        """A time (microseconds) that ``column``, a timestamp, holds nothing before in ``split``; None: not known.
+
+        A split that has not been read yet holds time back to where it begins, or altogether where that is not known.
+        """
+        return None
 
     def select(self, columns: Sequence[str]) -> Source:
         """The same source giving at least ``columns``; the planner calls it with those the pipeline uses."""

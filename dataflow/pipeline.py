@@ -1,4 +1,4 @@
-"""The user's words: Pipeline, Stream, KeyedStream. They build a graph and run nothing.
+"""The user's words: a Pipeline, which is where streams begin and what is run.
 
 >>> import pyarrow as pa, dataflow as flow, operators as op
 >>> from dataflow import col
@@ -11,41 +11,22 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
-from dataflow.checks import columns_of, declared, distinct, emission, expression, keys_meet
 from dataflow.clock import Duration, microseconds
-from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
-from dataflow.expressions import Aggregation, Expr, col
-from dataflow.graph import (
-    Aggregate,
-    Apply,
-    Edge,
-    Emit,
-    Filter,
-    Graph,
-    MapBatches,
-    Node,
-    Partitioning,
-    Project,
-    Read,
-    Spec,
-    Union,
-    Write,
-)
-from dataflow.operator import Operator, OperatorFactory, Sink, Source
+from dataflow.errors import GraphError
+from dataflow.graph import Graph
+from dataflow.operator import Source
 from dataflow.registry import resolve
+from dataflow.specs import Read
+from dataflow.streams import Stream
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dataflow.runners.base import RunningJob, RunResult
     from dataflow.runners.local import LocalJob, LocalRunner
 
-__all__ = ["KeyedStream", "Pipeline", "Stream"]
+__all__ = ["Pipeline"]
 
 
 class Pipeline:
@@ -85,7 +66,15 @@ class Pipeline:
                 f"p.source() takes a Source such as op.read_parquet(...), got {type(source).__name__}; "
                 "wrap tables in op.from_arrow(...)"
             )
-        node = self.graph.add(Read(source), (), source.schema, label="source", name=name, parallelism=parallelism)
+        node = self.graph.add(
+            Read(source),
+            (),
+            source.schema,
+            label="source",
+            name=name,
+            parallelism=parallelism,
+            sides=source.sides,
+        )
         return Stream(self, node)
 
     def run(
@@ -101,7 +90,8 @@ class Pipeline:
             runner: ``"local"`` (threads), ``"simulated"`` (one seeded schedule), or a runner object.
             timeout: give up with JobTimeout (the job is cancelled; its last checkpoint stays). A user's function that
                 is running then is waited for, but for no longer than 5 s: Python cannot stop a thread.
-            options: what the runner takes: ``parallelism=``, ``checkpoint=Checkpointing(...)``, ``restore=``, ...
+            options: what the runner takes: ``parallelism=``, ``checkpoint=Checkpointing(...)``, ``restore=``,
+                ``progress=True`` (a line about the running job, on standard error), ...
 
         Raises: whatever a user's function raised, with operator, subtask and a sample of the batch as notes; or an
         error of `dataflow.errors`.
@@ -121,257 +111,3 @@ class Pipeline:
         self.graph.validate()
         engine = resolve("runner", runner)() if isinstance(runner, str) else runner
         return engine.start(self, **options)
-
-
-class Stream:
-    """The rows that come out of an operator. Every method returns a new stream; using one twice branches.
-
-    ``schema`` is known, and checked, while the graph is built.
-    """
-
-    def __init__(self, pipeline: Pipeline, node: Node, edge: Edge | None = None) -> None:
-        self._pipeline = pipeline
-        self._node = node
-        self._edge = edge or Edge(node.id)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._node.schema
-
-    @property
-    def name(self) -> str:
-        return self._node.name
-
-    def __repr__(self) -> str:
-        columns = ", ".join(f"{f.name}: {f.type}" for f in self.schema)
-        return f"{type(self).__name__}({self.name!r}, [{columns}])"
-
-    def _then(
-        self,
-        spec: Spec,
-        schema: pa.Schema,
-        label: str,
-        name: str | None,
-        parallelism: int | None,
-        inputs: tuple[Edge, ...] | None = None,
-    ) -> Stream:
-        node = self._pipeline.graph.add(
-            spec, inputs or (self._edge,), schema, label=label, name=name, parallelism=parallelism
-        )
-        return Stream(self._pipeline, node)
-
-    def filter(self, predicate: str | Expr, *, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """The rows for which ``predicate``, an expression or a column's name, is true; null counts as false."""
-        import pyarrow as pa
-
-        predicate = expression(predicate, "filter")
-        kind = predicate.dtype(self.schema, where="filter")
-        if kind != pa.bool_():
-            raise SchemaMismatch(f"filter: expected a boolean expression, found {predicate} of type {kind}")
-        return self._then(Filter(predicate), self.schema, "filter", name, parallelism)
-
-    def select(self, *columns: str | Expr, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """Exactly these columns, in this order."""
-        return self._project([expression(c, "select") for c in columns], "select", name, parallelism)
-
-    def with_columns(
-        self, *columns: Expr, name: str | None = None, parallelism: int | None = None, **named: Expr
-    ) -> Stream:
-        """All columns, with these added or replaced; ``with_columns(total=col("a") + col("b"))`` names them."""
-        added = [expression(c, "with_columns") for c in columns]
-        added += [expression(c, "with_columns").alias(alias) for alias, c in named.items()]
-        distinct([c.name for c in added], "with_columns")
-        new = {c.name: c for c in added}
-        kept = [new.pop(n) if n in new else col(n) for n in self.schema.names]
-        return self._project([*kept, *new.values()], "with_columns", name, parallelism)
-
-    def _project(self, columns: list[Expr], label: str, name: str | None, parallelism: int | None) -> Stream:
-        import pyarrow as pa
-
-        if not columns:
-            raise GraphError(f"{label}: give at least one column")
-        distinct([c.name for c in columns], label)
-        schema = pa.schema([pa.field(c.name, c.dtype(self.schema, where=label)) for c in columns])
-        return self._then(Project(tuple(columns)), schema, label, name, parallelism)
-
-    def map_batches(
-        self,
-        function: Callable[[pa.RecordBatch], Any],
-        *,
-        schema: pa.Schema | None = None,
-        name: str | None = None,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """``function`` applied to each batch; it returns a batch, a table, a frame of polars or pandas or
-        anything else that speaks Arrow, an iterable of them, or None.
-
-        Args:
-            function: called with a ``pa.RecordBatch`` of `schema`; must depend on its argument only.
-            schema: what it returns; None: the same as it takes. Dictionaries come out with int32 indices.
-        """
-        if not callable(function):
-            raise GraphError(f"map_batches: expected a function, got {type(function).__name__}")
-        from dataflow.state.dictionaries import wide_schema
-
-        made = wide_schema(declared(schema, self.schema, "map_batches"))
-        return self._then(MapBatches(function), made, "map_batches", name, parallelism)
-
-    def key_by(self, *keys: str) -> KeyedStream:
-        """The same rows, such that rows with equal ``keys`` meet in one subtask. Null is a key like any other."""
-        if not keys:
-            raise GraphError("key_by: give at least one column")
-        distinct(keys, "key_by")
-        for key in keys:
-            if key not in self.schema.names:
-                raise UnknownColumn(key, self.schema.names, "key_by")
-        return KeyedStream(
-            self._pipeline, self._node, Edge(self._node.id, Partitioning.HASH, tuple(keys), self._edge.tag)
-        )
-
-    def rebalance(self) -> Stream:
-        """The same rows, spread evenly over the subtasks of the next operator."""
-        return Stream(self._pipeline, self._node, Edge(self._node.id, Partitioning.REBALANCE, (), self._edge.tag))
-
-    def broadcast(self) -> Stream:
-        """The same rows, all of them in every subtask of the next operator."""
-        return Stream(self._pipeline, self._node, Edge(self._node.id, Partitioning.BROADCAST, (), self._edge.tag))
-
-    def side(self, tag: str) -> Stream:
-        """The rows that the operator emitted with ``tag``; they have the operator's output schema."""
-        return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
-
-    def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """The rows of this stream and the others, in no particular order. Schemas must be equal."""
-        self._same_pipeline(others, "union")
-        for other in others:
-            if not other.schema.equals(self.schema):
-                raise SchemaMismatch(
-                    f"union: {self.name!r} has [{columns_of(self.schema)}] and {other.name!r} has "
-                    f"[{columns_of(other.schema)}]; select the same columns first"
-                )
-        edges = (self._edge, *(other._edge for other in others))
-        return self._then(Union(), self.schema, "union", name, parallelism, edges)
-
-    def apply(
-        self,
-        operator: OperatorFactory,
-        *others: Stream,
-        schema: pa.Schema | None = None,
-        name: str | None = None,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """Any operator of one's own: ``operator(context)`` builds it, once a subtask.
-
-        Args:
-            operator: a subclass of `Operator` whose constructor takes an `OperatorContext`, or a function from context
-                to operator (``functools.partial`` passes further arguments).
-            others: further inputs. This stream comes in on port 0 of ``process``, the others on 1, 2, ... Where more
-                than one input is keyed, their keys have the same types in the same order, so equal keys meet.
-            schema: what it emits; None: the same as it takes, which must be one and the same for all inputs.
-
-        Raises: GraphError for what is no operator, or a stream of another pipeline; SchemaMismatch for keys that
-        cannot meet, or inputs that differ where no ``schema`` says what comes out.
-        """
-        if isinstance(operator, Operator) or not callable(operator):
-            raise GraphError(
-                f"apply: expected an Operator class or a function from OperatorContext to Operator, got "
-                f"{type(operator).__name__}; each subtask needs an operator of its own"
-            )
-        inputs = (self, *others)
-        self._same_pipeline(others, "apply")
-        keys_meet((s.name, s.schema, s.keys) for s in inputs if isinstance(s, KeyedStream))
-        if schema is None and not all(other.schema.equals(self.schema) for other in others):
-            raise SchemaMismatch("apply: the inputs differ, so say what comes out: apply(..., schema=pa.schema(...))")
-        made = declared(schema, self.schema, "apply")
-        described: Any = inspect.unwrap(getattr(operator, "func", operator))
-        label = getattr(described, "__qualname__", type(described).__name__)
-        spec = Apply(
-            operator,
-            label,
-            stateless=getattr(described, "stateless", False),
-            blocking=getattr(described, "blocking", False),
-        )
-        edges = tuple(stream._edge for stream in inputs)
-        return self._then(spec, made, "apply", name, parallelism, edges)
-
-    def _same_pipeline(self, others: Iterable[Stream], where: str) -> None:
-        for other in others:
-            if not isinstance(other, Stream):
-                raise GraphError(f"{where}: expected a stream, got {other!r} ({type(other).__name__})")
-            if other._pipeline is not self._pipeline:
-                raise GraphError(
-                    f"{where}: {other.name!r} belongs to another pipeline ({other._pipeline.name!r}, not "
-                    f"{self._pipeline.name!r})"
-                )
-
-    def sink(self, sink: Sink, *, name: str | None = None, parallelism: int | None = None) -> None:
-        """Send the rows to ``sink``; a stream may have several."""
-        if not isinstance(sink, Sink):
-            raise GraphError(f"sink: expected a Sink such as op.write_parquet(...), got {type(sink).__name__}")
-        sink.check(self.schema)
-        self._then(Write(sink), self.schema, "sink", name, parallelism)
-
-    def agg(self, *aggregations: Any, **options: Any) -> Stream:
-        """Aggregates belong to keyed streams: see `KeyedStream.agg`. Raises: GraphError that says so."""
-        raise GraphError("agg: say by which columns first, as in stream.key_by('shop').agg(...)")
-
-    def collect(self, **options: Any) -> pa.Table:
-        """Run what this stream depends on, and return its rows. Takes the options of `Pipeline.run`."""
-        return self._alone(resolve("sink", "collect")()).run(**options).table("collected")
-
-    def head(self, n: int = 5, **options: Any) -> pa.Table:
-        """The first ``n`` rows to arrive; the job stops as soon as they are there."""
-        return self._alone(resolve("sink", "head")(n)).run(**options).table("collected")
-
-    def _alone(self, sink: Sink) -> Pipeline:
-        part = Pipeline(self._pipeline.name)
-        part.graph = self._pipeline.graph.upstream(self._node)
-        node = part.graph.nodes[-1]
-        edge = Edge(node.id, self._edge.partitioning, self._edge.keys, self._edge.tag)
-        part.graph.add(Write(sink), (edge,), node.schema, label="collected", name="collected", parallelism=1)
-        return part
-
-
-class KeyedStream(Stream):
-    """A stream partitioned by key: what follows sees all rows of a key in one subtask."""
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return self._edge.keys
-
-    def agg(
-        self,
-        *aggregations: Aggregation,
-        emit: str | Emit | None = None,
-        every: Duration | None = None,
-        name: str | None = None,
-        parallelism: int | None = None,
-        **named: Aggregation,
-    ) -> Stream:
-        """Aggregates per key: the key columns, then one column per aggregate.
-
-        Args:
-            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments name them.
-            emit: ``"updates"``: one row per key touched by a batch (a changelog: the last row of a key counts);
-                ``"final"``: one row per key at the end. Default: final for bounded input, else updates.
-            every: with updates, the least time between two emissions.
-        """
-        import pyarrow as pa
-
-        from dataflow.state.dictionaries import wide_schema
-
-        found = [*aggregations, *(a.alias(alias) for alias, a in named.items())]
-        for a in found:
-            if not isinstance(a, Aggregation):
-                raise GraphError(f"agg: expected aggregates such as col('x').sum(), got {a!r} ({type(a).__name__})")
-        if not found:
-            raise GraphError("agg: give at least one aggregate")
-        distinct([*self.keys, *(a.name for a in found)], "agg")
-        chosen = emission(emit, every, bounded=self._pipeline.graph.bounded)
-        fields = list(wide_schema(pa.schema([self.schema.field(k) for k in self.keys])))
-        fields += [pa.field(a.name, a.dtype(self.schema, where=f"agg {a.name!r}")) for a in found]
-        spacing = None if every is None else microseconds(every, "agg(every=)")
-        if spacing == 0:
-            raise ConfigurationError("agg(every=) is above zero; leave it out to emit after each batch")
-        spec = Aggregate(self.keys, tuple(found), chosen, spacing)
-        return self._then(spec, pa.schema(fields), "agg", name, parallelism)

@@ -6,13 +6,15 @@ What is left are vertices whose head takes rows from channels (or is a source), 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from dataflow.combining import combined
 from dataflow.errors import ConfigurationError, GraphError
-from dataflow.graph import Edge, Graph, Node, Partitioning, Read
+from dataflow.graph import Edge, Graph, Node, Partitioning
 from dataflow.operator import Json
 from dataflow.pruning import prune
+from dataflow.specs import Read
 
 __all__ = ["Link", "Plan", "Vertex", "of", "task_id"]
 
@@ -111,8 +113,16 @@ class Plan:
         ]
 
 
-def of(graph: Graph, *, parallelism: int = 1, max_key_groups: int = 128) -> Plan:
+def of(
+    graph: Graph,
+    *,
+    parallelism: int = 1,
+    max_key_groups: int = 128,
+    combine: Callable[[Node], bool] | None = None,
+) -> Plan:
     """Plan ``graph`` for ``parallelism`` subtasks an operator, where an operator does not say otherwise.
+
+    Aggregates for which ``combine`` is true have the rows of each batch folded before the shuffle (None: none has).
 
     Raises: ConfigurationError for a parallelism below 1 or above the number of key groups; GraphError for a forward
     edge between operators of different parallelism.
@@ -120,7 +130,9 @@ def of(graph: Graph, *, parallelism: int = 1, max_key_groups: int = 128) -> Plan
     for name, value in (("parallelism", parallelism), ("max_key_groups", max_key_groups)):
         if not isinstance(value, int) or value < 1:
             raise ConfigurationError(f"{name} is a whole number, at least 1, got {value!r}")
-    plan = Plan(prune(graph), graph, {}, [], max_key_groups)
+    pruned = prune(graph)
+    made = pruned if combine is None else combined(pruned, parallelism, combine)
+    plan = Plan(made, graph, {}, [], max_key_groups)
     home: dict[int, Vertex] = {}
     for node in plan.graph:
         width = node.parallelism or parallelism

@@ -7,32 +7,81 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dataflow.expressions import count
+    from dataflow.windows import tumbling
     from operators.custom_aggregates import aggregate_kernel
+    from operators.sinks.batches import write_batches
     from operators.sinks.collect import collect
+    from operators.sinks.console import console
+    from operators.sinks.csv import write_csv
+    from operators.sinks.ipc import write_ipc
+    from operators.sinks.json_lines import write_json
     from operators.sinks.parquet import read_committed, write_parquet
     from operators.sources.arrow import from_arrow
+    from operators.sources.csv_files import read_csv
+    from operators.sources.generate import generate
+    from operators.sources.generator import from_generator
+    from operators.sources.ipc_files import read_ipc
+    from operators.sources.json_lines import read_json
     from operators.sources.paced import paced
     from operators.sources.parquet import read_parquet
+    from operators.sources.recipes import choice, event_times, integers, normal, sequence, uniform
+    from operators.sources.watch import watch
 
 __all__ = [
     "aggregate_kernel",
+    "choice",
     "collect",
+    "console",
     "count",
+    "event_times",
     "from_arrow",
+    "from_generator",
+    "generate",
+    "integers",
+    "normal",
     "paced",
     "read_committed",
+    "read_csv",
+    "read_ipc",
+    "read_json",
     "read_parquet",
+    "sequence",
+    "tumbling",
+    "uniform",
+    "watch",
+    "write_batches",
+    "write_csv",
+    "write_ipc",
+    "write_json",
     "write_parquet",
 ]
 
 _HOMES = {
     "aggregate_kernel": "operators.custom_aggregates",
+    "choice": "operators.sources.recipes",
     "collect": "operators.sinks.collect",
+    "console": "operators.sinks.console",
     "count": "dataflow.expressions",
+    "event_times": "operators.sources.recipes",
     "from_arrow": "operators.sources.arrow",
+    "from_generator": "operators.sources.generator",
+    "generate": "operators.sources.generate",
+    "integers": "operators.sources.recipes",
+    "normal": "operators.sources.recipes",
     "paced": "operators.sources.paced",
     "read_committed": "operators.sinks.parquet",
+    "read_csv": "operators.sources.csv_files",
+    "read_ipc": "operators.sources.ipc_files",
+    "read_json": "operators.sources.json_lines",
     "read_parquet": "operators.sources.parquet",
+    "sequence": "operators.sources.recipes",
+    "tumbling": "dataflow.windows",
+    "uniform": "operators.sources.recipes",
+    "watch": "operators.sources.watch",
+    "write_batches": "operators.sinks.batches",
+    "write_csv": "operators.sinks.csv",
+    "write_ipc": "operators.sinks.ipc",
+    "write_json": "operators.sinks.json_lines",
     "write_parquet": "operators.sinks.parquet",
 }
 

@@ -13,13 +13,15 @@ import pyarrow as pa
 
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation
-from dataflow.graph import Emit
 from dataflow.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.specs import Emit
 from dataflow.state.dictionaries import wide_schema
-from dataflow.state.hashing import hash_rows, key_groups
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex
+from operators.ownership import owned_rows
+from operators.partials import RECORD, is_partial
 from operators.records import Records, SumOverflow
+from operators.sums import overflow_of
 
 __all__ = ["KeyedAggregate"]
 
@@ -28,7 +30,7 @@ CHUNK = 65_536
 
 
 class KeyedAggregate(Operator):
-    """Folds rows into one record a key.
+    """Folds rows, or partial records of them (``operators.combine``), into one record a key.
 
     Emission: with ``Emit.UPDATES``, every ``process`` emits one row for each key of its batch, in order of first touch;
     with ``every`` (microseconds) the keys touched since the last emission come out at timers, and the rest in
@@ -61,8 +63,8 @@ class KeyedAggregate(Operator):
         self._every = every
         self._timer_set = False
         self._aggregations = list(aggregations)
-        self._positions = [schema.get_field_index(key) for key in keys]
-        self._key_schema = wide_schema(pa.schema([schema.field(position) for position in self._positions]))
+        self._keys = list(keys)
+        self._key_schema = wide_schema(pa.schema([schema.field(key) for key in keys]))
         self._start()
         self._check_output()
         if context.restored is not None and context.restored.tables:
@@ -80,16 +82,15 @@ class KeyedAggregate(Operator):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:
             return
-        slots = self._index.slots([batch.column(position) for position in self._positions])
+        slots = self._index.slots([batch.column(key) for key in self._keys])
         try:
-            self._records.fold(batch, slots, len(self._index))
+            if is_partial(batch.schema):
+                self._records.merge(batch.column(RECORD), slots, len(self._index))
+            else:
+                self._records.fold(batch, slots, len(self._index))
         except SumOverflow as error:
-            columns = self._index.keys(slots[error.row : error.row + 1])
-            key = pa.Table.from_arrays(columns, schema=self._key_schema).to_pylist()[0]
-            raise OverflowError(
-                f"{self._context.name}: the sum {error.column!r} of key {key} "
-                f"does not fit into {error.room}: cast its argument to float64"
-            ) from error
+            key = self._index.keys(slots[error.row : error.row + 1])
+            raise overflow_of(self._context.name, error, key, self._key_schema) from error
         if self._every is not None:
             self._set_timer()
         elif self._emit is Emit.UPDATES:
@@ -129,19 +130,11 @@ class KeyedAggregate(Operator):
                 f"{self._context.name}: the checkpoint's keys are {keys.schema.types}, the pipeline's "
                 f"{self._key_schema.types}"
             )
-        mine = self._owned(keys)
+        mine = owned_rows(keys, self._context)
         if not mine.all():
             keys, records = keys.filter(pa.array(mine)), records.filter(pa.array(mine))
         self._index.restore(keys)
         self._records.restore(records)
-
-    def _owned(self, keys: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        groups, total = self._context.key_groups, self._context.max_key_groups
-        if len(groups) == total:
-            return np.ones(keys.num_rows, bool)
-        hashes = [hash_rows(batch.columns) for batch in keys.to_batches()]
-        found = key_groups(np.concatenate([*hashes, np.empty(0, np.uint64)]), total)
-        return (found >= groups.start) & (found < groups.stop)
 
     def _described(self) -> list[str]:
         return [aggregation.fingerprint() for aggregation in self._aggregations]

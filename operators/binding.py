@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from dataflow.graph import Aggregate, Apply, Filter, MapBatches, Project, Read, Spec, Union, Write
 from dataflow.operator import Operator, OperatorContext
+from dataflow.specs import (
+    Aggregate,
+    Apply,
+    Combine,
+    Filter,
+    FlatMapRows,
+    MapBatches,
+    MapRows,
+    Project,
+    Read,
+    Spec,
+    Union,
+    Watermarks,
+    WindowAggregate,
+    Write,
+)
 
 __all__ = ["operator_for"]
 
@@ -29,14 +44,34 @@ def operator_for(spec: Spec, context: OperatorContext) -> Operator:
             from operators.transforms.project import Project as ProjectOperator
 
             return ProjectOperator(context, columns)
-        case MapBatches(function):
+        case MapBatches(function, on_error):
             from operators.transforms.map_batches import MapBatches as MapBatchesOperator
 
-            return MapBatchesOperator(context, function)
+            return MapBatchesOperator(context, function, on_error)
+        case MapRows(function, on_error):
+            from operators.transforms.map_rows import MapRows as MapRowsOperator
+
+            return MapRowsOperator(context, function, on_error)
+        case FlatMapRows(function, on_error):
+            from operators.transforms.map_rows import FlatMapRows as FlatMapRowsOperator
+
+            return FlatMapRowsOperator(context, function, on_error)
         case Aggregate(keys, aggregations, emit, every):
             from operators.aggregate import KeyedAggregate
 
             return KeyedAggregate(context, keys, aggregations, emit, every)
+        case Combine(target):
+            from operators.combine import Combine as CombineOperator
+
+            return CombineOperator(context, target)
+        case Watermarks(column, origin, delay, idle_after, on_error):
+            from operators.transforms.watermarks import Watermarks as WatermarksOperator
+
+            return WatermarksOperator(context, column, origin, delay, idle_after, on_error)
+        case WindowAggregate(keys, time, window, lateness, aggregations):
+            from operators.windows.aggregate import WindowAggregate as WindowAggregateOperator
+
+            return WindowAggregateOperator(context, keys, time, window, lateness, aggregations)
         case Apply(factory):
             return factory(context)
         case Write(sink):

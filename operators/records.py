@@ -33,7 +33,7 @@ from dataflow.state.index import Slots
 from operators.layout import Layout
 from operators.steps.step import Step, Store, Sum128Overflow, read_word
 
-__all__ = ["Records", "SumOverflow", "partial_type"]
+__all__ = ["Records", "SumOverflow", "is_mergeable", "partial_type"]
 
 _FIRST = 512
 
@@ -56,6 +56,11 @@ def partial_type(aggregations: Sequence[Aggregation], schema: pa.Schema, where: 
     FixedSizeBinaryType(fixed_size_binary[32])
     """
     return Layout(aggregations, schema, where).partial_type
+
+
+def is_mergeable(aggregations: Sequence[Aggregation], schema: pa.Schema) -> bool:
+    """Whether records of ``aggregations`` over rows of ``schema`` can be merged."""
+    return Records(aggregations, schema, "aggregate").mergeable
 
 
 class Records:

@@ -13,7 +13,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col, lit
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
-from dataflow.graph import Emit
+from dataflow.specs import Emit
 
 BIDS = pa.table({"auction": [1, 2, 1], "price": [5, 7, 9], "note": ["a", None, "c"]})
 

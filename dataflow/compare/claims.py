@@ -11,19 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dataflow.expressions.nodes import Alias, Column, Expr
-from dataflow.graph import (
+from dataflow.graph import Edge, Graph, Node, Partitioning
+from dataflow.specs import (
     Aggregate,
     Apply,
-    Edge,
+    Combine,
     Emit,
     Filter,
-    Graph,
+    FlatMapRows,
     MapBatches,
-    Node,
-    Partitioning,
+    MapRows,
     Project,
     Read,
     Union,
+    Watermarks,
+    WindowAggregate,
     Write,
 )
 
@@ -45,7 +47,7 @@ class LastRows:
     """One last row per key. ``keys`` are its columns at the sink, ``origin`` what ``aggregate`` calls them.
 
     ``updates``: there are earlier rows, too. ``first``: no other state lies before the aggregate, so the rows that are
-    delivered to it twice are exactly those reported.
+    delivered to it twice are exactly those reported. ``windowed``: all that only where no row came late.
     """
 
     keys: tuple[str, ...]
@@ -53,6 +55,7 @@ class LastRows:
     aggregate: str
     updates: bool
     first: bool
+    windowed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +115,12 @@ def _behind(node: Node, inputs: Sequence[Claim]) -> Claim:
         case Aggregate(keys=keys, emit=emit):
             first = all(isinstance(claim, Rows) for claim in inputs)
             return LastRows(keys, keys, node.name, emit is Emit.UPDATES, first)
+        case WindowAggregate(keys=keys, lateness=lateness):
+            key = (*keys, "window_start")
+            return LastRows(key, key, node.name, lateness > 0, first=False, windowed=True)
         case Apply(stateless=False):
             return AnyRows()
-        case MapBatches() | Apply() | Union():
+        case MapBatches() | MapRows() | FlatMapRows() | Watermarks() | Combine() | Apply() | Union():
             return Rows() if all(isinstance(claim, Rows) for claim in inputs) else AnyRows()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dataflow.checkpointing import Mode
 from dataflow.clock import Clock, SystemClock
-from dataflow.compare.claims import Claim, claims
+from dataflow.compare.claims import Claim, LastRows, Unsettled, claims
 from dataflow.compare.killing import Moment, kill_at, moment
 from dataflow.compare.options import KillPoint, Options, Scene
 from dataflow.compare.report import CompareReport, Cost, ModeReport, Restoration
@@ -93,6 +93,7 @@ class _Comparison:
         self._sinks = sinks
         self._say = say
         self._first: Trial | None = None
+        self._late = 0
 
     def mode(self, mode: Mode) -> ModeReport:
         """Everything about one mode."""
@@ -100,7 +101,7 @@ class _Comparison:
         folder = self._folder / mode.value / "undisturbed"
         undisturbed = _trial(self._subject, folder, mode, options)
         self._say(f"{mode}: running undisturbed")
-        result = undisturbed.run("never")
+        result = self._noting_late(undisturbed.run("never"))
         report = ModeReport(mode, folder, _cost(result))
         unlike = self._unlike_the_first(undisturbed)
         if unlike:
@@ -113,13 +114,24 @@ class _Comparison:
             return replace(report, result="not killed")
         return self._kill_and_restore(report, undisturbed, result)
 
+    def _noting_late(self, result: RunResult) -> RunResult:
+        self._late += result.late
+        return result
+
+    def _settled(self) -> Iterator[tuple[str, tuple[Claim, pa.Schema]]]:
+        """What can be said of each sink: of windows nothing once rows were late, for which ones are may differ."""
+        for sink, (claim, schema) in self._sinks.items():
+            if self._late and isinstance(claim, LastRows) and claim.windowed:
+                claim = Unsettled(f"{self._late:,} rows came too late for {claim.aggregate!r}, and which do may differ")
+            yield sink, (claim, schema)
+
     def _unlike_the_first(self, trial: Trial) -> list[str]:
         if self._first is None:
             self._first = trial
             return []
         verdicts = {
             sink: equal(claim, trial.rows(sink, schema), self._first.rows(sink, schema))
-            for sink, (claim, schema) in self._sinks.items()
+            for sink, (claim, schema) in self._settled()
         }
         return list(Verdict.of(verdicts).failures)
 
@@ -150,7 +162,7 @@ class _Comparison:
         return Moment.NOT_YET if found is Moment.RIGHT and scene.complete and not shows(scene) else found
 
     def _restore(self, report: ModeReport, scene: Scene, trial: Trial, undisturbed: Trial) -> ModeReport:
-        result = trial.run("auto")
+        result = self._noting_late(trial.run("auto"))
         restored = result.restore_report
         failures = []
         number = restored.checkpoint if restored else 0
@@ -162,7 +174,7 @@ class _Comparison:
         twice = None if exactly else restored
         verdicts = {
             sink: judge(sink, claim, trial.rows(sink, schema), undisturbed.rows(sink, schema), twice)
-            for sink, (claim, schema) in self._sinks.items()
+            for sink, (claim, schema) in self._settled()
         }
         verdict = Verdict.of(verdicts)
         return replace(

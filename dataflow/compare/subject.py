@@ -12,9 +12,10 @@ from importlib import import_module
 from pathlib import Path
 
 from dataflow.errors import ConfigurationError, SchemaMismatch, did_you_mean
-from dataflow.graph import Node, Read, Write
+from dataflow.graph import Node
 from dataflow.operator import Sink
 from dataflow.pipeline import Pipeline
+from dataflow.specs import Read, Write
 from operators.sinks.parquet import write_parquet
 
 __all__ = ["Subject", "redirected"]

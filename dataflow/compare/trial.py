@@ -84,7 +84,7 @@ class Trial:
             # checkpoints of a comparison are restored by the same code, so automatic names do no harm
             warnings.simplefilter("ignore", UnnamedStateWarning)
             return pipeline.start(
-                flow.LocalRunner(slow=self.slow),
+                flow.LocalRunner(slow=self.slow, combine=False),
                 parallelism=self.parallelism,
                 checkpoint=checkpointing,
                 restore=restore,

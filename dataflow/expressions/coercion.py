@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyarrow import types
 
-from dataflow.expressions.nodes import Literal
+from dataflow.expressions.nodes import Column, Literal
 
 if TYPE_CHECKING:
     from dataflow.expressions.typing import Typed
 
-__all__ = ["common_type", "family", "literal_type", "value_type"]
+__all__ = ["common_type", "common_type_of", "family", "literal_type", "value_type"]
 
 
 def value_type(dtype: pa.DataType) -> pa.DataType:
-    """The type of the values: what a dictionary holds, else ``dtype`` itself."""
-    return dtype.value_type if types.is_dictionary(dtype) else dtype
+    """The type of the values: what a dictionary holds, a view's text or bytes as large ones, else ``dtype`` itself."""
+    if types.is_dictionary(dtype):
+        return value_type(dtype.value_type)
+    if types.is_string_view(dtype):
+        return pa.large_string()
+    return pa.large_binary() if types.is_binary_view(dtype) else dtype
 
 
 def family(dtype: pa.DataType) -> str:
@@ -63,6 +68,26 @@ def common_type(left: Typed, right: Typed) -> pa.DataType | None:
     if families == {"int", "decimal"}:
         return _widest_decimal(a, b)
     return pa.float64() if families <= {"int", "float", "decimal"} else None
+
+
+_SEVERAL: Final = Column("")  # values of more than one origin: no literal, which could still take on another type
+
+
+def common_type_of(sides: Sequence[Typed]) -> pa.DataType | None:
+    """The type that holds the values of all ``sides``, or None; of nulls alone, the null type."""
+    ordered = sorted(sides, key=lambda side: isinstance(side.node, Literal))  # literals take on the columns' type
+    found = replace(ordered[0], dtype=value_type(ordered[0].dtype))
+    for side in ordered[1:]:
+        if types.is_null(value_type(side.dtype)):
+            continue
+        if types.is_null(found.dtype):
+            found = replace(side, dtype=value_type(side.dtype))
+            continue
+        common = common_type(found, side)
+        if common is None:
+            return None
+        found = replace(found, node=_SEVERAL, dtype=common)
+    return found.dtype
 
 
 def _fits(value: object, dtype: pa.DataType) -> bool:

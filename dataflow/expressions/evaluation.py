@@ -15,7 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dataflow.expressions.branches import choose
+from dataflow.expressions.calls import Call, Function
 from dataflow.expressions.coercion import literal_type, value_type
+from dataflow.expressions.conditionals import Conditional
+from dataflow.expressions.kernels import kernel
+from dataflow.expressions.lenient import try_cast
 from dataflow.expressions.nodes import (
     Alias,
     Binary,
@@ -26,6 +31,7 @@ from dataflow.expressions.nodes import (
     FillNull,
     IsIn,
     Literal,
+    TryCast,
     Unary,
     UnaryOperator,
 )
@@ -74,9 +80,15 @@ def _lower(typed: Typed, schema: pa.Schema, where: str) -> Lowered:
             function = _membership(values, typed.compute[0])
         case Cast(_, target):
             function = _reporting(lambda value: _cast(value, target), node, where)
+        case TryCast(_, target):
+            function = _reporting(lambda value: try_cast(value, target, _cast), node, where)
+        case Call():
+            function = _reporting(kernel(node), node, where)
+        case Conditional():
+            return _choice(typed, schema, where)
         case _:
             function = _reporting(_function(node), node, where)
-    through_dictionary = _compares(node) and any(types.is_dictionary(operand.dtype) for operand in typed.operands)
+    through_dictionary = _sees_entries(node) and any(types.is_dictionary(operand.dtype) for operand in typed.operands)
     sides = [
         _operand(operand, operand.dtype if through_dictionary else target, schema, where, node)
         for operand, target in zip(typed.operands, typed.compute, strict=True)
@@ -86,20 +98,33 @@ def _lower(typed: Typed, schema: pa.Schema, where: str) -> Lowered:
     if len(sides) == 1:
         (only,) = sides
         return lambda batch: function(only(batch))
-    left, right = sides
-    return lambda batch: function(left(batch), right(batch))
+    return lambda batch: function(*[side(batch) for side in sides])
 
 
-def _compares(node: Expr) -> bool:
+def _choice(typed: Typed, schema: pa.Schema, where: str) -> Lowered:
+    needed = [schema.get_field_index(name) for name in typed.node.columns()]
+    narrow = pa.schema([schema.field(index) for index in needed]) if needed else schema
+    parts = [
+        _operand(operand, target, narrow, where, typed.node)
+        for operand, target in zip(typed.operands, typed.compute, strict=True)
+    ]
+    chosen = choose(parts[:-1:2], parts[1::2], parts[-1], typed.dtype)
+    return (lambda batch: chosen(batch.select(needed))) if needed else chosen
+
+
+def _sees_entries(node: Expr) -> bool:
+    """Whether the operation raises for no value, so that it may look at each dictionary entry, used or not."""
+    if isinstance(node, Call):
+        return node.function is not Function.TRUNCATE
     return isinstance(node, IsIn) or (isinstance(node, Binary) and node.operator in COMPARISONS)
 
 
 def _through_dictionary(
     function: Callable[..., Value], sides: list[Lowered], compute: tuple[pa.DataType, ...]
 ) -> Lowered:
-    """A comparison never raises, so it may look at each dictionary entry once instead of at each row."""
+    """Look at each dictionary entry once, instead of at each row."""
 
-    def compare(batch: pa.RecordBatch) -> Value:
+    def look_up(batch: pa.RecordBatch) -> Value:
         values = [side(batch) for side in sides]
         encoded = [value for value in values if isinstance(value, pa.DictionaryArray)]
         constant = all(value is encoded[0] or isinstance(value, pa.Scalar) for value in values) if encoded else False
@@ -109,7 +134,7 @@ def _through_dictionary(
         answers = function(*(_implicit(value, target) for value, target in zip(entries, compute, strict=True)))
         return answers.take(encoded[0].indices)
 
-    return compare
+    return look_up
 
 
 def _operand(typed: Typed, target: pa.DataType, schema: pa.Schema, where: str, parent: Expr) -> Lowered:
@@ -226,7 +251,7 @@ def _whole(on_floats: np.ufunc, left: Value, right: Value) -> Value:
     if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
         return _whole(on_floats, pa.repeat(left, 1), right)[0]
     if types.is_integer(left.type):
-        right = pc.if_else(pc.equal(right, 0), pa.scalar(None, right.type), right)
+        right = pc.if_else(pc.equal(right, pa.scalar(0, right.type)), pa.scalar(None, right.type), right)
     nulls = [side for side in (left, right) if _has_nulls(side)]
     if any(isinstance(side, pa.Scalar) for side in nulls):
         return pa.nulls(_length(left, right), left.type)

@@ -6,18 +6,17 @@ Nodes are frozen and know no engine: typing is in ``typing``, the pyarrow loweri
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import Enum
 from typing import NoReturn, TypeVar, dataclass_transform
 
-import numpy as np
 import pyarrow as pa
 
 from dataflow.errors import GraphError
 from dataflow.expressions.aggregated import Aggregated
+from dataflow.expressions.literals import plain
+from dataflow.expressions.methods import Methods
 
 __all__ = [
     "Alias",
@@ -29,6 +28,7 @@ __all__ = [
     "FillNull",
     "IsIn",
     "Literal",
+    "TryCast",
     "Unary",
     "UnaryOperator",
     "col",
@@ -76,7 +76,7 @@ def _both_sides(operator: BinaryOperator) -> tuple[_Method, _Method]:
     return _left_side(operator), lambda own, other: Binary(operator, _operand(other), own)
 
 
-class Expr(Aggregated):
+class Expr(Methods, Aggregated):
     """A column computed from the columns of a batch: a tree, built by operators, evaluated by an engine.
 
     >>> total = (col("price") * 0.9).alias("reduced")
@@ -114,6 +114,10 @@ class Expr(Aggregated):
 
     def _output_name(self) -> str | None:
         return next((name for operand in self.operands() if (name := operand._output_name()) is not None), None)
+
+    def is_column(self, name: str) -> bool:
+        """Whether this is the column ``name`` as it is, under its own or another name."""
+        return False
 
     def dtype(self, schema: pa.Schema, where: str = "expression") -> pa.DataType:
         """The type of the result over rows of ``schema``; ``where`` begins the error's text.
@@ -198,8 +202,15 @@ class Expr(Aggregated):
         """``value`` (or another expression) in place of nulls."""
         return FillNull(self, _operand(value))
 
-    def cast(self, target: pa.DataType | str) -> Expr:
-        """The values as ``target``, a pyarrow type or its name (``"int32"``, ``"timestamp[us]"``)."""
+    def cast(self, target: pa.DataType | str, *, strict: bool = True) -> Expr:
+        """The values as ``target``, a pyarrow type or its name (``"int32"``, ``"timestamp[us]"``).
+
+        A value that ``target`` cannot hold raises when it is met; with ``strict=False`` it becomes null.
+
+        >>> batch = pa.record_batch({"s": ["1", "x", None]})
+        >>> col("s").cast("int64", strict=False).evaluate(batch).to_pylist()
+        [1, None, None]
+        """
         if isinstance(target, str):
             try:
                 target = pa.type_for_alias(target)
@@ -207,17 +218,21 @@ class Expr(Aggregated):
                 raise GraphError(f"cast: there is no type {target!r}; give a pyarrow type or its name") from None
         if not isinstance(target, pa.DataType):
             raise TypeError(f"cast takes a pyarrow type or its name, got {target!r}")
-        return Cast(self, target)
+        return Cast(self, target) if strict else TryCast(self, target)
 
     def is_in(self, values: Iterable[object]) -> Expr:
         """True where the value equals one of ``values``, null where it is null."""
         if isinstance(values, str | bytes | Expr):
             raise TypeError(f"is_in takes a collection of plain values, got {values!r}")
         ordered = sorted(values, key=repr) if isinstance(values, Set) else values
-        plain = tuple(_plain(value) for value in ordered)
-        if any(value is None for value in plain):
+        listed = tuple(plain(value) for value in ordered)
+        if any(value is None for value in listed):
             raise GraphError(f"{self}.is_in(...): nothing equals null, so None cannot be listed: add | x.is_null()")
-        return IsIn(self, plain)
+        return IsIn(self, listed)
+
+    def between(self, lower: object, upper: object) -> Expr:
+        """``(self >= lower) & (self <= upper)``: both ends belong to it."""
+        return (self >= _operand(lower)) & (self <= _operand(upper))
 
     def alias(self, name: str) -> Expr:
         """The same values under another name."""
@@ -242,6 +257,9 @@ class Column(Expr):
 
     def _output_name(self) -> str:
         return self.label
+
+    def is_column(self, name: str) -> bool:
+        return self.label == name
 
 
 @_node
@@ -297,6 +315,17 @@ class Cast(Expr):
 
 
 @_node
+class TryCast(Expr):
+    """``operand`` as another type, null where that type cannot hold the value."""
+
+    operand: Expr
+    target: pa.DataType
+
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.operand,)
+
+
+@_node
 class IsIn(Expr):
     """Whether ``operand`` equals one of ``values``; none of them is None."""
 
@@ -317,6 +346,9 @@ class Alias(Expr):
     def operands(self) -> tuple[Expr, ...]:
         return (self.operand,)
 
+    def is_column(self, name: str) -> bool:
+        return self.operand.is_column(name)
+
     def _output_name(self) -> str:
         return self.label
 
@@ -333,26 +365,11 @@ def lit(value: object) -> Expr:
 
     Raises: TypeError for a value no column can hold; GraphError for an int that 64 bits cannot.
     """
-    return Literal(_plain(value))
-
-
-_PLAIN = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.time, datetime.datetime, datetime.timedelta)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, np.datetime64 | np.timedelta64):
-        raise TypeError(f"expected a datetime or a timedelta, got {value!r}: numpy's nanoseconds have no plain value")
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        raise GraphError(f"the literal {value} does not fit 64 bits: use a Decimal or a float")
-    if value is None or isinstance(value, _PLAIN):
-        return value
-    raise TypeError(f"expected a column expression or a plain value (number, text, time, None), got {value!r}")
+    return Literal(plain(value))
 
 
 def _operand(value: object) -> Expr:
-    return value if isinstance(value, Expr) else Literal(_plain(value))
+    return value if isinstance(value, Expr) else Literal(plain(value))
 
 
 def _referenced(expr: Expr) -> Iterator[str]:

@@ -12,6 +12,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from dataflow.clock import exact_duration_text
+from dataflow.expressions.calls import Call, Function
+from dataflow.expressions.conditionals import Conditional
 from dataflow.expressions.nodes import (
     Alias,
     Binary,
@@ -22,8 +25,10 @@ from dataflow.expressions.nodes import (
     FillNull,
     IsIn,
     Literal,
+    TryCast,
     Unary,
 )
+from dataflow.expressions.strings import WHITESPACE
 
 __all__ = ["render", "render_receiver"]
 
@@ -60,11 +65,41 @@ def render(expr: Expr) -> str:
             return f"{_within(operand, _ATOM)}.fill_null({_argument(replacement, _COMPARISON)})"
         case Cast(operand, target):
             return f"{_within(operand, _ATOM)}.cast({_type(target)})"
+        case TryCast(operand, target):
+            return f"{_within(operand, _ATOM)}.cast({_type(target)}, strict=False)"
+        case Call():
+            return _call(expr)
+        case Conditional(predicates, values, fallback):
+            branches = zip(map(render, predicates), map(_bare, values), strict=True)
+            chain = ".".join(f"when({predicate}).then({value})" for predicate, value in branches)
+            closed = isinstance(fallback, Literal) and fallback.value is None
+            return chain if closed else f"{chain}.otherwise({_bare(fallback)})"
         case IsIn(operand, values):
             return f"{_within(operand, _ATOM)}.is_in([{', '.join(map(_value, values))}])"
         case Alias(operand, label):
             return f"{_within(operand, _ATOM)}.alias({label!r})"
     raise AssertionError(f"no text for a {type(expr).__name__}")
+
+
+def _call(call: Call) -> str:
+    """``receiver.word(parameters)``, those left out that are as they are by default."""
+    word, _, literally = call.function.value.partition(", ")
+    parameters = [repr(parameter) for parameter in call.parameters]
+    match call.function:
+        case Function.CONCAT:
+            columns = ", ".join(_argument(column, _COMPARISON) for column in call.arguments)
+            separator = f", separator={parameters[0]}" if call.parameters[0] else ""
+            return f"concat_str([{columns}]{separator})"
+        case Function.STRIP:
+            parameters = [] if call.parameters[0] == WHITESPACE else parameters
+        case Function.EXTRACT:
+            parameters = parameters[:1] if call.parameters[1] == 1 else parameters
+        case Function.TRUNCATE:
+            every, offset = (repr(exact_duration_text(length)) for length in map(int, call.parameters))
+            parameters = [every, *([f"offset={offset}"] if call.parameters[1] else [])]
+    if literally:
+        parameters.append("literal=True")
+    return f"{_within(call.arguments[0], _ATOM)}.{word}({', '.join(parameters)})"
 
 
 def render_receiver(expr: Expr) -> str:
@@ -96,6 +131,10 @@ def _needs_lit(expr: Binary) -> bool:
 
 def _argument(expr: Expr, level: int) -> str:
     return _value(expr.value) if isinstance(expr, Literal) else _within(expr, level)
+
+
+def _bare(expr: Expr) -> str:
+    return _argument(expr, _COMPARISON)
 
 
 def _value(value: object) -> str:

@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from dataflow.errors import GraphError, SchemaMismatch, UnknownColumn
-from dataflow.expressions.coercion import common_type, family, literal_type, value_type
+from dataflow.expressions.calls import Call
+from dataflow.expressions.coercion import common_type, common_type_of, family, literal_type, value_type
+from dataflow.expressions.conditionals import Conditional
 from dataflow.expressions.nodes import (
     Alias,
     Binary,
@@ -26,9 +28,11 @@ from dataflow.expressions.nodes import (
     FillNull,
     IsIn,
     Literal,
+    TryCast,
     Unary,
     UnaryOperator,
 )
+from dataflow.expressions.signatures import signature
 
 __all__ = ["ARITHMETIC", "COMPARISONS", "LOGIC", "Typed", "output_schema", "resolve"]
 
@@ -68,7 +72,13 @@ def resolve(expr: Expr, schema: pa.Schema, where: str) -> Typed:
         case Literal(value):
             return Typed(expr, literal_type(value))
     operands = tuple(resolve(operand, schema, where) for operand in expr.operands())
-    found = _operation(expr, *operands)
+    match expr:
+        case Call():
+            found = signature(expr, operands, where)
+        case Conditional():
+            found = _choice(operands)
+        case _:
+            found = _operation(expr, *operands)
     if found is None:
         given = ", ".join(f"{operand.node} is {operand.dtype}" for operand in operands)
         raise SchemaMismatch(f"{where}: {expr} cannot be computed: {given}{_hint(expr)}")
@@ -96,6 +106,14 @@ def output_schema(columns: list[Expr] | tuple[Expr, ...], schema: pa.Schema, whe
 _Found = tuple[pa.DataType, tuple[pa.DataType, ...]]
 
 
+def _choice(operands: tuple[Typed, ...]) -> _Found | None:
+    predicates, values = operands[:-1:2], (*operands[1::2], operands[-1])
+    common = common_type_of(values)
+    if common is None or any(family(side.dtype) not in ("bool", "null") for side in predicates):
+        return None
+    return common, (*(pa.bool_(), common) * len(predicates), common)
+
+
 def _operation(expr: Expr, first: Typed, second: Typed | None = None) -> _Found | None:
     """The result type and the operands' types, or None where the operation does not exist."""
     own = value_type(first.dtype)
@@ -108,7 +126,7 @@ def _operation(expr: Expr, first: Typed, second: Typed | None = None) -> _Found 
             return (pa.bool_(), (pa.bool_(),)) if family(own) in ("bool", "null") else None
         case Unary(UnaryOperator.ABS | UnaryOperator.NEGATE as operator):
             return _signed(operator, own)
-        case Cast(_, target):
+        case Cast(_, target) | TryCast(_, target):
             return (target, (first.dtype,)) if _castable(first.dtype, target) else None
         case IsIn(_, values):
             compute = own
@@ -121,7 +139,8 @@ def _operation(expr: Expr, first: Typed, second: Typed | None = None) -> _Found 
     assert second is not None, f"{type(expr).__name__} has two operands"
     if isinstance(expr, FillNull):
         if first.dtype.equals(second.dtype):
-            return first.dtype, (first.dtype, first.dtype)
+            kept = first.dtype if types.is_dictionary(first.dtype) else own  # a view becomes what it is a view of
+            return kept, (kept, kept)
         common = common_type(first, second)
         return None if common is None else (common, (common, common))
     assert isinstance(expr, Binary), f"no typing for a {type(expr).__name__}"
@@ -201,6 +220,20 @@ def _hint(expr: Expr) -> str:
             return "; & | take booleans: put each comparison in parentheses"
         case Unary(UnaryOperator.NOT):
             return "; ~ takes booleans"
+        case Conditional():
+            return "; predicates are booleans, and the values of all branches go together: .cast(type) them"
+        case Call():
+            return _TAKES[expr.function.value.partition(".")[0]]
         case Binary() | FillNull() | IsIn():
             return "; the types do not go together: .cast(type) one of them"
     return ""
+
+
+_TAKES: Final = {
+    "is_nan": "; it takes a number that is no decimal",
+    "is_finite": "; it takes a number that is no decimal",
+    "hash": "; it takes numbers, text, bytes and times",
+    "concat_str": '; it takes text: .cast("string") what is none',
+    "str": '; it takes text: .cast("string") what is none',
+    "dt": "; years to days are parts of timestamps and dates, hours and less of timestamps and times of day",
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,21 +10,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dataflow.checkpointing import Checkpointing, Mode
-from dataflow.clock import Duration, duration_text
+from dataflow.clock import Duration
 from dataflow.errors import UnnamedStateWarning, user_frame
-from dataflow.graph import Graph, Read, Write
+from dataflow.graph import Graph
 from dataflow.operator import Collector, Guarantee
+from dataflow.row_errors import RowError
+from dataflow.runners import summary
 from dataflow.runners.persistence import Persistence
 from dataflow.runtime.attempts import CheckpointRecord
-from dataflow.runtime.inlet import ChannelMetrics
+from dataflow.runtime.inlet import ChannelMetrics, SourceInlet
 from dataflow.runtime.job import Job, JobState
 from dataflow.runtime.progress import Meter
 from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Task
+from dataflow.specs import Read, Write
 from dataflow.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from rich.console import Group
 
     from dataflow.pipeline import Pipeline
 
@@ -34,6 +39,7 @@ __all__ = [
     "Runner",
     "RunningJob",
     "TaskMetrics",
+    "combines",
     "metrics_of",
     "result_of",
     "warn_of_unnamed_state",
@@ -42,11 +48,17 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class OperatorMetrics:
-    """Rows that one operator took and emitted (main output) in one subtask."""
+    """One operator in one subtask, or in all: rows it took and emitted (main output), rows that were too late for it,
+    rows it could not take (``samples`` shows some), and the microseconds it worked; reading is the work of a source.
+    """
 
     operator: str
     rows_in: int
     rows_out: int
+    late: int = 0
+    skipped: int = 0
+    busy: int = 0
+    samples: Sequence[RowError] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +73,7 @@ class TaskMetrics:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run did. ``print`` it for a summary.
+    """What a run did. ``print`` it for a summary; ``rich`` and notebooks show it as tables.
 
     Attributes:
         state: how it ended: finished, or stopped early (`Stream.head`, ``job.stop()``).
@@ -100,11 +112,34 @@ class RunResult:
 
     def operator(self, name: str) -> OperatorMetrics:
         """The rows in and out of an operator, over all its subtasks. Raises: KeyError naming those there are."""
-        found = [o for task in self.metrics for o in task.operators if o.operator == name]
-        if not found:
-            names = list(dict.fromkeys(o.operator for task in self.metrics for o in task.operators))
-            raise KeyError(f"there is no operator {name!r}; there are {names}")
-        return OperatorMetrics(name, sum(o.rows_in for o in found), sum(o.rows_out for o in found))
+        found = {o.operator: o for o in self.operators}
+        if name not in found:
+            raise KeyError(f"there is no operator {name!r}; there are {list(found)}")
+        return found[name]
+
+    @property
+    def operators(self) -> Sequence[OperatorMetrics]:
+        """Every operator over all its subtasks, in the order of the pipeline."""
+        found: dict[str, list[OperatorMetrics]] = {}
+        for task in self.metrics:
+            for o in task.operators:
+                found.setdefault(o.operator, []).append(o)
+        return [_together(name, parts) for name, parts in found.items()]
+
+    @property
+    def late(self) -> int:
+        """Rows that were too late for a window, over all operators; ``operator(name).late`` has those of one."""
+        return sum(o.late for o in self.operators)
+
+    @property
+    def skipped(self) -> int:
+        """Rows that functions, parsers and sources could not take and that were left out or set aside."""
+        return sum(o.skipped for o in self.operators)
+
+    @property
+    def samples(self) -> Sequence[RowError]:
+        """Some of the skipped rows, with what was wrong: the first few of each subtask."""
+        return [sample for o in self.operators for sample in o.samples]
 
     @property
     def blocked(self) -> Mapping[str, int]:
@@ -116,31 +151,22 @@ class RunResult:
         """What the background writer did for the completed checkpoints."""
         return Persistence.of(self.checkpoints)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as what JSON can hold: counts, checkpoints, times in microseconds. Tables are not in it."""
+        return summary.as_dict(self)
+
+    def to_json(self) -> str:
+        """``to_dict()`` as JSON."""
+        return json.dumps(self.to_dict())
+
     def __str__(self) -> str:
-        mode = "no checkpoints" if self.mode is None else f"mode {self.mode}"
-        lines = [
-            f"{self.pipeline}: {self.state.value} in {duration_text(self.duration)}; {mode}; "
-            f"end to end {self.guarantee.value}"
-        ]
-        lines += [f"  in   {name}: {rows:,} rows" for name, rows in self.rows_in.items()]
-        lines += [f"  out  {name}: {rows:,} rows" for name, rows in self.rows_out.items()]
-        if self.mode is not None:
-            done = len(self.checkpoints)
-            worst = max((c.duration for c in self.checkpoints), default=0)
-            lines.append(
-                f"  checkpoints: {done} completed, {len(self.failures)} failed, slowest {duration_text(worst)}"
-            )
-            lines += [f"  writer: {self.persistence}"] if done else []
-        lines += [f"  failed {failure}" for failure in self.failures[-3:]]
-        if self.restore_report is not None:
-            lines += ["  " + line for line in str(self.restore_report).splitlines()]
-        for task in self.metrics:
-            m = task.meter
-            lines.append(
-                f"  time {task.task}: busy {duration_text(m.busy)}, waiting {duration_text(m.waiting)}, blocked "
-                f"{duration_text(m.blocked)}, back-pressured {duration_text(m.back_pressured)}"
-            )
-        return "\n".join(lines)
+        return summary.as_text(self)
+
+    def __rich__(self) -> Group:
+        return summary.renderable(self)
+
+    def _repr_html_(self) -> str:
+        return summary.as_html(self)
 
     __repr__ = __str__
 
@@ -196,6 +222,11 @@ def warn_of_unnamed_state(pipeline: str, graph: Graph, checkpoint: Checkpointing
         )
 
 
+def combines(checkpoint: Checkpointing | None) -> bool:
+    """Whether rows may be folded before a shuffle: not where a restore has to report them as they were."""
+    return checkpoint is None or checkpoint.mode is not Mode.UNALIGNED
+
+
 def result_of(job: Job, *, checkpointed: bool) -> RunResult:
     """The result of a job that is over. Raises the job's error, where it has one."""
     if job.error is not None:
@@ -228,8 +259,33 @@ def metrics_of(job: Job) -> list[TaskMetrics]:
 
 
 def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
-    operators = [OperatorMetrics(n.name, n.rows_in, n.rows_out) for n in task.chain.nodes]
+    reading = task.inlet.reading if isinstance(task.inlet, SourceInlet) else 0
+    operators = [
+        OperatorMetrics(
+            n.name,
+            n.rows_in,
+            n.rows_out,
+            n.tally.late,
+            n.tally.skipped,
+            n.busy_for + (reading if n is task.chain.head else 0),
+            tuple(n.tally.samples),
+        )
+        for n in task.chain.nodes
+    ]
     return TaskMetrics(name, replace(task.meter), operators, task.inlet.channels(now))
+
+
+def _together(name: str, parts: Sequence[OperatorMetrics]) -> OperatorMetrics:
+    """One operator over its subtasks."""
+    return OperatorMetrics(
+        name,
+        sum(o.rows_in for o in parts),
+        sum(o.rows_out for o in parts),
+        sum(o.late for o in parts),
+        sum(o.skipped for o in parts),
+        sum(o.busy for o in parts),
+        tuple(sample for o in parts for sample in o.samples),
+    )
 
 
 def _tables(job: Job) -> Mapping[str, pa.Table]:

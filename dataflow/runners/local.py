@@ -12,15 +12,19 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from dataflow.checkpointing import Checkpointing
 from dataflow.clock import Clock, Duration, SystemClock, duration_text, microseconds
 from dataflow.errors import ConfigurationError, JobTimeout
+from dataflow.graph import Node
 from dataflow.plan import of
-from dataflow.runners.base import RunResult, TaskMetrics, metrics_of, result_of, warn_of_unnamed_state
+from dataflow.runners.base import RunResult, TaskMetrics, combines, metrics_of, result_of, warn_of_unnamed_state
 from dataflow.runners.interrupts import CtrlC
+from dataflow.runners.watching import JobProgress, NoLine, ProgressLine, ProgressMeter
+from dataflow.runners.workers import Worker
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.background import Background
 from dataflow.runtime.build import Settings, build
@@ -29,7 +33,6 @@ from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import JOB_LANES, Job, JobState
 from dataflow.runtime.messages import Crashed
 from dataflow.runtime.pace import LearnedPace
-from dataflow.runtime.progress import Progress
 from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Task
 
@@ -40,10 +43,8 @@ __all__ = ["LocalJob", "LocalRunner"]
 
 log = logging.getLogger("dataflow.local")
 
-_NAP = 0.001
-"""Seconds between two polls of a source that has nothing to give and cannot ring."""
 _LONG = 0.1
-"""Seconds a worker sleeps at most when everybody it waits for can ring."""
+"""Seconds between two looks at signals, and at the line about the job, of a thread that waits for it."""
 _GRACE = 5.0
 """Seconds that ``cancel`` waits for calls of users' functions to return."""
 _TICK = 0.005
@@ -59,6 +60,9 @@ class LocalRunner:
             function that is slow gets its batches in slices.
         stall_after: when no task moved for this long, who waits for whom is logged as a warning (once a stall).
         slow: operators by name, and how long each waits for every row it takes, to see what back-pressure does.
+        combine: fold the rows of a batch per key before they are dealt out to the subtasks of an aggregate, so that
+            fewer have to move. Never in mode ``"unaligned"``, which reports rows as they were, nor before an operator
+            that is ``slow``.
 
     >>> LocalRunner(slow={"counts": "100us"})
     LocalRunner(slow={'counts': 100})
@@ -71,6 +75,7 @@ class LocalRunner:
         step_budget: Duration = "10ms",
         stall_after: Duration = "10s",
         slow: Mapping[str, Duration] | None = None,
+        combine: bool = True,
     ) -> None:
         if threads is not None and threads < 1:
             raise ConfigurationError(f"LocalRunner(threads=) is at least 1, got {threads}")
@@ -79,12 +84,16 @@ class LocalRunner:
         if self._step_budget == 0:
             raise ConfigurationError("LocalRunner(step_budget=) must be above zero")
         self._stall_after = microseconds(stall_after, "LocalRunner(stall_after=)")
+        self._combine = combine
         self._slow = {
             name: microseconds(cost, f"LocalRunner(slow=) of {name!r}") for name, cost in (slow or {}).items()
         }
         for name, cost in self._slow.items():
             if cost == 0:
                 raise ConfigurationError(f"LocalRunner(slow=) of {name!r} is at least 1us a row")
+
+    def _combines(self, node: Node) -> bool:
+        return node.name not in self._slow
 
     def __repr__(self) -> str:
         return f"LocalRunner(slow={self._slow})" if self._slow else "LocalRunner()"
@@ -98,6 +107,7 @@ class LocalRunner:
         restore: object = "auto",
         channel_credit: int = 4,
         max_key_groups: int = 128,
+        progress: bool = False,
     ) -> LocalJob:
         """Begin to run ``pipeline``; the returned job is a context manager.
 
@@ -108,12 +118,19 @@ class LocalRunner:
                 where there are checkpoints), ``"latest"`` (refused where there are none), an id, or a path.
             channel_credit: batches a channel holds before its writer must wait.
             max_key_groups: parts that keys are dealt out in; bounds the parallelism of keyed operators.
+            progress: while somebody waits for the job, keep a line about it on standard error: rewritten in place on a
+                terminal, else a line every 5 s. See `LocalJob.progress` for the numbers.
         """
         if checkpoint is not None and not isinstance(checkpoint, Checkpointing):
             raise ConfigurationError(f"checkpoint= takes Checkpointing(...), got {type(checkpoint).__name__}")
         if channel_credit < 1:
             raise ConfigurationError(f"channel_credit= is at least 1, got {channel_credit}")
-        plan = of(pipeline.graph, parallelism=parallelism, max_key_groups=max_key_groups)
+        plan = of(
+            pipeline.graph,
+            parallelism=parallelism,
+            max_key_groups=max_key_groups,
+            combine=self._combines if self._combine and combines(checkpoint) else None,
+        )
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         background = Background(apart=JOB_LANES)
         clock = SystemClock()
@@ -134,7 +151,8 @@ class LocalRunner:
         except BaseException:
             background.close()
             raise
-        return LocalJob(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop)
+        line = ProgressLine(job.pipeline, ProgressMeter(job), sys.stderr, clock) if progress else NoLine()
+        return LocalJob(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop, line)
 
 
 def _delay(cost: int, stop: threading.Event) -> Callable[[int], None]:
@@ -144,39 +162,6 @@ def _delay(cost: int, stop: threading.Event) -> Callable[[int], None]:
         stop.wait(rows * cost / 1e6)
 
     return wait
-
-
-class _Worker(threading.Thread):
-    """Steps its tasks until they are done or the job is over."""
-
-    def __init__(self, name: str, tasks: Sequence[Task], stop: threading.Event, clock: Clock) -> None:
-        super().__init__(name=name, daemon=True)
-        self._clock = clock
-        self._tasks = tasks
-        self._stop_all = stop
-        self.bell = threading.Event()
-
-    def run(self) -> None:
-        tasks = list(self._tasks)
-        while tasks and not self._stop_all.is_set():
-            self.bell.clear()
-            worked = False
-            for task in tasks:
-                try:
-                    worked = task.step() is Progress.WORKED or worked
-                except BaseException as error:  # SystemExit of a user's function: unheard, the job would wait for ever
-                    task.crash(error)
-            if not worked:
-                tasks = [task for task in tasks if task.state is not Progress.DONE]
-                self.bell.wait(min([_sleep(task, self._clock.now()) for task in tasks], default=0.0))
-
-
-def _sleep(task: Task, now: int) -> float:
-    """How long (seconds) its worker may sleep. A source cannot ring when it has something again: it is looked after."""
-    if not isinstance(task.inlet, GateInlet) and task.state is Progress.WAITING:
-        return _NAP
-    times = [at for at in (task.chain.next_timer, task.inlet.deadline) if at is not None]
-    return min([_LONG, *(max(_NAP, (at - now) / 1e6) for at in times)])
 
 
 def _rows_moved(job: Job) -> int:
@@ -197,13 +182,22 @@ class LocalJob:
     """
 
     def __init__(
-        self, job: Job, background: Background, clock: Clock, threads: int, stall_after: int, stop: threading.Event
+        self,
+        job: Job,
+        background: Background,
+        clock: Clock,
+        threads: int,
+        stall_after: int,
+        stop: threading.Event,
+        line: ProgressLine | NoLine,
     ) -> None:
         self._job = job
         self._background = background
         self._clock = clock
         self._stall_after = stall_after
         self._stop_all = stop
+        self._meter = ProgressMeter(job)
+        self._line = line
         self._done = threading.Event()
         self._bell = threading.Event()
         self._abandoned = False
@@ -219,7 +213,7 @@ class LocalJob:
             self._put_away()
             raise
 
-    def _hire(self, threads: int) -> list[_Worker]:
+    def _hire(self, threads: int) -> list[Worker]:
         alone: list[list[Task]] = []
         shared: list[list[Task]] = [[] for _ in range(threads)]
         for vertex, subtask, name in self._job.plan.tasks():
@@ -230,7 +224,7 @@ class LocalJob:
                 shared[subtask % threads].append(task)
         workers = []
         for i, tasks in enumerate([*filter(None, shared), *alone]):
-            worker = _Worker(f"dataflow-worker-{i}", tasks, self._stop_all, self._clock)
+            worker = Worker(f"dataflow-worker-{i}", tasks, self._stop_all, self._clock)
             workers.append(worker)
             for task in tasks:
                 task.mailbox.bell = worker.bell.set
@@ -298,6 +292,10 @@ class LocalJob:
         """Where the time went so far, and how many rows passed, per subtask, operator and channel."""
         return metrics_of(self._job)
 
+    def progress(self) -> JobProgress:
+        """Where the job stands: rows and rows a second since the last call, backlog, checkpoints, how much is left."""
+        return self._meter.read()
+
     def checkpoint(self, *, timeout: Duration | None = None) -> int:
         """Take a checkpoint now; answers its id when it is durable and its output committed.
 
@@ -332,8 +330,9 @@ class LocalJob:
         """
         started = self._clock.now()
         limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
-        with CtrlC() as pressed:
+        with CtrlC() as pressed, closing(self._line):
             while not self._done.wait(_LONG if limit is None else min(_LONG, limit / 1e6)):
+                self._line.tick()
                 if pressed.count:
                     raise self._interrupted(pressed)
                 if limit is not None and self._clock.now() - started > limit:
@@ -346,6 +345,7 @@ class LocalJob:
 
     def _interrupted(self, pressed: CtrlC) -> KeyboardInterrupt:
         """Stop with a last checkpoint, unless Ctrl-C is pressed again; answers what to raise, with what was done."""
+        self._line.close()
         interrupt = KeyboardInterrupt()
         before = len(self._job.checkpoints)
         # to the terminal, not to the log: who pressed Ctrl-C must know what is going on

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Self
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Duration, ManualClock, microseconds
 from dataflow.errors import CheckpointError, JobTimeout, StoreError
-from dataflow.graph import Write
 from dataflow.operator import TwoPhaseSink
 from dataflow.plan import Plan, of
-from dataflow.runners.base import RunResult, result_of, warn_of_unnamed_state
+from dataflow.runners.base import RunResult, combines, result_of, warn_of_unnamed_state
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
 from dataflow.runtime.build import Settings, build, store_of
 from dataflow.runtime.diagnosis import who_waits_for_whom
@@ -31,6 +30,7 @@ from dataflow.runtime.job import Job
 from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.points import Point
 from dataflow.runtime.progress import Progress
+from dataflow.specs import Write
 from dataflow.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -99,7 +99,12 @@ class SimulatedRunner:
         max_key_groups: int = 128,
     ) -> SimulatedJob:
         """The job; it runs when it is waited for. Options as for the local runner."""
-        plan = of(pipeline.graph, parallelism=parallelism, max_key_groups=max_key_groups)
+        plan = of(
+            pipeline.graph,
+            parallelism=parallelism,
+            max_key_groups=max_key_groups,
+            combine=(lambda node: True) if combines(checkpoint) else None,
+        )
         if checkpoint is None and self._faults.crashes:
             checkpoint = Checkpointing(MemoryStore())
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)

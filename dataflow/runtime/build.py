@@ -17,7 +17,7 @@ from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Clock
 from dataflow.errors import CheckpointError, CheckpointMismatch, ConfigurationError, did_you_mean
 from dataflow.events import BarrierKind
-from dataflow.graph import Node, Partitioning, Read, Write, schema_json
+from dataflow.graph import Node, Partitioning, schema_json
 from dataflow.operator import Guarantee, OperatorContext, Source, SourceContext, Split, TwoPhaseSink
 from dataflow.plan import Plan, Vertex, task_id
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
@@ -29,6 +29,7 @@ from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.chain import Chain, ChainNode
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.committer import Committer
+from dataflow.runtime.fusing import fuse
 from dataflow.runtime.gate import Choose, InputGate, RoundRobin
 from dataflow.runtime.inlet import GateInlet, Inlet, SourceInlet, SplitState
 from dataflow.runtime.job import Job
@@ -40,11 +41,13 @@ from dataflow.runtime.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.restore import Restored, find, with_new_input
 from dataflow.runtime.task import Task
+from dataflow.specs import Read, Write
 from dataflow.state.hashing import key_group_range
 from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.memory import MemoryStore
 from operators.binding import operator_for
+from operators.fusion.operator import Patience
 
 __all__ = ["Settings", "build", "store_of"]
 
@@ -62,9 +65,9 @@ class Settings:
     """What a runner decides for a job.
 
     ``credit`` is the number of batches a channel holds; ``choose`` makes the rule by which a gate picks a channel;
-    ``pace`` makes the rule by which a task takes slices of batches; ``store`` stands in for the location of the
-    checkpoints, where a runner has put something in between. ``delays`` has, by operator, what waits for a number of
-    rows before the operator takes them.
+    ``pace`` makes the rule by which a task takes slices of batches; ``patience`` says when loops are compiled;
+    ``store`` stands in for the location of the checkpoints, where a runner has put something in between. ``delays``
+    has, by operator, what waits for a number of rows before the operator takes them.
     """
 
     pipeline: str
@@ -76,6 +79,7 @@ class Settings:
     credit: int = 4
     choose: Callable[[], Choose] = RoundRobin
     pace: Callable[[], Pace] = Unpaced
+    patience: Patience = field(default_factory=Patience)
     probe: Probe = no_probe
     store: CheckpointStore | None = None
     delays: Mapping[str, Callable[[int], None]] = field(default_factory=dict)
@@ -255,7 +259,8 @@ class _Builder:
     def _task(
         self, vertex: Vertex, subtask: int, name: str, state: TaskState | None, splits: Sequence[SplitState]
     ) -> Task:
-        nodes = [self._node(vertex, node, subtask, state) for node in vertex.nodes]
+        inlet = self._inlet(vertex, subtask, state, splits)
+        nodes = [self._node(vertex, node, subtask, state, inlet) for node in vertex.nodes]
         by_id = {node.id: made for node, made in zip(vertex.nodes, nodes, strict=True)}
         for node in vertex.nodes[1:]:
             edge = node.inputs[0]
@@ -265,9 +270,12 @@ class _Builder:
                 channels = [self.channels[i, s, t] for s, t in self.plan.channels(link) if s == subtask]
                 output = output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
                 by_id[link.node].outputs.setdefault(link.tag, []).append(output)
+        if self.checkpointing.mode is not Mode.UNALIGNED:  # which reports red rows, operator by operator
+            chained = list(zip(vertex.nodes, nodes, strict=True))
+            fuse(self.plan.graph, chained, self.settings.submit, self.settings.patience)
         return Task(
             name,
-            self._inlet(vertex, subtask, state, splits),
+            inlet,
             Chain(nodes),
             store=self.store,
             submit=self.settings.submit,
@@ -327,7 +335,7 @@ class _Builder:
             for s, t in self.plan.channels(link):
                 name = f"{task_id(link.source, s)} -> {task_id(link.target, t)}{which}"
                 overtakable = self._overtakes and link.partitioning in _OVERTAKABLE
-                schema = schema_json(self.plan.graph.nodes[link.node].schema)
+                schema = schema_json(self.plan.graph.nodes[link.node].output(link.tag))
                 self.channels[i, s, t] = Channel(self.settings.credit, name, overtakable=overtakable, schema=schema)
 
     def _preload(self, restored: Restored) -> None:
@@ -345,16 +353,18 @@ class _Builder:
                     )
                 channel.preload(captured.elements)
 
-    def _node(self, vertex: Vertex, node: Node, subtask: int, state: TaskState | None) -> ChainNode:
+    def _node(self, vertex: Vertex, node: Node, subtask: int, state: TaskState | None, inlet: Inlet) -> ChainNode:
         graph = self.plan.graph
         parent = None if node is vertex.head else graph.nodes[node.inputs[0].source].name
-        made = ChainNode(node.name, parent, self._sample)
+        made = ChainNode(node.name, parent, self._sample, self.settings.clock)
+        if node is vertex.head and isinstance(inlet, SourceInlet):
+            made.tally = inlet.tally
         made.delay = self.settings.delays.get(node.name)
         context = OperatorContext(
             name=node.name,
             subtask=subtask,
             parallelism=vertex.parallelism,
-            input_schemas=tuple(graph.nodes[edge.source].schema for edge in node.inputs),
+            input_schemas=tuple(graph.schema_of(edge) for edge in node.inputs),
             output_schema=node.schema,
             key_groups=key_group_range(subtask, vertex.parallelism, self.plan.max_key_groups),
             max_key_groups=self.plan.max_key_groups,
@@ -362,6 +372,8 @@ class _Builder:
             clock=self.settings.clock,
             schedule=made.schedule,
             run_id=self.settings.run_id,
+            tally=made.tally,
+            splits=inlet if isinstance(inlet, SourceInlet) else None,
         )
         made.operator = operator_for(node.spec, context)
         return made

@@ -16,9 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from dataflow.clock import Clock, ManualClock
 from dataflow.events import Barrier, Cancel, Data, EndOfInput, Idle, Watermark
 from dataflow.operator import Handle, Operator, Snapshot, TwoPhaseWriter
 from dataflow.protocol.red_log import RedLog
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.row_errors import ERRORS, RowTally
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.output import Output
 from dataflow.runtime.points import Point, Probe, no_probe
@@ -41,7 +44,7 @@ class ChainNode:
     operator: Operator
     delay: Callable[[int], None] | None = None
 
-    def __init__(self, name: str, parent: str | None, sample: int | None = None) -> None:
+    def __init__(self, name: str, parent: str | None, sample: int | None = None, clock: Clock | None = None) -> None:
         self.name = name
         self.parent = parent
         self.children: dict[str | None, list[ChainNode]] = {}
@@ -57,6 +60,9 @@ class ChainNode:
         self.timers: list[int] = []
         self.rows_in = 0
         self.rows_out = 0
+        self.tally = RowTally()
+        self.busy_for = 0
+        self._clock = clock or ManualClock()
 
     @property
     def busy(self) -> bool:
@@ -79,8 +85,23 @@ class ChainNode:
             for child in children:
                 child.inbox.append((0, data))
 
+    def watermark(self, time: int) -> None:
+        """Called by an operator that makes time: it goes the way of the rows."""
+        assert self.operator.makes_time, f"{self.name} gives a watermark, but does not say that it makes_time"
+        self._send(Watermark(time))
+
+    def idle(self) -> None:
+        """Called by an operator that makes time."""
+        assert self.operator.makes_time, f"{self.name} says it is idle, but does not say that it makes_time"
+        self._send(Idle())
+
     def work(self) -> None:
-        """Resume the pending emission, or take one element from the inbox."""
+        """Resume the pending emission, or take one element from the inbox; the time it takes is the operator's."""
+        started = self._clock.now()
+        self._work()
+        self.busy_for += self._clock.now() - started
+
+    def _work(self) -> None:
         if self.pending is not None:
             if next(self.pending, self) is self:
                 self.pending = None
@@ -123,6 +144,15 @@ class ChainNode:
         control, self.forward = self.forward, None
         if control is None:
             return
+        if self.operator.makes_time and (isinstance(control, Idle) or self._is_replaced(control)):
+            return
+        self._send(control)
+
+    @staticmethod
+    def _is_replaced(control: Flow) -> bool:
+        return isinstance(control, Watermark) and control.time < MAX_WATERMARK
+
+    def _send(self, control: Flow) -> None:
         for outputs in self.outputs.values():
             for output in outputs:
                 output.send(control)
@@ -189,6 +219,11 @@ class Chain:
     def push(self, port: int, element: Flow) -> None:
         """Give the head something; ``advance`` until it is no longer busy carries it through."""
         self.head.inbox.append((port, element))
+
+    def set_aside(self, rejected: pa.RecordBatch, epoch: int) -> None:
+        """Send rows that the source could not take through side output ``errors`` of the head."""
+        self.head.epoch = epoch
+        self.head.emit(rejected, ERRORS)
 
     def advance(self) -> bool:
         """Do one unit of work; False: there was none, or what there was must wait for room downstream.

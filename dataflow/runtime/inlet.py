@@ -41,11 +41,15 @@ class ChannelMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What one poll gave: something for the chain's head (or nothing), then actions to carry out behind it."""
+    """What one poll gave: something for the chain's head (or nothing), then actions to carry out behind it.
+
+    ``rejected`` are rows that a source set aside; they come with ``Data``, and leave through a side output.
+    """
 
     port: int
     flow: Flow | None
     actions: Sequence[Action] = ()
+    rejected: pa.RecordBatch | None = None
 
 
 class Inlet(ABC):
@@ -210,9 +214,13 @@ class SplitState:
 class SourceInlet(Inlet):
     """Rows from the splits of a source that belong to one subtask.
 
-    One split is read to its end before the next begins, unless it has nothing to give for now. The epoch of a batch is
-    the id of the last barrier that was sent ahead of it.
+    One split of a bounded source is read to its end before the next begins, unless it has nothing to give for now;
+    those of an unbounded one take turns. The epoch of a batch is the id of the last barrier that was sent ahead of it.
+    It tells the task's operators which split their rows come from (``LiveSplits``).
     """
+
+    current = ""
+    current_batch = 0
 
     def __init__(self, source: Source, splits: Sequence[SplitState], context: SourceContext) -> None:
         super().__init__()
@@ -221,7 +229,12 @@ class SourceInlet(Inlet):
         self.splits = list(splits)
         self._readers: dict[int, SplitReader] = {}
         self._current = 0
+        self._quiet: dict[str, tuple[int, int]] = {}  # first and last poll without rows, since the last rows
+        self._batches: dict[str, int] = {}
+        self.tally = context.tally
         self.epoch = 0
+        self.reading = 0
+        """Microseconds its readers worked, or waited for what they read."""
 
     @property
     def ended(self) -> bool:
@@ -247,19 +260,47 @@ class SourceInlet(Inlet):
             index = self._current
             state = self.splits[index]
             batch = None if state.done else self._poll(index, state, max_rows)
+            if batch is None or not self._source.bounded:  # a split without an end must not keep the others waiting
+                self._current = (index + 1) % len(self.splits)
             if batch is not None:
-                return Input(0, Data(batch, self.epoch))
-            self._current = (index + 1) % len(self.splits)
+                self._quiet.pop(state.split.id, None)
+                self.current = state.split.id
+                self.current_batch = self.next_batch(self.current)
+                self._batches[self.current] = self.current_batch + (not self._readers[index].mid_batch)
+                rejected = self._readers[index].rejected() if self._source.sides else None
+                return Input(0, Data(batch, self.epoch), rejected=rejected)
+            if not state.done:
+                self._quiet[state.split.id] = (self._quiet.get(state.split.id, (now, now))[0], now)
         return None
+
+    def next_batch(self, split: str) -> int:
+        return self._batches.get(split, 0)
+
+    def all(self) -> Sequence[str]:
+        return [state.split.id for state in self.splits]
+
+    def live(self) -> Sequence[str]:
+        return [state.split.id for state in self.splits if not state.done]
+
+    def earliest(self, split: str, column: str) -> int | None:
+        (found,) = [state.split for state in self.splits if state.split.id == split]
+        return self._source.earliest(found, column)
+
+    def quiet(self, split: str) -> int:
+        first, last = self._quiet.get(split, (0, 0))
+        return last - first
 
     def _poll(self, index: int, state: SplitState, max_rows: int | None) -> pa.RecordBatch | None:
         reader = self._readers.get(index)
         if reader is None:
             reader = self._readers[index] = self._source.reader(state.split, state.offset, self._context)
+        started = self._context.clock.now()
         batch = reader.poll(_WHOLE if max_rows is None else max_rows)
+        self.reading += self._context.clock.now() - started
         state.offset = reader.offset
         if batch is END:
             state.done = True
+            self._quiet.pop(state.split.id, None)
             self._readers.pop(index).close()
             return None
         if batch is not None and state.rows is not None:

@@ -91,13 +91,20 @@ class HashOutput(Output):
 
     def __init__(self, channels: Sequence[Channel], keys: Sequence[str], max_key_groups: int) -> None:
         super().__init__(channels)
-        self._keys = tuple(keys)
-        self._max_key_groups = max_key_groups
+        self.keys = tuple(keys)
+        self.max_key_groups = max_key_groups
+
+    def emit_parts(self, parts: Sequence[pa.RecordBatch | None], epoch: int) -> None:
+        """Send rows that are spread already, as ``hash_partition`` does it: a part for each channel, or None."""
+        self.rows += sum(part.num_rows for part in parts if part is not None)
+        self._put(parts, epoch)
 
     def _spread(self, batch: pa.RecordBatch, epoch: int) -> None:
         from dataflow.state.partition import hash_partition
 
-        parts = hash_partition(batch, self._keys, len(self.channels), self._max_key_groups)
+        self._put(hash_partition(batch, self.keys, len(self.channels), self.max_key_groups), epoch)
+
+    def _put(self, parts: Sequence[pa.RecordBatch | None], epoch: int) -> None:
         for channel, part in zip(self.channels, parts, strict=True):
             if part is not None:
                 channel.put(Data(part, epoch))

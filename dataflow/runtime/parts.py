@@ -102,9 +102,8 @@ class TaskState:
                     "elements": _encode(channel.elements),
                 }
             )
-            batches = [element.rows for element in channel.elements if isinstance(element, Data)]
-            if batches:
-                tables[f"/in-flight/{i}"] = _joined(pa.Table.from_batches(batches))
+            for kind, batches in enumerate(_kinds(channel.elements)):
+                tables[_table_of(f"/in-flight/{i}", kind)] = _joined(pa.Table.from_batches(batches))
         values: dict[str, Json] = {
             "task": self.task,
             "ended": self.ended,
@@ -146,18 +145,34 @@ class TaskState:
         return TaskState(header["task"], header["ended"], header["inlet"], operators, duplicates, in_flight)
 
 
+def _kinds(elements: Sequence[Element]) -> list[list[pa.RecordBatch]]:
+    """The batches of each schema: rows may be on their way as they are, or folded into records."""
+    found: dict[pa.Schema, list[pa.RecordBatch]] = {}
+    for element in elements:
+        if isinstance(element, Data):
+            batch: pa.RecordBatch = element.rows
+            found.setdefault(batch.schema, []).append(batch)
+    return list(found.values())
+
+
+def _table_of(name: str, kind: int) -> str:
+    return name if kind == 0 else f"{name}/{kind}"
+
+
 def _joined(table: pa.Table) -> pa.Table:
     """One piece instead of many small ones, each of which costs a message. Dictionaries would have to be united."""
     return table if any("dictionary<" in str(type_) for type_ in table.schema.types) else table.combine_chunks()
 
 
 def _encode(elements: Sequence[Element]) -> list[Json]:
-    """A run of channel state as JSON; rows are only counted, for they are in a table."""
+    """A run of channel state as JSON; rows are only counted, for they are in a table, one for each kind of batch."""
     found: list[Json] = []
+    kinds: dict[pa.Schema, int] = {}
     for element in elements:
         match element:
             case Data(rows=rows):
-                found.append(["rows", len(rows)])
+                kind = kinds.setdefault(rows.schema, len(kinds))  # type: ignore[attr-defined]
+                found.append(["rows", len(rows)] if kind == 0 else ["rows", len(rows), kind])
             case Watermark(time=time):
                 found.append(["watermark", time])
             case Idle():
@@ -172,13 +187,15 @@ def _encode(elements: Sequence[Element]) -> list[Json]:
 def _decode(elements: Sequence[Any], tables: Mapping[str, pa.Table], name: str) -> tuple[Element, ...]:
     """The inverse of ``_encode``. The rows are of epoch 0: for the job that is restored they are old."""
     found: list[Element] = []
-    start = 0
+    starts: dict[int, int] = {}
     for word, *value in elements:
         match word:
             case "rows":
-                rows = tables[name].slice(start, value[0]).combine_chunks()
+                length, kind = (*value, 0)[:2]
+                start = starts.get(kind, 0)
+                rows = tables[_table_of(name, kind)].slice(start, length).combine_chunks()
                 found += [Data(batch) for batch in rows.to_batches()]
-                start += value[0]
+                starts[kind] = start + length
             case "watermark":
                 found.append(Watermark(value[0]))
             case "idle":

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Literal, assert_never
 
 from dataflow.clock import Clock
 from dataflow.errors import StoreError
-from dataflow.events import Barrier, Cancel, Data, EndOfInput
+from dataflow.events import Barrier, Cancel, Data, EndOfInput, Watermark
 from dataflow.operator import Collector
 from dataflow.protocol.actions import Abort, Action, Complete, Ignore, TakeSnapshot
 from dataflow.protocol.coordinator_actions import FailureReason
+from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.chain import Chain
 from dataflow.runtime.channel import Channel
-from dataflow.runtime.inlet import GateInlet, Inlet, Input
+from dataflow.runtime.inlet import GateInlet, Inlet, Input, SourceInlet
 from dataflow.runtime.messages import (
     AbortCheckpoint,
     Committed,
@@ -173,6 +174,8 @@ class Task:
                 if worked:
                     return True  # a trigger that waited for this end comes first
                 self._phase = _Phase.FINISHING
+                if isinstance(self.inlet, SourceInlet):  # a gate has said so already
+                    chain.push(0, Watermark(MAX_WATERMARK))
                 chain.push(0, EndOfInput())
                 self._carry()
                 return True
@@ -203,6 +206,8 @@ class Task:
 
     def _take(self, taken: Input, now: int) -> None:
         if taken.flow is not None:
+            if taken.rejected is not None and isinstance(taken.flow, Data):
+                self.chain.set_aside(taken.rejected, taken.flow.epoch)
             self.chain.push(taken.port, taken.flow)
             self._rows, self._spent = (len(taken.flow.rows) if isinstance(taken.flow, Data) else 0), 0
             self._carry()

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.state.arrays import byte_ranges, validity, words
+from dataflow.state.remembered import Remembered
 
 __all__ = ["InternedValues", "Interner"]
 
@@ -42,8 +43,7 @@ class Interner:
         self._table = np.zeros(2 * capacity, np.uint64)
         self._starts = np.zeros(capacity + 1, np.int64)
         self._arena = np.empty(16 * capacity, np.uint8)
-        self._dictionary: pa.Array | None = None
-        self._dictionary_codes: Codes = np.empty(0, np.int64)
+        self._dictionaries = Remembered[Codes]()
 
     def __len__(self) -> int:
         return int(self._state[0])
@@ -54,16 +54,9 @@ class Interner:
             return self._intern(array)
         if len(array.dictionary) == 0:
             return np.zeros(len(array), np.int64)
-        indices = words(array.indices)
-        return self._codes_of_dictionary(array.dictionary).take(indices, mode="clip")
-
-    def _codes_of_dictionary(self, dictionary: pa.Array) -> Codes:
-        """Interns a dictionary unless it is the last one; holding it keeps its address from being used again."""
-        held = self._dictionary
-        if held is None or not _same_memory(held, dictionary):
-            self._dictionary_codes = self._intern(dictionary)
-            self._dictionary = dictionary
-        return self._dictionary_codes
+        dictionary = array.dictionary
+        codes = self._dictionaries.of(dictionary, lambda: self._intern(dictionary))
+        return codes.take(words(array.indices), mode="clip")
 
     def _intern(self, array: pa.Array) -> Codes:
         from dataflow.state.kernels.interning import intern_rows
@@ -143,12 +136,3 @@ class InternedValues:
             offsets[1:] = ends
             buffers.insert(1, pa.py_buffer(offsets))
         return pa.Array.from_buffers(type_, len(codes), buffers)
-
-
-def _same_memory(one: pa.Array, other: pa.Array) -> bool:
-    """Whether two arrays are the same rows of the same buffers."""
-    if one is other:
-        return True
-    addresses = [[None if buffer is None else buffer.address for buffer in array.buffers()] for array in (one, other)]
-    same_rows = one.offset == other.offset and len(one) == len(other) and one.type == other.type
-    return same_rows and addresses[0] == addresses[1]

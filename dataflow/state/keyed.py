@@ -18,12 +18,18 @@ from dataflow.errors import SchemaMismatch
 from dataflow.state.arrays import canonical_words, fresh_words, from_words, is_bytes, is_word, validity
 from dataflow.state.copy_on_write import CHUNK
 from dataflow.state.dictionaries import wide_schema, wide_type
+from dataflow.state.entries import EntrySlots
 from dataflow.state.index import SlotIndex, Slots, WideSlotIndex
 from dataflow.state.interning import InternedValues, Interner
 
 __all__ = ["KeyIndex"]
 
 Words = npt.NDArray[np.int64]
+
+_FIRST = 512
+"""Keys there is room for at first."""
+_SHARED = 4
+"""Entries a shared dictionary may have for each row of the column."""
 
 
 class KeyIndex:
@@ -42,13 +48,18 @@ class KeyIndex:
     (DataType(int8), ['bob'])
     """
 
-    def __init__(self, key_schema: pa.Schema) -> None:
+    def __init__(self, key_schema: pa.Schema, expected: int = 0) -> None:
+        """``expected``: how many keys there will be, as far as one can tell; memory and time, not a limit."""
         if not len(key_schema):
             raise SchemaMismatch("keyed state needs at least one key column")
         self.schema = wide_schema(key_schema)
         self._interners = [_interner(field) for field in key_schema]
-        self._one = SlotIndex() if len(key_schema) == 1 else None
-        self._wide = WideSlotIndex(len(key_schema) + 1)
+        capacity = max(_FIRST, 1 << (expected - 1).bit_length())
+        self._one = SlotIndex(capacity) if len(key_schema) == 1 else None
+        self._wide = WideSlotIndex(len(key_schema) + 1, capacity if self._one is None else _FIRST)
+        encoded = self._one is not None and pa.types.is_dictionary(self.schema.types[0])
+        self._entries = EntrySlots(self._slots_of_values) if encoded else None
+        self._dictionary: pa.Array | None = None
 
     def __len__(self) -> int:
         return len(self._wide) if self._one is None else len(self._one)
@@ -61,8 +72,10 @@ class KeyIndex:
         assert [wide_type(column.type) for column in columns] == self.schema.types, (
             f"key columns of types {[str(column.type) for column in columns]}, expected {self.schema.types}"
         )
+        if self._entries is not None:
+            return self._entries.slots(columns[0])
         if self._one is not None:
-            return self._one.lookup(self._words(0, columns[0]), _bits(columns[0]))
+            return self._slots_of_values(columns[0])
         words = np.empty((len(columns) + 1, len(columns[0])), np.int64)
         words[-1] = 0
         for i, column in enumerate(columns):
@@ -74,6 +87,11 @@ class KeyIndex:
                 words[-1] |= np.where(valid, 0, 1 << i)
         return self._wide.lookup(words)
 
+    def _slots_of_values(self, values: pa.Array) -> Slots:
+        """The slots of a single, plain key column."""
+        assert self._one is not None, "an index of several key columns"
+        return self._one.lookup(self._words(0, values), _bits(values))
+
     def _words(self, column: int, array: pa.Array) -> Words:
         interner = self._interners[column]
         if interner is not None:
@@ -83,8 +101,30 @@ class KeyIndex:
         return canonical_words(array)
 
     def keys(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> list[pa.Array]:
-        """The key columns of ``slots``, in the exact types of ``schema``; the arrays own their memory."""
-        return self._known().columns(slots)
+        """The key columns of ``slots``, in the exact types of ``schema``; the arrays own their memory.
+
+        A dictionary column that has most of the keys shares its dictionary with the ones before it.
+        """
+        dictionary = self._shared(slots)
+        if dictionary is None:
+            return self._known().columns(slots)
+        indices = pa.array(np.array(slots, np.int32))  # a copy
+        return [pa.DictionaryArray.from_arrays(indices, dictionary, ordered=self.schema.types[0].ordered)]
+
+    def _shared(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> pa.Array | None:
+        """A dictionary in which every one of ``slots`` is an index, made again only for keys that it does not have.
+
+        Whoever takes batches of one dictionary looks at it once. None where it would be much larger than the column,
+        and where null is a key: a dictionary has no place for it.
+        """
+        if self._entries is None or self._one is None or self._one.null_slot is not None:
+            return None
+        if len(self) > _SHARED * len(slots):
+            return None
+        highest = int(np.max(slots, initial=-1))
+        if self._dictionary is None or highest >= len(self._dictionary):
+            self._dictionary = self._known().values_of(0)
+        return self._dictionary
 
     def _known(self) -> _KnownKeys:
         values = [None if interner is None else interner.values() for interner in self._interners]
@@ -130,12 +170,18 @@ class _KnownKeys:
 
     def _array(self, column: int, words: Words, absent: npt.NDArray[np.bool_]) -> pa.Array:
         declared = self.schema.types[column]
-        dictionary = pa.types.is_dictionary(declared)
-        type_ = declared.value_type if dictionary else declared
         bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
-        values = self.values[column]
-        plain = from_words(words, type_, bitmap) if values is None else values.of(words, type_, bitmap)
-        return plain.dictionary_encode().cast(declared) if dictionary else plain
+        plain = self._plain(column, words, bitmap)
+        return plain.dictionary_encode().cast(declared) if pa.types.is_dictionary(declared) else plain
+
+    def _plain(self, column: int, words: Words, bitmap: pa.Buffer | None) -> pa.Array:
+        declared, values = self.schema.types[column], self.values[column]
+        type_ = declared.value_type if pa.types.is_dictionary(declared) else declared
+        return from_words(words, type_, bitmap) if values is None else values.of(words, type_, bitmap)
+
+    def values_of(self, column: int) -> pa.Array:
+        """A key column of all slots, without nulls and not encoded."""
+        return self._plain(column, _copy(self.words[:, column]), None)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(self.words), CHUNK):

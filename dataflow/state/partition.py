@@ -16,7 +16,9 @@ import pyarrow as pa
 from dataflow.state.arrays import fresh_words, is_word, words
 from dataflow.state.hashing import Hashes, hash_rows, subtask_of
 
-__all__ = ["hash_partition", "partition_rows"]
+Targets = npt.NDArray[np.int32]
+
+__all__ = ["gather_rows", "hash_partition", "order_by_target", "owners_of", "partition_rows"]
 
 
 def partition_rows(
@@ -30,14 +32,30 @@ def partition_rows(
     >>> order.tolist(), offsets.tolist()
     ([0, 2, 1], [0, 2, 3])
     """
-    from dataflow.state.kernels.partition import count_targets, scatter_rows
+    from dataflow.state.kernels.partition import count_targets
 
     targets = np.empty(len(hashes), np.int32)
     counts = np.zeros(parallelism, np.int64)
-    count_targets(hashes, _owners(parallelism, max_key_groups), targets, counts)
-    offsets = np.zeros(parallelism + 1, np.int64)
+    count_targets(hashes, owners_of(parallelism, max_key_groups), targets, counts)
+    return _scattered(targets, counts)
+
+
+def order_by_target(targets: Targets, count: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Row numbers ordered by target (0 .. ``count`` - 1), and the ``count + 1`` offsets of the targets among them.
+
+    >>> order, offsets = order_by_target(np.array([1, 0, 1], np.int32), 2)
+    >>> order.tolist(), offsets.tolist()
+    ([1, 0, 2], [0, 1, 3])
+    """
+    return _scattered(targets, np.bincount(targets, minlength=count))
+
+
+def _scattered(targets: Targets, counts: npt.NDArray[np.int64]) -> tuple[Targets, npt.NDArray[np.int64]]:
+    from dataflow.state.kernels.partition import scatter_rows
+
+    offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
-    order = np.empty(len(hashes), np.int32)
+    order = np.empty(len(targets), np.int32)
     scatter_rows(targets, offsets[:-1].copy(), order)
     return order, offsets
 
@@ -64,11 +82,16 @@ def hash_partition(
     alone = int(counts.argmax())
     if counts[alone] == batch.num_rows:
         return [batch if target == alone else None for target in range(parallelism)]
-    gathered = pa.RecordBatch.from_arrays([_gather(column, order) for column in batch.columns], schema=batch.schema)
+    gathered = gather_rows(batch, order)
     return [
         gathered.slice(int(offsets[target]), int(counts[target])) if counts[target] else None
         for target in range(parallelism)
     ]
+
+
+def gather_rows(batch: pa.RecordBatch, order: npt.NDArray[np.int32]) -> pa.RecordBatch:
+    """The rows of ``batch`` in ``order``, in memory of their own."""
+    return pa.RecordBatch.from_arrays([_gather(column, order) for column in batch.columns], schema=batch.schema)
 
 
 def _gather(column: pa.Array, order: npt.NDArray[np.int32]) -> pa.Array:
@@ -82,8 +105,8 @@ def _gather(column: pa.Array, order: npt.NDArray[np.int32]) -> pa.Array:
 
 
 @lru_cache(maxsize=64)
-def _owners(parallelism: int, max_key_groups: int) -> npt.NDArray[np.int32]:
-    """The subtask of each key group."""
+def owners_of(parallelism: int, max_key_groups: int) -> npt.NDArray[np.int32]:
+    """The subtask of each key group. Raises ``ValueError`` where there are fewer key groups than subtasks."""
     if parallelism > max_key_groups:
         raise ValueError(f"{parallelism} subtasks need at least as many key groups, got {max_key_groups}")
     return np.array([subtask_of(group, parallelism, max_key_groups) for group in range(max_key_groups)], np.int32)

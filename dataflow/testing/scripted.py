@@ -86,5 +86,9 @@ class _ScriptReader(SplitReader):
         return batch
 
     @property
+    def mid_batch(self) -> bool:
+        return self._row > 0
+
+    @property
     def offset(self) -> Json:
         return [self._entry, self._row] if self._row else self._entry

@@ -1,119 +1,79 @@
-"""A directory of Parquet files, written exactly once: rows appear when the checkpoint that holds them completes."""
+"""Parquet files, written exactly once."""
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataflow.errors import ConfigurationError, SchemaMismatch, StoreError
-from dataflow.operator import Handle, OperatorContext, TwoPhaseSink
-from dataflow.store.files import DISK, FileSystem, storing
-from operators.sinks.parquet_files import OutputDirectory
-from operators.sinks.parquet_writer import ParquetWriter
+from dataflow.store.files import DISK, FileSystem
+from operators.sinks.files import (
+    ROW_GROUP_BYTES,
+    ROW_GROUP_ROWS,
+    FileSink,
+    IfExists,
+    chosen,
+    committed_files,
+    read_committed,
+)
+from operators.sinks.formats import FileFormat, Form, TableWriter
 
-__all__ = ["Compression", "IfExists", "ParquetSink", "committed_files", "read_committed", "write_parquet"]
+__all__ = [
+    "Compression",
+    "IfExists",
+    "ParquetFormat",
+    "ParquetSink",
+    "committed_files",
+    "read_committed",
+    "write_parquet",
+]
 
-log = logging.getLogger("dataflow.parquet")
-
-IfExists = Literal["error", "append", "overwrite"]
 Compression = Literal["zstd", "snappy", "lz4", "gzip", "brotli", "none"]
 
 
-class ParquetSink(TwoPhaseSink):
-    """See ``write_parquet``."""
+class ParquetFormat(FileFormat):
+    """Parquet; a table that is written becomes row groups of at most ``row_group_rows`` rows."""
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        if_exists: IfExists,
-        row_group_rows: int,
-        row_group_bytes: int,
-        compression: Compression,
-        files: FileSystem,
-    ) -> None:
-        self._directory = OutputDirectory(directory, files=files)
-        self._if_exists = if_exists
-        self._row_group_rows = row_group_rows
-        self._row_group_bytes = row_group_bytes
+    name: ClassVar[str] = "parquet"
+    title: ClassVar[str] = "Parquet"
+
+    def __init__(self, *, compression: Compression, row_group_rows: int) -> None:
         self._compression = compression
-        self._files = files
+        self._row_group_rows = row_group_rows
 
-    def __repr__(self) -> str:
-        return f"write_parquet({str(self._directory.path)!r})"
+    def open(self, target: Any, schema: pa.Schema) -> TableWriter:
+        return _Writer(pq.ParquetWriter(target, schema, compression=self._compression), self._row_group_rows)
 
-    @property
-    def target(self) -> str:
-        return os.path.realpath(self._directory.path)
+    @staticmethod
+    def read(path: Path, form: Form) -> pa.Table:
+        return pq.ParquetFile(path).read()
 
-    def check(self, schema: pa.Schema) -> None:
-        if not schema.names:
-            raise SchemaMismatch(f"{self!r}: rows have no columns, and Parquet cannot count rows without one")
-        repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
-        if repeated:
-            raise SchemaMismatch(f"{self!r}: columns {repeated} appear more than once; rename them")
-        for field in schema:
-            try:
-                pq.write_table(pa.schema([field]).empty_table(), pa.BufferOutputStream())
-            except pa.ArrowException as error:
-                raise SchemaMismatch(
-                    f"{self!r}: Parquet has no place for column {field.name!r} of type {field.type} ({error}); cast it"
-                ) from error
 
-    def writer(self, context: OperatorContext) -> ParquetWriter:
-        return ParquetWriter(
-            context,
-            self._directory,
-            row_group_rows=self._row_group_rows,
-            row_group_bytes=self._row_group_bytes,
-            compression=self._compression,
-            files=self._files,
-        )
+class _Writer:
+    def __init__(self, parquet: pq.ParquetWriter, row_group_rows: int) -> None:
+        self._parquet = parquet
+        self._row_group_rows = row_group_rows
 
-    def hold(self, run_id: str) -> AbstractContextManager[None]:
-        return self._directory.hold(run_id)
+    def write(self, table: pa.Table) -> None:
+        self._parquet.write_table(table, row_group_size=self._row_group_rows)
 
-    def begin(self) -> None:
-        match self._if_exists:
-            case "error":
-                self._directory.refuse_output()
-            case "append":
-                self._directory.keep_output()
-            case "overwrite":
-                self._directory.remove_output()
-        self._directory.make()
-        self._directory.clean_staging()
+    def close(self) -> None:
+        self._parquet.close()
 
-    def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
-        self._directory.commit(checkpoint, handles)
 
-    def recover(self, checkpoint: int, handles: Sequence[Handle]) -> None:
-        """Commit ``handles``, delete all else that is staged, and take back what later checkpoints committed.
-
-        Later ones are committed where an older one was restored, because the newest was damaged or the user asked for
-        it: their rows come again. Readers may have seen them, so this is logged.
-        """
-        self._directory.make()
-        self._directory.verify(checkpoint, handles)
-        self._directory.commit(checkpoint, handles)
-        self._directory.clean_staging()
-        if rows := self._directory.take_back(checkpoint):
-            log.warning("%r: %d rows committed after checkpoint %d are taken back", self, rows, checkpoint)
+class ParquetSink(FileSink):
+    """See ``write_parquet``."""
 
 
 def write_parquet(
     directory: str | os.PathLike[str],
     *,
     if_exists: IfExists = "error",
-    row_group_rows: int = 122_880,
-    row_group_bytes: int = 64 << 20,
+    row_group_rows: int = ROW_GROUP_ROWS,
+    row_group_bytes: int = ROW_GROUP_BYTES,
     compression: Compression = "zstd",
     files: FileSystem = DISK,
 ) -> ParquetSink:
@@ -138,53 +98,12 @@ def write_parquet(
     ...     committed_files(directory)
     []
     """
-    if if_exists not in get_args(IfExists):
-        raise ConfigurationError(f"if_exists= is one of {get_args(IfExists)}, got {if_exists!r}")
-    if row_group_rows < 1 or row_group_bytes < 1:
-        raise ConfigurationError(f"a row group has a row at least, got {row_group_rows} rows, {row_group_bytes} bytes")
-    if compression not in get_args(Compression):
-        raise ConfigurationError(f"compression= is one of {get_args(Compression)}, got {compression!r}")
+    chosen("compression", compression, Compression)
     return ParquetSink(
-        Path(directory),
+        directory,
+        ParquetFormat(compression=compression, row_group_rows=row_group_rows),
         if_exists=if_exists,
-        row_group_rows=row_group_rows,
-        row_group_bytes=row_group_bytes,
-        compression=compression,
+        rows=row_group_rows,
+        size=row_group_bytes,
         files=files,
     )
-
-
-def committed_files(directory: str | os.PathLike[str], *, files: FileSystem = DISK) -> list[Path]:
-    """The files of the checkpoints that are committed as a whole, oldest checkpoint first. Raises: StoreError."""
-    output = OutputDirectory(Path(directory), files=files)
-    names = [committed.file for listed in output.commits().values() for committed in listed]
-    return [output.path / name for name in dict.fromkeys(names)]
-
-
-def read_committed(directory: str | os.PathLike[str]) -> pa.Table:
-    """The rows of all checkpoints that are committed as a whole.
-
-    Raises: StoreError where there is none, or where a file of one is gone or cannot be read.
-    """
-    output = OutputDirectory(Path(directory), files=DISK)
-    owners = {committed.file: checkpoint for checkpoint, listed in output.commits().items() for committed in listed}
-    if not owners:
-        raise StoreError(f"{directory}: no checkpoint is committed there yet, so there is not even a schema")
-    return pa.concat_tables([_read(output.path / file, checkpoint) for file, checkpoint in owners.items()])
-
-
-def _read(path: Path, checkpoint: int) -> pa.Table:
-    owner = f"checkpoint {checkpoint}" if checkpoint else "an earlier job"
-    listed = f"a file of {owner}, named in _commits/{checkpoint}.json"
-    try:
-        with storing("read", path):
-            return pq.ParquetFile(path).read()
-    except StoreError as error:
-        if not isinstance(error.__cause__, FileNotFoundError):
-            raise
-        raise StoreError(
-            f"{path}: {listed}, is gone; put it back, or read again if a job is replacing its output right now "
-            "(committed_files() lists all that should be there)"
-        ) from error
-    except pa.ArrowException as error:
-        raise StoreError(f"{path}: {listed}, is not whole ({error}); put the original back") from error

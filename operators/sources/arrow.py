@@ -20,7 +20,7 @@ from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, So
 from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_schema, widened
 
-__all__ = ["ArrowSource", "StreamSource", "from_arrow"]
+__all__ = ["ArrowSource", "StreamSource", "conformed", "from_arrow", "plain_field", "plain_type"]
 
 _HASH_ROWS = 65_536
 _HASH_BYTES = 256 << 20
@@ -145,13 +145,20 @@ class _TableReader(SplitReader):
             return END
         chunk = self._chunks[index]
         start = self._offset - (self._ends[index] - chunk.num_rows)
-        batch = widened(chunk.slice(start, min(max_rows, self._batch_rows)))
+        batch = widened(chunk.slice(start, min(max_rows, self._batch_rows - start % self._batch_rows)))
         self._offset += batch.num_rows
         return batch
 
     @property
     def offset(self) -> int:
         return self._offset
+
+    @property
+    def mid_batch(self) -> bool:
+        index = bisect_right(self._ends, self._offset)
+        if index == len(self._chunks):
+            return False
+        return (self._offset - (self._ends[index] - self._chunks[index].num_rows)) % self._batch_rows != 0
 
     def close(self) -> None:
         self._chunks, self._ends = [], []
@@ -179,7 +186,7 @@ class StreamSource(Source):
 
     @property
     def schema(self) -> pa.Schema:
-        return wide_schema(pa.schema([_plain_field(self._whole.field(name)) for name in self._names]))
+        return wide_schema(pa.schema([plain_field(self._whole.field(name)) for name in self._names]))
 
     def splits(self) -> tuple[Split, ...]:
         return (Split("stream", {"rows": None, "schema": _schema_hash(self._whole), "content": None}),)
@@ -234,7 +241,7 @@ class _StreamReader(SplitReader):
                 return END
             except (OSError, pa.ArrowException) as error:
                 raise SourceError(f"from_arrow: the stream broke behind row {self._offset}: {error}") from error
-            self._rest = _conformed(batch.select(self._schema.names), self._schema)
+            self._rest = conformed(batch.select(self._schema.names), self._schema)
         rows = min(max_rows, self._batch_rows)
         batch, self._rest = self._rest.slice(0, rows), self._rest.slice(rows)
         self._offset += batch.num_rows
@@ -271,20 +278,22 @@ def _table(data: Any) -> pa.Table:
 
 def _plain(table: pa.Table) -> pa.Table:
     """Schema metadata put aside (two runs may differ in it), view types replaced."""
-    return table.cast(pa.schema([_plain_field(field) for field in table.schema]))
+    return table.cast(pa.schema([plain_field(field) for field in table.schema]))
 
 
-def _plain_field(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, _plain_type(field.type), field.nullable)
+def plain_field(field: pa.Field) -> pa.Field:
+    """The field without metadata, in its plain type."""
+    return pa.field(field.name, plain_type(field.type), field.nullable)
 
 
-def _plain_type(dtype: pa.DataType) -> pa.DataType:
+def plain_type(dtype: pa.DataType) -> pa.DataType:
+    """``dtype``, or what takes the place of a view type."""
     if types.is_string_view(dtype):
         return pa.large_string()
     if types.is_binary_view(dtype):
         return pa.large_binary()
     if types.is_dictionary(dtype):
-        return pa.dictionary(dtype.index_type, _plain_type(dtype.value_type), dtype.ordered)
+        return pa.dictionary(dtype.index_type, plain_type(dtype.value_type), dtype.ordered)
     return dtype
 
 
@@ -297,7 +306,8 @@ def _check_distinct(schema: pa.Schema) -> None:
         )
 
 
-def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """``batch`` in ``schema``, which has its columns in their plain and wide types."""
     return batch if not schema.names or batch.schema.equals(schema, check_metadata=True) else batch.cast(schema)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -55,6 +55,10 @@ class PacedSource(Source):
     def schema(self) -> pa.Schema:
         return self._source.schema
 
+    @property
+    def sides(self) -> Mapping[str, pa.Schema]:
+        return self._source.sides
+
     def splits(self) -> Sequence[Split]:
         return self._source.splits()
 
@@ -92,9 +96,16 @@ class _PacedReader(SplitReader):
             self._given += batch.num_rows
         return batch
 
+    def rejected(self) -> pa.RecordBatch | None:
+        return self._reader.rejected()
+
     @property
     def offset(self) -> Json:
         return self._reader.offset
+
+    @property
+    def mid_batch(self) -> bool:
+        return self._reader.mid_batch
 
     def close(self) -> None:
         self._reader.close()

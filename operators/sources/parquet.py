@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +29,9 @@ from dataflow.errors import (
 )
 from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_type, widened_array
+from operators.sources.files import Files
 from operators.sources.paths import Paths, expand
+from operators.sources.statistics import earliest_time
 
 __all__ = ["ParquetSource", "read_parquet"]
 
@@ -43,13 +45,17 @@ def read_parquet(
     batch_rows: int = 65_536,
     dictionary: Sequence[str] = (),
     split_by: Literal["row_group", "file"] = "row_group",
+    filesystem: Any = None,
 ) -> ParquetSource:
     """The rows of Parquet files, in order of file names, each file in its own order.
 
-    ``paths`` is a file, a directory, a glob or a list of these. ``columns`` are read and no others (None: all; the
-    files' order is kept). ``dictionary`` names text columns to read as dictionaries, which is several times faster
-    where values repeat; columns that were written as dictionaries (pandas' categories) come as such anyway, with int32
-    indices whatever each file has. ``split_by`` says what is read by one subtask as a whole.
+    ``paths`` is a file, a directory, a glob, a URI that pyarrow knows (``s3://``, ``gs://``, ``file://``) or a list of
+    these; with ``filesystem`` (one of ``pyarrow.fs``, or of fsspec) they are paths in it.
+
+    ``columns`` are read and no others (None: all; the files' order is kept). ``dictionary`` names text columns to read
+    as dictionaries, which is several times faster where values repeat; columns that were written as dictionaries
+    (pandas' categories) come as such anyway, with int32 indices whatever each file has. ``split_by`` says what is read
+    by one subtask as a whole.
 
     Only what is in the files is read: the key of a folder such as ``year=2013`` is no column of the stream, of which a
     PartitionKeyWarning tells.
@@ -69,7 +75,8 @@ def read_parquet(
         raise ConfigurationError(f"read_parquet: batch_rows is at least 1, got {batch_rows}")
     if split_by not in ("row_group", "file"):
         raise ConfigurationError(f"read_parquet: split_by is 'row_group' or 'file', got {split_by!r}")
-    files = tuple(_File.open(path) for path in expand(paths, ".parquet"))
+    where, found = expand(paths, ".parquet", filesystem)
+    files = tuple(_File.open(path, where) for path in found)
     whole = files[0].schema(tuple(dictionary))
     _warn_of_partition_keys(files, whole)
     for name in (*dictionary, *(columns or ())):
@@ -84,7 +91,7 @@ def read_parquet(
     schema = whole if columns is None else _selected(whole, columns)
     for file in files[1:]:
         _check_same(files[0].path, schema, file.path, file.schema(tuple(dictionary)), everything=columns is None)
-    return ParquetSource(files, schema, tuple(dictionary), batch_rows, split_by)
+    return ParquetSource(files, schema, tuple(dictionary), batch_rows, split_by, where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +105,17 @@ class _File:
     metadata: pq.FileMetaData
 
     @classmethod
-    def open(cls, path: str) -> _File:
+    def open(cls, path: str, where: Files) -> _File:
         try:
-            status = os.stat(path)
-            with open(path, "rb") as raw:
+            status = where.status(path)
+            with where.open(path) as raw:
                 metadata = pq.read_metadata(raw)
-                footer = _footer_hash(raw, status.st_size)
+                footer = _footer_hash(raw, status.bytes)
         except _DAMAGED as error:
             raise SourceError(
                 f"read_parquet: cannot read {path!r} as Parquet: {error}; replace or remove it"
             ) from error
-        return cls(path, status.st_size, status.st_mtime_ns, footer, metadata)
+        return cls(path, status.bytes, status.modified, footer, metadata)
 
     def schema(self, dictionary: tuple[str, ...]) -> pa.Schema:
         """The Arrow schema as batches will have it: dictionaries applied, wide; metadata and nullability put aside."""
@@ -136,8 +143,16 @@ class ParquetSource(Source):
     """See ``read_parquet``. Picklable."""
 
     def __init__(
-        self, files: tuple[_File, ...], schema: pa.Schema, dictionary: tuple[str, ...], batch_rows: int, split_by: str
+        self,
+        files: tuple[_File, ...],
+        schema: pa.Schema,
+        dictionary: tuple[str, ...],
+        batch_rows: int,
+        split_by: str,
+        where: Files,
     ) -> None:
+        self.blocking = where.remote
+        self._where = where
         self._files = files
         self._schema = schema
         self._dictionary = dictionary
@@ -161,10 +176,16 @@ class ParquetSource(Source):
             rows = file.metadata.row_group(group).num_rows
             yield Split(f"{file.path}#{group}", {**info, "row_group": group, "rows": rows})
 
+    def earliest(self, split: Split, column: str) -> int | None:
+        """From the statistics of the row groups, where there are any."""
+        known = [file.metadata for file in self._files if file.path == split.info["path"]]
+        group: Any = split.info["row_group"]
+        return earliest_time(known[0], column, group) if known else None
+
     def check(self, split: Split) -> None:
         path, expected = str(split.info["path"]), split.info
         try:
-            file = _File.open(path)
+            file = _File.open(path, self._where)
         except SourceError as error:
             raise InputChanged(f"{_lost(split)}: it cannot be read any more: {error}") from error
         if file.bytes != expected["bytes"]:
@@ -175,17 +196,17 @@ class ParquetSource(Source):
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
         assert offset is None or isinstance(offset, int), f"an offset is a row of the split, got {offset!r}"
         self._check_unmoved(split)
-        return _Reader(split, offset or 0, self._schema, self._dictionary, self._batch_rows)
+        return _Reader(split, offset or 0, self._schema, self._dictionary, self._batch_rows, self._where)
 
     def _check_unmoved(self, split: Split) -> None:
         """A stat is enough where nothing touched the file since its footer was read."""
         path = str(split.info["path"])
         known = next((file for file in self._files if file.path == path and file.footer == split.info["footer"]), None)
         try:
-            status = os.stat(path)
+            status = self._where.status(path)
         except OSError as error:
             raise InputChanged(f"{_lost(split)}: it cannot be read any more: {error}") from error
-        if known is None or (status.st_size, status.st_mtime_ns) != (known.bytes, known.modified):
+        if known is None or (status.bytes, status.modified) != (known.bytes, known.modified):
             self.check(split)
 
     def select(self, columns: Sequence[str]) -> ParquetSource:
@@ -193,7 +214,7 @@ class ParquetSource(Source):
             if name not in self._schema.names:
                 raise UnknownColumn(name, self._schema.names, f"read_parquet({self._files[0].path!r})")
         schema = _selected(self._schema, columns)
-        return ParquetSource(self._files, schema, self._dictionary, self._batch_rows, self._split_by)
+        return ParquetSource(self._files, schema, self._dictionary, self._batch_rows, self._split_by, self._where)
 
     def __repr__(self) -> str:
         more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
@@ -204,7 +225,13 @@ class _Reader(SplitReader):
     """Decodes a split front to back; the rows before a restored offset are decoded too, whole row groups excepted."""
 
     def __init__(
-        self, split: Split, offset: int, schema: pa.Schema, dictionary: tuple[str, ...], batch_rows: int
+        self,
+        split: Split,
+        offset: int,
+        schema: pa.Schema,
+        dictionary: tuple[str, ...],
+        batch_rows: int,
+        where: Files,
     ) -> None:
         self._split = split
         self._offset = offset
@@ -218,6 +245,7 @@ class _Reader(SplitReader):
                 memory_map=False,
                 pre_buffer=False,
                 read_dictionary=[name for name in dictionary if name in schema.names],
+                filesystem=where.filesystem,
             )
             groups, skip = self._remaining()
             self._batches = self._file.iter_batches(batch_rows, groups, schema.names, use_threads=False)
@@ -267,6 +295,10 @@ class _Reader(SplitReader):
     @property
     def offset(self) -> int:
         return self._offset
+
+    @property
+    def mid_batch(self) -> bool:
+        return self._rest is not None and self._rest.num_rows > 0
 
     def close(self) -> None:
         self._rest = None

@@ -1,45 +1,99 @@
-"""From what a user calls a path (file, directory, glob, several of these) to a sorted list of files."""
+"""From what a user calls a path (file, directory, glob, URI, several of these) to a sorted list of files.
+
+URIs that pyarrow knows (``s3://``, ``gs://``, ``file://``) name a filesystem too; ``filesystem=`` takes any other.
+"""
 
 from __future__ import annotations
 
 import glob
 import os
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import fs
 
 from dataflow.errors import SourceError
+from operators.sources.files import Files, as_filesystem
 
-__all__ = ["Paths", "expand"]
+__all__ = ["Paths", "expand", "is_url", "resolve"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib makes one slash of two
+_MAGIC: Final = re.compile(r"[*\[]")  # not "?", which begins the options of a URI
 
 
-def expand(paths: Paths, suffix: str) -> tuple[str, ...]:
-    """The files of ``paths``, sorted, each once.
+def expand(paths: Paths, suffix: str | tuple[str, ...], filesystem: Any = None) -> tuple[Files, tuple[str, ...]]:
+    """The files of ``paths``, sorted, each once, and where they live.
 
     A directory stands for every file below it whose name ends in ``suffix``, but for files and folders whose names
     begin with ``_`` or ``.``, which writers use for what is not data. A path that exists is never read as a pattern.
+    With ``filesystem`` all paths are paths in it, and never URIs.
 
-    Raises: SourceError naming the path or pattern that holds no file, or that is a URL.
+    Raises: SourceError naming the path or pattern that holds no file, a URI that pyarrow does not know, or two paths
+    that live on different filesystems.
     """
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not several:
         raise SourceError("expected a file, a directory, a glob pattern or a list of them, found an empty list")
-    files = {file for path in several for file in _expand_one(os.path.expanduser(os.fspath(path)), suffix)}
-    return tuple(sorted(files))
+    where: Files | None = None
+    found: set[str] = set()
+    for given in several:
+        files, path = resolve(given, filesystem)
+        if where is not None and files != where:
+            raise SourceError(f"{several[0]!r} and {given!r} live on different filesystems; read them as two sources")
+        where = files
+        found.update(_local(path, suffix) if files.filesystem is None else _stored(files.filesystem, path, suffix))
+    assert where is not None, "at least one path was resolved"
+    return where, tuple(sorted(found))
 
 
-def _expand_one(path: str, suffix: str) -> list[str]:
-    if _SCHEME.match(path):  # also where a folder has such a name: Arrow would read it as a URL
+def is_url(path: str) -> bool:
+    """Whether ``path`` begins like a URL, which is no local path.
+
+    >>> is_url("s3://bucket/key"), is_url("data/2024")
+    (True, False)
+    """
+    return _SCHEME.match(path) is not None
+
+
+def resolve(path: str | os.PathLike[str], filesystem: Any = None) -> tuple[Files, str]:
+    """Where ``path`` (a pattern, perhaps) lives, and its name there. Raises: SourceError for a URI nobody knows."""
+    text = os.fspath(path)
+    filesystem_given = as_filesystem(filesystem)
+    if filesystem_given is not None:
+        return Files(filesystem_given), text.rstrip("/")
+    if not is_url(text):
+        return Files(), os.path.expanduser(text)
+    if isinstance(path, os.PathLike):
+        raise SourceError(f"{text!r}: pathlib made one slash of the two of a URI; give the URI as a str")
+    plain, pattern = _parted(text)
+    try:
+        found, base = fs.FileSystem.from_uri(plain)
+    except (OSError, pa.ArrowException) as error:
         raise SourceError(
-            f"{path!r}: object stores and other URLs are not supported (yet), only local paths; mount or copy the "
-            f"files, and leave file:// out"
-        )
+            f"{text!r}: pyarrow cannot open this URI: {error}; for another object store pass filesystem= "
+            f"(a pyarrow.fs.FileSystem, or one of fsspec) and paths within it"
+        ) from error
+    return Files(as_filesystem(found)), f"{base.rstrip('/')}/{pattern}" if pattern else base
+
+
+def _parted(uri: str) -> tuple[str, str]:
+    """A URI without the components from the first pattern on, and these. Options stay with the URI."""
+    rest, question, options = uri.partition("?")
+    magic = _MAGIC.search(rest)
+    if magic is None:
+        return uri, ""
+    cut = rest.rindex("/", 0, magic.start())
+    return rest[:cut] + question + options, rest[cut + 1 :]
+
+
+def _local(path: str, suffix: str | tuple[str, ...]) -> list[str]:
     if os.path.isdir(path):
-        return _below(path, suffix) or _nothing(path, f"the directory holds no file that ends in {suffix}")
+        return _below(path, suffix) or _nothing(path, _no_file(suffix))
     if os.path.exists(path):
         return [path]
     if glob.has_magic(path):
@@ -48,12 +102,59 @@ def _expand_one(path: str, suffix: str) -> list[str]:
     return _nothing(path, "there is no such file or directory")
 
 
-def _below(directory: str, suffix: str) -> list[str]:
+def _below(directory: str, suffix: str | tuple[str, ...]) -> list[str]:
     found: list[str] = []
     for folder, folders, files in os.walk(directory):
         folders[:] = [name for name in folders if not name.startswith(("_", "."))]
         found += [os.path.join(folder, name) for name in files if name.endswith(suffix) and name[0] not in "_."]
     return found
+
+
+def _stored(store: fs.FileSystem, path: str, suffix: str | tuple[str, ...]) -> list[str]:
+    try:
+        match store.get_file_info(path).type:
+            case fs.FileType.File:
+                return [path]
+            case fs.FileType.Directory:
+                below = store.get_file_info(fs.FileSelector(path, recursive=True))
+                return [f.path for f in below if _is_data(f, path, suffix)] or _nothing(path, _no_file(suffix))
+        if glob.has_magic(path):
+            return list(_matching(store, "", path.split("/"))) or _nothing(path, "no file matches the pattern")
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError(f"{path!r}: cannot be listed: {error}; check the path and the rights to it") from error
+    return _nothing(path, "there is no such file or directory")
+
+
+def _is_data(info: fs.FileInfo, directory: str, suffix: str | tuple[str, ...]) -> bool:
+    below = info.path[len(directory) :].strip("/").split("/")
+    hidden = any(name.startswith(("_", ".")) for name in below)
+    return info.type is fs.FileType.File and info.path.endswith(suffix) and not hidden
+
+
+def _matching(store: fs.FileSystem, base: str, parts: list[str]) -> Iterator[str]:
+    """The files that the components ``parts`` of a pattern stand for, below ``base``; ``**`` is any depth."""
+    head, rest = parts[0], parts[1:]
+    if not glob.has_magic(head) and rest:
+        yield from _matching(store, f"{base}/{head}" if base else head, rest)
+        return
+    entries = store.get_file_info(fs.FileSelector(base, allow_not_found=True))
+    if head == "**" and rest:
+        yield from _matching(store, base, rest)
+    for entry in entries:
+        name = entry.base_name
+        if name.startswith(".") and not head.startswith("."):
+            continue
+        if entry.type is fs.FileType.Directory and head == "**":
+            yield from _matching(store, entry.path, parts)
+        elif entry.type is fs.FileType.Directory and rest and fnmatchcase(name, head):
+            yield from _matching(store, entry.path, rest)
+        elif entry.type is fs.FileType.File and not rest and fnmatchcase(name, head):
+            yield entry.path
+
+
+def _no_file(suffix: str | tuple[str, ...]) -> str:
+    endings = suffix if isinstance(suffix, str) else " or ".join(suffix)
+    return f"the directory holds no file that ends in {endings}"
 
 
 def _nothing(path: str, why: str) -> list[str]:

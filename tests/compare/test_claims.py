@@ -11,6 +11,7 @@ import dataflow as flow
 from dataflow import col
 from dataflow.compare.claims import AnyRows, Claim, LastRows, Rows, Unsettled, claims
 from dataflow.operator import Operator
+from dataflow.windows import tumbling
 from operators.sinks.collect import collect
 from operators.sources.arrow import from_arrow
 
@@ -90,3 +91,12 @@ def test_what_depends_on_the_number_or_order_of_updates_is_not_compared(
 
 def test_one_subtask_keeps_the_order_of_updates() -> None:
     assert _claim(lambda s: _updates(s).rebalance(), width=1) == CHANGELOG
+
+
+def test_windows_are_compared_by_key_and_window_unless_rows_come_late() -> None:
+    table = pa.table({"k": [1], "x": [1.0], "t": pa.array([1], pa.timestamp("s"))})
+    with flow.Pipeline() as p:
+        windows = p.source(from_arrow(table), name="in").with_watermark("t").key_by("k").window(tumbling("10s"))
+        windows.agg(col("x").sum().alias("s"), name="agg").sink(collect(), name="out")
+    key = ("k", "window_start")
+    assert claims(p.graph, 2)["out"] == LastRows(key, key, "agg", updates=False, first=False, windowed=True)

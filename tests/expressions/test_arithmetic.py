@@ -168,6 +168,7 @@ def test_uint64_stays_unsigned_among_its_own() -> None:
     batch = pa.record_batch({"a": pa.array([2**64 - 1], pa.uint64()), "b": pa.array([1], pa.int64())})
     assert (col("a") - 1).evaluate(batch).equals(pa.array([2**64 - 2], pa.uint64()))
     assert (col("a") // 2).evaluate(batch).equals(pa.array([2**63 - 1], pa.uint64()))
+    assert (col("a") // col("a")).evaluate(batch).equals(pa.array([1], pa.uint64()))
     for expr in (col("a") + 1, col("a") + col("b"), -col("a")):
         with pytest.raises(OverflowError):
             expr.evaluate(batch)

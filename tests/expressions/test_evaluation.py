@@ -83,6 +83,15 @@ def test_text_of_any_width_compares() -> None:
     assert values(col("l") >= "b", l=large) == [False, True]
 
 
+def test_views_compare_and_fill_as_what_they_show() -> None:
+    one, two = pa.array(["unused", "a", None], pa.string_view()).slice(1), pa.array(["a", "b"], pa.string_view())
+    assert values(col("v") == col("w"), v=one, w=two) == [True, None]
+    assert values(col("v") < "b", v=one) == [True, None]
+    assert values(col("v").fill_null(col("w")), v=one, w=two) == ["a", "b"]
+    assert values(col("v").is_in(["a"]), v=one) == [True, None]
+    assert values(col("v") == b"a", v=one.cast(pa.binary_view())) == [True, None]
+
+
 def test_a_narrow_column_keeps_its_type_beside_a_literal_that_fits() -> None:
     batch = pa.record_batch({"x": pa.array([None, 3], pa.int8())})
     assert col("x").fill_null(0).dtype(batch.schema) == pa.int8()

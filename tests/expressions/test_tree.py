@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import pickle
+from collections.abc import Callable
 from decimal import Decimal
 
 import pyarrow as pa
@@ -11,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataflow.errors import GraphError, SchemaMismatch, UnknownColumn
-from dataflow.expressions import AggregateKind, Aggregation, Expr, col, count, lit, output_schema
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
+from dataflow.expressions import AggregateKind, Aggregation, Expr, col, concat_str, count, lit, output_schema, when
 
 SCHEMA = pa.schema(
     {
@@ -26,7 +27,15 @@ SCHEMA = pa.schema(
         "l": pa.list_(pa.int64()),
     }
 )
-NAMES = {"col": col, "lit": lit, "pa": pa, "datetime": datetime, "Decimal": Decimal}
+NAMES = {
+    "col": col,
+    "lit": lit,
+    "when": when,
+    "concat_str": concat_str,
+    "pa": pa,
+    "datetime": datetime,
+    "Decimal": Decimal,
+}
 
 leaves = st.one_of(
     st.sampled_from(["a", "b", "it's"]).map(col),
@@ -48,6 +57,25 @@ def grown(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         "{}.cast(pa.timestamp('us', 'UTC'))",
         "{}.is_in([1, 2.5])",
         "{}.alias('x')",
+        "{}.cast('int8', strict=False)",
+        "{}.hash()",
+        "{}.is_nan()",
+        "{}.between(1, 'b')",
+        "{}.str.length()",
+        "{}.str.strip()",
+        "{}.str.strip('it\\'s')",
+        "{}.str.contains('a.')",
+        "{}.str.contains('a.', literal=True)",
+        "{}.str.replace_all('a.', '$1', literal=True)",
+        "{}.str.extract('(a)', 0)",
+        "{}.str.extract('(a)')",
+        "{}.dt.hour()",
+        "{}.dt.truncate('1.5h')",
+        "{}.dt.truncate('1d', offset='1us')",
+        "concat_str([{}, 'x', None])",
+        "concat_str([{}], separator='\\n')",
+        "when({}).then('x')",
+        "when(True).then({}).when({}).then(None).otherwise(1)",
     ]
     binary = st.builds(
         lambda sign, left, right: eval(f"left {sign} right", {"left": left, "right": right}),
@@ -56,9 +84,12 @@ def grown(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         inner,
     )
     unary = st.builds(
-        lambda text, one: eval(text.format("one"), {"one": one, "pa": pa}), st.sampled_from(methods), inner
+        lambda text, one: eval(text.replace("{}", "one"), {"one": one, **NAMES}), st.sampled_from(methods), inner
     )
-    return binary | unary
+    branches = st.builds(
+        lambda *parts: when(parts[0]).then(parts[1]).when(parts[2]).then(parts[3]).otherwise(parts[4]), *[inner] * 5
+    )
+    return binary | unary | branches
 
 
 @given(st.recursive(leaves, grown, max_leaves=8))
@@ -86,6 +117,15 @@ def structure(expr: Expr) -> object:
         ((col("a") / 2).alias("half"), "(col('a') / 2).alias('half')"),
         (col("a").cast(pa.decimal128(10, 2)), "col('a').cast(pa.decimal128(10, 2))"),
         (col("a").is_in({"y", "x"}), "col('a').is_in(['x', 'y'])"),
+        (col("a").cast("int8", strict=False), "col('a').cast('int8', strict=False)"),
+        ((col("a") + "x").str.upper(), "(col('a') + 'x').str.upper()"),
+        (col("t").dt.truncate(datetime.timedelta(minutes=90)), "col('t').dt.truncate('90min')"),
+        (concat_str([col("a") + 1, "x"]), "concat_str([col('a') + 1, 'x'])"),
+        (when(col("a") > 1).then(2).otherwise(None), "when(col('a') > 1).then(2)"),
+        (
+            when(col("a")).then(2).otherwise(col("b")).alias("c"),
+            "when(col('a')).then(2).otherwise(col('b')).alias('c')",
+        ),
     ],
 )
 def test_the_text_reads_like_the_source(expr: Expr, text: str) -> None:
@@ -99,6 +139,10 @@ def test_columns_come_in_order_of_first_use() -> None:
 def test_the_name_is_the_alias_or_the_leftmost_column() -> None:
     assert (1 - col("b") * col("a")).name == "b"
     assert col("b").alias("x").alias("y").name == "y"
+    assert concat_str(["x", col("b"), col("a")]).name == "b"
+    assert when(col("a") > 1).then(0).otherwise(col("b")).name == "b"
+    with pytest.raises(GraphError, match="alias"):
+        _ = when(col("a") > 1).then(0).name
     with pytest.raises(GraphError, match=r"lit\(1\) \+ 2 refers to no column.*alias"):
         _ = (lit(1) + 2).name
 
@@ -127,6 +171,41 @@ def test_membership_and_iteration_are_refused_with_a_hint() -> None:
         col("a").is_in([1, None])
 
 
+@pytest.mark.parametrize(
+    ("misuse", "error", "hint"),
+    [
+        (lambda: when("a"), TypeError, "condition"),
+        (lambda: when(col("a")).then(1).otherwise(2).otherwise(3), GraphError, "closes the branches"),
+        (lambda: when(col("a")).then(1).otherwise(2).when(col("b")), GraphError, "closes the branches"),
+        (lambda: concat_str("ab"), TypeError, "a list"),
+        (lambda: concat_str([]), TypeError, "at least one"),
+        (lambda: concat_str([col("a")], separator=None), TypeError, "separator"),
+        (lambda: col("a").str.split(""), GraphError, "empty"),
+        (lambda: col("a").str.replace_all("", "x", literal=True), GraphError, "empty"),
+        (lambda: col("a").str.starts_with(col("b")), TypeError, "plain text"),
+        (lambda: col("a").str.contains(col("b")), TypeError, "pattern as text"),
+        (lambda: col("a").str.extract("(a)(b)", 3), GraphError, "groups 0 .* to 2, and no group 3"),
+        (lambda: col("a").dt.truncate("1mo"), ConfigurationError, "1h"),
+        (lambda: col("a").dt.truncate("0s"), GraphError, "at least"),
+        (lambda: col("a").dt.truncate(60), ConfigurationError, "timedelta"),
+    ],
+)
+def test_arguments_without_meaning_are_refused_when_they_are_written(
+    misuse: Callable[[], object], error: type[Exception], hint: str
+) -> None:
+    with pytest.raises(error, match=hint):
+        misuse()
+
+
+def test_intervals_that_a_column_cannot_express_are_refused() -> None:
+    schema = pa.schema({"s": pa.timestamp("s"), "d": pa.date32(), "z": pa.timestamp("us", "Nowhere/City")})
+    for expr in (col("s").dt.truncate("1500ms"), col("d").dt.truncate("1h"), col("d").dt.truncate("1d", offset="1h")):
+        with pytest.raises(SchemaMismatch, match=r"here: .* has no such times.*cast"):
+            expr.dtype(schema, "here")
+    with pytest.raises(SchemaMismatch, match=r"here: .*Nowhere/City"):
+        col("z").dt.hour().dtype(schema, "here")
+
+
 def test_an_unknown_column_names_the_valid_ones() -> None:
     with pytest.raises(UnknownColumn, match=r"filter 'cheap'.*'ff' \(did you mean 'f'\?\).*'i', 'f'"):
         (col("ff") > 1).dtype(SCHEMA, "filter 'cheap'")
@@ -148,6 +227,16 @@ def test_an_unknown_column_names_the_valid_ones() -> None:
         col("b") + 1,
         col("s").abs(),
         col("i").is_in(["x"]),
+        col("i").str.length(),
+        concat_str([col("s"), col("i")]),
+        col("s").dt.year(),
+        col("i").dt.truncate("1h"),
+        col("d").is_nan(),
+        col("l").hash(),
+        when(col("i")).then(1),
+        when(col("b")).then(1).otherwise("x"),
+        when(col("b")).then(col("l")).otherwise(col("i")),
+        col("l").cast("int64", strict=False),
     ],
 )
 def test_types_that_do_not_go_together_are_named_with_the_expression(expr: Expr) -> None:
@@ -175,6 +264,33 @@ def test_types_that_do_not_go_together_are_named_with_the_expression(expr: Expr)
         (col("d") > 1, pa.bool_()),
         (lit(None), pa.null()),
         (col("k"), pa.dictionary(pa.int32(), pa.string())),
+        (col("k").str.split(","), pa.list_(pa.string())),
+        (col("k").str.extract("(x)"), pa.string()),
+        (concat_str([col("k"), col("s"), lit(None)]), pa.string()),
+        (col("s").str.length(), pa.int64()),
+        (col("t").dt.truncate("1h"), pa.timestamp("us", "UTC")),
+        (col("t").dt.date(), pa.date32()),
+        (col("t").dt.weekday(), pa.int64()),
+        (col("d").hash(), pa.int64()),
+        (lit(None).hash(), pa.int64()),
+        (when(col("b")).then(col("i")).otherwise(0.5), pa.float64()),
+        (when(col("b")).then(1).otherwise(col("i").cast("int8")), pa.int8()),
+        (when(col("b")).then(300).otherwise(col("i").cast("int8")), pa.int64()),
+        (when(col("b")).then(300).when(col("b")).then(2).otherwise(col("i").cast("int8")), pa.int64()),
+        (
+            when(col("b")).then(Decimal("1")).when(col("b")).then(Decimal("1.234")).otherwise(col("d")),
+            pa.decimal128(11, 3),
+        ),
+        (
+            when(col("b")).then(Decimal("100")).when(col("b")).then(Decimal("1.5")).otherwise(Decimal("1.555")),
+            pa.decimal128(6, 3),
+        ),
+        (when(col("b")).then(None).when(col("b")).then(col("s")), pa.string()),
+        (when(col("b")).then(col("k")).otherwise(col("k")), pa.string()),
+        (when(col("b")).then(col("l")), pa.list_(pa.int64())),
+        (when(col("b")).then(col("d")).otherwise(col("i")), pa.decimal128(22, 2)),
+        (when(lit(None)).then(None), pa.null()),
+        (col("f").cast("int8", strict=False), pa.int8()),
     ],
 )
 def test_the_declared_type_is_the_type_of_the_values(expr: Expr, dtype: pa.DataType) -> None:
@@ -196,7 +312,7 @@ def test_the_declared_type_is_the_type_of_the_values(expr: Expr, dtype: pa.DataT
 
 
 def test_expressions_pickle() -> None:
-    expr = ((col("a") + 1).cast("int32").is_in([1]) | col("b")).alias("x")
+    expr = when((col("a") + 1).cast("int32").is_in([1]) | col("b")).then(col("s").str.split(",")).alias("x")
     assert pickle.loads(pickle.dumps(expr)).equals(expr)
 
 

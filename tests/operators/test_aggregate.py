@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from dataflow.clock import ManualClock
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation, col, count
-from dataflow.graph import Emit
 from dataflow.operator import OperatorContext, Snapshot
+from dataflow.specs import Emit
 from dataflow.state.codec import decode, encode
 from dataflow.state.hashing import key_group_range
 from operators.aggregate import CHUNK, KeyedAggregate

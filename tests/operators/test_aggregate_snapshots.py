@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from dataflow.clock import ManualClock
 from dataflow.expressions import col, count
-from dataflow.graph import Emit
 from dataflow.operator import OperatorContext, Snapshot
+from dataflow.specs import Emit
 from dataflow.state import keyed
 from dataflow.state.codec import decode, encode
 from operators import records

@@ -14,6 +14,7 @@ from dataflow.clock import ManualClock
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
 from dataflow.operator import END, Json, Source, SourceContext, Split, SplitReader
 from operators import from_arrow, paced
+from operators.sources.arrow import ArrowSource
 
 CONTEXT = SourceContext("source", 0, 1, ManualClock())
 TABLE = pa.table({"x": range(10), "s": [f"k{n % 3}" for n in range(10)]})
@@ -239,3 +240,27 @@ def test_the_hash_of_a_split_knows_neither_chunks_nor_the_rows_around_it() -> No
     splits = from_arrow(table, splits=3).splits()
     assert from_arrow(chunked, splits=3).splits() == splits
     assert [a == b for a, b in zip(from_arrow(other, splits=3).splits(), splits, strict=True)] == [True, True, False]
+
+
+def test_a_paced_source_sets_aside_what_the_inner_one_does() -> None:
+    class Rejecting(SplitReader):
+        offset = 0
+
+        def poll(self, max_rows: int) -> pa.RecordBatch:
+            return TABLE.to_batches()[0].slice(0, max_rows)
+
+        def rejected(self) -> pa.RecordBatch:
+            return pa.record_batch({"row": ["bad"]})
+
+    class Sorting(ArrowSource):
+        @property
+        def sides(self) -> dict[str, pa.Schema]:
+            return {"errors": pa.schema({"row": pa.string()})}
+
+        def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+            return Rejecting()
+
+    inner = Sorting(TABLE, 100, 1)
+    slow = paced(inner, 1_000)
+    assert slow.sides == inner.sides
+    assert slow.reader(slow.splits()[0], None, CONTEXT).rejected() == pa.record_batch({"row": ["bad"]})

@@ -17,8 +17,8 @@ import pytest
 from dataflow.clock import ManualClock
 from dataflow.errors import ConfigurationError, OutputExists, SchemaMismatch, StoreError
 from dataflow.operator import Guarantee, Handle, OperatorContext
+from operators.sinks.file_writer import FileWriter, RowBuffer
 from operators.sinks.parquet import committed_files, read_committed, write_parquet
-from operators.sinks.parquet_writer import ParquetWriter, RowBuffer
 
 X = pa.schema({"x": pa.int64()})
 
@@ -36,7 +36,7 @@ def rows(*values: int) -> pa.RecordBatch:
     return pa.record_batch({"x": pa.array(values, pa.int64())})
 
 
-def fill(writer: ParquetWriter, *batches: pa.RecordBatch) -> None:
+def fill(writer: FileWriter, *batches: pa.RecordBatch) -> None:
     for batch in batches:
         writer.process(0, batch, NoOut())
 

@@ -261,14 +261,6 @@ def test_columns_of_one_name_are_refused_and_named(tmp_path: Path) -> None:
         read_parquet(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "path", ["s3://bucket/bids", "gs://bucket/*.parquet", "file:///bids", Path("s3://bucket/bids")]
-)
-def test_an_object_store_is_refused_as_such(path: str | Path) -> None:
-    with pytest.raises(SourceError, match="object stores and other URLs are not supported"):
-        read_parquet(path)
-
-
 def test_a_key_in_the_names_of_folders_comes_with_a_warning(tmp_path: Path) -> None:
     write(tmp_path / "y=1" / "a.parquet", 5)
     write(tmp_path / "y=2" / "a.parquet", 5)

@@ -18,8 +18,8 @@ from dataflow.store.directory import DirectoryStore
 from dataflow.store.files import TEMPORARY
 from dataflow.store.folder import MANIFEST
 from dataflow.store.manifest import Manifest
+from operators.sinks.directory import STAGED
 from operators.sinks.parquet import committed_files
-from operators.sinks.parquet_files import STAGED
 
 SINKS = {"rows": "rows", "changelog": "totals"}
 

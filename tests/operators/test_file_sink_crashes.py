@@ -1,7 +1,7 @@
-"""The Parquet sink on a disk that fails, crashes or loses power at each of its operations in turn.
+"""The file sink, in each format, on a disk that fails, crashes or loses power at each of its operations in turn.
 
 A small engine drives it: rows 0, 1, 2, ... with a checkpoint after each four; what is in ``Engine.completed`` is what a
-manifest would hold. At any point three readers may see committed rows only; after the restart, every row once.
+manifest would hold. At any point all readers may see committed rows only; after the restart, every row once.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import duckdb
-import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from dataflow.clock import ManualClock
@@ -28,8 +25,10 @@ from dataflow.operator import Handle, OperatorContext
 from dataflow.store.faults import Crash, Fault, FaultyFileSystem, crash_at, fail_at, fail_from, no_fault
 from dataflow.store.files import FileSystem
 from dataflow.store.staging import StagedFile
-from operators.sinks.parquet import IfExists, ParquetSink, committed_files, read_committed, write_parquet
-from operators.sinks.parquet_writer import ParquetWriter
+from operators.sinks.file_writer import FileWriter
+from operators.sinks.files import FileSink, IfExists, committed_files, read_committed
+from operators.sinks.parquet import write_parquet
+from tests.operators.kinds import KINDS, Kind
 
 X = pa.schema({"x": pa.int64()})
 ROWS, EVERY, SUBTASKS = 12, 4, 2
@@ -47,18 +46,19 @@ class NoOut:
 class Engine:
     """Drives one sink from a checkpoint on."""
 
-    def __init__(self, path: Path, files: FileSystem) -> None:
+    def __init__(self, kind: Kind, path: Path, files: FileSystem) -> None:
+        self.kind = kind
         self.path = path
         self.files = files
         self.completed: tuple[int, int, list[Handle]] = (0, 0, [])  # id, rows read, transactions to commit
         self.committed = 0  # rows below this must show
         self.highest = 0
         self.attempts = 0
-        self.writers: list[ParquetWriter] = []
+        self.writers: list[FileWriter] = []
 
     def run(self) -> None:
         """Start or restart; returns when all rows are committed."""
-        sink = write_parquet(self.path, row_group_rows=1, files=self.files)
+        sink = self.kind.sink(self.path, files=self.files)
         checkpoint, position, pending = self.completed
         if checkpoint:
             sink.recover(checkpoint, pending)
@@ -74,7 +74,7 @@ class Engine:
             pending = self._checkpoint(sink, position, pending)
         self.close()
 
-    def _checkpoint(self, sink: ParquetSink, position: int, pending: list[Handle]) -> list[Handle]:
+    def _checkpoint(self, sink: FileSink, position: int, pending: list[Handle]) -> list[Handle]:
         self.highest += 1
         self.attempts += 1
         if self.attempts > 20:
@@ -100,12 +100,17 @@ class Engine:
             writer.close()
 
     def check(self) -> None:
-        """What readers see now; pyarrow stands for the three where only their number would grow."""
-        self._check(seen_by_arrow(self.path))
+        """What readers see now; pyarrow stands for all where only their number would grow."""
+        self._check(self.seen())
 
     def check_with_all_readers(self) -> None:
-        """What three readers see now; they must agree, and be able to read every file."""
-        self._check(visible(self.path))
+        """What all readers see now; they must agree, and be able to read every file."""
+        for reader in self.kind.readers:
+            assert self.seen(reader) == self.seen(), reader
+        self._check(self.seen())
+
+    def seen(self, reader: str = "pyarrow") -> Counter[int]:
+        return Counter(row["x"] for row in self.kind.read(reader, self.path))
 
     def _check(self, seen: Counter[int]) -> None:
         assert set(seen) >= set(range(self.committed)), "a committed row is gone"
@@ -119,7 +124,7 @@ class Engine:
         """A new process on a healthy disk, to the end."""
         self.files, self.attempts = FaultyFileSystem(), 0
         self.run()
-        assert sorted(seen_by_arrow(self.path).elements()) == list(range(ROWS))
+        assert sorted(self.seen().elements()) == list(range(ROWS))
         assert sorted(read_committed(self.path)["x"].to_pylist()) == list(range(ROWS))
         assert list((self.path / "_staging").iterdir()) == []
 
@@ -128,24 +133,14 @@ def context(subtask: int) -> OperatorContext:
     return OperatorContext("out", subtask, SUBTASKS, (X,), X, range(128), 128, None, ManualClock(), lambda due: None)
 
 
-def seen_by_arrow(path: Path) -> Counter[int]:
-    return Counter(x for file in sorted(path.rglob("*.parquet")) for x in pq.ParquetFile(file).read()["x"].to_pylist())
+@pytest.fixture(params=["parquet", "csv.gz", "json", "ipc"])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
 
 
-def visible(path: Path) -> Counter[int]:
-    arrow = seen_by_arrow(path)
-    if not arrow:
-        return arrow
-    glob = str(path / "**" / "*.parquet")
-    duck = Counter(row[0] for row in duckdb.sql(f"select x from read_parquet('{glob}')").fetchall())
-    polars = Counter(pl.read_parquet(glob)["x"].to_list())
-    assert arrow == duck == polars
-    return arrow
-
-
-def positions(tmp_path: Path) -> Iterator[tuple[int, Path]]:
+def positions(kind: Kind, tmp_path: Path) -> Iterator[tuple[int, Path]]:
     files = FaultyFileSystem()
-    engine = Engine(tmp_path / "undisturbed", files)
+    engine = Engine(kind, tmp_path / "undisturbed", files)
     engine.run()
     engine.check()
     assert len(files.log) > 50, len(files.log)
@@ -161,28 +156,28 @@ def crash(engine: Engine) -> None:
             staged.staged.release()
 
 
-def test_after_a_crash_at_any_operation_every_row_is_there_once(tmp_path: Path) -> None:
-    for at, path in positions(tmp_path):
-        engine = Engine(path, FaultyFileSystem(crash_at(at)))
+def test_after_a_crash_at_any_operation_every_row_is_there_once(kind: Kind, tmp_path: Path) -> None:
+    for at, path in positions(kind, tmp_path):
+        engine = Engine(kind, path, FaultyFileSystem(crash_at(at)))
         crash(engine)
         engine.check_with_all_readers()
         engine.restart()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_after_a_power_failure_at_any_operation_every_row_is_there_once(tmp_path: Path, seed: int) -> None:
-    for at, path in positions(tmp_path):
+def test_after_a_power_failure_at_any_operation_every_row_is_there_once(kind: Kind, tmp_path: Path, seed: int) -> None:
+    for at, path in positions(kind, tmp_path):
         files = FaultyFileSystem(crash_at(at))
-        engine = Engine(path, files)
+        engine = Engine(kind, path, files)
         crash(engine)
         files.lose_power(tmp_path, seed + 100 * at if seed else 0)
         engine.check_with_all_readers()
         engine.restart()
 
 
-def test_a_crash_in_the_restart_is_followed_by_another_restart(tmp_path: Path) -> None:
-    for at, path in positions(tmp_path):
-        engine = Engine(path, FaultyFileSystem(crash_at(at)))
+def test_a_crash_in_the_restart_is_followed_by_another_restart(kind: Kind, tmp_path: Path) -> None:
+    for at, path in positions(kind, tmp_path):
+        engine = Engine(kind, path, FaultyFileSystem(crash_at(at)))
         crash(engine)
         for again in range(1, 8):
             engine.files = FaultyFileSystem(crash_at(again))
@@ -192,9 +187,9 @@ def test_a_crash_in_the_restart_is_followed_by_another_restart(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_one_refused_operation_loses_nothing(tmp_path: Path, code: int) -> None:
-    for at, path in positions(tmp_path):
-        engine = Engine(path, FaultyFileSystem(fail_at(at, code)))
+def test_one_refused_operation_loses_nothing(kind: Kind, tmp_path: Path, code: int) -> None:
+    for at, path in positions(kind, tmp_path):
+        engine = Engine(kind, path, FaultyFileSystem(fail_at(at, code)))
         try:
             engine.run()
         except (StoreError, SinkBroken):
@@ -203,19 +198,19 @@ def test_one_refused_operation_loses_nothing(tmp_path: Path, code: int) -> None:
         engine.restart()
 
 
-def test_the_job_goes_on_through_a_full_disk_without_a_restart(tmp_path: Path) -> None:
+def test_the_job_goes_on_through_a_full_disk_without_a_restart(kind: Kind, tmp_path: Path) -> None:
     starting = 12  # the directories are made by then
-    for at, path in positions(tmp_path):
+    for at, path in positions(kind, tmp_path):
         files = FaultyFileSystem(full_for(at + starting, 6))
-        engine = Engine(path, files)
+        engine = Engine(kind, path, files)
         engine.run()
         engine.check()
         assert engine.committed == ROWS
 
 
-def test_a_disk_that_stays_full_loses_nothing(tmp_path: Path) -> None:
-    for at, path in positions(tmp_path):
-        engine = Engine(path, FaultyFileSystem(fail_from(at)))
+def test_a_disk_that_stays_full_loses_nothing(kind: Kind, tmp_path: Path) -> None:
+    for at, path in positions(kind, tmp_path):
+        engine = Engine(kind, path, FaultyFileSystem(fail_from(at)))
         with pytest.raises((StoreError, SinkBroken, NeverRecovers)):
             engine.run()
         engine.close()
@@ -303,10 +298,10 @@ import pyarrow as pa
 from dataflow.clock import ManualClock
 from dataflow.errors import StoreError
 from dataflow.operator import OperatorContext
-from operators.sinks.parquet import read_committed, write_parquet
+import operators as op
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 schema = pa.schema({"x": pa.int64()})
-sink = write_parquet(sys.argv[1], compression="none")
+sink = getattr(op, sys.argv[2])(sys.argv[1], compression="none")
 sink.begin()
 writer = sink.writer(OperatorContext("out", 0, 1, (schema,), schema, range(1), 1, None, ManualClock(), print))
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -320,15 +315,16 @@ for checkpoint in (1, 2):
 writer.process(0, pa.record_batch({"x": pa.array(range(200_000, 200_010))}), None)
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 sink.commit(3, writer.prepare(3))
-assert sorted(read_committed(sys.argv[1])["x"].to_pylist()) == list(range(200_010))
+assert sorted(op.read_committed(sys.argv[1])["x"].to_pylist()) == list(range(200_010))
 print("all there")
 """
 
 
-def test_a_real_file_size_limit_fails_checkpoints_and_loses_no_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize("writer", ["write_parquet", "write_csv", "write_json", "write_ipc"])
+def test_a_real_file_size_limit_fails_checkpoints_and_loses_no_row(tmp_path: Path, writer: str) -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
     run = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", LIMITED, str(tmp_path), writer], capture_output=True, text=True, check=False, timeout=60
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("the file size limit is reached: raise it") == 2
@@ -338,20 +334,21 @@ def test_a_real_file_size_limit_fails_checkpoints_and_loses_no_row(tmp_path: Pat
 @pytest.mark.parametrize("if_exists", ["append", "overwrite"])
 @pytest.mark.parametrize("power", [None, 0, 1, 2])
 def test_a_crash_while_old_output_is_taken_over_is_repaired_by_beginning_again(
-    tmp_path: Path, if_exists: IfExists, power: int | None
+    kind: Kind, tmp_path: Path, if_exists: IfExists, power: int | None
 ) -> None:
     for at in range(1, 100):
         path = tmp_path / str(at)
-        Engine(path, FaultyFileSystem()).run()
+        Engine(kind, path, FaultyFileSystem()).run()
         files = FaultyFileSystem(crash_at(at))
         try:
-            write_parquet(path, if_exists=if_exists, files=files).begin()
+            kind.sink(path, files=files, if_exists=if_exists).begin()
         except Crash:
             if power is not None:
                 files.lose_power(path, power)
-            write_parquet(path, if_exists=if_exists).begin()
-            assert sorted(seen_by_arrow(path)) == (list(range(ROWS)) if if_exists == "append" else [])
-            assert len(committed_files(path)) == len(list(path.glob("*.parquet")))
+            kind.sink(path, if_exists=if_exists).begin()
+            seen = sorted(row["x"] for row in kind.read("pyarrow", path))
+            assert seen == (list(range(ROWS)) if if_exists == "append" else [])
+            assert len(committed_files(path)) == len(kind.files(path))
         else:
             assert at > 5
             return

@@ -1,4 +1,4 @@
-"""The files of a Parquet sink: what lies where, how a transaction becomes visible, and who may delete what.
+"""The files of a file sink: what lies where, how a transaction becomes visible, and who may delete what.
 
     out/part-00000007-00000-0000.parquet     committed rows: checkpoint, subtask, and a number
     out/_staging/00000-000003.staged         rows of an open or prepared transaction; no glob for .parquet finds it
@@ -10,7 +10,9 @@ The rename is the commit of a file. ``_commits`` is for readers that want all of
 is how we know which files are ours. A file is told from another of the same name by its checksum, and in the lists by
 the run that wrote it, too.
 
-Invariant: a file that ends in ``.parquet`` is whole, durable and committed.
+Here they are Parquet; other formats differ in the suffix only.
+
+Invariant: a file that ends in the suffix of a format is whole, durable and committed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 import xxhash
@@ -28,54 +30,28 @@ import xxhash
 from dataflow.clock import Clock, SystemClock
 from dataflow.errors import OutputExists, StoreError
 from dataflow.operator import Handle
-from dataflow.store.files import TEMPORARY, FileSystem, storing
+from dataflow.store.files import FileSystem, storing
 from dataflow.store.lock import DirectoryLock
+from operators.sinks.commits import CommitLists, Committed, Transaction
+from operators.sinks.formats import SUFFIXES, FileFormat
 
-__all__ = ["STAGED", "Committed", "OutputDirectory", "Transaction"]
+__all__ = ["STAGED", "OutputDirectory"]
 
 STAGED: Final = ".staged"
 _CLOCK: Final = SystemClock()
 _CHUNK: Final = 1 << 20
-_FINAL: Final = re.compile(r"part-(\d{8,})-\d{5,}-\d{4,}\.parquet")
-
-
-class Committed(msgspec.Struct, frozen=True, order=True):
-    """One final file: its name, what is in it (xxh3-64 as 16 hex digits), and the run that wrote it."""
-
-    file: str
-    rows: int
-    size: int
-    xxh3: str
-    run: str
-
-
-class Transaction(Committed, frozen=True, kw_only=True):
-    """A prepared file: what it will be, and what it is called now."""
-
-    staged: str
-
-    def handle(self) -> Handle:
-        """As the checkpoint keeps it."""
-        return cast(Handle, msgspec.to_builtins(self))
-
-    def committed(self) -> Committed:
-        """As the commit list has it."""
-        return Committed(self.file, self.rows, self.size, self.xxh3, self.run)
-
-
-class _CommitList(msgspec.Struct, frozen=True):
-    format: int
-    checkpoint: int
-    files: tuple[Committed, ...]
+_ENDINGS: Final = "|".join(re.escape(suffix) for suffixes in SUFFIXES.values() for suffix in suffixes)
+_FINAL: Final = re.compile(rf"part-(\d{{8,}})-\d{{5,}}-\d{{4,}}(?:{_ENDINGS})")
 
 
 class OutputDirectory:
-    """The directory of one Parquet sink. One running job at a time: the one inside ``hold``."""
+    """The directory of one file sink. One running job at a time: the one inside ``hold``."""
 
-    def __init__(self, path: Path, *, files: FileSystem, clock: Clock = _CLOCK) -> None:
+    def __init__(self, path: Path, format_: FileFormat, *, files: FileSystem, clock: Clock = _CLOCK) -> None:
         self.path = path
         self.staging = path / "_staging"
-        self._commits = path / "_commits"
+        self.commits = CommitLists(path, files)
+        self._format = format_
         self._files = files
         self._clock = clock
         self._holder: DirectoryLock | None = None  # of the run inside hold(); there is one at most
@@ -97,30 +73,23 @@ class OutputDirectory:
     def make(self) -> None:
         """Make the directories. Raises: StoreError."""
         with storing("make", self.path):
-            for directory in (self.path, self.staging, self._commits):
+            for directory in (self.path, self.staging, self.commits.path):
                 self._files.make_directories(directory)
 
-    def commits(self) -> dict[int, tuple[Committed, ...]]:
-        """The files each checkpoint committed, by id. Raises: StoreError."""
-        with storing("read", self._commits):
-            if not self._commits.is_dir():
-                return {}
-            ids = sorted(int(name[:-5]) for name in self._files.names(self._commits) if _is_commit(name))
-            return {checkpoint: self._read(checkpoint) for checkpoint in ids}
-
     def strangers(self) -> list[str]:
-        """Parquet files below the directory that no commit list names."""
-        ours = {committed.file for files in self.commits().values() for committed in files}
-        found = (str(path.relative_to(self.path)) for path in self.path.rglob("*.parquet"))
+        """Files of this format below the directory that no commit list names."""
+        ours = {committed.file for files in self.commits.all().values() for committed in files}
+        suffixes = SUFFIXES[self._format.name]
+        found = (str(path.relative_to(self.path)) for ending in suffixes for path in self.path.rglob(f"*{ending}"))
         return sorted(name for name in found if name not in ours)
 
     def refuse_output(self) -> None:
         """Raises: OutputExists where there is output of any kind."""
-        found = self.strangers() or sorted(file.file for files in self.commits().values() for file in files)
+        found = self.strangers() or sorted(file.file for files in self.commits.all().values() for file in files)
         if found:
             raise OutputExists(
-                f"{self.path} already holds {len(found)} Parquet files ({found[0]}, ...): restore the job that wrote "
-                'them, use another directory, or say if_exists="append" or "overwrite"'
+                f"{self.path} already holds {len(found)} {self._format.title} files ({found[0]}, ...): restore the job "
+                'that wrote them, use another directory, or say if_exists="append" or "overwrite"'
             )
 
     def keep_output(self) -> None:
@@ -129,36 +98,47 @@ class OutputDirectory:
         Raises: OutputExists for files without a list whose names are of our making: ``take_back`` could not tell them
         from what a crash left of a commit.
         """
-        commits = self.commits()
+        self.refuse_other_formats()
+        commits = self.commits.all()
         if found := [name for name in self.strangers() if _number(name) is not None]:
             raise OutputExists(
                 f"{self.path} holds {len(found)} files ({found[0]}, ...) of another job's unfinished commit, or copied "
                 "here from another output: restore that job, or rename or remove them"
             )
         if set(commits) - {0}:
-            self._write(0, (file for files in commits.values() for file in files))
-            self._remove_lists(commits.keys() - {0})
+            self.commits.write(0, (file for files in commits.values() for file in files))
+            self.commits.remove(commits.keys() - {0})
+
+    def refuse_other_formats(self, handles: Iterable[Handle] = ()) -> None:
+        """Raises: OutputExists where files of another format are committed here, or are to be."""
+        committed = [file for files in self.commits.all().values() for file in files]
+        for file in [*committed, *_transactions(handles)]:
+            if file.form.format != self._format.name:
+                raise OutputExists(
+                    f"{self.path} holds output in another format ({file.file}), and this sink writes "
+                    f"{self._format.title}: go on in that format, or begin again in another directory"
+                )
 
     def remove_output(self) -> None:
         """Delete every committed file. Raises: OutputExists where there are files that are not ours."""
         if strangers := self.strangers():
             raise OutputExists(
-                f"{self.path} holds {len(strangers)} Parquet files this sink has no record of ({strangers[0]}, ...), "
-                "and overwrites only its own: move them away, or use another directory"
+                f"{self.path} holds {len(strangers)} {self._format.title} files this sink has no record of "
+                f"({strangers[0]}, ...), and overwrites only its own: move them away, or use another directory"
             )
-        if not self._commits.is_dir():
+        if not self.commits.path.is_dir():
             return  # nothing was ever committed here
-        commits = self.commits()
+        commits = self.commits.all()
         with storing("remove the old output of", self.path):
             for files in commits.values():
                 for committed in files:
                     self._files.remove(self.path / committed.file)
             self._files.sync_directory(self.path)
-        self._remove_lists(commits)
+        self.commits.remove(commits)
 
     def free_name(self, checkpoint: int, subtask: int, taken: Collection[str]) -> str:
         """The first name of this checkpoint and subtask that is not in ``taken`` nor in use. Raises: StoreError."""
-        names = (f"part-{checkpoint:08d}-{subtask:05d}-{number:04d}.parquet" for number in count())
+        names = (f"part-{checkpoint:08d}-{subtask:05d}-{number:04d}{self._format.suffix}" for number in count())
         with storing("look at", self.path):
             return next(name for name in names if name not in taken and self._files.size(self.path / name) is None)
 
@@ -174,7 +154,7 @@ class OutputDirectory:
         if self._holder is not None:
             self._holder.check()
         transactions = _transactions(handles)
-        listed = self._listed(checkpoint)
+        listed = self.commits.of(checkpoint)
         new = [transaction for transaction in transactions if transaction.committed() not in listed]
         missing = [transaction for transaction in new if not self._is_final(transaction)]
         with storing("commit to", self.path):
@@ -182,7 +162,7 @@ class OutputDirectory:
                 self._files.rename(self.staging / transaction.staged, self.path / transaction.file)
             self._files.sync_directory(self.path)  # an old name that a power failure brings back is cleaned up later
         if new:
-            self._write(checkpoint, [*listed, *(transaction.committed() for transaction in new)])
+            self.commits.write(checkpoint, [*listed, *(transaction.committed() for transaction in new)])
 
     def verify(self, checkpoint: int, handles: Sequence[Handle]) -> None:
         """Raises: StoreError where what is staged under the names in ``handles`` is not what this job staged there.
@@ -190,7 +170,7 @@ class OutputDirectory:
         Another job may have had the directory since. For restarts; a running job holds the lock and knows its files.
         What the list of ``checkpoint`` has is committed, so its staged name may have been used again since.
         """
-        listed = self._listed(checkpoint)
+        listed = self.commits.of(checkpoint)
         for transaction in _transactions(handles):
             if transaction.committed() in listed:
                 continue
@@ -207,7 +187,7 @@ class OutputDirectory:
 
         May be repeated. Commit lists go first, so that no reader is sent to a file that is gone. Raises: StoreError.
         """
-        commits = self.commits()
+        commits = self.commits.all()
         kept = {committed.file for id, files in commits.items() if id <= checkpoint for committed in files}
         later = {id: files for id, files in commits.items() if id > checkpoint}
         with storing("take back the output of later checkpoints in", self.path):
@@ -215,7 +195,7 @@ class OutputDirectory:
         doomed = {*names, *(committed.file for files in later.values() for committed in files)} - kept
         if not doomed and not later:
             return 0
-        self._remove_lists(later)
+        self.commits.remove(later)
         with storing("take back the output of later checkpoints in", self.path):
             for name in sorted(doomed):
                 self._files.remove(self.path / name)
@@ -225,10 +205,10 @@ class OutputDirectory:
     def clean_staging(self) -> None:
         """Delete all that is staged, and nothing that another program put there. Raises: StoreError."""
         with storing("clean up", self.staging):
-            for directory, ending in ((self.staging, STAGED), (self._commits, TEMPORARY)):
-                for name in self._files.names(directory):
-                    if name.endswith(ending):
-                        self._files.remove(directory / name)
+            for name in self._files.names(self.staging):
+                if name.endswith(STAGED):
+                    self._files.remove(self.staging / name)
+        self.commits.clean()
 
     def _is_final(self, transaction: Transaction) -> bool:
         staged, final = self.staging / transaction.staged, self.path / transaction.file
@@ -252,31 +232,6 @@ class OutputDirectory:
             )
         return final_size is not None
 
-    def _listed(self, checkpoint: int) -> tuple[Committed, ...]:
-        if self._files.size(self._commits / f"{checkpoint}.json") is None:
-            return ()
-        with storing("read", self._commits):
-            return self._read(checkpoint)
-
-    def _read(self, checkpoint: int) -> tuple[Committed, ...]:
-        path = self._commits / f"{checkpoint}.json"
-        try:
-            return msgspec.json.decode(self._files.read(path), type=_CommitList).files
-        except msgspec.MsgspecError as error:
-            raise StoreError(f"{path}: expected the files of checkpoint {checkpoint}, found {error}") from error
-
-    def _write(self, checkpoint: int, files: Iterable[Committed]) -> None:
-        path = self._commits / f"{checkpoint}.json"
-        content = msgspec.json.encode(_CommitList(1, checkpoint, tuple(sorted(set(files)))))
-        with storing("write", path):
-            self._files.write_new(path, msgspec.json.format(content, indent=1))
-
-    def _remove_lists(self, checkpoints: Iterable[int]) -> None:
-        with storing("clean up", self._commits):
-            for checkpoint in sorted(checkpoints):
-                self._files.remove(self._commits / f"{checkpoint}.json")
-            self._files.sync_directory(self._commits)
-
 
 def _number(name: str) -> int | None:
     """The checkpoint in the name of a final file; None: the name is not one of ours."""
@@ -295,7 +250,3 @@ def _is_content(path: Path, expected: Committed) -> bool:
         while chunk := file.read(_CHUNK):
             found.update(chunk)
     return bool(found.hexdigest() == expected.xxh3)
-
-
-def _is_commit(name: str) -> bool:
-    return name.endswith(".json") and name[:-5].isdigit()

@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from itertools import count
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dataflow.errors import SchemaMismatch, SinkBroken
 from dataflow.operator import Handle, OperatorContext, Out, TwoPhaseWriter
 from dataflow.state.dictionaries import wide_schema, widened
 from dataflow.store.files import FileSystem
 from dataflow.store.staging import StagedFile
-from operators.sinks.parquet_files import STAGED, OutputDirectory, Transaction
+from operators.sinks.commits import Transaction
+from operators.sinks.directory import STAGED, OutputDirectory
+from operators.sinks.formats import FileFormat, TableWriter
 
-__all__ = ["ParquetWriter", "RowBuffer"]
+__all__ = ["FileWriter", "RowBuffer"]
 
 
 class RowBuffer:
@@ -76,7 +77,7 @@ class RowBuffer:
 @dataclass(slots=True)
 class _Open:
     staged: StagedFile
-    parquet: pq.ParquetWriter
+    writer: TableWriter
     rows: int = 0
 
 
@@ -86,7 +87,7 @@ class _Closed:
     rows: int
 
 
-class ParquetWriter(TwoPhaseWriter):
+class FileWriter(TwoPhaseWriter):
     """See the module's text. State: none; what is not prepared at a barrier is not in that checkpoint."""
 
     blocking = True
@@ -98,7 +99,7 @@ class ParquetWriter(TwoPhaseWriter):
         *,
         row_group_rows: int,
         row_group_bytes: int,
-        compression: str,
+        format_: FileFormat,
         files: FileSystem,
     ) -> None:
         self._input = context.input_schemas[0]
@@ -107,8 +108,7 @@ class ParquetWriter(TwoPhaseWriter):
         self._subtask = context.subtask
         self._run = context.run_id
         self._directory = directory
-        self._compression = compression
-        self._row_group_rows = row_group_rows
+        self._format = format_
         self._files = files
         self._numbers = count()
         self._buffer = RowBuffer(self._schema, rows=row_group_rows, size=row_group_bytes)
@@ -142,8 +142,9 @@ class ParquetWriter(TwoPhaseWriter):
         for closed in self._closed:
             names.append(self._directory.free_name(checkpoint, self._subtask, names))
             staged = closed.staged
+            form = self._format.form(self._schema)
             transaction = Transaction(
-                names[-1], closed.rows, staged.size, staged.xxh3, self._run, staged=staged.path.name
+                names[-1], closed.rows, staged.size, staged.xxh3, self._run, form, staged=staged.path.name
             )
             handles.append(transaction.handle())
         for closed in self._closed:  # nothing can fail any more
@@ -163,21 +164,27 @@ class ParquetWriter(TwoPhaseWriter):
 
     def _write(self, table: pa.Table) -> None:
         try:
-            if self._open is None:
-                name = f"{self._subtask:05d}-{next(self._numbers):06d}{STAGED}"
-                staged = StagedFile(self._directory.staging / name, files=self._files)
-                parquet = pq.ParquetWriter(staged, self._schema, compression=self._compression)
-                self._open = _Open(staged, parquet)
-            self._open.parquet.write_table(table, row_group_size=self._row_group_rows)
-            self._open.rows += table.num_rows
+            opened = self._open or self._begin()
+            if (rest := opened.writer.write(table)) is not None:
+                self._close_file()
+                opened = self._begin()
+                rest = opened.writer.write(rest)
+                assert rest is None, f"{self._format.title} refused the first table of a file"
+            opened.rows += table.num_rows
         except (SinkBroken, pa.ArrowException, OSError) as error:
             self._break(error, table.num_rows)
+
+    def _begin(self) -> _Open:
+        name = f"{self._subtask:05d}-{next(self._numbers):06d}{STAGED}"
+        staged = StagedFile(self._directory.staging / name, files=self._files)
+        self._open = _Open(staged, self._format.open(staged, self._schema))
+        return self._open
 
     def _close_file(self) -> None:
         if self._open is None:
             return
         try:
-            self._open.parquet.close()
+            self._open.writer.close()
         except (SinkBroken, pa.ArrowException, OSError) as error:
             self._break(error, 0)
         self._closed.append(_Closed(self._open.staged, self._open.rows))

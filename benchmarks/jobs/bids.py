@@ -1,0 +1,122 @@
+"""The input: seeded bids as Parquet, written once, and repeated as often as a long run needs.
+
+Half of the bids are on 100 hot auctions, the rest over 100,000; half are of 4 channels, the rest of 10,000. There are
+100,000 bids a second of event time, up to 3 s out of order. Prices are those of Nexmark, spread over six decades.
+
+A repetition is a hard link, so it costs no disk and readers see files of their own. Where event time counts, files
+with the times of later hours are written instead, for a time that begins again would make every row late.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+__all__ = ["ROW_GROUP", "Bids"]
+
+ROW_GROUP = 1 << 20
+FILES = 4
+PER_SECOND = 100_000
+DISORDER = 3_000
+"""Milliseconds by which an event may be older than the ones before it."""
+
+FORMAT = 1
+"""To be raised when the bids change, so that no cache is taken for the new ones."""
+
+START = np.datetime64("2026-01-01T00:00:00", "ms").astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Bids:
+    """``rows`` bids below ``folder``; the same rows for the same number, whoever makes them.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     files = Bids(1_000, Path(folder)).files(2)
+    ...     [file.name for file in files], sum(pq.read_metadata(file).num_rows for file in files)
+    (['bids-000-0.parquet', 'bids-001-0.parquet'], 2000)
+    """
+
+    rows: int
+    folder: Path
+
+    @classmethod
+    def below(cls, folder: Path, rows: int) -> Bids:
+        """Bids in a directory of ``folder`` that has its name from them, so that the next run finds them."""
+        return cls(rows, folder / f"barrierflow-bids-{FORMAT}-{rows}")
+
+    def files(self, repetitions: int) -> list[Path]:
+        """All columns, ``repetitions`` times."""
+        made = [file for repetition in range(repetitions) for file in self._names("bids", repetition)]
+        for part, file in enumerate(self._names("bids", 0)):
+            if not file.exists():
+                _write(self._part(part), file)
+        parts = len(self._names("bids", 0))
+        for place, file in enumerate(made):
+            with suppress(FileExistsError):
+                os.link(made[place % parts], file)
+        return made
+
+    def later_and_later(self, repetitions: int) -> list[Path]:
+        """``auction`` and ``event_time`` alone, each repetition beginning in event time where the one before ended."""
+        made = []
+        for repetition in range(repetitions):
+            for part, file in enumerate(self._names("times", repetition)):
+                made.append(file)
+                if not file.exists():
+                    _write(_shifted(self._part(part).select(["auction", "event_time"]), repetition * self._lasts), file)
+        return made
+
+    @property
+    def _lasts(self) -> int:
+        """Milliseconds of event time."""
+        return self.rows * 1_000 // PER_SECOND
+
+    def _names(self, kind: str, repetition: int) -> list[Path]:
+        parts = min(FILES, -(-self.rows // ROW_GROUP))
+        return [self.folder / f"{kind}-{repetition:03}-{part}.parquet" for part in range(parts)]
+
+    def _part(self, part: int) -> pa.Table:
+        parts = len(self._names("bids", 0))
+        first, end = self.rows * part // parts, self.rows * (part + 1) // parts
+        return pa.concat_tables(
+            _generated(start, min(start + ROW_GROUP, end)) for start in range(first, end, ROW_GROUP)
+        )
+
+
+def _generated(start: int, end: int) -> pa.Table:
+    """Bids ``start`` to ``end``."""
+    rng = np.random.default_rng([20_260_000, start])
+    rows = end - start
+    auction = np.where(rng.random(rows) < 0.5, rng.integers(0, 100, rows), rng.integers(0, 100_000, rows))
+    price = np.round(10 ** (6 * rng.random(rows)) * 100).astype(np.int64)
+    channel = np.where(rng.random(rows) < 0.5, rng.integers(0, 4, rows), rng.integers(0, 10_000, rows))
+    time = START + np.arange(start, end) * 1_000 // PER_SECOND - rng.integers(0, DISORDER + 1, rows)
+    names = pa.array([f"channel-{number}" for number in range(10_000)])
+    return pa.table(
+        {
+            "auction": auction,
+            "price": price,
+            "channel": names.take(pa.array(channel)),
+            "event_time": pa.array(time, pa.timestamp("ms")),
+        }
+    )
+
+
+def _shifted(bids: pa.Table, milliseconds: int) -> pa.Table:
+    later = np.asarray(bids["event_time"]).astype(np.int64) + milliseconds
+    return bids.set_column(1, "event_time", pa.array(later, pa.timestamp("ms")))
+
+
+def _write(bids: pa.Table, file: Path) -> None:
+    """The file appears whole or not at all: an interrupted run leaves no half cache."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_suffix(f".{os.getpid()}")
+    pq.write_table(bids, unfinished, row_group_size=ROW_GROUP)
+    unfinished.rename(file)

@@ -1,0 +1,113 @@
+"""One measurement in a process of its own: a warm-up over few rows, then the job once, with the clock running.
+
+Reads a ``Task`` as JSON and prints a ``Figures`` as JSON. What is measured: wall and CPU seconds of the second run, and
+the highest resident memory of the whole process. The answer is left as Parquet files for the parent to compare.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+__all__ = ["Figures", "Task"]
+
+OURS = "ours"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a child is to do; ``folder`` is an empty directory of its own."""
+
+    engine: str
+    job: str
+    files: list[str]
+    warm_up: list[str]
+    folder: str
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a child found. Times in seconds, sizes in bytes; ``load`` is the machine's over the last minute.
+
+    ``checkpoints`` has the duration of each completed checkpoint; rivals have none.
+    """
+
+    engine: str
+    job: str
+    wall: float
+    cpu: float
+    peak_rss: int
+    load_before: float
+    load_after: float
+    checkpoints: list[float] = field(default_factory=list)
+    failed_checkpoints: int = 0
+    summary: str = ""
+
+
+def run(task: Task) -> Figures:
+    """Warm up, measure, and leave the answer in ``folder/answer``."""
+    folder = Path(task.folder)
+    _once(task, [Path(file) for file in task.warm_up], folder / "warm-up")
+    load = os.getloadavg()[0]
+    spent, started = time.process_time(), time.perf_counter()
+    table, ran = _once(task, [Path(file) for file in task.files], folder / "answer")
+    wall, cpu, peak = time.perf_counter() - started, time.process_time() - spent, _peak_rss()
+    if table is not None:
+        pq.write_table(table, folder / "answer" / "table.parquet")
+    return Figures(task.engine, task.job, wall, cpu, peak, load, os.getloadavg()[0], **ran)
+
+
+def _once(task: Task, files: Sequence[Path], target: Path) -> tuple[pa.Table | None, dict[str, object]]:
+    from benchmarks.jobs.ours import JOBS, Answer
+    from benchmarks.jobs.rivals import RIVALS
+
+    target.mkdir()
+    in_files = JOBS[task.job].answer is Answer.IN_FILES
+    if task.engine != OURS:
+        return RIVALS[task.engine](task.job, files, target / "table.parquet" if in_files else None), {}
+    return _ours(task, files, target, target if in_files else None)
+
+
+def _ours(
+    task: Task, files: Sequence[Path], place: Path, target: Path | None
+) -> tuple[pa.Table | None, dict[str, object]]:
+    import dataflow as flow
+    import operators as op
+    from benchmarks.jobs.ours import JOBS
+
+    kept = place.parent / f"{place.name}-checkpoints"
+    with flow.Pipeline(task.job) as p:
+        stream = JOBS[task.job].stream(p, files)
+        stream.sink(op.collect() if target is None else op.write_parquet(target / "files"), name="answer")
+    result = p.run(parallelism=2, checkpoint=flow.Checkpointing(kept, every="1s", mode="aligned"))
+    return (
+        result.table("answer") if target is None else None,
+        {
+            "checkpoints": [record.duration / 1e6 for record in result.checkpoints],
+            "failed_checkpoints": len(result.failures),
+            "summary": str(result),
+        },
+    )
+
+
+def _peak_rss() -> int:
+    """Linux says it of this program alone; elsewhere what stands for the process, in the unit of the system."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        (kib,) = re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())
+        return int(kib) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(run(Task(**json.load(sys.stdin))))))

@@ -1,0 +1,102 @@
+"""The jobs as this engine runs them: the pipeline of each, and whether the API for it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import dataflow as flow
+import operators as op
+from dataflow import col, lit
+
+__all__ = ["JOBS", "Answer", "Input", "Job", "unavailable"]
+
+BATCH_ROWS = 1 << 20
+
+
+class Input(Enum):
+    """What a repetition of the bids is."""
+
+    REPEATED = "the same rows again"
+    LATER = "the same auctions at later times"
+
+
+class Answer(Enum):
+    """What becomes of the answer while the time is taken, in every engine alike."""
+
+    IN_MEMORY = "kept as an Arrow table"
+    IN_FILES = "written to Parquet: it grows with the input"
+
+
+@dataclass(frozen=True)
+class Job:
+    """``keys`` are the columns by which rows of the answer are told apart; there are none in an answer of one row."""
+
+    title: str
+    stream: Callable[[flow.Pipeline, Sequence[Path]], flow.Stream]
+    keys: tuple[str, ...]
+    input: Input = Input.REPEATED
+    answer: Answer = Answer.IN_MEMORY
+
+
+def _filtered(p: flow.Pipeline, files: Sequence[Path]) -> flow.Stream:
+    """The checksum is an aggregate of the rows that pass (one in 110), by a key that they all have."""
+    return (
+        p.source(op.read_parquet(files, batch_rows=BATCH_ROWS), name="bids")
+        .filter(col("auction") % 123 == 0)
+        .select(lit(1).alias("all"), (col("price") * 0.908).alias("price"))
+        .key_by("all")
+        .agg(op.count().alias("n"), col("price").sum().alias("total"), emit="final", name="checksum")
+        .select("n", "total")
+    )
+
+
+def _totals(p: flow.Pipeline, files: Sequence[Path]) -> flow.Stream:
+    return (
+        p.source(op.read_parquet(files, batch_rows=BATCH_ROWS), name="bids")
+        .key_by("auction")
+        .agg(
+            op.count().alias("n"),
+            col("price").sum().alias("total"),
+            col("price").max().alias("top"),
+            emit="final",
+            name="totals",
+        )
+    )
+
+
+def _windows(p: flow.Pipeline, files: Sequence[Path]) -> flow.Stream:
+    bids = p.source(op.read_parquet(files, batch_rows=BATCH_ROWS), name="bids")
+    windows = bids.with_watermark("event_time", delay="3s").key_by("auction").window(op.tumbling("10s"))
+    return windows.agg(op.count().alias("n"), name="windows").select("auction", "window_start", "n")
+
+
+def _counts(p: flow.Pipeline, files: Sequence[Path]) -> flow.Stream:
+    return (
+        p.source(op.read_parquet(files, batch_rows=BATCH_ROWS, dictionary=["channel"]), name="bids")
+        .key_by("channel")
+        .agg(op.count().alias("n"), emit="final", name="counts")
+    )
+
+
+JOBS: Mapping[str, Job] = {
+    "J1": Job("filter auction % 123 = 0, project price * 0.908, checksum", _filtered, ()),
+    "J2": Job("count, sum and max of price by auction", _totals, ("auction",)),
+    "J3": Job(
+        "count by auction in tumbling windows of 10 s",
+        _windows,
+        ("auction", "window_start"),
+        Input.LATER,
+        Answer.IN_FILES,
+    ),
+    "J4": Job("count by channel, a string", _counts, ("channel",)),
+}
+
+
+def unavailable(job: str) -> str | None:
+    """Why this version cannot run a job; None: it can."""
+    if job == "J3" and not (hasattr(flow.Stream, "with_watermark") and hasattr(op, "tumbling")):
+        return "this version has no windows yet (Stream.with_watermark, op.tumbling)"
+    return None

@@ -1,0 +1,133 @@
+"""From rounds to figures: medians, ratios with their uncertainty, and everything there is to know as JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import dataflow
+from benchmarks.jobs.child import OURS
+from benchmarks.jobs.measuring import ROOT, Measured
+from benchmarks.jobs.ours import JOBS
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["described", "interval", "table"]
+
+SEED = 20_261_121
+RESAMPLES = 10_000
+PACKAGES = ("pyarrow", "numba", "numpy")
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The median, and the 95 % interval of it by the percentile bootstrap (Efron 1979), seeded.
+
+    >>> interval([1.0, 2.0, 3.0])
+    (2.0, 1.0, 3.0)
+    """
+    drawn = np.random.default_rng(SEED).choice(np.asarray(values), (RESAMPLES, len(values)))
+    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
+    return float(np.median(values)), float(low), float(high)
+
+
+def described(measured: Sequence[Measured], settings: dict[str, Any]) -> dict[str, Any]:
+    """Every figure of every round, what follows from them, and where, with what and of what they were taken."""
+    packages = {name: version(name) for name in (*PACKAGES, *settings["rivals"])}
+    return {
+        "settings": settings,
+        "machine": _machine(),
+        "versions": {"barrierflow": dataflow.__version__, "python": platform.python_version(), **packages},
+        "commit": _commit(),
+        "jobs": {one.job: _job(one) for one in measured},
+    }
+
+
+def _job(measured: Measured) -> dict[str, Any]:
+    engines = list(measured.rounds[0])
+    return {
+        "title": JOBS[measured.job].title,
+        "rows": measured.rows,
+        "repetitions": measured.repetitions,
+        "engines": {engine: _engine(measured, engine) for engine in engines},
+        "ratios": {rival: _ratio(measured, rival) for rival in engines if rival != OURS},
+        "rounds": [{engine: asdict(found) for engine, found in figures.items()} for figures in measured.rounds],
+    }
+
+
+def _engine(measured: Measured, engine: str) -> dict[str, Any]:
+    found = [figures[engine] for figures in measured.rounds]
+    wall, cpu = (float(np.median([getattr(one, name) for one in found])) for name in ("wall", "cpu"))
+    return {
+        "wall": wall,
+        "cpu": cpu,
+        "rows_per_second": measured.rows / wall,
+        "rows_per_cpu_second": measured.rows / cpu,
+        "peak_rss": max(one.peak_rss for one in found),
+        "checkpoints": min(len(one.checkpoints) for one in found),
+        "failed_checkpoints": sum(one.failed_checkpoints for one in found),
+    }
+
+
+def _ratio(measured: Measured, rival: str) -> dict[str, Any]:
+    """The rival's wall time over ours, round by round: above 1, ours is faster."""
+    pairs = [figures[rival].wall / figures[OURS].wall for figures in measured.rounds]
+    median, low, high = interval(pairs)
+    return {"median": median, "low": low, "high": high, "pairs": pairs}
+
+
+def table(jobs: dict[str, Any]) -> Table:
+    """One row a job and engine, of what ``described`` says under "jobs"."""
+    from rich.table import Table
+
+    made = Table()
+    for name in ("job", "engine", "M rows/s", "per CPU-second", "wall", "peak RSS", "checkpoints", "its wall / ours"):
+        made.add_column(name, justify="left" if name in ("job", "engine") else "right")
+    for job, found in jobs.items():
+        for engine, figures in found["engines"].items():
+            ratio = found["ratios"].get(engine)
+            made.add_row(
+                job if engine == OURS else "",
+                engine,
+                f"{figures['rows_per_second'] / 1e6:.1f}",
+                f"{figures['rows_per_cpu_second'] / 1e6:.1f}",
+                f"{figures['wall']:.2f} s",
+                f"{figures['peak_rss'] / 2**20:.0f} MiB",
+                str(figures["checkpoints"]) if engine == OURS else "",
+                "" if ratio is None else f"{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]",
+            )
+    return made
+
+
+def _machine() -> dict[str, Any]:
+    info = Path("/proc/cpuinfo")
+    models = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
+    return {
+        "cores": os.cpu_count(),
+        "processor": models[0] if models else platform.processor(),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": platform.platform(),
+    }
+
+
+def _commit() -> str | None:
+    """The checkout's commit, with a plus where files differ from it; None outside of a checkout."""
+    commit = _git("rev-parse", "HEAD")
+    return commit and commit + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

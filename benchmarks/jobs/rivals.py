@@ -1,0 +1,61 @@
+"""The same jobs as rivals run them, on two threads, in the words a user of each would choose.
+
+A ``target`` is the file to write the answer to; without one it is an Arrow table.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+__all__ = ["RIVALS", "THREADS"]
+
+THREADS = 2
+
+SQL: Mapping[str, str] = {
+    "J1": "select count(*) n, sum(price * 0.908::double) total from bids where auction % 123 = 0",
+    "J2": "select auction, count(*) n, sum(price)::bigint total, max(price) top from bids group by auction",
+    "J3": "select auction, time_bucket(interval '10 seconds', event_time) window_start, count(*) n from bids "
+    "group by auction, window_start",
+    "J4": "select channel, count(*) n from bids group by channel",
+}
+
+Rival = Callable[[str, Sequence[Path], Path | None], pa.Table | None]
+
+
+def _duckdb(job: str, files: Sequence[Path], target: Path | None) -> pa.Table | None:
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.execute(f"set threads = {THREADS}")
+        connection.read_parquet([str(file) for file in files]).create_view("bids")
+        if target is None:
+            return connection.sql(SQL[job]).to_arrow_table()
+        connection.sql(SQL[job]).write_parquet(str(target))
+        return None
+
+
+def _polars(job: str, files: Sequence[Path], target: Path | None) -> pa.Table | None:
+    """With the streaming engine. The number of threads holds for the process, from the first import on."""
+    os.environ["POLARS_MAX_THREADS"] = str(THREADS)
+    import polars as pl
+
+    bids = pl.scan_parquet([str(file) for file in files])
+    count, price = pl.len().cast(pl.Int64).alias("n"), pl.col("price")
+    window = pl.col("event_time").dt.truncate("10s").alias("window_start")
+    queries: Mapping[str, Callable[[], pl.LazyFrame]] = {
+        "J1": lambda: bids.filter(pl.col("auction") % 123 == 0).select(count, (price * 0.908).sum().alias("total")),
+        "J2": lambda: bids.group_by("auction").agg(count, price.sum().alias("total"), price.max().alias("top")),
+        "J3": lambda: bids.group_by("auction", window).agg(count),
+        "J4": lambda: bids.group_by("channel").agg(count),
+    }
+    if target is None:
+        return queries[job]().collect(engine="streaming").to_arrow()
+    queries[job]().sink_parquet(target, engine="streaming")
+    return None
+
+
+RIVALS: Mapping[str, Rival] = {"duckdb": _duckdb, "polars": _polars}

@@ -1,0 +1,107 @@
+"""The functions of ``Function`` on the local engine, as pyarrow kernels over columns of the types they compute in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, assert_never
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataflow.expressions.calls import Call, Function
+from dataflow.expressions.patterns import GROUP, Pattern
+from dataflow.expressions.truncation import truncate
+from dataflow.registry import resolve
+
+__all__ = ["kernel"]
+
+Value = Any  # pa.Array | pa.Scalar; pyarrow has no types
+_Kernel = Callable[..., Value]
+_F = Function
+
+
+def kernel(call: Call) -> _Kernel:
+    """A function of as many columns as ``call`` has arguments; constants give a constant."""
+    on_columns = _kernel(call)
+
+    def apply(*values: Value) -> Value:
+        if any([isinstance(value, pa.Array) for value in values]):
+            return on_columns(*values)
+        return on_columns(*(pa.repeat(value, 1) for value in values))[0]
+
+    return apply
+
+
+def _kernel(call: Call) -> _Kernel:
+    text: Any
+    text, more, *_ = (*call.parameters, "", "")
+    match call.function:
+        case _F.IS_NAN:
+            return pc.is_nan
+        case _F.IS_FINITE:
+            return pc.is_finite
+        case _F.HASH:
+            return _hash
+        case _F.CONCAT:
+            return lambda *values: pc.binary_join_element_wise(*values, pa.scalar(text, values[0].type))
+        case _F.LENGTH:
+            return lambda value: pc.utf8_length(value).cast(pa.int64())
+        case _F.LOWER:
+            return pc.utf8_lower
+        case _F.UPPER:
+            return pc.utf8_upper
+        case _F.STRIP:
+            return lambda value: pc.utf8_trim(value, characters=text)
+        case _F.STARTS_WITH:
+            return lambda value: pc.starts_with(value, pattern=text)
+        case _F.ENDS_WITH:
+            return lambda value: pc.ends_with(value, pattern=text)
+        case _F.CONTAINS:
+            pattern = Pattern.of(text, "contains").re2()
+            return lambda value: pc.match_substring_regex(value, pattern=pattern)
+        case _F.CONTAINS_LITERAL:
+            return lambda value: pc.match_substring(value, pattern=text)
+        case _F.REPLACE_ALL:
+            pattern, plain = Pattern.of(text, "replace_all").re2(), str(more).replace("\\", "\\\\")
+            return lambda value: pc.replace_substring_regex(value, pattern=pattern, replacement=plain)
+        case _F.REPLACE_ALL_LITERAL:
+            return lambda value: pc.replace_substring(value, pattern=text, replacement=str(more))
+        case _F.EXTRACT:
+            pattern = Pattern.of(text, "extract").re2(int(more))
+            return lambda value: pc.struct_field(pc.extract_regex(value, pattern=pattern), GROUP)
+        case _F.SPLIT:
+            return lambda value: pc.split_pattern(value, pattern=text)
+        case _F.YEAR:
+            return pc.year
+        case _F.MONTH:
+            return pc.month
+        case _F.DAY:
+            return pc.day
+        case _F.HOUR:
+            return pc.hour
+        case _F.MINUTE:
+            return pc.minute
+        case _F.SECOND:
+            return pc.second
+        case _F.MILLISECOND:
+            return pc.millisecond
+        case _F.MICROSECOND:
+            return lambda value: pc.add(pc.multiply(pc.millisecond(value), 1000), pc.microsecond(value))
+        case _F.WEEKDAY:
+            return lambda value: pc.day_of_week(value, count_from_zero=False, week_start=1)
+        case _F.ORDINAL_DAY:
+            return pc.day_of_year
+        case _F.DATE:
+            return lambda value: value.cast(pa.date32())
+        case _F.TRUNCATE:
+            every, offset = (int(length) for length in call.parameters)
+            return lambda value: truncate(value, every, offset)
+    assert_never(call.function)
+
+
+def _hash(value: pa.Array) -> pa.Array:
+    """The key hash of ``dataflow.state``, a sibling storey, so it comes by name; the bits of its uint64."""
+    hashes = resolve("function", "hash_rows")([value]).view(np.int64)
+    nulls = pc.is_null(value).to_numpy(zero_copy_only=False) if value.null_count else None
+    return pa.array(hashes, pa.int64(), mask=nulls)

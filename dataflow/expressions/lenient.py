@@ -1,0 +1,87 @@
+"""``cast(type, strict=False)`` on the local engine: what the strict cast makes, and null where it would raise.
+
+Whether a value can be cast is the strict cast's to say: it is tried on everything, and where that fails, on halves of
+the distinct values, once text is put aside that looks like nothing it reads. Numbers that become integers go by their
+range instead, for most of them may be out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from dataflow.expressions.branches import places
+from dataflow.expressions.coercion import family, value_type
+
+__all__ = ["try_cast"]
+
+Value = Any  # pa.Array | pa.Scalar; pyarrow has no types
+_Cast = Callable[[Value, pa.DataType], Value]
+_REFUSALS: Final = (pa.ArrowInvalid, OverflowError)
+_LOOKS: Final = (
+    (types.is_boolean, r"^(?i:true|false|[01])$"),
+    (types.is_integer, r"^-?(?:0[xX][0-9a-fA-F]+|[0-9]+)$"),
+    (lambda dtype: types.is_floating(dtype) or types.is_decimal(dtype), r"^[+-]?(?:[0-9.][0-9.eE+-]*|(?i:inf|nan).*)$"),
+    (lambda dtype: types.is_date(dtype) or types.is_timestamp(dtype), r"^[0-9][0-9T:. Z+-]*$"),
+)
+"""What text must look like for the strict cast to read it, and more: that only saves trying."""
+
+
+def try_cast(value: Value, target: pa.DataType, cast: _Cast) -> Value:
+    """``cast(value, target)`` with null for each value of which it raises."""
+    try:
+        return cast(value, target)
+    except _REFUSALS:
+        pass
+    if isinstance(value, pa.Scalar):
+        return pa.scalar(None, target)
+    if types.is_dictionary(target):
+        return try_cast(value, target.value_type, cast).cast(target)
+    if types.is_dictionary(value.type):
+        value = value.cast(value_type(value.type))
+    if types.is_integer(target) and types.is_integer(value.type):
+        return _narrowed(value, target)
+    if types.is_integer(target) and types.is_floating(value.type):
+        return _truncated(value.cast(pa.float64()), target)
+    distinct = value.dictionary_encode()
+    entries = distinct.dictionary
+    looks = next((pattern for belongs, pattern in _LOOKS if belongs(target)), None)
+    if looks is None or family(value.type) != "string":
+        return _cast_one_by_one(entries, target, cast).take(distinct.indices)
+    possible = pc.match_substring_regex(entries, pattern=looks)
+    made = _cast_one_by_one(entries.filter(possible), target, cast)
+    return made.take(places(possible)).take(distinct.indices)
+
+
+def _narrowed(value: pa.Array, target: pa.DataType) -> pa.Array:
+    """Ints that survive the way there and back with their sign."""
+    wrapped = value.cast(target, safe=False)
+    survives = pc.equal(wrapped.cast(value.type, safe=False), value)
+    same_sign = pc.equal(*(pc.less(side, pa.scalar(0, side.type)) for side in (wrapped, value)))
+    return pc.if_else(pc.and_(survives, same_sign), wrapped, pa.scalar(None, target))
+
+
+def _truncated(value: pa.Array, target: pa.DataType) -> pa.Array:
+    limits = np.iinfo(target.to_pandas_dtype())
+    whole = pc.trunc(value)
+    fits = pc.and_(pc.greater_equal(whole, float(limits.min)), pc.less(whole, float(limits.max + 1)))
+    return pc.if_else(fits, whole, pa.scalar(None, pa.float64())).cast(target)
+
+
+def _cast_one_by_one(values: pa.Array, target: pa.DataType, cast: _Cast) -> pa.Array:
+    return pa.concat_arrays([pa.nulls(0, target), *_pieces(values, target, cast)])
+
+
+def _pieces(values: pa.Array, target: pa.DataType, cast: _Cast) -> list[pa.Array]:
+    try:
+        return [cast(values, target)]
+    except _REFUSALS:
+        if len(values) == 1:
+            return [pa.nulls(1, target)]
+    half = len(values) // 2
+    return _pieces(values.slice(0, half), target, cast) + _pieces(values.slice(half), target, cast)

@@ -1,0 +1,92 @@
+"""Which types a function takes and makes: one rule for each member of ``Function``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from dataflow.errors import SchemaMismatch
+from dataflow.expressions.calls import Call, Function
+from dataflow.expressions.coercion import family, value_type
+
+if TYPE_CHECKING:
+    from dataflow.expressions.typing import Typed
+
+__all__ = ["NANOSECONDS", "signature"]
+
+_F = Function
+NANOSECONDS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_DAY: Final = 86_400 * 10**9
+_DATED: Final = {"date", "timestamp", "timestamp with zone"}
+_TIMED: Final = {"time", "timestamp", "timestamp with zone"}
+
+_Signature = tuple[pa.DataType, tuple[pa.DataType, ...]]
+
+
+def signature(call: Call, arguments: tuple[Typed, ...], where: str) -> _Signature | None:
+    """The type of the result and those the arguments are brought to; None where the function does not take them.
+
+    Raises: SchemaMismatch for a zone nobody knows, and for a length of time that the column's unit cannot express.
+    """
+    given = [value_type(argument.dtype) for argument in arguments]
+    families = {family(dtype) for dtype in given} - {"null"}
+    if call.function.value.startswith("dt."):
+        return _temporal(call, given[0], families, where)
+    if call.function.value.startswith("str.") or call.function is _F.CONCAT:
+        return _textual(call, given) if families <= {"string"} else None
+    if call.function is _F.HASH:
+        hashed = "other" not in families or types.is_fixed_size_binary(given[0])
+        return (pa.int64(), (given[0],)) if hashed else None
+    assert call.function in (_F.IS_NAN, _F.IS_FINITE), f"no types for {call.function}"
+    return (pa.bool_(), (pa.float64(),)) if families <= {"int", "float"} else None
+
+
+def _textual(call: Call, given: list[pa.DataType]) -> _Signature:
+    text = pa.large_string() if pa.large_string() in given else pa.string()
+    compute = (text,) * len(given)
+    match call.function:
+        case _F.LENGTH:
+            return pa.int64(), compute
+        case _F.STARTS_WITH | _F.ENDS_WITH | _F.CONTAINS | _F.CONTAINS_LITERAL:
+            return pa.bool_(), compute
+        case _F.SPLIT:
+            return pa.list_(text), compute
+    return text, compute
+
+
+def _temporal(call: Call, own: pa.DataType, families: set[str], where: str) -> _Signature | None:
+    timed = call.function in (_F.HOUR, _F.MINUTE, _F.SECOND, _F.MILLISECOND, _F.MICROSECOND)
+    if not families <= (_TIMED if timed else _DATED):
+        return None
+    if types.is_null(own):
+        own = pa.timestamp("us")
+    if types.is_timestamp(own) and own.tz is not None:
+        _check_zone(call, own, where)
+    match call.function:
+        case _F.DATE:
+            return pa.date32(), (own,)
+        case _F.TRUNCATE:
+            _check_lengths(call, own, where)
+            return own, (own,)
+    return pa.int64(), (own,)
+
+
+def _check_zone(call: Call, own: pa.DataType, where: str) -> None:
+    try:
+        pc.local_timestamp(pa.array([0], own))
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatch(f"{where}: {call}: {own}: {error}; .cast() it to a zone that exists") from None
+
+
+def _check_lengths(call: Call, own: pa.DataType, where: str) -> None:
+    """Intervals have to begin where the column has a value."""
+    unit = _DAY if types.is_date(own) else NANOSECONDS[own.unit]
+    lengths = [1000 * int(length) for length in call.parameters]
+    if any(length % unit for length in lengths):
+        finer = "a timestamp" if types.is_date(own) else "a finer unit"
+        raise SchemaMismatch(f"{where}: {call}: {own} has no such times; .cast() it to {finer} first")
+    if any(length // unit >= 2**63 for length in lengths):
+        raise SchemaMismatch(f"{where}: {call}: {own} does not reach that far; make the interval shorter")

@@ -1,0 +1,112 @@
+"""``col(name).dt``: parts of timestamps, dates and times of day, and truncation.
+
+Timestamps with a zone are read on that zone's own clock and calendar; those without, as they stand. Days are those of
+the Gregorian calendar, extended back before 1582, and times before 1970 count from the day's start like all others.
+What a zone's clock shows comes from the system's time zone database; Arrow reads summer time from it up to 2037 only,
+and may take standard time for the local time of places before they had it.
+
+>>> import pyarrow as pa
+>>> from datetime import datetime, UTC
+>>> from dataflow.expressions import col
+>>> instant = datetime(2024, 3, 1, 1, 30, tzinfo=UTC)
+>>> batch = pa.record_batch({"t": pa.array([instant], pa.timestamp("ms", "America/New_York"))})
+>>> col("t").dt.day().evaluate(batch).to_pylist(), col("t").dt.hour().evaluate(batch).to_pylist()
+([29], [20])
+>>> print(col("t").dt.truncate("1d").evaluate(batch)[0])
+2024-02-29 00:00:00-05:00
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from dataflow.clock import Duration, microseconds
+from dataflow.errors import GraphError
+from dataflow.expressions.calls import Call, Function
+from dataflow.expressions.nodes import Expr
+
+__all__ = ["TemporalMethods"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TemporalMethods:
+    """Functions of timestamps, dates and times of day; of null they are null. Parts are int64."""
+
+    _time: Expr
+
+    def year(self) -> Expr:
+        """The year, of timestamps and dates."""
+        return Call(Function.YEAR, (self._time,))
+
+    def month(self) -> Expr:
+        """1 to 12, of timestamps and dates."""
+        return Call(Function.MONTH, (self._time,))
+
+    def day(self) -> Expr:
+        """The day of the month, 1 to 31, of timestamps and dates."""
+        return Call(Function.DAY, (self._time,))
+
+    def hour(self) -> Expr:
+        """0 to 23, of timestamps and times of day."""
+        return Call(Function.HOUR, (self._time,))
+
+    def minute(self) -> Expr:
+        """0 to 59, of timestamps and times of day."""
+        return Call(Function.MINUTE, (self._time,))
+
+    def second(self) -> Expr:
+        """0 to 59, of timestamps and times of day."""
+        return Call(Function.SECOND, (self._time,))
+
+    def millisecond(self) -> Expr:
+        """Whole milliseconds since the second, 0 to 999, of timestamps and times of day."""
+        return Call(Function.MILLISECOND, (self._time,))
+
+    def microsecond(self) -> Expr:
+        """Whole microseconds since the second, 0 to 999,999 (Python's ``datetime.microsecond``).
+
+        >>> import pyarrow as pa
+        >>> from dataflow.expressions import col
+        >>> batch = pa.record_batch({"t": pa.array([-1], pa.timestamp("ms"))})
+        >>> col("t").dt.microsecond().evaluate(batch).to_pylist(), col("t").dt.year().evaluate(batch).to_pylist()
+        ([999000], [1969])
+        """
+        return Call(Function.MICROSECOND, (self._time,))
+
+    def weekday(self) -> Expr:
+        """Monday is 1 and Sunday 7 (ISO 8601), of timestamps and dates."""
+        return Call(Function.WEEKDAY, (self._time,))
+
+    def ordinal_day(self) -> Expr:
+        """The day of the year, 1 to 366, of timestamps and dates."""
+        return Call(Function.ORDINAL_DAY, (self._time,))
+
+    def date(self) -> Expr:
+        """The day as date32, of timestamps and dates."""
+        return Call(Function.DATE, (self._time,))
+
+    def truncate(self, every: Duration, *, offset: Duration = timedelta(0)) -> Expr:
+        """The start of the interval a time lies in, of timestamps and dates; the type stays.
+
+        Intervals are ``every`` long, and one of them starts ``offset`` after 1970-01-01 00:00; ``"7d"`` with
+        ``offset="4d"`` starts on Mondays. Times before 1970 go down, too. With a zone, both are meant on its clock:
+        the answer is the latest instant, not after the time itself, at which that clock shows the interval's start;
+        where it skips that reading (summer time begins), the end of the gap.
+
+        Raises: ConfigurationError for a length without meaning; SchemaMismatch where the column's unit is too coarse
+        for it; OverflowError, when it is met, below the earliest time of the type.
+
+        >>> import pyarrow as pa
+        >>> from dataflow.expressions import col
+        >>> batch = pa.record_batch({"t": pa.array([-1, 7_300, None], pa.timestamp("s"))})
+        >>> hours = col("t").dt.truncate("1h")
+        >>> hours
+        col('t').dt.truncate('1h')
+        >>> [str(time) for time in hours.evaluate(batch)]
+        ['1969-12-31 23:00:00', '1970-01-01 02:00:00', 'None']
+        """
+        length = microseconds(every, "truncate: every")
+        if length == 0:
+            raise GraphError(f"truncate: every has to be at least a microsecond, got {every!r}")
+        return Call(Function.TRUNCATE, (self._time,), (length, microseconds(offset, "truncate: offset") % length))

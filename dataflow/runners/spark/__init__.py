@@ -1,0 +1,11 @@
+"""Pipelines on Spark. So far: expressions, lowered to ``pyspark.sql.Column`` with the local engine's semantics.
+
+What Spark cannot compute exactly as ``dataflow.expressions`` defines it is refused with ``UnsupportedOnRunner`` before
+anything runs. pyspark is an optional extra, imported where it is first needed: ``pip install 'barrierflow[spark]'``.
+"""
+
+from dataflow.runners.spark.columns import to_column
+from dataflow.runners.spark.failures import translated
+from dataflow.runners.spark.types import carrier, spark_schema, spark_type
+
+__all__ = ["carrier", "spark_schema", "spark_type", "to_column", "translated"]

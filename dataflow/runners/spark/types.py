@@ -1,0 +1,105 @@
+"""How Spark carries Arrow's types: each in a type that holds every value of it, or not at all.
+
+==========================  ================================================================================
+``uint8 uint16 uint32``     the next wider signed int; ``uint64`` has none and is refused
+``timestamp duration``      microseconds, as ``timestamp`` with a zone and ``timestamp_ntz`` without; ``ns`` is refused
+dictionaries                plain values
+``time``, ``decimal256``,   refused, as are ``float16``, structs and maps
+==========================  ================================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types
+
+from dataflow.errors import UnsupportedOnRunner
+from dataflow.runners.spark.session import pyspark
+
+__all__ = ["carrier", "spark_schema", "spark_type"]
+
+_WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
+_AS_IS = (pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
+
+
+def carrier(dtype: pa.DataType) -> pa.DataType | None:
+    """The Arrow type whose values stand in Spark for those of ``dtype``; None where Spark has no room for them.
+
+    >>> carrier(pa.uint8()), carrier(pa.timestamp("s", "Europe/Paris")), carrier(pa.uint64())
+    (DataType(int16), TimestampType(timestamp[us, tz=UTC]), None)
+    """
+    if types.is_dictionary(dtype):
+        return carrier(dtype.value_type)
+    if dtype in _AS_IS:
+        return dtype
+    if types.is_string(dtype) or types.is_large_string(dtype):
+        return pa.string()
+    if types.is_binary(dtype) or types.is_large_binary(dtype):
+        return pa.binary()
+    if types.is_date(dtype):
+        return pa.date32()
+    if types.is_timestamp(dtype) and dtype.unit != "ns":
+        return pa.timestamp("us", None if dtype.tz is None else "UTC")
+    if types.is_duration(dtype) and dtype.unit != "ns":
+        return pa.duration("us")
+    if types.is_decimal(dtype) and dtype.precision <= 38 and 0 <= dtype.scale <= dtype.precision:
+        return pa.decimal128(dtype.precision, dtype.scale)
+    if types.is_list(dtype) and (values := carrier(dtype.value_type)) is not None:
+        return pa.list_(values)
+    return _WIDER.get(dtype)
+
+
+def spark_type(dtype: pa.DataType, what: str) -> Any:
+    """The ``pyspark.sql.types.DataType`` for values of ``dtype``.
+
+    Raises: UnsupportedOnRunner, which begins with ``what``, where there is none.
+    """
+    t = pyspark("pyspark.sql.types")
+    carried = carrier(dtype)
+    if carried is None:
+        raise UnsupportedOnRunner(what, "spark", f"Spark has no type for the values of {dtype}", _instead(dtype))
+    if types.is_decimal(carried):
+        return t.DecimalType(carried.precision, carried.scale)
+    if types.is_list(carried):
+        return t.ArrayType(spark_type(carried.value_type, what))
+    plain = {
+        pa.null(): t.NullType,
+        pa.bool_(): t.BooleanType,
+        pa.int8(): t.ByteType,
+        pa.int16(): t.ShortType,
+        pa.int32(): t.IntegerType,
+        pa.int64(): t.LongType,
+        pa.float32(): t.FloatType,
+        pa.float64(): t.DoubleType,
+        pa.string(): t.StringType,
+        pa.binary(): t.BinaryType,
+        pa.date32(): t.DateType,
+        pa.timestamp("us"): t.TimestampNTZType,
+        pa.timestamp("us", "UTC"): t.TimestampType,
+        pa.duration("us"): t.DayTimeIntervalType,
+    }
+    return plain[carried]()
+
+
+def _instead(dtype: pa.DataType) -> str:
+    if types.is_uint64(dtype):
+        return "cast to int64, checked, or to decimal128(20, 0) where the rows are made"
+    if types.is_timestamp(dtype) or types.is_duration(dtype):
+        return "cast to microseconds where the rows are made, for example timestamp[us]"
+    return "cast to another type where the rows are made, or run this pipeline on the local runner"
+
+
+def spark_schema(schema: pa.Schema, what: str = "schema") -> Any:
+    """The ``StructType`` of a DataFrame that carries rows of ``schema``.
+
+    Raises: UnsupportedOnRunner, naming the column.
+    """
+    t = pyspark("pyspark.sql.types")
+    return t.StructType(
+        [
+            t.StructField(field.name, spark_type(field.type, f"{what}: column {field.name!r}"), field.nullable)
+            for field in schema
+        ]
+    )

@@ -1,0 +1,184 @@
+"""A run in words and tables: as plain text, for a terminal, for a notebook, and as JSON for programs.
+
+Late and skipped rows are told always, also where there are none: a number that is only shown when it is bad is one
+that nobody knows to look for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from dataflow.clock import duration_text
+from dataflow.row_errors import SAMPLES
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+    from dataflow.runners.base import RunResult
+
+__all__ = ["as_dict", "as_html", "as_text", "renderable"]
+
+_OPERATORS: Final = ("operator", "rows in", "rows out", "busy", "share")
+_TASKS: Final = ("task", "busy", "waiting", "blocked", "back-pressured")
+_ENGINE: Final = "(engine)"
+_LONGEST: Final = 200
+
+
+def as_text(result: RunResult) -> str:
+    """The summary as lines of plain text."""
+    tables = [_aligned(_OPERATORS, _operators(result)), _aligned(_TASKS, _tasks(result))]
+    return "\n".join([*_lines(result), *("  " + line for table in tables for line in table)])
+
+
+def renderable(result: RunResult) -> Group:
+    """The summary for a ``rich`` console."""
+    from rich.console import Group
+    from rich.text import Text
+
+    tables = [_table(_OPERATORS, _operators(result)), _table(_TASKS, _tasks(result))]
+    return Group(*[Text(line) for line in _lines(result)], *tables)
+
+
+def as_html(result: RunResult) -> str:
+    """The summary for a notebook."""
+    tables = [_html(_OPERATORS, _operators(result)), _html(_TASKS, _tasks(result))]
+    return f"<pre>{escape(chr(10).join(_lines(result)))}</pre>" + "".join(tables)
+
+
+def as_dict(result: RunResult) -> dict[str, Any]:
+    """The summary as what JSON can hold; times in microseconds."""
+    return {
+        "pipeline": result.pipeline,
+        "state": result.state.value,
+        "mode": None if result.mode is None else result.mode.value,
+        "guarantee": result.guarantee.value,
+        "duration_us": result.duration,
+        "rows_in": dict(result.rows_in),
+        "rows_out": dict(result.rows_out),
+        "late": result.late,
+        "skipped": result.skipped,
+        "samples": [{"where": s.where, "row": s.row, "error": s.error} for s in result.samples],
+        "checkpoints": {
+            "completed": len(result.checkpoints),
+            "failed": len(result.failures),
+            "slowest_us": max((c.duration for c in result.checkpoints), default=0),
+            "failures": list(result.failures),
+        },
+        "restore": None if result.restore_report is None else result.restore_report.to_json(),
+        "operators": [
+            {
+                "operator": o.operator,
+                "rows_in": o.rows_in,
+                "rows_out": o.rows_out,
+                "late": o.late,
+                "skipped": o.skipped,
+                "busy_us": o.busy,
+            }
+            for o in result.operators
+        ],
+        "tasks": [
+            {
+                "task": t.task,
+                "busy_us": t.meter.busy,
+                "waiting_us": t.meter.waiting,
+                "blocked_us": t.meter.blocked,
+                "back_pressured_us": t.meter.back_pressured,
+            }
+            for t in result.metrics
+        ],
+    }
+
+
+def _lines(result: RunResult) -> list[str]:
+    """Everything but the tables."""
+    mode = "no checkpoints" if result.mode is None else f"mode {result.mode}"
+    lines = [
+        f"{result.pipeline}: {result.state.value} in {duration_text(result.duration)}; {mode}; "
+        f"end to end {result.guarantee.value}"
+    ]
+    lines += [f"  in   {name}: {rows:,} rows{_rate(rows, result.duration)}" for name, rows in result.rows_in.items()]
+    lines += [f"  out  {name}: {rows:,} rows" for name, rows in result.rows_out.items()]
+    lines.append("  late: " + _counted({o.operator: o.late for o in result.operators}))
+    lines.append("  skipped: " + _counted({o.operator: o.skipped for o in result.operators}))
+    lines += [_short(f"    {s.where}: {s.row}: {s.error}") for s in result.samples[:SAMPLES]]
+    if result.mode is not None:
+        done = len(result.checkpoints)
+        worst = max((c.duration for c in result.checkpoints), default=0)
+        lines.append(f"  checkpoints: {done} completed, {len(result.failures)} failed, slowest {duration_text(worst)}")
+        lines += [f"  writer: {result.persistence}"] if done else []
+    lines += [f"  failed {failure}" for failure in result.failures[-3:]]
+    if result.restore_report is not None:
+        lines += ["  " + line for line in str(result.restore_report).splitlines()]
+    return lines
+
+
+def _operators(result: RunResult) -> list[tuple[str, ...]]:
+    """A row for each operator, then what the tasks were busy with besides: queues, checkpoints, polls for nothing."""
+    total = sum(task.meter.busy for task in result.metrics)
+    rest = max(0, total - sum(o.busy for o in result.operators))
+    rows = [
+        (o.operator, f"{o.rows_in:,}", f"{o.rows_out:,}", duration_text(o.busy), _share(o.busy, total))
+        for o in result.operators
+    ]
+    return [*rows, (_ENGINE, "", "", duration_text(rest), _share(rest, total))]
+
+
+def _tasks(result: RunResult) -> list[tuple[str, ...]]:
+    return [
+        (t.task, *map(duration_text, (t.meter.busy, t.meter.waiting, t.meter.blocked, t.meter.back_pressured)))
+        for t in result.metrics
+    ]
+
+
+def _aligned(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Columns as wide as they must be, the first to the left and the others to the right."""
+    everything = [tuple(heads), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+        for row in everything
+    ]
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, head in enumerate(heads):
+        table.add_column(head, justify="right" if i else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _html(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
+    lines += ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
+    return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+
+
+def _counted(by_operator: Mapping[str, int]) -> str:
+    """
+    >>> _counted({"a": 0, "b": 2, "c": 1000}), _counted({"a": 0})
+    ("1,002 rows (2 at 'b', 1,000 at 'c')", '0 rows')
+    """
+    where = ", ".join(f"{rows:,} at {name!r}" for name, rows in by_operator.items() if rows)
+    return f"{sum(by_operator.values()):,} rows" + (f" ({where})" if where else "")
+
+
+def _rate(rows: int, duration: int) -> str:
+    return f", {rows * 1_000_000 // duration:,} rows/s" if duration else ""
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else ""
+
+
+def _short(line: str) -> str:
+    line = line.replace("\n", " ")
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."

@@ -1,0 +1,202 @@
+"""Watching a job that runs: a snapshot of its counters, and a line about it that is drawn again and again.
+
+Counters are read without locks while the job's threads go on, so the numbers of one snapshot may be of moments some
+microseconds apart. The thread that waits for the job draws, never one that works for it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TextIO
+
+from dataflow.clock import Clock, Duration, duration_text, microseconds
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.runtime.inlet import GateInlet, SourceInlet, SplitState
+from dataflow.runtime.job import Job, JobState
+from dataflow.specs import Write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["JobProgress", "NoLine", "ProgressLine", "ProgressMeter"]
+
+_SECOND: Final = 1_000_000
+_DAY: Final = 86_400 * _SECOND
+_ON_TERMINAL: Final = "200ms"
+_IN_FILE: Final = "5s"
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """Where a running job stands. Times are in microseconds.
+
+    Attributes:
+        elapsed: since the job began.
+        rows_in, rows_out: rows read by all sources, and taken by all sinks, of this run.
+        rows_per_second: rows read a second since the snapshot before (the first one: since the job began).
+        backlog: rows between tasks, sent and not yet taken.
+        late, skipped: rows that were too late, and rows that could not be taken.
+        checkpoints, failed, pending: how many were completed, came to nothing, are under way.
+        watermark: the lowest event time that a task waits for, since 1970; None: there is none (yet).
+        lag: how far that is behind the clock on the wall; None likewise.
+        done: the part of the input that was read, 0 to 1; None: nobody knows how much there is.
+        left: how long the rest will take at the average rate so far; None: not known.
+
+    >>> str(JobProgress(JobState.RUNNING, 2_000_000, 1_500_000, 7, 1e6, 40, 0, 2, 3, 1, 0, done=0.25, left=6_000_000))
+    '1,500,000 rows, 1,000,000/s, 25% done, 6.00 s left, 3 checkpoints (1 failed), skipped 2, backlog 40'
+    """
+
+    state: JobState
+    elapsed: int
+    rows_in: int
+    rows_out: int
+    rows_per_second: float
+    backlog: int
+    late: int
+    skipped: int
+    checkpoints: int
+    failed: int
+    pending: int
+    watermark: int | None = None
+    lag: int | None = None
+    done: float | None = None
+    left: int | None = None
+
+    def __str__(self) -> str:
+        parts = [f"{self.rows_in:,} rows", f"{self.rows_per_second:,.0f}/s"]
+        if self.done is not None:
+            parts.append(f"{self.done:.0%} done")
+        if self.left:
+            parts.append(f"{duration_text(self.left)} left")
+        if self.lag is not None and self.lag < _DAY:  # more than that is a replay, where it says nothing
+            parts.append(f"lag {duration_text(max(0, self.lag))}")
+        troubles = [f"{n} {what}" for n, what in ((self.failed, "failed"), (self.pending, "under way")) if n]
+        parts.append(f"{self.checkpoints:,} checkpoints" + (f" ({', '.join(troubles)})" if troubles else ""))
+        parts += [f"{what} {n:,}" for n, what in ((self.late, "late"), (self.skipped, "skipped")) if n]
+        return ", ".join([*parts, f"backlog {self.backlog:,}"])
+
+
+class ProgressMeter:
+    """Takes snapshots of one job; each watcher has a meter of its own, for rates are since its last snapshot."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._read_at, self._rows_in, self._rate = job.started_at, 0, 0.0
+
+    def read(self) -> JobProgress:
+        """The job as it is now."""
+        job, now = self._job, self._job.clock.now()
+        nodes = [node for task in job.tasks.values() for node in task.chain.nodes]
+        sinks = {node.name for node in job.plan.graph if isinstance(node.spec, Write)}
+        heads = [task.chain.head for task in job.tasks.values() if isinstance(task.inlet, SourceInlet)]
+        rows_in = sum([head.rows_in for head in heads])
+        if now > self._read_at:
+            self._rate = (rows_in - self._rows_in) * _SECOND / (now - self._read_at)
+            self._read_at, self._rows_in = now, rows_in
+        watermark = self._watermark()
+        total, read = self._input()
+        elapsed = now - job.started_at
+        left = None if total is None or not rows_in else (total - read) * elapsed // rows_in
+        return JobProgress(
+            state=job.state,
+            elapsed=elapsed,
+            rows_in=rows_in,
+            rows_out=sum([node.rows_in for node in nodes if node.name in sinks]),
+            rows_per_second=self._rate,
+            backlog=sum([channel.queued_rows for gate in self._gates() for channel in gate.gate.channels]),
+            late=sum([node.tally.late for node in nodes]),
+            skipped=sum([node.tally.skipped for node in nodes]),
+            checkpoints=len(job.checkpoints),
+            failed=len(job.failures),
+            pending=len(job.pending_checkpoints),
+            watermark=watermark,
+            lag=None if watermark is None else int(job.clock.wall() * _SECOND) - watermark,
+            done=None if total is None else (read / total if total else 1.0),
+            left=left,
+        )
+
+    def _gates(self) -> Iterator[GateInlet]:
+        return (task.inlet for task in self._job.tasks.values() if isinstance(task.inlet, GateInlet))
+
+    def _watermark(self) -> int | None:
+        known = [gate.gate.watermark for gate in self._gates()]
+        return min([time for time in known if time is not None and time < MAX_WATERMARK], default=None)
+
+    def _input(self) -> tuple[int | None, int]:
+        """The rows of all splits, and how many of them were read, by runs before this one too; None: nobody knows."""
+        inlets = [task.inlet for task in self._job.tasks.values()]
+        splits = [split for inlet in inlets if isinstance(inlet, SourceInlet) for split in inlet.splits]
+        counts = [_rows(split) for split in splits]
+        known = [count for count in counts if count is not None]
+        if len(known) < len(counts):
+            return None, 0
+        return sum(total for total, _ in known), sum(read for _, read in known)
+
+
+def _rows(state: SplitState) -> tuple[int, int] | None:
+    """How many rows a split has, and how many were read; None: its source does not say, or an old checkpoint."""
+    total = state.split.info.get("rows")
+    if not isinstance(total, int) or state.rows is None:
+        return None
+    return total, total if state.done else min(state.rows, total)
+
+
+class ProgressLine:
+    """A line about a job on ``stream``: rewritten in place on a terminal, else a line every few seconds.
+
+    A stream that cannot be written to ends the drawing, never the job.
+    """
+
+    def __init__(self, name: str, meter: ProgressMeter, stream: TextIO, clock: Clock) -> None:
+        self._name = name
+        self._meter = meter
+        self._stream = stream
+        self._clock = clock
+        self._terminal = stream.isatty()
+        every: Duration = _ON_TERMINAL if self._terminal else _IN_FILE
+        self._every = microseconds(every)
+        self._next = clock.now() + self._every
+        self._closed = False
+
+    def tick(self) -> None:
+        """Draw, if it is time."""
+        now = self._clock.now()
+        if now >= self._next and not self._closed:
+            self._next = now + self._every
+            self._draw("")
+
+    def close(self) -> None:
+        """Draw for the last time and leave the line. Later calls do nothing."""
+        if not self._closed:
+            self._draw("\n" if self._terminal else "")
+            self._closed = True
+
+    def _draw(self, end: str) -> None:
+        text = f"{self._name}: {self._meter.read()}"
+        if self._terminal:
+            text = f"\r{text[: _width(self._stream) - 1]}\x1b[K{end}"
+        else:
+            text += "\n"
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):  # the terminal is gone, or the stream was closed
+            self._closed = True
+
+
+class NoLine:
+    """Nobody asked for a line."""
+
+    def tick(self) -> None:
+        """Draw nothing."""
+
+    def close(self) -> None:
+        """There is nothing to leave."""
+
+
+def _width(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80

@@ -1,0 +1,68 @@
+"""Slots of the rows of a dictionary column: each entry is looked up once, and a row costs one read of a table.
+
+Only entries that a row refers to get a slot: a dictionary may hold values that no row of the stream ever had.
+
+>>> found = EntrySlots(lambda values: np.arange(7, 7 + len(values), dtype=np.int32))
+>>> found.slots(pa.array(["b", None, "b", "a"]).dictionary_encode()).tolist()
+[7, 8, 7, 9]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataflow.state.arrays import storage, validity
+from dataflow.state.index import Slots
+from dataflow.state.remembered import Remembered
+
+__all__ = ["EntrySlots"]
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The slot of each entry of a dictionary, or ``UNKNOWN``; the last one is that of rows that are null."""
+
+    slots: Slots
+    missing: npt.NDArray[np.int32]  # scratch, with room for every entry
+
+    @staticmethod
+    def of(dictionary: pa.Array) -> _Table:
+        return _Table(np.full(len(dictionary) + 1, UNKNOWN, np.int32), np.empty(len(dictionary) + 1, np.int32))
+
+
+class EntrySlots:
+    """Slots of dictionary rows, over any number of dictionaries.
+
+    ``lookup`` gives each row of a plain array its slot; it is called with values in the order in which rows first
+    refer to them, each once a dictionary, and null for rows without a value.
+    """
+
+    def __init__(self, lookup: Callable[[pa.Array], Slots]) -> None:
+        self._lookup = lookup
+        self._tables = Remembered[_Table]()
+        self._scratch: Slots = np.empty(0, np.int32)
+
+    def slots(self, column: pa.DictionaryArray) -> Slots:
+        """The slot of each row's value. The answer is scratch memory, valid until the next call."""
+        from dataflow.state.kernels.entries import read_slots
+
+        dictionary, indices = column.dictionary, storage(column.indices).astype(np.int32, copy=False)
+        table = self._tables.of(dictionary, lambda: _Table.of(dictionary))
+        if len(self._scratch) < len(indices):
+            self._scratch = np.empty(max(len(indices), 2 * len(self._scratch)), np.int32)
+        slots = self._scratch[: len(indices)]
+        bits, first = validity(column.indices)
+        unknown = read_slots(indices, bits, first, table.slots, table.missing, slots)
+        if unknown:
+            entries = table.missing[:unknown]
+            values = dictionary.take(pa.array(entries, mask=entries == len(dictionary)))
+            table.slots[entries] = self._lookup(values)
+            read_slots(indices, bits, first, table.slots, table.missing, slots)
+        return slots

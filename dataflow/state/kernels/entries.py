@@ -1,0 +1,36 @@
+"""The kernel that reads the slots of dictionary rows off a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit, types
+
+from dataflow.state.kernels.words import RI32, RU8, WI32, valid
+
+__all__ = ["read_slots"]
+
+UNKNOWN = -1
+ASKED_FOR = -2
+
+
+@njit(types.int64(RI32, RU8, types.int64, WI32, WI32, WI32), nogil=True, cache=True)
+def read_slots(indices: Any, bits: Any, offset: Any, table: Any, missing: Any, slots: Any) -> Any:
+    """Write ``table[indices[i]]`` into ``slots[i]``; a row that is null has the last entry of the table.
+
+    Entries whose slot is unknown are listed in ``missing``, each once, in the order of their first rows, and marked in
+    the table. Returns how many there are: the caller fills them in and calls again.
+    """
+    count = 0
+    null = table.size - 1
+    for i in range(indices.size):
+        entry = null
+        if bits.size == 0 or valid(bits, offset + i):
+            entry = types.int64(indices[i])
+        slot = table[types.uint64(entry)]
+        slots[i] = slot
+        if slot == UNKNOWN:
+            table[types.uint64(entry)] = ASKED_FOR
+            missing[count] = entry
+            count += 1
+    return count

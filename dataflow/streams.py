@@ -1,0 +1,318 @@
+"""The user's words for rows on their way. Every word checks what it is given and adds a node; nothing runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dataflow.checks import columns_of, declared, distinct, expression, keys_meet, origin_of
+from dataflow.clock import Duration, microseconds
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
+from dataflow.expressions import Expr, col
+from dataflow.functions import Functions
+from dataflow.graph import Edge, Node, Partitioning
+from dataflow.operator import Operator, OperatorFactory, Sink
+from dataflow.registry import resolve
+from dataflow.row_errors import ERRORS, LATE, OnError, errors_schema
+from dataflow.specs import (
+    Apply,
+    Filter,
+    FlatMapRows,
+    MapBatches,
+    MapRows,
+    Project,
+    Read,
+    Spec,
+    Union,
+    Watermarks,
+    Write,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.keyed_streams import KeyedStream
+    from dataflow.pipeline import Pipeline
+
+__all__ = ["Stream"]
+
+
+class Stream(Functions):
+    """The rows that come out of an operator. Every method returns a new stream; using one twice branches.
+
+    ``schema`` is known, and checked, while the graph is built.
+    """
+
+    def __init__(self, pipeline: Pipeline, node: Node, edge: Edge | None = None) -> None:
+        self._pipeline = pipeline
+        self._node = node
+        self._edge = edge or Edge(node.id)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._node.output(self._edge.tag)
+
+    @property
+    def name(self) -> str:
+        return self._node.name
+
+    @property
+    def time(self) -> str | None:
+        """The column that holds event time, where `with_watermark` said so and it is still there; else None."""
+        if self._edge.tag is None:
+            return self._node.time
+        return None if self._edge.tag != LATE else self._pipeline.graph.nodes[self._node.inputs[0].source].time
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{f.name}: {f.type}" for f in self.schema)
+        return f"{type(self).__name__}({self.name!r}, [{columns}])"
+
+    def _then(
+        self,
+        spec: Spec,
+        schema: pa.Schema,
+        label: str,
+        name: str | None,
+        parallelism: int | None,
+        inputs: tuple[Edge, ...] | None = None,
+        sides: Mapping[str, pa.Schema] | None = None,
+        time: str | None = None,
+    ) -> Stream:
+        node = self._pipeline.graph.add(
+            spec,
+            inputs or (self._edge,),
+            schema,
+            label=label,
+            name=name,
+            parallelism=parallelism,
+            sides=sides,
+            time=time,
+        )
+        return Stream(self._pipeline, node)
+
+    def filter(self, predicate: str | Expr, *, name: str | None = None, parallelism: int | None = None) -> Stream:
+        """The rows for which ``predicate``, an expression or a column's name, is true; null counts as false."""
+        import pyarrow as pa
+
+        predicate = expression(predicate, "filter")
+        kind = predicate.dtype(self.schema, where="filter")
+        if kind != pa.bool_():
+            raise SchemaMismatch(f"filter: expected a boolean expression, found {predicate} of type {kind}")
+        return self._then(Filter(predicate), self.schema, "filter", name, parallelism, time=self.time)
+
+    def select(
+        self, *columns: str | Expr, name: str | None = None, parallelism: int | None = None, **named: str | Expr
+    ) -> Stream:
+        """Exactly these columns, in this order; ``select("shop", total=col("a") + col("b"))`` names them."""
+        chosen = [expression(c, "select") for c in columns]
+        chosen += [expression(c, "select").alias(alias) for alias, c in named.items()]
+        return self._project(chosen, "select", name, parallelism)
+
+    def with_columns(
+        self, *columns: Expr, name: str | None = None, parallelism: int | None = None, **named: Expr
+    ) -> Stream:
+        """All columns, with these added or replaced; ``with_columns(total=col("a") + col("b"))`` names them."""
+        added = [expression(c, "with_columns") for c in columns]
+        added += [expression(c, "with_columns").alias(alias) for alias, c in named.items()]
+        distinct([c.name for c in added], "with_columns")
+        new = {c.name: c for c in added}
+        kept = [new.pop(n) if n in new else col(n) for n in self.schema.names]
+        return self._project([*kept, *new.values()], "with_columns", name, parallelism)
+
+    def _project(self, columns: list[Expr], label: str, name: str | None, parallelism: int | None) -> Stream:
+        import pyarrow as pa
+
+        if not columns:
+            raise GraphError(f"{label}: give at least one column")
+        distinct([c.name for c in columns], label)
+        schema = pa.schema([pa.field(c.name, c.dtype(self.schema, where=label)) for c in columns])
+        time = next((c.name for c in columns if self.time is not None and c.is_column(self.time)), None)
+        return self._then(Project(tuple(columns)), schema, label, name, parallelism, time=time)
+
+    def _time_in(self, schema: pa.Schema) -> str | None:
+        """The column of event time, if ``schema`` still has it as it was."""
+        time = self.time
+        kept = time is not None and time in schema.names and schema.field(time).type == self.schema.field(time).type
+        return time if kept else None
+
+    def with_watermark(
+        self,
+        column: str,
+        *,
+        delay: Duration = "0s",
+        idle_after: Duration | None = None,
+        on_error: str | OnError = "fail",
+        name: str | None = None,
+    ) -> Stream:
+        """The same rows, with event time: ``column`` says when each one happened.
+
+        A watermark is made per split of the source: the latest time seen there, less ``delay``; it moves behind each
+        batch, so rows of one batch never make each other late. The least one of all splits counts, those included that
+        have not been read yet. At the end of the input every window is complete.
+
+        Args:
+            column: a timestamp of any unit, with a zone or without.
+            delay: how far rows may be out of order.
+            idle_after: a split that was asked for rows for so long and gave none does not hold the others back.
+            on_error: what becomes of rows whose time is null: ``"fail"``; ``"skip"``: left out, counted and sampled;
+                ``"side"``: set aside in ``.side("errors")``.
+
+        Raises: SchemaMismatch where ``column`` is no timestamp; GraphError where rows of several splits are mixed
+        already, behind ``key_by``, ``rebalance``, ``broadcast`` or ``union``.
+        """
+        import pyarrow as pa
+
+        kind = col(column).dtype(self.schema, where="with_watermark")
+        if not pa.types.is_timestamp(kind):
+            raise SchemaMismatch(
+                f"with_watermark: event time is a timestamp, but {column!r} is {kind}; make one first, as in "
+                f'with_columns(ts=col({column!r}).cast("timestamp[us]"))'
+            )
+        graph, node, edge = self._pipeline.graph, self._node, self._edge
+        origin: str | None = column
+        while edge.partitioning is None and len(node.inputs) == 1:
+            origin = None if origin is None else origin_of(origin, node.spec)
+            (edge,), node = node.inputs, graph.nodes[node.inputs[0].source]
+        if edge.partitioning is not None or not isinstance(node.spec, Read):
+            raise GraphError(
+                f"with_watermark: a watermark is made per split of one source, but rows are mixed at {node.name!r}: "
+                "call it earlier, before key_by, rebalance, broadcast and union"
+            )
+        policy = OnError.of(on_error, "with_watermark")
+        idle = None if idle_after is None else microseconds(idle_after, "with_watermark(idle_after=)")
+        if idle == 0:
+            raise ConfigurationError("with_watermark(idle_after=) is above zero; leave it out to wait for all splits")
+        spec = Watermarks(column, origin, microseconds(delay, "with_watermark(delay=)"), idle, policy)
+        sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
+        return self._then(spec, self.schema, "with_watermark", name, self._node.parallelism, sides=sides, time=column)
+
+    def key_by(self, *keys: str) -> KeyedStream:
+        """The same rows, such that rows with equal ``keys`` meet in one subtask. Null is a key like any other."""
+        if not keys:
+            raise GraphError("key_by: give at least one column")
+        distinct(keys, "key_by")
+        for key in keys:
+            if key not in self.schema.names:
+                raise UnknownColumn(key, self.schema.names, "key_by")
+        from dataflow.keyed_streams import KeyedStream
+
+        return KeyedStream(
+            self._pipeline, self._node, Edge(self._node.id, Partitioning.HASH, tuple(keys), self._edge.tag)
+        )
+
+    def rebalance(self) -> Stream:
+        """The same rows, spread evenly over the subtasks of the next operator."""
+        return Stream(self._pipeline, self._node, Edge(self._node.id, Partitioning.REBALANCE, (), self._edge.tag))
+
+    def broadcast(self) -> Stream:
+        """The same rows, all of them in every subtask of the next operator."""
+        return Stream(self._pipeline, self._node, Edge(self._node.id, Partitioning.BROADCAST, (), self._edge.tag))
+
+    def side(self, tag: str) -> Stream:
+        """The rows that the operator emitted with ``tag``.
+
+        They have the columns declared for that side output, else those of the operator's main output. Raises:
+        GraphError for a tag that is none of the operator's, where these are known.
+        """
+        if self._node.sides and tag not in self._node.sides:
+            raise GraphError(f"{self.name!r} has no side output {tag!r}; it has {list(self._node.sides)}")
+        if not self._node.sides and isinstance(self._node.spec, MapBatches | MapRows | FlatMapRows):
+            raise GraphError(f"{self.name!r} has no side output {tag!r}; on_error='side' gives it one, 'errors'")
+        return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
+
+    def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:
+        """The rows of this stream and the others, in no particular order. Schemas must be equal."""
+        self._same_pipeline(others, "union")
+        for other in others:
+            if not other.schema.equals(self.schema):
+                raise SchemaMismatch(
+                    f"union: {self.name!r} has [{columns_of(self.schema)}] and {other.name!r} has "
+                    f"[{columns_of(other.schema)}]; select the same columns first"
+                )
+        edges = (self._edge, *(other._edge for other in others))
+        time = self.time if all(other.time == self.time for other in others) else None
+        return self._then(Union(), self.schema, "union", name, parallelism, edges, time=time)
+
+    def apply(
+        self,
+        operator: OperatorFactory,
+        *others: Stream,
+        schema: pa.Schema | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Any operator of one's own: ``operator(context)`` builds it, once a subtask.
+
+        Args:
+            operator: a subclass of `Operator` whose constructor takes an `OperatorContext`, or a function from context
+                to operator (``functools.partial`` passes further arguments).
+            others: further inputs. This stream comes in on port 0 of ``process``, the others on 1, 2, ... Where more
+                than one input is keyed, their keys have the same types in the same order, so equal keys meet.
+            schema: what it emits; None: the same as it takes, which must be one and the same for all inputs.
+
+        Raises: GraphError for what is no operator, or a stream of another pipeline; SchemaMismatch for keys that
+        cannot meet, or inputs that differ where no ``schema`` says what comes out.
+        """
+        if isinstance(operator, Operator) or not callable(operator):
+            raise GraphError(
+                f"apply: expected an Operator class or a function from OperatorContext to Operator, got "
+                f"{type(operator).__name__}; each subtask needs an operator of its own"
+            )
+        from dataflow.keyed_streams import KeyedStream
+
+        inputs = (self, *others)
+        self._same_pipeline(others, "apply")
+        keys_meet((s.name, s.schema, s.keys) for s in inputs if isinstance(s, KeyedStream))
+        if schema is None and not all(other.schema.equals(self.schema) for other in others):
+            raise SchemaMismatch("apply: the inputs differ, so say what comes out: apply(..., schema=pa.schema(...))")
+        made = declared(schema, self.schema, "apply")
+        described: Any = inspect.unwrap(getattr(operator, "func", operator))
+        label = getattr(described, "__qualname__", type(described).__name__)
+        spec = Apply(
+            operator,
+            label,
+            stateless=getattr(described, "stateless", False),
+            blocking=getattr(described, "blocking", False),
+        )
+        edges = tuple(stream._edge for stream in inputs)
+        return self._then(spec, made, "apply", name, parallelism, edges, time=self._time_in(made))
+
+    def _same_pipeline(self, others: Iterable[Stream], where: str) -> None:
+        for other in others:
+            if not isinstance(other, Stream):
+                raise GraphError(f"{where}: expected a stream, got {other!r} ({type(other).__name__})")
+            if other._pipeline is not self._pipeline:
+                raise GraphError(
+                    f"{where}: {other.name!r} belongs to another pipeline ({other._pipeline.name!r}, not "
+                    f"{self._pipeline.name!r})"
+                )
+
+    def sink(self, sink: Sink, *, name: str | None = None, parallelism: int | None = None) -> None:
+        """Send the rows to ``sink``; a stream may have several."""
+        if not isinstance(sink, Sink):
+            raise GraphError(f"sink: expected a Sink such as op.write_parquet(...), got {type(sink).__name__}")
+        sink.check(self.schema)
+        self._then(Write(sink), self.schema, "sink", name, parallelism)
+
+    def agg(self, *aggregations: Any, **options: Any) -> Stream:
+        """Aggregates belong to keyed streams: see `KeyedStream.agg`. Raises: GraphError that says so."""
+        raise GraphError("agg: say by which columns first, as in stream.key_by('shop').agg(...)")
+
+    def collect(self, **options: Any) -> pa.Table:
+        """Run what this stream depends on, and return its rows. Takes the options of `Pipeline.run`."""
+        return self._alone(resolve("sink", "collect")()).run(**options).table("collected")
+
+    def head(self, n: int = 5, **options: Any) -> pa.Table:
+        """The first ``n`` rows to arrive; the job stops as soon as they are there."""
+        return self._alone(resolve("sink", "head")(n)).run(**options).table("collected")
+
+    def _alone(self, sink: Sink) -> Pipeline:
+        from dataflow.pipeline import Pipeline
+
+        part = Pipeline(self._pipeline.name)
+        part.graph = self._pipeline.graph.upstream(self._node)
+        node = part.graph.nodes[-1]
+        edge = Edge(node.id, self._edge.partitioning, self._edge.keys, self._edge.tag)
+        part.graph.add(Write(sink), (edge,), self.schema, label="collected", name="collected", parallelism=1)
+        return part

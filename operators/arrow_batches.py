@@ -1,0 +1,123 @@
+"""Whatever speaks Arrow to record batches of a declared schema, or an error that says which column does not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from dataflow.errors import SchemaMismatch, did_you_mean
+from dataflow.state.dictionaries import wide_type, widened_array
+
+__all__ = ["ArrowBatches", "speaks_arrow"]
+
+_UNNAMED_INDEX: Final = re.compile(r"__index_level_\d+__")  # what pandas calls an index that nobody named
+
+
+class ArrowBatches:
+    """Makes batches of ``schema``. ``where`` names, in messages, who made the data.
+
+    Columns may come in any order, dictionaries with indices of any width. Frames of other libraries are imported; they
+    lay out text as they like (views, large, dictionaries of it), so theirs is brought to the declared type, and the
+    index that pandas leaves behind a filter is dropped.
+    """
+
+    def __init__(self, schema: pa.Schema, where: str) -> None:
+        self._schema = schema
+        self._where = where
+
+    def parts(self, answer: Any) -> Iterator[pa.RecordBatch]:
+        """The batches of a batch, table, frame or iterable of these. Raises: TypeError for anything else."""
+        if isinstance(answer, pa.RecordBatch):
+            yield answer
+        elif isinstance(answer, pa.Table):
+            self._check(answer.schema)
+            yield from answer.to_batches()
+        elif speaks_arrow(answer) and not isinstance(answer, pa.RecordBatchReader):
+            yield from self.parts(self._imported(answer))
+        elif isinstance(answer, Iterable) and not isinstance(answer, str | bytes | dict):
+            for part in answer:
+                if part is None:
+                    continue
+                if not speaks_arrow(part):
+                    raise self._no_batch(part)
+                yield from self.parts(part)
+        else:
+            raise self._no_batch(answer)
+
+    def _imported(self, frame: Any) -> pa.Table:
+        """A frame of another library as a table, its text in the layout that was declared."""
+        try:
+            streams = hasattr(frame, "__arrow_c_stream__")
+            made = pa.RecordBatchReader.from_stream(frame) if streams else pa.record_batch(frame)
+        except (pa.ArrowException, TypeError, ValueError) as error:  # one column without a name: a series, an array
+            raise self._no_batch(frame) from error
+        table = made.read_all() if streams else pa.Table.from_batches([made])
+        expected = {field.name: field.type for field in self._schema}
+        for i in range(table.num_columns - 1, -1, -1):
+            name, found = table.schema.names[i], table.schema.types[i]
+            if name not in expected and _UNNAMED_INDEX.fullmatch(name):
+                table = table.remove_column(i)
+            elif found != expected.get(name, found) and _layout(found) == _layout(expected[name]):
+                table = table.set_column(i, name, table.column(i).cast(expected[name]))
+        return table
+
+    def _no_batch(self, answer: object) -> TypeError:
+        return TypeError(
+            f"{self._where}: the function must return a RecordBatch, a Table, a polars or pandas frame, an iterable of "
+            f"them, or None; "
+            f"it returned a {type(answer).__module__}.{type(answer).__qualname__}"
+        )
+
+    def conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """``batch`` in the declared schema. Raises: SchemaMismatch that names the columns which do not fit."""
+        schema = self._schema
+        if not batch.schema.equals(schema, check_metadata=True):
+            self._check(batch.schema)
+            if schema.names:
+                columns = [
+                    widened_array(column) if column.type != field.type else column
+                    for field, column in ((field, batch.column(field.name)) for field in schema)
+                ]
+                batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+        return batch
+
+    def _check(self, found: pa.Schema) -> None:
+        expected = self._schema
+        problems = [
+            f"column {name!r} occurs twice" for name in dict.fromkeys(found.names) if found.names.count(name) > 1
+        ]
+        for field in expected:
+            if field.name not in found.names:
+                problems.append(f"column {field.name!r} ({field.type}) is missing")
+            elif field.type not in (other := found.field(found.names.index(field.name)).type, wide_type(other)):
+                problems.append(f"column {field.name!r} should be {field.type} but is {other}")
+        problems += [
+            f"column {name!r} is not in the declared schema{did_you_mean(name, expected.names)}"
+            for name in found.names
+            if name not in expected.names
+        ]
+        if problems:
+            raise SchemaMismatch(
+                f"{self._where}: the function's output does not have the declared schema: {'; '.join(problems)}; "
+                f"change the function or the schema declared for it"
+            )
+
+
+def speaks_arrow(answer: object) -> bool:
+    """Whether ``answer`` has one of Arrow's C interfaces."""
+    return hasattr(answer, "__arrow_c_stream__") or hasattr(answer, "__arrow_c_array__")
+
+
+def _layout(type_: pa.DataType) -> pa.DataType:
+    """One type for all that hold the same text, or bytes, in different layouts."""
+    types = pa.types
+    if types.is_dictionary(type_):
+        return pa.dictionary(pa.int32(), _layout(type_.value_type))
+    if types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_):
+        return pa.string()
+    if types.is_binary(type_) or types.is_large_binary(type_) or types.is_binary_view(type_):
+        return pa.binary()
+    return type_

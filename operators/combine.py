@@ -1,0 +1,121 @@
+"""Combine: rows of a batch are folded per key before they are dealt out by key, so that fewer have to move.
+
+What comes out of a batch depends on that batch alone: no state, no flush, and checkpoints need not know of it. Where
+folding does not pay, because most rows of the last batch had a key of their own or the batch is small, rows pass as
+they are; the aggregate behind takes both.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataflow.operator import Operator, OperatorContext, Out
+from dataflow.specs import Aggregate, WindowAggregate
+from dataflow.state.dictionaries import wide_schema
+from dataflow.state.index import Slots
+from dataflow.state.keyed import KeyIndex
+from operators.partials import partial_schema
+from operators.records import Records, SumOverflow
+from operators.sums import overflow_of
+from operators.windows.times import window_numbers
+
+__all__ = ["Combine"]
+
+_SMALL = 4_096
+"""Rows of a batch below which folding costs more than it saves."""
+_PAYS = 2
+"""Rows a record must hold on average."""
+_PAUSE = 16
+"""Batches that pass as they are, after one that did not pay, until the next attempt."""
+_MOST_RECORDS = 1 << 21
+"""Keys times windows of one batch: the records that there is room for."""
+_MOST_KEYS = 1 << 20
+"""Keys that are remembered from batch to batch, to save their hashing."""
+
+
+class Combine(Operator):
+    """Emits batches of partial records (``operators.partials``), or rows as they came. See the module's text."""
+
+    stateless = True
+
+    def __init__(self, context: OperatorContext, spec: Aggregate | WindowAggregate) -> None:
+        (schema,) = context.input_schemas
+        self._context = context
+        self._spec = spec
+        self._key_schema = wide_schema(pa.schema([schema.field(key) for key in spec.keys]))
+        self._schema = wide_schema(partial_schema(spec, schema))
+        needed = {*spec.keys, *(name for a in spec.aggregations for name in a.columns())}
+        self._needed = [name for name in schema.names if name in needed]
+        self._rows = pa.schema([schema.field(name) for name in self._needed])
+        self._pause = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._index = KeyIndex(self._key_schema)
+        self._records = Records(self._spec.aggregations, self._rows, self._context.name)
+        self._counts = np.zeros(0, np.int64)
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        if self._pause:
+            self._pause -= 1
+        elif batch.num_rows >= _SMALL:
+            folded = self._fold(batch)
+            if folded is not None:
+                out.emit(folded)
+                return
+        out.emit(batch)
+
+    def _fold(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The records of a batch; None where it is spread too thin."""
+        spec, rows = self._spec, batch.select(self._needed)
+        if len(self._index) > _MOST_KEYS:
+            self._start()
+        slots = self._index.slots([rows.column(key) for key in spec.keys])
+        if isinstance(spec, Aggregate):
+            self._fold_into(slots, rows, 1)
+            touched = self._records.touched
+            columns = [*self._index.keys(touched), self._records.partials(touched)]
+        else:
+            numbers = self._windows(spec, batch.column(spec.time))
+            if numbers is None:
+                self._pause = _PAUSE
+                return None
+            columns = self._fold_windows(slots, rows, numbers)
+        if len(self._records.touched) * _PAYS > batch.num_rows:
+            self._pause = _PAUSE
+        self._records.clear()
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _windows(self, spec: WindowAggregate, times: pa.Array) -> npt.NDArray[np.int64] | None:
+        """The window of each row; None where there are many, or a time is null: the aggregate refuses it."""
+        if times.null_count:
+            return None
+        numbers = window_numbers(times, spec.window)
+        spread = int(numbers.max()) - int(numbers.min()) + 1
+        return numbers if spread * len(self._index) <= max(_MOST_RECORDS, len(numbers)) else None
+
+    def _fold_windows(self, slots: Slots, rows: pa.RecordBatch, numbers: npt.NDArray[np.int64]) -> list[pa.Array]:
+        """A record for each key and window: that of slot s and window low + w of n stands in place s * n + w."""
+        from operators.kernels.windows import count_places, find_places
+
+        low = int(numbers.min())
+        spread = int(numbers.max()) - low + 1
+        places = np.empty(len(slots), np.int32)
+        find_places(slots, numbers, low, spread, places)
+        self._fold_into(places, rows, spread)
+        touched = self._records.touched
+        if len(self._counts) < len(self._index) * spread:
+            self._counts = np.zeros(2 * len(self._index) * spread, np.int64)
+        counts = np.empty(len(touched), np.int64)
+        count_places(places, touched, self._counts, counts)
+        keys, windows = touched // spread, low + (touched % spread).astype(np.int64)
+        return [*self._index.keys(keys), pa.array(windows), pa.array(counts), self._records.partials(touched)]
+
+    def _fold_into(self, places: Slots, rows: pa.RecordBatch, spread: int) -> None:
+        try:
+            self._records.fold(rows, places, len(self._index) * spread)
+        except SumOverflow as error:
+            slot = places[error.row : error.row + 1] // spread
+            raise overflow_of(self._context.name, error, self._index.keys(slot), self._key_schema) from error

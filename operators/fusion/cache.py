@@ -1,0 +1,131 @@
+"""Generated modules as files, so that numba keeps what it compiled beside them, for every later process.
+
+The folder is ``$BARRIERFLOW_CACHE``, else ``kernels`` in ``$XDG_CACHE_HOME/barrierflow`` or ``~/.cache/barrierflow``.
+It belongs to the user alone: numba's files are pickles, so whoever can write there can run code here. A folder that is
+somebody else's, or that cannot be written, is not used; one in the temporary directory serves this process then.
+
+A file is named by the hash of its text, of the kernels that get compiled into it, and of numba's version. Its time is
+set to a constant: some versions of numba drop what they compiled when the time changes, and processes that begin
+together all write the file.
+
+Guarantees: a file is there whole or not at all, and its text is compared before it is run.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from functools import cache
+from hashlib import blake2b
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+__all__ = ["compiled", "folder", "forget", "load", "path_of"]
+
+_INLINED = ("dataflow.state.kernels.words", "operators.kernels.arithmetic")
+_TIME = 1_000_000_000
+
+
+def path_of(text: str) -> Path:
+    """Where the module of ``text`` is, or would be."""
+    digest = blake2b(text.encode(), digest_size=16, key=_surroundings())
+    return folder() / f"barrierflow_loop_{digest.hexdigest()}.py"
+
+
+def compiled(text: str) -> bool:
+    """Whether some process has compiled ``text`` before: then loading it is a matter of milliseconds."""
+    path = path_of(text)
+    return path.exists() and any(path.parent.glob(f"__pycache__/{path.stem}.*.nbc"))
+
+
+def load(text: str) -> ModuleType:
+    """Write ``text`` where it is missing or was changed, and run it: numba loads what it has, else it compiles.
+
+    Raises: OSError where not even the temporary directory can be written; what numba raises.
+    """
+    path = path_of(text)
+    if not _holds(path, text):
+        _write(path, text)
+    module = ModuleType(path.stem)
+    module.__file__ = str(path)
+    sys.modules[path.stem] = module  # numba looks there for the globals of what it kept
+    try:
+        exec(compile(text, str(path), "exec"), module.__dict__)
+    except BaseException:
+        del sys.modules[path.stem]
+        raise
+    return module
+
+
+def forget(text: str) -> None:
+    """Remove all there is of ``text``, compiled or not."""
+    path = path_of(text)
+    for found in [path, *path.parent.glob(f"__pycache__/{path.stem}.*")]:
+        found.unlink(missing_ok=True)
+
+
+@cache
+def folder() -> Path:
+    """The folder of this process. It is chosen once."""
+    wanted = _wanted()
+    try:
+        wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _is_private(wanted) and os.access(wanted, os.W_OK | os.X_OK):
+            return wanted
+    except OSError:
+        pass
+    return Path(_temporary().name)
+
+
+def _wanted() -> Path:
+    if own := os.environ.get("BARRIERFLOW_CACHE"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path("~/.cache").expanduser()) / "barrierflow" / "kernels"
+
+
+def _is_private(path: Path) -> bool:
+    found = path.lstat()
+    shared = stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not shared
+
+
+@cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    """Gone with this process."""
+    return tempfile.TemporaryDirectory(prefix="barrierflow-kernels-")
+
+
+def _holds(path: Path, text: str) -> bool:
+    try:
+        return path.read_text() == text and int(path.stat().st_mtime) == _TIME
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _write(path: Path, text: str) -> None:
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        os.utime(name, (_TIME, _TIME))
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+@cache
+def _surroundings() -> bytes:
+    """What a compiled loop depends on beside its text."""
+    found = blake2b(metadata.version("numba").encode(), digest_size=16)
+    for name in _INLINED:
+        spec = find_spec(name)
+        assert spec is not None, f"{name} is a module of this distribution"
+        assert spec.origin is not None, f"{name} has a file"
+        found.update(Path(spec.origin).read_bytes())
+    return found.digest()

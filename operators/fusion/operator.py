@@ -1,0 +1,263 @@
+"""A run of filters and projections on batches: through its loop where that is ready and able, else one by one.
+
+``Fused`` stands at the head of the run, in the place of the first operator, which it keeps, as the chain keeps all the
+others. A batch that the loop has done leaves behind the last of them; a batch that it has not (the loop is not compiled
+yet, an operation would raise, a schema is not the planned one) goes to the first operator as if there were no loop. So
+errors are the operators' own, and which way a batch went shows in nothing but time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataflow.operator import Operator, Out
+from dataflow.specs import Filter
+from dataflow.state.arrays import storage as memory
+from dataflow.state.arrays import validity
+from dataflow.state.partition import owners_of
+from operators.fusion import cache
+from operators.fusion.kernel import Kernel, kernel_of
+from operators.fusion.runs import Run, Source
+from operators.fusion.source import Generated, Nulls, source_of, storage
+
+__all__ = ["Beyond", "Fused", "Patience", "Spread"]
+
+Array = npt.NDArray[Any]
+
+LANE = "loops"
+"""The background lane that compiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How much work a subtask gives to pyarrow before it asks for a loop, in rows times operations: ``load`` in case
+    some process has compiled it before, ``compile`` in case none has.
+
+    An operation costs pyarrow some 2 ns a row more than a loop. Loading costs 30 ms, and half a second where nobody has
+    imported numba yet; compiling costs one to two seconds, and a job waits at its end for what it has begun. So a job
+    is let alone until it has worked about as long as it would have to pay for.
+    """
+
+    load: int = 1 << 23
+    compile: int = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Rows go to ``parallelism`` subtasks, by the key groups of their keys."""
+
+    parallelism: int
+    max_key_groups: int
+
+
+class Beyond(Protocol):
+    """What lies behind the last operator of a run."""
+
+    def passed(self, rows: Sequence[int]) -> None:
+        """Count the rows that each operator of the run would have emitted."""
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        """The last operator emits ``batch``, which is not empty."""
+
+    def emit_parts(self, parts: Sequence[pa.RecordBatch | None]) -> None:
+        """As ``emit``, of rows that are spread already: a part for each subtask, None where there are no rows."""
+
+
+class _Loop:
+    """One of the two loops of a run, and how far it is from being asked for."""
+
+    def __init__(self, run: Run, nulls: Nulls, patience: Patience) -> None:
+        self.generated: Generated = source_of(run, nulls)
+        self.kernel: Kernel = kernel_of(self.generated.text)
+        self._patience = patience
+        self._operations = run.filters + run.operations
+        self._work = 0
+        self._due = patience.load
+
+    def asks(self, rows: int) -> bool:
+        """Whether to have it loaded now, before ``rows`` more go to pyarrow. True at most once."""
+        self._work += rows * self._operations
+        if self._work < self._due:
+            return False
+        if self._due == self._patience.load and not cache.compiled(self.generated.text):
+            self._due = max(self._due + 1, self._patience.compile)
+            return self._work >= self._due and self.asks(0)
+        self._due = 1 << 62
+        return True
+
+
+class Fused(Operator):
+    """Does the work of a run of operators; ``first`` is the operator of its first step.
+
+    ``submit`` runs a job in the background, in the lane it is given. ``spread`` says how rows are spread where the run
+    has keys. Raises: Unfusable.
+    """
+
+    stateless = True
+
+    def __init__(
+        self,
+        run: Run,
+        first: Operator,
+        beyond: Beyond,
+        submit: Callable[[str, Callable[[], None]], None],
+        *,
+        output: pa.Schema,
+        spread: Spread | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        assert bool(run.keys) == (spread is not None), f"keys {run.keys}, spread {spread}"
+        self.run = run
+        self.first = first
+        self.loops = {nulls: _Loop(run, nulls, patience or Patience()) for nulls in Nulls}
+        self._beyond = beyond
+        self._submit = submit
+        self._output = output
+        self._columns = run.columns
+        self._only_filters = run.filters == len(run.steps)
+        self._moves = bool(run.filters or run.keys)
+        self._spread = spread
+        self._owners = owners_of(spread.parallelism, spread.max_key_groups) if spread else None
+        self._scratch: dict[str, npt.NDArray[np.int32]] = {}
+
+    def open(self) -> None:
+        self.first.open()
+
+    def close(self) -> None:
+        self.first.close()
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
+        if batch.num_rows == 0 or not batch.schema.equals(self.run.schema) or not self._looped(batch):
+            return self.first.process(port, batch, out)
+        return None
+
+    def _looped(self, batch: pa.RecordBatch) -> bool:
+        """Whether the loop has done the batch."""
+        reads = self.loops[Nulls.NONE].generated.reads
+        nulls = Nulls.ANY if any([batch.column(i).null_count for i in reads]) else Nulls.NONE
+        loop = self.loops[nulls]
+        module = loop.kernel.module
+        if module is None:
+            if loop.asks(batch.num_rows):
+                self._submit(LANE, loop.kernel.load)
+            return False
+        return self._do(module, loop.generated, batch, nulls)
+
+    def _do(self, module: ModuleType, generated: Generated, batch: pa.RecordBatch, nulls: Nulls) -> bool:
+        rows, columns = batch.num_rows, _arguments(batch, generated.reads, nulls)
+        chosen, targets, order = (self._room(name, rows + 1) for name in ("chosen", "targets", "order"))
+        passed = np.zeros(self.run.filters, np.int64)
+        counts = np.zeros(self._spread.parallelism if self._spread else 0, np.int64)
+        by_target = (targets, counts, self._owners) if self._spread else ()
+        k = module.choose(rows, *columns, chosen, passed, *by_target) if self._moves else rows
+        if k < 0:
+            return False
+        if k == rows and self._only_filters and not self._spread:
+            self._beyond.passed([rows] * len(self.run.steps))
+            self._beyond.emit(batch)
+            return True
+        made = _Columns(self._output, generated, k)
+        places = np.concatenate(([0], np.cumsum(counts)))
+        extra = ((chosen,) if self.run.filters else ()) + ((targets, places[:-1].copy(), order) if self._spread else ())
+        if k and module.make(k, *columns, *made.arguments, *extra) < 0:
+            return False
+        self._beyond.passed(self._tally(rows, passed))
+        if k:
+            self._leave(self._batch(batch, made, order if self._spread else chosen, k), places)
+        return True
+
+    def _leave(self, batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> None:
+        if self._spread is None:
+            self._beyond.emit(batch)
+            return
+        bounds = places.tolist()
+        self._beyond.emit_parts(
+            [batch.slice(low, high - low) if high > low else None for low, high in itertools.pairwise(bounds)]
+        )
+
+    def _batch(self, batch: pa.RecordBatch, made: _Columns, order: npt.NDArray[np.int32], k: int) -> pa.RecordBatch:
+        arrays = []
+        for place, slot in enumerate(self._columns):
+            if place in made.buffers:
+                dictionary = batch.column(slot.index).dictionary if _encoded(self._output, place) else None  # type: ignore[union-attr]
+                arrays.append(made.array(place, dictionary))
+                continue
+            assert isinstance(slot, Source), f"column {place} is computed, and no loop writes it"
+            column = batch.column(slot.index)
+            arrays.append(column.take(pa.array(order[:k])) if self._moves else column)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._output)
+
+    def _tally(self, rows: int, passed: npt.NDArray[np.int64]) -> list[int]:
+        tally, counts = [], iter(passed.tolist())
+        for step in self.run.steps:
+            rows = next(counts) if isinstance(step, Filter) else rows
+            tally.append(rows)
+        return tally
+
+    def _room(self, name: str, rows: int) -> npt.NDArray[np.int32]:
+        """Memory that a batch leaves behind for the next one; it holds nothing in between."""
+        found = self._scratch.get(name)
+        if found is None or len(found) < rows:
+            found = self._scratch[name] = np.empty(rows, np.int32)
+        return found
+
+
+def _encoded(schema: pa.Schema, place: int) -> bool:
+    return bool(pa.types.is_dictionary(schema.types[place]))
+
+
+class _Columns:
+    """The memory of the columns that a loop writes, as many rows as were chosen."""
+
+    def __init__(self, schema: pa.Schema, generated: Generated, rows: int) -> None:
+        self.buffers: dict[int, tuple[Any, Array | None]] = {}
+        self.arguments: list[Array] = []
+        self._types = schema.types
+        self._rows = rows
+        for place in generated.writes:
+            kind = storage(self._types[place])
+            if kind == "bool":
+                bits = np.zeros((rows + 7) // 8, np.uint8)
+                data: Any = pa.py_buffer(bits)
+                self.arguments.append(bits)
+            else:
+                dtype = np.dtype(kind)
+                data = pa.allocate_buffer(rows * dtype.itemsize)
+                self.arguments.append(np.frombuffer(data, dtype))
+            valid = np.zeros((rows + 7) // 8, np.uint8) if place in generated.nullable else None
+            if valid is not None:
+                self.arguments.append(valid)
+            self.buffers[place] = (data, valid)
+
+    def array(self, place: int, dictionary: pa.Array | None) -> pa.Array:
+        """The finished column ``place``; ``dictionary`` where its type is one."""
+        dtype = self._types[place]
+        data, valid = self.buffers[place]
+        buffers = [None if valid is None else pa.py_buffer(valid), data]
+        if dictionary is None:
+            return pa.Array.from_buffers(dtype, self._rows, buffers)
+        indices = pa.Array.from_buffers(dtype.index_type, self._rows, buffers)
+        return pa.DictionaryArray.from_arrays(indices, dictionary, ordered=dtype.ordered, safe=False)
+
+
+def _arguments(batch: pa.RecordBatch, reads: Sequence[int], nulls: Nulls) -> list[Any]:
+    """The columns ``reads`` as a loop takes them: values, and where it looks for nulls, validity with its first bit."""
+    found: list[Any] = []
+    for i in reads:
+        column = batch.column(i)
+        column = column.indices if pa.types.is_dictionary(column.type) else column
+        if (kind := storage(column.type)) == "bool":
+            found += [np.frombuffer(column.buffers()[1], np.uint8), column.offset]
+        else:
+            found.append(memory(column).view(kind))
+        if nulls is Nulls.ANY:
+            found += validity(column)
+    return found

@@ -1,0 +1,109 @@
+"""A run: filters and projections in a row, and where each of its columns comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dataflow.expressions import Expr, output_schema
+from dataflow.expressions.nodes import Alias, Column
+from dataflow.expressions.typing import Typed, resolve
+from dataflow.specs import Filter, Project
+from operators.fusion.statements import Unfusable
+
+__all__ = ["Columns", "Layout", "Made", "Run", "Slot", "Source", "Step"]
+
+Step = Filter | Project
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A column of the input, by its place."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Made:
+    """A column that a projection computes from the columns it saw. ``stage`` counts the filters before it."""
+
+    typed: Typed
+    seen: Columns
+    stage: int
+
+
+Slot = Source | Made
+Columns = tuple[tuple[str, Slot], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Filters and projections in a row, over rows of ``schema``; ``keys`` say by what the rows are spread, if they are.
+
+    >>> from dataflow import col
+    >>> run = Run(pa.schema({"a": pa.int64(), "s": pa.string()}), (Filter(col("a") > 1), Project((col("s"),))))
+    >>> run.output.names, run.filters
+    (['s'], 1)
+    """
+
+    schema: pa.Schema
+    steps: tuple[Step, ...]
+    keys: tuple[str, ...] = ()
+
+    @property
+    def filters(self) -> int:
+        return sum(isinstance(step, Filter) for step in self.steps)
+
+    @property
+    def output(self) -> pa.Schema:
+        """The schema of what the last step emits."""
+        schema = self.schema
+        for step in self.steps:
+            schema = output_schema(step.columns, schema, "run") if isinstance(step, Project) else schema
+        return schema
+
+    @property
+    def columns(self) -> tuple[Slot, ...]:
+        """Where each column of the output comes from."""
+        return tuple(slot for _, slot in Layout(self).last)
+
+    @property
+    def operations(self) -> int:
+        """How many operations the expressions have, as a measure of what one pass saves."""
+        exprs = [e for s in self.steps for e in (s.columns if isinstance(s, Project) else (s.predicate,))]
+        return sum(map(_operations, exprs))
+
+
+def _operations(expr: Expr) -> int:
+    return sum(map(_operations, expr.operands())) + bool(expr.operands()) - isinstance(expr, Alias)
+
+
+class Layout:
+    """The columns after each step: ``before[i]`` are those that filter number i sees, with their schema."""
+
+    def __init__(self, run: Run) -> None:
+        schema = run.schema
+        columns: Columns = tuple((name, Source(i)) for i, name in enumerate(schema.names))
+        self.before: list[tuple[Columns, pa.Schema, Expr]] = []
+        self.made: list[list[Made]] = [[]]
+        for step in run.steps:
+            if isinstance(step, Filter):
+                self.before.append((columns, schema, step.predicate))
+                self.made.append([])
+                continue
+            if not step.columns:
+                raise Unfusable("a projection on no columns has rows all the same")
+            columns = tuple((expr.name, self._slot(expr, columns, schema)) for expr in step.columns)
+            schema = output_schema(step.columns, schema, "run")
+        self.last = columns
+
+    def _slot(self, expr: Expr, seen: Columns, schema: pa.Schema) -> Slot:
+        plain = expr
+        while isinstance(plain, Alias):
+            plain = plain.operand
+        if isinstance(plain, Column):
+            return dict(seen)[plain.label]
+        made = Made(resolve(expr, schema, "run"), seen, len(self.before))
+        self.made[-1].append(made)
+        return made

@@ -1,0 +1,120 @@
+"""Rows of Python values to record batches of a declared schema; a value that does not fit is told by row and column.
+
+>>> rows = RowBatches(pa.schema({"x": pa.int64()}), "map 'double'")
+>>> batch, misfits = rows.batch([{"x": 1}, {"x": "two"}, {"x": 3}])
+>>> batch.to_pylist(), list(misfits)
+([{'x': 1}, {'x': 3}], [1])
+>>> print(misfits[1])
+map 'double': column 'x' should be int64 but the row has 'two' (str)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.errors import SchemaMismatch, did_you_mean
+
+__all__ = ["RowBatches"]
+
+Row = Mapping[str, Any]
+_SHOWN = 80
+
+
+class RowBatches:
+    """Makes batches of ``schema``. ``where`` names, in messages, who made the rows.
+
+    Values are converted where nothing is lost: an int to a float column, 2.0 to an integer, an aware datetime to a
+    timestamp of any zone. Inside of lists and structs pyarrow's own conversion holds, which cuts fractions off.
+    """
+
+    def __init__(self, schema: pa.Schema, where: str) -> None:
+        self._schema = schema
+        self._names = frozenset(schema.names)
+        self._where = where
+
+    def check(self, row: object) -> None:
+        """Raise TypeError for what is no mapping, SchemaMismatch for one whose keys are not the schema's columns."""
+        if type(row) is not dict and not isinstance(row, Mapping):  # the first is ten times as fast
+            raise TypeError(
+                f"{self._where}: a row is a dict with the columns {self._schema.names}, got {_shown(row)}; "
+                "functions over whole batches belong into map_batches"
+            )
+        if row.keys() != self._names:
+            missing = [name for name in self._schema.names if name not in row]
+            problems = [f"column {name!r} is missing" for name in missing]
+            problems += [
+                f"column {name!r} is not in the declared schema{did_you_mean(str(name), self._schema.names)}"
+                for name in row
+                if name not in self._names
+            ]
+            raise SchemaMismatch(f"{self._where}: {'; '.join(problems)}; change the row or the declared schema=")
+
+    def batch(self, rows: Sequence[Row]) -> tuple[pa.RecordBatch, dict[int, Exception]]:
+        """The checked ``rows`` that fit as a batch, and for each that does not its index and what is wrong with it."""
+        columns, misfits = [], dict[int, Exception]()
+        for field in self._schema:
+            values = [row[field.name] for row in rows]
+            column = self._column(field, values)
+            if column is None:
+                misfits.update(self._misfits(field, values))
+            columns.append(column)
+        if misfits:
+            return self.batch([row for i, row in enumerate(rows) if i not in misfits])[0], dict(sorted(misfits.items()))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema), misfits
+
+    def _column(self, field: pa.Field, values: Sequence[object]) -> pa.Array | None:
+        """The values as a column; None: some do not fit."""
+        try:
+            column = pa.array(values, field.type)
+        except Exception:  # pyarrow raises a dozen kinds; which value it was is found one by one
+            return None
+        if _cuts(field.type, values):
+            return None
+        return column if field.nullable or column.null_count == 0 else None
+
+    def _misfits(self, field: pa.Field, values: Sequence[object]) -> dict[int, Exception]:
+        found: dict[int, Exception] = {}
+        for i, value in enumerate(values):
+            if self._column(field, [value]) is None:
+                kind = f"{field.type}" if field.nullable else f"{field.type}, not null,"
+                found[i] = SchemaMismatch(
+                    f"{self._where}: column {field.name!r} should be {kind} but the row has {_shown(value)}"
+                )
+        assert found, f"{self._where}: column {field.name!r} of {len(values)} values cannot be made, but each of it can"
+        return found
+
+
+_EXACT: Final = {int, bool, str, bytes, type(None)}
+_STEPS: Final = {"s": 1_000_000, "ms": 1_000}
+
+
+def _cuts(type_: pa.DataType, values: Sequence[object]) -> bool:
+    """Whether pyarrow cuts something off, which it does without a word: 1.5 as an integer, a datetime as a date."""
+    whole = pa.types.is_integer(type_) or pa.types.is_temporal(type_)
+    return whole and not _EXACT.issuperset(map(type, values)) and any([_is_cut(type_, value) for value in values])
+
+
+def _is_cut(type_: pa.DataType, value: object) -> bool:
+    match value:
+        case float() | Decimal() | np.floating():
+            return value != int(value)
+        case datetime() if pa.types.is_date(type_):
+            return value.time() != time()
+        case datetime() if pa.types.is_timestamp(type_):
+            return value.microsecond % _STEPS.get(type_.unit, 1) != 0
+        case timedelta() if pa.types.is_duration(type_):
+            return value.microseconds % _STEPS.get(type_.unit, 1) != 0
+        case _:
+            return False
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    text = text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+    return f"{text} ({type(value).__name__})"

@@ -1,0 +1,174 @@
+"""CSV files, written exactly once. pyarrow makes the text; here is what it may hold, and how it is read back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+import pyarrow.csv as pc_csv
+from pyarrow import types
+
+from dataflow.errors import ConfigurationError, SchemaMismatch
+from dataflow.store.files import DISK, FileSystem
+from operators.sinks.compressed import COMPRESSED_SUFFIX, TextCompression, compressed, opened
+from operators.sinks.files import ROW_GROUP_BYTES, ROW_GROUP_ROWS, FileSink, IfExists, chosen
+from operators.sinks.formats import FileFormat, Form, TableWriter, encoded
+from operators.sinks.restoring import carrier, restored
+from operators.sinks.temporal import utc, within_text
+
+__all__ = ["CsvFormat", "CsvSink", "write_csv"]
+
+Quoting = Literal["needed", "all_valid", "none"]
+
+_BATCH = 16_384
+
+
+class CsvFormat(FileFormat):
+    """CSV with the options of ``write_csv``; a commit list keeps them, and the types, for ``read_committed``."""
+
+    name: ClassVar[str] = "csv"
+    title: ClassVar[str] = "CSV"
+
+    def __init__(
+        self, *, header: bool, delimiter: str, quoting: Quoting, null_text: str, compression: TextCompression
+    ) -> None:
+        if any(character in null_text for character in (delimiter, '"', "\r", "\n")):
+            raise ConfigurationError(
+                f"write_csv: null_text= holds no delimiter, quote or line end, for it is not quoted; got {null_text!r}"
+            )
+        extra = {"null_string": null_text} if null_text else {}  # older versions of pyarrow do not know it
+        try:
+            self._options = pc_csv.WriteOptions(
+                include_header=header, delimiter=delimiter, quoting_style=quoting, batch_size=_BATCH, **extra
+            )
+            self._options.validate()
+        except (TypeError, ValueError, pa.ArrowException) as error:
+            raise ConfigurationError(
+                f"write_csv: pyarrow {pa.__version__} does not take delimiter={delimiter!r}, null_text={null_text!r} "
+                f"({error}); a delimiter is one character, no quote and no line end"
+            ) from error
+        self._header = header
+        self._delimiter = delimiter
+        self._null_text = null_text
+        self._compression: TextCompression = compression
+
+    @property
+    def suffix(self) -> str:
+        return super().suffix + COMPRESSED_SUFFIX[self._compression]
+
+    def check(self, schema: pa.Schema, sink: object) -> None:
+        for field in schema:
+            value = field.type.value_type if types.is_dictionary(field.type) else field.type
+            if not _fits(value):
+                raise SchemaMismatch(
+                    f"{sink!r}: CSV has no place for column {field.name!r} of type {field.type}: nested types, bytes "
+                    "and intervals are not text; cast it to text, leave it out with select(), or use write_json()"
+                )
+        super().check(schema, sink)
+
+    def open(self, target: Any, schema: pa.Schema) -> TableWriter:
+        return _Writer(compressed(target, self._compression), schema, self._options)
+
+    def form(self, schema: pa.Schema) -> Form:
+        options = (("delimiter", self._delimiter), ("header", str(self._header)), ("null_text", self._null_text))
+        return Form(self.name, encoded(schema), options)
+
+    @staticmethod
+    def read(path: Path, form: Form) -> pa.Table:
+        schema, options = form.arrow_schema(), dict(form.options)
+        as_text = {field.name: carrier(field.type) for field in schema}
+        with opened(path) as file:
+            table = pc_csv.read_csv(
+                file,
+                read_options=pc_csv.ReadOptions(
+                    column_names=schema.names,
+                    skip_rows_after_names=1 if options["header"] == "True" else 0,
+                    block_size=1 << 24,
+                ),
+                parse_options=pc_csv.ParseOptions(
+                    delimiter=options["delimiter"], newlines_in_values=True, ignore_empty_lines=False
+                ),
+                convert_options=pc_csv.ConvertOptions(
+                    column_types=as_text,
+                    null_values=[options["null_text"]],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+        return restored(table, schema)
+
+
+class _Writer:
+    def __init__(self, stream: Any, schema: pa.Schema, options: pc_csv.WriteOptions) -> None:
+        self._stream = stream
+        self._schema = pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
+        self._csv = pc_csv.CSVWriter(stream, self._schema, write_options=options)
+
+    def write(self, table: pa.Table) -> None:
+        columns = []
+        for name, column, type_ in zip(table.schema.names, table.columns, self._schema.types, strict=True):
+            plain = utc(column.cast(type_) if types.is_dictionary(column.type) else column)
+            within_text(plain, name)
+            columns.append(plain.cast(type_))
+        self._csv.write_table(pa.Table.from_arrays(columns, schema=self._schema))
+
+    def close(self) -> None:
+        self._csv.close()
+        self._stream.close()
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    """The type whose text pyarrow writes for values of ``type_``."""
+    if types.is_dictionary(type_):
+        return _plain(type_.value_type)
+    if types.is_timestamp(type_) and type_.tz is not None:
+        return pa.timestamp(type_.unit, "UTC")
+    return pa.string() if types.is_string_view(type_) else type_
+
+
+def _fits(type_: pa.DataType) -> bool:
+    """Whether a field of CSV can hold values of ``type_``."""
+    text = types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_)
+    number = types.is_boolean(type_) or types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_)
+    time = types.is_temporal(type_) and not types.is_interval(type_)
+    return text or number or time or types.is_null(type_)
+
+
+class CsvSink(FileSink):
+    """See ``write_csv``."""
+
+
+def write_csv(
+    directory: str | os.PathLike[str],
+    *,
+    if_exists: IfExists = "error",
+    header: bool = True,
+    delimiter: str = ",",
+    quoting: Quoting = "needed",
+    null_text: str = "",
+    compression: TextCompression = "none",
+    files: FileSystem = DISK,
+) -> CsvSink:
+    """Write rows to CSV files in ``directory``, exactly once: ``part-<checkpoint>-<subtask>-<number>.csv``.
+
+    Every file has the ``header``, unless it is to have none. ``quoting`` is "needed" (text is quoted, so that the empty
+    text, ``""``, is no null; quotes in it are doubled), "all_valid" (all but nulls), or "none" (text that would need
+    quotes breaks the sink, and the empty text reads like null). ``null_text`` stands for null, unquoted. In a file of
+    one column a null is an empty line, which some readers skip: give a ``null_text`` there.
+
+    Dates and times are ISO 8601 with a space between them, zones are told in UTC, durations are whole numbers of their
+    unit. Nested types, bytes and intervals are refused with SchemaMismatch while the graph is built. ``compression``
+    "gzip" or "zstd" adds ``.gz`` or ``.zst`` to the names. Directories, ``if_exists`` and what a crash may leave are
+    as in ``write_parquet``.
+
+    >>> write_csv("out", delimiter=";", null_text="NULL")
+    write_csv('out')
+    """
+    chosen("compression", compression, TextCompression)
+    chosen("quoting", quoting, Quoting)
+    format_ = CsvFormat(
+        header=header, delimiter=delimiter, quoting=quoting, null_text=null_text, compression=compression
+    )
+    return CsvSink(directory, format_, if_exists=if_exists, rows=ROW_GROUP_ROWS, size=ROW_GROUP_BYTES, files=files)

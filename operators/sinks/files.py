@@ -1,0 +1,163 @@
+"""A directory of files, written exactly once: rows appear when the checkpoint that holds them completes.
+
+The same for every format: a ``FileFormat`` says how one file is written and read, ``OutputDirectory`` what a commit is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import pyarrow as pa
+
+from dataflow.errors import ConfigurationError, StoreError
+from dataflow.operator import Handle, OperatorContext, TwoPhaseSink
+from dataflow.store.files import DISK, FileSystem, storing
+from operators.sinks.commits import CommitLists, Committed
+from operators.sinks.directory import OutputDirectory
+from operators.sinks.file_writer import FileWriter
+from operators.sinks.formats import FileFormat, format_named
+from operators.sources.paths import is_url
+
+__all__ = ["ROW_GROUP_BYTES", "ROW_GROUP_ROWS", "FileSink", "IfExists", "chosen", "committed_files", "read_committed"]
+
+ROW_GROUP_ROWS: Final = 122_880
+ROW_GROUP_BYTES: Final = 64 << 20
+
+IfExists = Literal["error", "append", "overwrite"]
+
+
+class FileSink(TwoPhaseSink):
+    """Files of ``format_`` in ``directory``; rows wait until there are ``rows`` of them or ``size`` bytes.
+
+    Raises: ConfigurationError for a URL, an ``if_exists`` that is none, or rows that are to wait for nothing.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        format_: FileFormat,
+        *,
+        if_exists: IfExists = "error",
+        rows: int = ROW_GROUP_ROWS,
+        size: int = ROW_GROUP_BYTES,
+        files: FileSystem = DISK,
+    ) -> None:
+        self._name = f"write_{format_.name}"
+        chosen("if_exists", if_exists, IfExists)
+        if rows < 1 or size < 1:
+            raise ConfigurationError(f"a row group has a row at least, got {rows} rows, {size} bytes")
+        if is_url(os.fspath(directory)):
+            raise ConfigurationError(
+                f"{self._name}({os.fspath(directory)!r}): object stores and other URLs are not supported, only local "
+                "directories; write to one and copy what is committed, and leave file:// out"
+            )
+        self._directory = OutputDirectory(Path(directory), format_, files=files)
+        self._format = format_
+        self._if_exists = if_exists
+        self._rows = rows
+        self._size = size
+        self._files = files
+
+    def __repr__(self) -> str:
+        return f"{self._name}({str(self._directory.path)!r})"
+
+    @property
+    def target(self) -> str:
+        return os.path.realpath(self._directory.path)
+
+    def check(self, schema: pa.Schema) -> None:
+        self._format.check(schema, self)
+
+    def writer(self, context: OperatorContext) -> FileWriter:
+        return FileWriter(
+            context,
+            self._directory,
+            row_group_rows=self._rows,
+            row_group_bytes=self._size,
+            format_=self._format,
+            files=self._files,
+        )
+
+    def hold(self, run_id: str) -> AbstractContextManager[None]:
+        return self._directory.hold(run_id)
+
+    def begin(self) -> None:
+        match self._if_exists:
+            case "error":
+                self._directory.refuse_output()
+            case "append":
+                self._directory.keep_output()
+            case "overwrite":
+                self._directory.remove_output()
+        self._directory.make()
+        self._directory.clean_staging()
+
+    def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
+        self._directory.commit(checkpoint, handles)
+
+    def recover(self, checkpoint: int, handles: Sequence[Handle]) -> None:
+        """Commit ``handles``, delete all else that is staged, and take back what later checkpoints committed.
+
+        Later ones are committed where an older one was restored, because the newest was damaged or the user asked for
+        it: their rows come again. Readers may have seen them, so this is logged.
+        """
+        self._directory.refuse_other_formats(handles)
+        self._directory.make()
+        self._directory.verify(checkpoint, handles)
+        self._directory.commit(checkpoint, handles)
+        self._directory.clean_staging()
+        if rows := self._directory.take_back(checkpoint):
+            log = logging.getLogger(f"dataflow.{self._format.name}")
+            log.warning("%r: %d rows committed after checkpoint %d are taken back", self, rows, checkpoint)
+
+
+def chosen(name: str, value: object, choices: Any) -> None:
+    """Raise ConfigurationError unless ``value``, of parameter ``name``, is one of the literals ``choices``."""
+    if value not in get_args(choices):
+        raise ConfigurationError(f"{name}= is one of {get_args(choices)}, got {value!r}")
+
+
+def committed_files(directory: str | os.PathLike[str], *, files: FileSystem = DISK) -> list[Path]:
+    """The files of the checkpoints that are committed as a whole, oldest checkpoint first. Raises: StoreError."""
+    path = Path(directory)
+    names = [committed.file for listed in CommitLists(path, files).all().values() for committed in listed]
+    return [path / name for name in dict.fromkeys(names)]
+
+
+def read_committed(directory: str | os.PathLike[str]) -> pa.Table:
+    """The rows of all checkpoints that are committed as a whole, with the types they were written with.
+
+    The format is that of the sink that wrote them. What a format cannot tell apart comes back as one thing: JSON has
+    no NaN (it comes back as null).
+
+    Raises: StoreError where there is none, or where a file of one is gone or cannot be read.
+    """
+    path = Path(directory)
+    commits = CommitLists(path, DISK).all()
+    owners = {committed.file: (committed, checkpoint) for checkpoint, all_ in commits.items() for committed in all_}
+    if not owners:
+        raise StoreError(f"{directory}: no checkpoint is committed there yet, so there is not even a schema")
+    return pa.concat_tables([_read(path, committed, checkpoint) for committed, checkpoint in owners.values()])
+
+
+def _read(directory: Path, committed: Committed, checkpoint: int) -> pa.Table:
+    path = directory / committed.file
+    owner = f"checkpoint {checkpoint}" if checkpoint else "an earlier job"
+    listed = f"a file of {owner}, named in _commits/{checkpoint}.json"
+    try:
+        with storing("read", path):
+            return format_named(committed.form.format).read(path, committed.form)
+    except StoreError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        raise StoreError(
+            f"{path}: {listed}, is gone; put it back, or read again if a job is replacing its output right now "
+            "(committed_files() lists all that should be there)"
+        ) from error
+    except pa.ArrowException as error:
+        raise StoreError(f"{path}: {listed}, is not whole ({error}); put the original back") from error

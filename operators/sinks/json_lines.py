@@ -1,0 +1,114 @@
+"""JSON lines (NDJSON), written exactly once: one object a row. The text is made in ``json_text``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+import pyarrow.json as pc_json
+
+from dataflow.store.files import DISK, FileSystem
+from operators.sinks.compressed import COMPRESSED_SUFFIX, TextCompression, compressed, opened
+from operators.sinks.files import ROW_GROUP_BYTES, ROW_GROUP_ROWS, FileSink, IfExists, chosen
+from operators.sinks.formats import FileFormat, Form, TableWriter, encoded
+from operators.sinks.json_text import json_lines
+from operators.sinks.restoring import carrier, restored
+
+__all__ = ["JsonLinesFormat", "JsonLinesSink", "write_json"]
+
+_ROWS: Final = 16_384
+_BYTES: Final = 16 << 20
+_LARGEST_BLOCK: Final = (1 << 31) - 1
+
+
+class JsonLinesFormat(FileFormat):
+    """One JSON object a line; a commit list keeps the types, for ``read_committed``."""
+
+    name: ClassVar[str] = "json"
+    title: ClassVar[str] = "JSON"
+
+    def __init__(self, *, compression: TextCompression) -> None:
+        self._compression: TextCompression = compression
+
+    @property
+    def suffix(self) -> str:
+        return super().suffix + COMPRESSED_SUFFIX[self._compression]
+
+    def open(self, target: Any, schema: pa.Schema) -> TableWriter:
+        return _Writer(compressed(target, self._compression))
+
+    def form(self, schema: pa.Schema) -> Form:
+        return Form(self.name, encoded(schema))
+
+    @staticmethod
+    def read(path: Path, form: Form) -> pa.Table:
+        schema = form.arrow_schema()
+        with opened(path) as file:
+            text = file.read()
+        table = pc_json.read_json(
+            pa.BufferReader(text),
+            read_options=pc_json.ReadOptions(block_size=min(max(len(text), 1), _LARGEST_BLOCK)),
+            parse_options=pc_json.ParseOptions(
+                explicit_schema=pa.schema([(field.name, carrier(field.type)) for field in schema]),
+                newlines_in_values=False,
+                unexpected_field_behavior="error",
+            ),
+        )
+        return restored(table, schema)
+
+
+class _Writer:
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, table: pa.Table) -> None:
+        for batch in _slices(table):
+            lines = json_lines(batch)
+            _, offsets, data = lines.buffers()
+            if data is not None:
+                self._stream.write(data.slice(0, int(memoryview(offsets).cast("i")[len(lines)])))
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _slices(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Batches whose text fits into one Arrow array of text; one at least, without rows if need be."""
+    nothing = pa.RecordBatch.from_arrays([pa.nulls(0, type_) for type_ in table.schema.types], schema=table.schema)
+    for batch in table.to_batches() or [nothing]:
+        rows = min(_ROWS, max(1, batch.num_rows * _BYTES // max(batch.nbytes, 1)))
+        for start in range(0, max(batch.num_rows, 1), rows):
+            yield batch.slice(start, rows)
+
+
+class JsonLinesSink(FileSink):
+    """See ``write_json``."""
+
+
+def write_json(
+    directory: str | os.PathLike[str],
+    *,
+    if_exists: IfExists = "error",
+    compression: TextCompression = "none",
+    files: FileSystem = DISK,
+) -> JsonLinesSink:
+    """Write rows to JSON lines in ``directory``, exactly once: ``part-<checkpoint>-<subtask>-<number>.jsonl``.
+
+    One object a row, every column in it, nulls as ``null``. Nested columns are arrays and objects, a map an array of
+    ``{"key": ..., "value": ...}``. NaN and infinities are ``null``, since JSON has no word for them. Decimals are
+    texts, dates and times ISO 8601 (a zone is told in UTC), durations whole numbers of their unit. Bytes, unions and
+    intervals are refused with SchemaMismatch while the graph is built: cast them to text. ``compression`` "gzip" or
+    "zstd" adds ``.gz`` or ``.zst`` to the names. Directories, ``if_exists`` and what a crash may leave are as in
+    ``write_parquet``.
+
+    >>> write_json("out", compression="gzip")
+    write_json('out')
+    """
+    chosen("compression", compression, TextCompression)
+    format_ = JsonLinesFormat(compression=compression)
+    return JsonLinesSink(
+        directory, format_, if_exists=if_exists, rows=ROW_GROUP_ROWS, size=ROW_GROUP_BYTES, files=files
+    )

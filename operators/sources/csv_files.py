@@ -1,0 +1,324 @@
+"""CSV files as a source. Arrow's parser does the work, a block at a time; rows it cannot take are found one by one."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from dataflow.errors import ConfigurationError, SchemaMismatch, SourceError
+from dataflow.row_errors import OnError
+from operators.sources.blocks import Block, Blocks, Place
+from operators.sources.csv_rescue import rescued
+from operators.sources.files import Files
+from operators.sources.known_file import UNREADABLE, KnownFile
+from operators.sources.paths import Paths, expand
+from operators.sources.text import Wrong, no_rows
+from operators.sources.text_source import (
+    Reading,
+    TextSource,
+    Types,
+    check_distinct,
+    check_known,
+    given_types,
+    ordered,
+    selected,
+)
+
+__all__ = ["CsvFormat", "read_csv"]
+
+_SUFFIXES: Final = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst")
+_WHOLE: Final = (1 << 30) - 1
+_HEAD: Final = 1 << 16
+
+
+def read_csv(
+    paths: Paths,
+    *,
+    schema: Types = None,
+    columns: Sequence[str] | None = None,
+    column_names: Sequence[str] | None = None,
+    skip_rows: int = 0,
+    delimiter: str = ",",
+    quote: str | None = '"',
+    escape: str | None = None,
+    null_values: Sequence[str] = ("",),
+    decimal_point: str = ".",
+    timestamp_parsers: Sequence[str] = (),
+    encoding: str = "utf-8",
+    on_error: str | OnError = "fail",
+    batch_rows: int = 65_536,
+    block_bytes: int = 1 << 20,
+    filesystem: Any = None,
+) -> TextSource:
+    """The rows of CSV files, in order of file names, each file in its own order; one subtask reads a file as a whole.
+
+    ``paths`` is a file, a directory, a glob, a URI that pyarrow knows (``s3://``, ``gs://``, ``file://``) or a list of
+    these; with ``filesystem`` (one of ``pyarrow.fs``, or of fsspec) they are paths in it. Names that end in ``.gz``,
+    ``.bz2`` or ``.zst`` are unpacked as they are read; a restore unpacks such a file from its beginning.
+
+    Columns: the first row of each file names them (``column_names``: there is no such row, these are the names), after
+    ``skip_rows`` lines that are left out. Files may order them differently, but without ``columns`` all must have the
+    same. ``columns`` are read and no others; what is in columns that a pipeline does not use is not looked at.
+    ``schema`` has the types of some or all columns, which come first, in its order. All others are inferred from the
+    first ``block_bytes`` of the first file that has rows: text where these have no value, microseconds where they have
+    times without fractions. A later value that does not fit is an error of its row.
+
+    Values: an unquoted field that is one of ``null_values`` is null, in every column. Times are ISO 8601, or in one of
+    ``timestamp_parsers`` (formats of ``strptime``, tried first). A quoted field may span lines; ``quote=None``: quotes
+    are ordinary characters. ``encoding`` is UTF-8 or one that has a byte a character (``"latin-1"``, ``"cp1252"``).
+    Empty lines are left out.
+
+    Rows with too few or too many fields, or with a value that does not fit: ``on_error`` ``"fail"`` ends the job naming
+    file and line, ``"skip"`` leaves them out and counts them, ``"side"`` gives them to side output ``errors``, with
+    place, text and reason. A quote that is not closed costs its line, not the rest of the file.
+
+    Memory: some blocks of ``block_bytes``, or of the longest row where that is longer; rows end within 64 MiB.
+
+    Raises: SourceError for a missing or unreadable file, or one without anything to infer types from; SchemaMismatch
+    where files differ in their columns; UnknownColumn; ConfigurationError for settings out of range.
+
+    >>> import pathlib, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> _ = pathlib.Path(folder.name, "bids.csv").write_text("price,at\\n12.5,2024-01-01T10:00:00\\n")
+    >>> print(read_csv(f"{folder.name}/*.csv").schema)
+    price: double
+    at: timestamp[us]
+    >>> folder.cleanup()
+    """
+    format = CsvFormat(
+        None if column_names is None else tuple(column_names),
+        skip_rows,
+        delimiter,
+        quote,
+        escape,
+        tuple(null_values),
+        decimal_point,
+        tuple(timestamp_parsers),
+        encoding,
+        tuple(given_types(schema)),
+    )
+    format.check()
+    reading = Reading.of(format.label, batch_rows, block_bytes, on_error)
+    where, found = expand(paths, _SUFFIXES, filesystem)
+    files = [KnownFile.look(format.label, path, where) for path in found]
+    whole = format.schema_of([file.path for file in files], where, given_types(schema), block_bytes)
+    check_known(f"{format.label}({files[0].path!r})", columns or (), whole.names)
+    names = whole.names if columns is None else columns
+    CsvParser(format, whole.names, whole)  # refuses a type that cannot be read before anything runs
+    for file in files:
+        format.check_columns(files[0].path, file.path, where, names, everything=columns is None)
+    return TextSource(format, files, where, whole, names, reading)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFormat:
+    """How the text of a file is to be taken; see ``read_csv``. ``given`` names the columns whose types were given."""
+
+    names: tuple[str, ...] | None
+    skip_rows: int
+    delimiter: str
+    quote: str | None
+    escape: str | None
+    null_values: tuple[str, ...]
+    decimal_point: str
+    timestamp_parsers: tuple[str, ...]
+    encoding: str
+    given: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        return "read_csv"
+
+    def check(self) -> None:
+        for what in ("delimiter", "quote", "escape", "decimal_point"):
+            value = getattr(self, what)
+            optional = what in ("quote", "escape")
+            if not (value is None and optional) and not (value and len(value) == 1 and value.isascii()):
+                raise ConfigurationError(f"read_csv: {what} is one ASCII character, got {value!r}")
+        if self.skip_rows < 0:
+            raise ConfigurationError(f"read_csv: skip_rows is at least 0, got {self.skip_rows}")
+        if not _is_text_encoding(self.encoding):
+            raise ConfigurationError(
+                f"read_csv: encoding is 'utf-8' or one of a byte a character that contains ASCII, such as 'latin-1', "
+                f"got {self.encoding!r}; convert the files first, such as with iconv"
+            )
+        if self.names is not None:
+            check_distinct("read_csv(column_names=)", self.names)
+
+    @property
+    def _utf8(self) -> bool:
+        return codecs.lookup(self.encoding).name in ("utf-8", "ascii")
+
+    def utf8(self, data: bytes) -> bytes:
+        """``data`` as Arrow takes it; what is no text stays as it is, and Arrow will say so."""
+        if self._utf8:
+            return data
+        return data.decode(self.encoding, "surrogateescape").encode("utf-8", "surrogateescape")
+
+    def text(self, data: bytes) -> str:
+        return data.decode("utf-8" if self._utf8 else self.encoding, "backslashreplace").rstrip("\r\n")
+
+    def row_ends(self, data: bytes, ends: Any) -> tuple[int, int, bool]:
+        from operators.kernels.csv_rows import row_ends
+
+        marks = [-1 if mark is None else ord(mark) for mark in (self.delimiter, self.quote, self.escape)]
+        rows, last, opened = row_ends(np.frombuffer(data, np.uint8), *marks, ends)
+        return rows, last, bool(opened)
+
+    def cut(self, data: bytes, final: bool) -> int:  # noqa: FBT001  the shape of blocks.Cut
+        special = any([mark is not None and mark.encode() in data for mark in (self.quote, self.escape)])
+        if not special and (whole := len(data) if final else data.rfind(b"\n") + 1):
+            return whole
+        _, last, opened = self.row_ends(data, np.empty(0, np.int64))
+        return len(data) if final and not opened else last
+
+    def ends(self, data: bytes) -> list[int]:
+        places = np.empty(data.count(b"\n") + data.count(b"\r") + 1, np.int64)
+        rows, last, _ = self.row_ends(data, places)
+        found: list[int] = places[:rows].tolist()
+        return found if last == len(data) else [*found, len(data)]
+
+    def head(self, path: str, where: Files, block_bytes: int = _HEAD) -> Head:
+        """The names of a file's columns, where its rows begin, and the first of these (as many as are in a block)."""
+        try:
+            with where.open_text(path, 0) as stream:
+                blocks = Blocks(stream, self.cut, Place(0, 1), block_bytes=block_bytes)
+                blocks.skip_mark()
+                for _ in range(self.skip_rows):
+                    blocks.skip_line()
+                block = next(blocks, Block(b"", blocks.place.byte, blocks.place.line))
+                more = next(blocks, None)  # for a header that fills its block
+        except UNREADABLE as error:
+            raise SourceError(f"read_csv: cannot read {path!r}: {error}; restore it from a good copy") from error
+        if self.names is not None:
+            return Head(self.names, Place(block.at, block.line), block.data)
+        end = next((end for end in self.ends(block.data) if block.data[:end].strip(b"\r\n")), 0)
+        if not end:
+            return Head((), block.after, b"")
+        header = Block(block.data[:end], block.at, block.line)
+        names = csv.read_csv(
+            pa.BufferReader(self.utf8(header.data) + b"\n"), parse_options=self.parse_options()
+        ).column_names
+        check_distinct(f"read_csv({path!r})", names)
+        return Head(tuple(names), header.after, block.data[end:].strip(b"\r\n") or (more.data if more else b""))
+
+    @property
+    def _marks(self) -> dict[str, Any]:
+        return {"delimiter": self.delimiter, "quote_char": self.quote or False, "escape_char": self.escape or False}
+
+    def parse_options(self) -> csv.ParseOptions:
+        return csv.ParseOptions(**self._marks, newlines_in_values=True)
+
+    def convert_options(self, types: dict[str, pa.DataType], columns: Collection[str] = ()) -> csv.ConvertOptions:
+        return csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(columns),
+            null_values=list(self.null_values),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            decimal_point=self.decimal_point,
+            timestamp_parsers=[*self.timestamp_parsers, csv.ISO8601] if self.timestamp_parsers else None,
+        )
+
+    def schema_of(
+        self, paths: Sequence[str], where: Files, given: dict[str, pa.DataType], block_bytes: int
+    ) -> pa.Schema:
+        """The columns of the first file that has some, in the types given, or inferred from the first rows."""
+        first: Head | None = None
+        for path in paths:
+            head = self.head(path, where, block_bytes)
+            if head.names and (first is None or head.rows.strip()):
+                first = head
+            if first is not None and (first.rows.strip() or set(given) == set(first.names)):
+                break
+        if first is None:
+            if given:
+                return pa.schema(given)
+            raise SourceError(f"read_csv({paths[0]!r}): there is nothing to infer columns from; give schema=")
+        check_known(f"read_csv({paths[0]!r}, schema=)", given, first.names)
+        return ordered(given, self._inferred(first, given))
+
+    def _inferred(self, head: Head, given: dict[str, pa.DataType]) -> pa.Schema:
+        # given types count later, when it can be said which row does not fit them
+        others = [name for name in head.names if name not in given]
+        if not others or not head.rows.strip():
+            return pa.schema(dict.fromkeys(others, pa.string()))
+        parse = self.parse_options()
+        parse.invalid_row_handler = lambda _: "skip"
+        read = csv.ReadOptions(use_threads=False, block_size=_WHOLE, column_names=list(head.names))
+        rows = pa.BufferReader(self.utf8(head.rows))
+        return csv.read_csv(rows, read, parse, self.convert_options({}, others)).schema
+
+    def check_columns(self, first: str, path: str, where: Files, names: Sequence[str], *, everything: bool) -> None:
+        found = self.head(path, where).names
+        if not found:
+            return
+        missing = [name for name in names if name not in found]
+        extra = [name for name in found if name not in names] if everything else []
+        if missing or extra:
+            raise SchemaMismatch(
+                f"read_csv: {path!r} has other columns than {first!r}: missing {missing}, more {extra}; read them as "
+                f"two sources, or choose the columns they share with columns=[...]"
+            )
+
+    def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[CsvParser, Place]:
+        head = self.head(path, where)
+        return CsvParser(self, head.names, selected(schema, columns)), head.begin
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What stands at the beginning of a file."""
+
+    names: tuple[str, ...]
+    begin: Place
+    rows: bytes
+
+
+class CsvParser:
+    """Parses the rows of one file, whose columns are called ``names``, to ``schema``."""
+
+    label = "read_csv"
+
+    def __init__(self, format: CsvFormat, names: Sequence[str], schema: pa.Schema) -> None:
+        self.schema = schema
+        self.cut = format.cut
+        self.text = format.text
+        self._format = format
+        self._read = csv.ReadOptions(use_threads=False, block_size=_WHOLE, column_names=list(names))
+        self._parse = format.parse_options()
+        self._convert = format.convert_options(dict(zip(schema.names, schema.types, strict=True)), schema.names)
+        self._names = names
+        try:
+            csv.read_csv(pa.BufferReader(b"\n"), self._read, self._parse, self._convert)
+        except pa.ArrowNotImplementedError as error:
+            raise SchemaMismatch(f"read_csv(schema=): {error}; read it as text, or leave the column out") from error
+
+    def parse(self, data: bytes) -> pa.RecordBatch:
+        if not data.strip(b"\r\n"):
+            return no_rows(self.schema)
+        text = pa.BufferReader(self._format.utf8(data))
+        batches = csv.read_csv(text, self._read, self._parse, self._convert).to_batches()
+        assert len(batches) <= 1, f"a block is read in one piece, got {len(batches)} batches"
+        return pa.RecordBatch.from_arrays(batches[0].columns, schema=self.schema) if batches else no_rows(self.schema)
+
+    def rescue(self, data: bytes) -> tuple[pa.RecordBatch, list[Wrong]]:
+        return rescued(self._format, self._names, self.schema, data)
+
+
+def _is_text_encoding(name: str) -> bool:
+    """Whether ``name`` is UTF-8, or has a byte a character and ASCII as its lower half: then newlines are newlines."""
+    try:
+        if codecs.lookup(name).name == "utf-8":
+            return True
+        lower = bytes(range(128))
+        every = bytes(range(256)).decode(name, "replace")
+    except (LookupError, UnicodeError):
+        return False
+    return len(every) == 256 and lower.decode(name) == lower.decode("ascii")

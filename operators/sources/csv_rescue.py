@@ -1,0 +1,108 @@
+"""The good rows of a CSV block that has bad ones, column by column.
+
+Arrow converts a block or fails. So the fields are read as bytes first, which leaves out rows with too few or too many.
+Then the distinct values of a column are converted together; Arrow names the first that it cannot take, and the search
+goes on behind it. A column costs one attempt for each distinct bad value, however often it occurs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from operators.sources.text import Unparsable, Wrong
+
+if TYPE_CHECKING:
+    from operators.sources.csv_files import CsvFormat
+
+__all__ = ["rescued"]
+
+_FIRST: Final = 64  # values tried behind a bad one, then four times as many, and so on
+_ROW: Final = re.compile(r"In CSV column #0: Row #(\d+): CSV conversion error to .*?: (.*)", re.DOTALL)
+
+
+def rescued(
+    format: CsvFormat, names: Sequence[str], schema: pa.Schema, data: bytes
+) -> tuple[pa.RecordBatch, list[Wrong]]:
+    """The rows of ``data`` that can be converted to ``schema``, and the others."""
+    rows = [(start, end) for start, end in pairwise([0, *format.ends(data)]) if data[start:end].strip(b"\r\n")]
+    fields, wrong = _fields(format, names, schema, data)
+    kept = [row for row in range(len(rows)) if row not in wrong]
+    assert len(kept) == fields.num_rows, f"{len(kept)} rows end here, and Arrow found {fields.num_rows}"
+    good = np.ones(len(kept), np.bool_)
+    columns = []
+    for field in schema:
+        column, errors = _column(format, field, fields[field.name])
+        for at, message in errors.items():
+            good[at] = False
+            wrong.setdefault(kept[at], Unparsable(message))
+        columns.append(column)
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema).filter(pa.array(good))
+    return batch, [Wrong(*rows[row], wrong[row]) for row in sorted(wrong)]
+
+
+def _fields(
+    format: CsvFormat, names: Sequence[str], schema: pa.Schema, data: bytes
+) -> tuple[pa.Table, dict[int, Unparsable]]:
+    """The fields as bytes, without the rows (by number, empty lines not counted) that have a wrong count of them."""
+    wrong: dict[int, Unparsable] = {}
+
+    def leave_out(row: csv.InvalidRow) -> str:
+        wrong[row.number - 1] = Unparsable(f"expected {row.expected_columns} fields, found {row.actual_columns}")
+        return "skip"
+
+    parse = format.parse_options()
+    parse.invalid_row_handler = leave_out
+    convert = format.convert_options(dict.fromkeys(schema.names, pa.binary()), schema.names)
+    read = csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(names))
+    table = csv.read_csv(pa.BufferReader(format.utf8(data)), read, parse, convert)
+    return table.combine_chunks(), wrong
+
+
+def _column(format: CsvFormat, field: pa.Field, fields: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
+    """A column, null where a field cannot be converted, and what is wrong with each of these."""
+    encoded = fields.combine_chunks().dictionary_encode()
+    typed, errors = _values(format, field, encoded.dictionary.to_pylist())
+    indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    bad = np.flatnonzero(np.isin(indices, list(errors)))
+    return typed.take(encoded.indices), {int(at): errors[int(indices[at])] for at in bad}
+
+
+def _values(format: CsvFormat, field: pa.Field, values: Sequence[bytes]) -> tuple[pa.Array, dict[int, str]]:
+    lines = [b'"' + value.replace(b'"', b'""') + b'"\n' for value in values]
+    convert = format.convert_options({field.name: field.type})
+    hint = "" if field.name in format.given else " (a type inferred from the first rows; schema= gives another)"
+    errors: dict[int, str] = {}
+    start, count = 0, len(lines)
+    while start < len(lines):
+        try:
+            _converted(lines[start : start + count], field, convert)
+            start, count = start + count, 4 * count
+        except pa.ArrowInvalid as error:
+            named = _ROW.match(str(error))
+            if named is None and count > 1:  # then one by one
+                count = 1
+                continue
+            bad = start + (int(named[1]) if named else 1) - 1
+            errors[bad] = f"column {field.name!r}: {named[2] if named else error} for {field.type}{hint}"
+            start, count = bad + 1, _FIRST
+    good = [line for at, line in enumerate(lines) if at not in errors]
+    places = np.zeros(len(lines), np.int64)
+    places[[at for at in range(len(lines)) if at not in errors]] = np.arange(len(good))
+    mask = np.isin(np.arange(len(lines)), list(errors))
+    return _converted(good, field, convert).take(pa.array(places, mask=mask)), errors
+
+
+def _converted(lines: Sequence[bytes], field: pa.Field, convert: csv.ConvertOptions) -> pa.Array:
+    if not lines:
+        return pa.array([], field.type)
+    text = b"".join(lines)
+    read = csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=[field.name])
+    parse = csv.ParseOptions(newlines_in_values=True)
+    return csv.read_csv(pa.BufferReader(text), read, parse, convert)[field.name].chunk(0)

@@ -1,0 +1,140 @@
+"""Where files live: this machine's disk or a pyarrow filesystem, behind one face for every format.
+
+Paths on this machine go through ``os`` and ``open``, so errors are Python's own. All else goes through
+``pyarrow.fs``, which fsspec's filesystems can be wrapped for. Both raise OSError for what cannot be read.
+
+>>> places = Files(fs.SubTreeFileSystem("/", fs.LocalFileSystem()))
+>>> places.status("no/such/file")
+Traceback (most recent call last):
+...
+FileNotFoundError: [Errno 2] No such file or directory: 'no/such/file'
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+import xxhash
+from pyarrow import fs
+
+from dataflow.errors import ConfigurationError
+
+__all__ = ["Files", "Status", "as_filesystem"]
+
+_ENDS: Final = 1 << 16
+_COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A file as it is now: its name within its folder, its size, and when it was modified (nanoseconds; 0: unknown)."""
+
+    name: str
+    bytes: int
+    modified: int
+
+
+def as_filesystem(given: Any) -> fs.FileSystem | None:
+    """What a user passed as ``filesystem=``: pyarrow's, fsspec's (wrapped), or None for this machine's.
+
+    Raises: ConfigurationError for anything else.
+    """
+    if given is None or isinstance(given, fs.FileSystem):
+        return None if isinstance(given, fs.LocalFileSystem) else given
+    if hasattr(given, "protocol") and hasattr(given, "find"):  # the face of fsspec, which need not be installed
+        return fs.PyFileSystem(fs.FSSpecHandler(given))
+    raise ConfigurationError(
+        f"filesystem= takes a pyarrow.fs.FileSystem or an fsspec filesystem, got a {type(given).__qualname__}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of one filesystem; None: this machine's. Picklable where the filesystem is."""
+
+    filesystem: fs.FileSystem | None = None
+
+    @property
+    def remote(self) -> bool:
+        """Whether reading may wait for a network, so that tasks need threads of their own."""
+        return self.filesystem is not None
+
+    def status(self, path: str) -> Status:
+        """Raises: OSError where there is no such file."""
+        if self.filesystem is None:
+            status = os.stat(path)
+            return Status(os.path.basename(path), status.st_size, status.st_mtime_ns)
+        info = self.filesystem.get_file_info(path)
+        if info.type is not fs.FileType.File:
+            number = errno.ENOENT if info.type is fs.FileType.NotFound else errno.EISDIR
+            raise OSError(number, os.strerror(number), path)
+        return _status(info)
+
+    def listed(self, directory: str) -> list[Status]:
+        """The files right in ``directory``, in no particular order. Raises: OSError where it cannot be listed."""
+        if self.filesystem is not None:
+            infos = self.filesystem.get_file_info(fs.FileSelector(directory))
+            return [_status(info) for info in infos if info.type is fs.FileType.File]
+        found = []
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                try:
+                    if entry.is_file():
+                        status = entry.stat()
+                        found.append(Status(entry.name, status.st_size, status.st_mtime_ns))
+                except FileNotFoundError:  # renamed or removed since it was listed
+                    continue
+        return found
+
+    def join(self, directory: str, name: str) -> str:
+        """The path of a listed file."""
+        return os.path.join(directory, name) if self.filesystem is None else f"{directory.rstrip('/')}/{name}"
+
+    def open(self, path: str) -> BinaryIO:
+        """The file's bytes, to read and to seek in."""
+        if self.filesystem is None:
+            return open(path, "rb")
+        return self.filesystem.open_input_file(path)
+
+    def open_text(self, path: str, at: int) -> BinaryIO:
+        """The file's bytes from ``at`` on, unpacked where its suffix says so: then all before is read as well."""
+        codec = compression(path)
+        if codec is None:
+            raw = self.handle(path)
+            raw.seek(at)
+            return raw
+        unpacked: Any = pa.CompressedInputStream(self.handle(path), codec)
+        while at > 0 and (skipped := len(unpacked.read(min(at, 1 << 20)))):
+            at -= skipped
+        return unpacked
+
+    def handle(self, path: str) -> Any:
+        """The same for pyarrow, which closes it without a word when it is dropped, as readers of a dead process are."""
+        return pa.OSFile(path) if self.filesystem is None else self.filesystem.open_input_file(path)
+
+    def content(self, path: str) -> str:
+        """xxh3, in hex, of the first and the last 64 KiB: to notice another file, not each changed byte."""
+        digest = xxhash.xxh3_64()
+        with self.open(path) as raw:
+            digest.update(raw.read(_ENDS))
+            size = raw.seek(0, os.SEEK_END)
+            raw.seek(max(0, size - _ENDS))
+            digest.update(raw.read(_ENDS))
+        return digest.hexdigest()
+
+
+def compression(path: str) -> str | None:
+    """The codec that the suffix of ``path`` names.
+
+    >>> compression("bids.csv.gz"), compression("bids.csv")
+    ('gzip', None)
+    """
+    return _COMPRESSED.get(os.path.splitext(path)[1].lower())
+
+
+def _status(info: fs.FileInfo) -> Status:
+    return Status(info.base_name, info.size, info.mtime_ns or 0)

@@ -1,0 +1,158 @@
+"""Made-up rows by the million, the same in every run: for trying things out, for tests, and for load.
+
+The rows of all splits are one numbered sequence, dealt out in turn, and each value depends on the seed, its column and
+its number alone. An offset is the number of rows read of a split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from dataflow.errors import ConfigurationError, InputChanged, UnknownColumn
+from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from operators.sources.paced import PacedSource
+from operators.sources.recipes import Draws, Recipe, rate_of
+
+__all__ = ["GeneratedSource", "generate"]
+
+
+def generate(
+    columns: Mapping[str, Recipe],
+    *,
+    rows: int | None = None,
+    rate: str | None = None,
+    seed: int = 0,
+    splits: int = 1,
+    batch_rows: int = 16_384,
+) -> GeneratedSource | PacedSource:
+    """Rows with a column for each recipe: ``op.sequence``, ``op.integers``, ``op.uniform``, ``op.normal``,
+    ``op.choice``, ``op.event_times``, or a ``Recipe`` of one's own.
+
+    The same seed gives the same rows, in every run, after every restore, for any number of splits.
+
+    Args:
+        columns: recipes by the names of their columns.
+        rows: how many in all; None: without an end.
+        rate: how many to give in a time, such as ``"10000/s"``, over all splits; None: as many as are taken.
+        seed: any whole number.
+        splits: parts that are read side by side; rows are dealt out to them in turn.
+        batch_rows: rows of a batch at most.
+
+    Raises: ConfigurationError for what is out of range, or no recipe.
+
+    >>> import dataflow as flow, operators as op
+    >>> source = generate({"id": op.sequence(), "user": op.choice(["ann", "bob"]), "price": op.uniform(1, 100)}, rows=3)
+    >>> flow.Pipeline().source(source).collect()["id"].to_pylist()
+    [0, 1, 2]
+    """
+    if not columns:
+        raise ConfigurationError("generate: give at least one column, such as {'id': op.sequence()}")
+    for name, recipe in columns.items():
+        if not isinstance(recipe, Recipe):
+            raise ConfigurationError(
+                f"generate: column {name!r} is made by a recipe such as op.sequence() or op.choice([...]), got "
+                f"{recipe!r} ({type(recipe).__name__})"
+            )
+    if splits < 1 or batch_rows < 1 or (rows is not None and rows < 0):
+        raise ConfigurationError(
+            f"generate: splits and batch_rows are at least 1 and rows 0, got {splits}, {batch_rows} and {rows}"
+        )
+    source = GeneratedSource(columns, rows, seed, splits, batch_rows)
+    if rate is None:
+        return source
+    return PacedSource(source, (float(rate_of(rate, "generate(rate=)") * 1_000_000) / splits,))
+
+
+class GeneratedSource(Source):
+    """See ``generate``. ``every`` has all recipes, ``columns`` those whose columns are made."""
+
+    def __init__(
+        self,
+        every: Mapping[str, Recipe],
+        rows: int | None,
+        seed: int,
+        splits: int,
+        batch_rows: int,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self.bounded = rows is not None
+        self._every = every
+        self._rows = rows
+        self._seed = seed
+        self._parts = splits
+        self._batch_rows = batch_rows
+        self._columns = {name: recipe for name, recipe in every.items() if columns is None or name in columns}
+        self._schema = pa.schema({name: recipe.type for name, recipe in self._columns.items()})
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def splits(self) -> Sequence[Split]:
+        recipes = xxhash.xxh3_64_hexdigest(repr(list(self._every.items())).encode())
+        return [
+            Split(
+                f"part-{part}",
+                {"part": part, "of": self._parts, "rows": self._share(part), "seed": self._seed, "recipes": recipes},
+            )
+            for part in range(self._parts)
+        ]
+
+    def _share(self, part: int) -> int | None:
+        return None if self._rows is None else len(range(part, self._rows, self._parts))
+
+    def check(self, split: Split) -> None:
+        mine = {own.id: own.info for own in self.splits()}
+        now = mine.get(split.id, {})
+        changed = [
+            f"{what} was {value}, is {now.get(what)}" for what, value in split.info.items() if now.get(what) != value
+        ]
+        if changed:
+            raise InputChanged(
+                f"generate: the checkpoint was taken over other rows: {', '.join(changed)}; give the same columns, "
+                "rows, seed and splits, or start afresh"
+            )
+
+    def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        assert offset is None or isinstance(offset, int), f"an offset is a count of rows, got {offset!r}"
+        part = split.info["part"]
+        assert isinstance(part, int), f"a split is a part, got {split}"
+        return _Reader(self, part, self._share(part), offset or 0)
+
+    def select(self, columns: Sequence[str]) -> GeneratedSource:
+        for name in columns:
+            if name not in self._columns:
+                raise UnknownColumn(name, self._schema.names, "generate")
+        return GeneratedSource(self._every, self._rows, self._seed, self._parts, self._batch_rows, columns)
+
+    def batch(self, part: int, start: int, rows: int) -> pa.RecordBatch:
+        """Up to ``batch_rows`` of the ``rows`` rows of split ``part`` from its row ``start`` on."""
+        first = start * self._parts + part
+        numbers = np.arange(first, first + min(rows, self._batch_rows) * self._parts, self._parts, dtype=np.int64)
+        made = [recipe.column(Draws(numbers, self._seed, name)) for name, recipe in self._columns.items()]
+        return pa.RecordBatch.from_arrays(made, schema=self._schema)
+
+
+class _Reader(SplitReader):
+    def __init__(self, source: GeneratedSource, part: int, rows: int | None, offset: int) -> None:
+        self._source = source
+        self._part = part
+        self._rows = rows
+        self._offset = offset
+
+    def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
+        left = max_rows if self._rows is None else min(max_rows, self._rows - self._offset)
+        if left == 0:
+            return END
+        batch = self._source.batch(self._part, self._offset, left)
+        self._offset += batch.num_rows
+        return batch
+
+    @property
+    def offset(self) -> int:
+        return self._offset

@@ -1,0 +1,344 @@
+"""Python generators as a source: each thing they yield comes with the position to go on from.
+
+A position is JSON that the generator makes and understands: a page, a log sequence number, a line. A checkpoint keeps
+it, and a restore calls the function again with it. The engine may cut what was yielded into smaller batches; then it
+keeps the position before, and how many rows behind it were read, and drops these after a restore.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+
+from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
+from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.state.dictionaries import wide_schema
+from operators.arrow_batches import ArrowBatches, speaks_arrow
+from operators.rows import RowBatches
+
+__all__ = ["GeneratorSource", "from_generator"]
+
+_GATHERING: Final = 10_000
+"""Microseconds over which rows that come one by one are gathered into a batch."""
+_ONLY: Final = "generator"
+_PYTHON: Final = (dict, tuple, list)
+
+
+def from_generator(
+    function: Callable[..., Iterable[Any]],
+    *,
+    schema: pa.Schema,
+    splits: Mapping[str, Json] | Sequence[str] | None = None,
+    bounded: bool = True,
+    replayable: bool = True,
+    batch_rows: int = 8_192,
+) -> GeneratorSource:
+    """The rows that ``function`` yields, each time with the position behind them.
+
+    ``function(position)`` is called with None at first and with a position it yielded after a restore, and then yields
+    pairs ``(rows, position)``. Rows are one dict or tuple, a list of these, a batch, a table, or a frame of polars or
+    pandas. It may yield None for "nothing for now", and should where it would wait for long: no checkpoint can be taken
+    while it waits. Rows that come one by one are gathered for up to 10 ms; each takes some 4 us, one of a
+    frame next to nothing. When it returns, its input has ended.
+
+    **After the same position it must yield the same rows again**, in whatever portions. A function that ignores the
+    position it is called with begins anew after a restore, and its rows are read twice; this cannot be found out here.
+
+    Args:
+        schema: the columns; what does not fit them is an error that names the row and the column.
+        splits: several inputs read side by side, by name; the function is then called with ``(value, position)``, where
+            the value is that of the split (JSON, or its name where names are all that is given).
+        bounded: whether the input ends by itself.
+        replayable: False: there are no positions. The function takes none (``function()`` or ``function(value)``) and
+            yields rows alone; a restore calls it anew, so rows may be lost, and the guarantee is "at most once".
+        batch_rows: rows of a batch at most.
+
+    Raises: ConfigurationError for settings that make no sense; while it runs SourceError, SchemaMismatch or TypeError
+    for what a generator may not yield.
+
+    >>> def countdown(position):
+    ...     for n in range(3 if position is None else position, 0, -1):
+    ...         yield {"n": n}, n - 1
+    >>> source = from_generator(countdown, schema=pa.schema({"n": pa.int64()}))
+    >>> import dataflow as flow
+    >>> flow.Pipeline().source(source).collect()["n"].to_pylist()
+    [3, 2, 1]
+    """
+    if not callable(function):
+        raise ConfigurationError(
+            f"from_generator: expected a function that yields, got {type(function).__name__}; give the function "
+            "itself, not what it returned, for after a failure it has to be called again"
+        )
+    if not isinstance(schema, pa.Schema):
+        raise ConfigurationError(f"from_generator(schema=): expected a pyarrow.Schema, got {type(schema).__name__}")
+    if batch_rows < 1:
+        raise ConfigurationError(f"from_generator(batch_rows=) is at least 1, got {batch_rows}")
+    values = _values(splits)
+    return GeneratorSource(function, schema, values, batch_rows, bounded=bounded, replayable=replayable)
+
+
+def _values(splits: Mapping[str, Json] | Sequence[str] | None) -> Mapping[str, Json] | None:
+    if splits is None:
+        return None
+    values = splits if isinstance(splits, Mapping) else {name: name for name in splits}
+    if isinstance(splits, str) or not values or not all(isinstance(name, str) and name for name in values):
+        raise ConfigurationError(f"from_generator(splits=) takes names, or values by name, got {splits!r}")
+    if len(values) < len(splits):
+        raise ConfigurationError(f"from_generator(splits=): names must differ, got {splits!r}")
+    for name, value in values.items():
+        if problem := _no_json(value):
+            raise ConfigurationError(f"from_generator(splits=): the value of {name!r} {problem}")
+    return values
+
+
+class GeneratorSource(Source):
+    """See ``from_generator``. An offset is ``{"position": p, "rows": n}``: n rows behind position p were read.
+
+    Where there are no positions it is the number of rows.
+    """
+
+    blocking = True
+
+    def __init__(
+        self,
+        function: Callable[..., Iterable[Any]],
+        schema: pa.Schema,
+        values: Mapping[str, Json] | None,
+        batch_rows: int,
+        *,
+        bounded: bool,
+        replayable: bool,
+    ) -> None:
+        self.bounded = bounded
+        self.replayable = replayable
+        self.accepts_loss = not replayable
+        self._function = function
+        self._schema = schema
+        self._values = values
+        self._batch_rows = batch_rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        return wide_schema(self._schema)
+
+    def splits(self) -> Sequence[Split]:
+        if self._values is None:
+            return [Split(_ONLY)]
+        return [Split(name, {"value": value}) for name, value in self._values.items()]
+
+    def check(self, split: Split) -> None:
+        mine = {own.id: own.info for own in self.splits()}
+        if split.id not in mine:
+            raise InputChanged(f"from_generator: the checkpoint has a split {split.id!r}, now there are {list(mine)}")
+        if mine[split.id] != split.info:
+            raise InputChanged(
+                f"from_generator: split {split.id!r} was {dict(split.info)} when the checkpoint was taken and is "
+                f"{dict(mine[split.id])} now; give it the same value, or start afresh"
+            )
+
+    def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        where = f"from_generator {context.name!r}, split {split.id!r}"
+        portions = _Portions(self.schema, where)
+        arguments = () if self._values is None else (split.info["value"],)
+        if not self.replayable:
+            items = _started(self._function, arguments, where)
+            return _Reader(items, portions, self._batch_rows, context)
+        begun: Any = offset or {"position": None, "rows": 0}
+        position, rows = begun["position"], begun["rows"]
+        items = _started(self._function, (*arguments, position), where)
+        return _PositionedReader(items, portions, self._batch_rows, context, position, rows)
+
+
+def _started(function: Callable[..., Any], arguments: Sequence[Json], where: str) -> Any:
+    made = function(*arguments)
+    if not isinstance(made, Iterable):
+        raise SourceError(f"{where}: the function must yield, or return something to iterate over, got {made!r}")
+    return iter(made)
+
+
+class _Portions:
+    """What a generator yields as batches of the declared schema."""
+
+    def __init__(self, schema: pa.Schema, where: str) -> None:
+        self.where = where
+        self._schema = schema
+        self._rows = RowBatches(schema, where)
+        self._arrow = ArrowBatches(schema, where)
+
+    def batches(self, portion: Any) -> list[pa.RecordBatch]:
+        """The batches of a frame, table or batch."""
+        return [self._arrow.conformed(part) for part in self._arrow.parts(portion)]
+
+    def rows(self, portion: Any) -> list[Mapping[str, Any]]:
+        """The rows of a portion of Python values, checked to have the right columns."""
+        return [self._row(row) for row in portion] if isinstance(portion, list) else [self._row(portion)]
+
+    def _row(self, row: Any) -> Mapping[str, Any]:
+        if isinstance(row, tuple):
+            if len(row) != len(self._schema):
+                raise SchemaMismatch(
+                    f"{self.where}: a tuple has a value for each of the columns {self._schema.names}, got {row!r}"
+                )
+            return dict(zip(self._schema.names, row, strict=True))
+        if type(row) is not dict and not isinstance(row, Mapping):
+            raise TypeError(
+                f"{self.where}: rows are a dict, a tuple, a list of these, a batch, a table or a frame, got {row!r} "
+                f"({type(row).__name__})"
+            )
+        self._rows.check(row)
+        return row
+
+    def batch(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+        batch, misfits = self._rows.batch(rows)
+        for index, error in misfits.items():
+            error.add_note(f"the row is {rows[index]!r}")
+            raise error
+        return batch
+
+
+class _Reader(SplitReader):
+    """Rows without positions; an offset counts them."""
+
+    def __init__(self, items: Any, portions: _Portions, batch_rows: int, context: SourceContext) -> None:
+        self._items = items
+        self._portions = portions
+        self._batch_rows = batch_rows
+        self._clock = context.clock
+        self._ready: deque[pa.RecordBatch] = deque()
+        self._ended = False
+        self._given = 0
+
+    def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
+        if not self._ready and not self._ended:
+            self._gather(min(max_rows, self._batch_rows))
+        if not self._ready:
+            return END if self._ended else None
+        batch, rows = self._ready.popleft(), min(max_rows, self._batch_rows)
+        if batch.num_rows > rows:
+            self._ready.appendleft(batch.slice(rows))
+            batch = batch.slice(0, rows)
+        self._gave(batch.num_rows)
+        return batch
+
+    @property
+    def mid_batch(self) -> bool:
+        return bool(self._ready)
+
+    def _gather(self, limit: int) -> None:
+        """Take what the generator has: one frame, or rows until there are enough, or none for now, or time is up."""
+        rows: list[Mapping[str, Any]] = []
+        batches: list[pa.RecordBatch] = []
+        started = self._clock.now()
+        while len(rows) < limit:
+            try:
+                item = next(self._items)
+            except StopIteration:
+                self._ended = True
+                break
+            portion = None if item is None else self._portion(item)
+            if portion is None:
+                break
+            if type(portion) not in _PYTHON and speaks_arrow(portion):
+                batches = self._portions.batches(portion)
+                break
+            new = self._portions.rows(portion)
+            rows += new
+            if not new or self._clock.now() - started >= _GATHERING:
+                break
+        if rows:
+            batches.insert(0, self._portions.batch(rows))
+        self._ready.extend(batch for batch in batches if batch.num_rows)
+        self._gathered()
+
+    def _portion(self, item: Any) -> Any:
+        """The rows among what was yielded."""
+        return item
+
+    def _gathered(self) -> None:
+        """``_ready`` is filled with all that was taken."""
+
+    def _gave(self, rows: int) -> None:
+        self._given += rows
+
+    @property
+    def offset(self) -> Json:
+        return self._given
+
+    def close(self) -> None:
+        self._ready.clear()
+        if hasattr(self._items, "close"):
+            self._items.close()
+
+
+class _PositionedReader(_Reader):
+    """``_base`` is a position, ``_given`` the rows behind it that were read; ``_known`` of these are yet to be dropped.
+
+    Invariant: where ``_ready`` is empty, ``_base`` is the last position that was yielded.
+    """
+
+    def __init__(
+        self, items: Any, portions: _Portions, batch_rows: int, context: SourceContext, position: Json, rows: int
+    ) -> None:
+        super().__init__(items, portions, batch_rows, context)
+        self._base = self._next = position
+        self._given = self._known = rows
+
+    def _portion(self, item: Any) -> Any:
+        if not (isinstance(item, tuple) and len(item) == 2):
+            raise SourceError(
+                f"{self._portions.where}: expected a pair (rows, position) or None, got {item!r} "
+                f"({type(item).__name__}); a generator without positions needs replayable=False"
+            )
+        portion, position = item
+        if position is None:
+            raise SourceError(
+                f"{self._portions.where}: position None means the beginning; yield a position behind {portion!r}"
+            )
+        if type(position) not in (int, str) and (problem := _no_json(position)):
+            raise SourceError(f"{self._portions.where}: a position {problem}")
+        self._next = position
+        return portion
+
+    def _gathered(self) -> None:
+        while self._ready and self._known:
+            batch = self._ready.popleft()
+            if batch.num_rows > self._known:
+                self._ready.appendleft(batch.slice(self._known))
+            self._known -= min(self._known, batch.num_rows)
+        if self._ended and self._known:
+            raise InputChanged(
+                f"{self._portions.where}: behind position {self._base!r} it gave fewer rows than when the checkpoint "
+                f"was taken, {self._known} of {self._given} are missing; it must yield the same rows behind the "
+                "same position"
+            )
+        self._settle()
+
+    def _gave(self, rows: int) -> None:
+        super()._gave(rows)
+        self._settle()
+
+    def _settle(self) -> None:
+        if not self._ready:
+            self._base, self._given = self._next, self._known
+
+    @property
+    def offset(self) -> Json:
+        return {"position": self._base, "rows": self._given}
+
+
+def _no_json(value: object) -> str | None:
+    """Why ``value`` would not come back from JSON as it is; None: it would."""
+    try:
+        back = json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        return (
+            f"is JSON (text, numbers, lists, dicts by text), but got {value!r} ({type(value).__name__}): {error}; "
+            "write times as .isoformat() and numpy numbers as int(...)"
+        )
+    if back != value or type(back) is not type(value):
+        return f"comes back from JSON as it is, but {value!r} comes back as {back!r}; use that"
+    return None

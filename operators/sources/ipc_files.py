@@ -1,0 +1,220 @@
+"""Arrow IPC as a source: the file format (Feather 2 is that too) and the stream format, batch by batch as written.
+
+A position is ``{"batch", "row"}``. A reader of a file goes to its batch at once, one of a stream reads those ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from dataflow.errors import ConfigurationError, SchemaMismatch, SourceError
+from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.state.dictionaries import wide_schema
+from operators.sources.arrow import conformed, plain_field
+from operators.sources.files import Files
+from operators.sources.known_file import UNREADABLE, KnownFile, check_unmoved
+from operators.sources.paths import Paths, expand
+from operators.sources.text_source import check_distinct, check_known, selected
+
+__all__ = ["IpcSource", "read_ipc"]
+
+_SUFFIXES: Final = (".arrow", ".arrows", ".feather", ".ipc")
+_MAGIC: Final = b"ARROW1"
+_LABEL: Final = "read_ipc"
+
+
+def read_ipc(
+    paths: Paths, *, columns: Sequence[str] | None = None, batch_rows: int = 65_536, filesystem: Any = None
+) -> IpcSource:
+    """The rows of Arrow IPC files, in order of file names; one subtask reads a file as a whole.
+
+    Files are in the file format (``.arrow``, Feather 2) or the stream format, which is seen from their first bytes;
+    their buffers may be compressed. ``paths`` and ``filesystem`` are as with ``read_csv``; ``columns`` are read and no
+    others. Dictionary columns get int32 indices, view types become plain text or binary; dictionaries inside nested
+    columns stay as they are. Batches come as they were written, in slices of at most ``batch_rows``.
+
+    Memory: one batch as it was written.
+
+    Raises: SourceError for a missing or unreadable file, or one that is not Arrow IPC; SchemaMismatch where files
+    differ in their columns or types; UnknownColumn; ConfigurationError for settings out of range.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> table = pa.table({"x": [1, 2, 3]})
+    >>> with ipc.new_stream(f"{folder.name}/a.arrows", table.schema) as out:
+    ...     out.write_table(table)
+    >>> read_ipc(folder.name).schema.names
+    ['x']
+    >>> folder.cleanup()
+    """
+    if batch_rows < 1:
+        raise ConfigurationError(f"{_LABEL}: batch_rows is at least 1, got {batch_rows}")
+    where, found = expand(paths, _SUFFIXES, filesystem)
+    files = [KnownFile.look(_LABEL, path, where) for path in found]
+    schemas = [_schema(path, where) for path in found]
+    check_known(f"{_LABEL}({found[0]!r})", columns or (), schemas[0].names)
+    names = schemas[0].names if columns is None else columns
+    for path, schema in zip(found[1:], schemas[1:], strict=True):
+        _check_same(found[0], selected(schemas[0], names), path, schema, columns)
+    return IpcSource(files, where, selected(schemas[0], names), batch_rows)
+
+
+class IpcSource(Source):
+    """See ``read_ipc``. Picklable where its filesystem is."""
+
+    def __init__(self, files: Sequence[KnownFile], where: Files, schema: pa.Schema, batch_rows: int) -> None:
+        self.blocking = where.remote
+        self._files = tuple(files)
+        self._where = where
+        self._schema = schema
+        self._batch_rows = batch_rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def splits(self) -> tuple[Split, ...]:
+        """One split for each file."""
+        return tuple(file.split for file in self._files)
+
+    def check(self, split: Split) -> None:
+        KnownFile.check(_LABEL, split, self._where)
+
+    def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        check_unmoved(_LABEL, split, self._files, self._where)
+        return _IpcReader(str(split.info["path"]), self._where, self._schema, offset, self._batch_rows)
+
+    def select(self, columns: Sequence[str]) -> IpcSource:
+        check_known(repr(self), columns, self._schema.names)
+        return IpcSource(self._files, self._where, selected(self._schema, columns), self._batch_rows)
+
+    def __repr__(self) -> str:
+        more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
+        return f"{_LABEL}({self._files[0].path!r}{more})"
+
+
+class _IpcReader(SplitReader):
+    def __init__(self, path: str, where: Files, schema: pa.Schema, offset: Json, batch_rows: int) -> None:
+        at: Any = offset or {"batch": 0, "row": 0}
+        self._path = path
+        self._schema = schema
+        self._batch_rows = batch_rows
+        self._next = at["batch"]  # the batch to be read
+        self._row = 0
+        self._rows: pa.RecordBatch | None = None
+        try:
+            self._opened = _Opened.open(path, where, schema.names)
+            self._opened.skip(self._next)
+            if at["row"]:
+                self._read()
+                self._give(at["row"])
+        except UNREADABLE as error:
+            raise self._damaged(error) from error
+
+    def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
+        while self._rows is None:
+            try:
+                self._read()
+            except StopIteration:
+                return END
+            except UNREADABLE as error:
+                raise self._damaged(error) from error
+        return self._give(min(max_rows, self._batch_rows - self._row % self._batch_rows))
+
+    def _read(self) -> None:
+        batch = self._opened.batch(self._next)
+        self._next, self._row = self._next + 1, 0
+        if batch.num_rows:
+            self._rows = conformed(batch.select(self._schema.names), self._schema)
+
+    def _give(self, rows: int) -> pa.RecordBatch:
+        assert self._rows is not None, "a batch was read"
+        batch, rest = self._rows.slice(0, rows), self._rows.slice(rows)
+        self._row += batch.num_rows
+        self._rows = rest if rest.num_rows else None
+        return batch
+
+    @property
+    def offset(self) -> Json:
+        if self._rows is None:
+            return {"batch": self._next, "row": 0}
+        return {"batch": self._next - 1, "row": self._row}
+
+    @property
+    def mid_batch(self) -> bool:
+        return self._rows is not None and self._row % self._batch_rows > 0
+
+    def close(self) -> None:
+        self._rows = None
+        self._opened.raw.close()
+
+    def _damaged(self, error: Exception) -> SourceError:
+        return SourceError(
+            f"{_LABEL}: {self._path!r} is damaged at batch {self._next}: {error}; restore the file from a good copy"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A file in one of the two formats, giving some of its columns."""
+
+    raw: Any
+    reader: Any
+    seekable: bool
+
+    @classmethod
+    def open(cls, path: str, where: Files, columns: Sequence[str] | None = None) -> _Opened:
+        raw = where.handle(path)
+        seekable = raw.read(len(_MAGIC)) == _MAGIC
+        raw.seek(0)
+        opening = ipc.open_file if seekable else ipc.open_stream
+        opened = opening(raw)
+        if columns is not None and opened.schema.names != list(columns):
+            wanted = [at for at, name in enumerate(opened.schema.names) if name in columns]
+            raw.seek(0)
+            opened = opening(raw, options=ipc.IpcReadOptions(use_threads=False, included_fields=wanted))
+        return cls(raw, opened, seekable)
+
+    def skip(self, batches: int) -> None:
+        for _ in range(0 if self.seekable else batches):
+            self.reader.read_next_batch()
+
+    def batch(self, number: int) -> pa.RecordBatch:
+        """Raises: StopIteration behind the last one."""
+        if not self.seekable:
+            return self.reader.read_next_batch()
+        if number == self.reader.num_record_batches:
+            raise StopIteration
+        return self.reader.get_batch(number)
+
+
+def _schema(path: str, where: Files) -> pa.Schema:
+    try:
+        opened = _Opened.open(path, where)
+        found = opened.reader.schema
+        opened.raw.close()
+    except UNREADABLE as error:
+        raise SourceError(f"{_LABEL}: cannot read {path!r} as Arrow IPC: {error}; replace or remove it") from error
+    check_distinct(f"{_LABEL}({path!r})", found.names)
+    return wide_schema(pa.schema([pa.field(plain_field(field).name, plain_field(field).type) for field in found]))
+
+
+def _check_same(first: str, expected: pa.Schema, path: str, found: pa.Schema, columns: Sequence[str] | None) -> None:
+    differing = [
+        f"{field.name!r} is {field.type} in the first and "
+        + (f"{found.field(field.name).type} in the second" if field.name in found.names else "missing in the second")
+        for field in expected
+        if field.name not in found.names or found.field(field.name).type != field.type
+    ]
+    if columns is None:
+        differing += [f"{name!r} is missing in the first" for name in found.names if name not in expected.names]
+    if differing:
+        raise SchemaMismatch(
+            f"{_LABEL}: {first!r} and {path!r} differ: {'; '.join(differing)}; "
+            f"read them as two sources, or choose the columns they share with columns=[...]"
+        )

@@ -1,0 +1,264 @@
+"""Columns of made-up data: each value is a function of the seed, the column's name and the number of its row.
+
+So rows are the same however they are cut into batches, whichever columns are made, and wherever one begins. Random bits
+are those of splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014), which is a hash
+of a counter, here of the row number.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from dataflow.clock import Duration, microseconds
+from dataflow.errors import ConfigurationError
+
+__all__ = [
+    "Draws",
+    "Recipe",
+    "choice",
+    "event_times",
+    "integers",
+    "normal",
+    "rate_of",
+    "sequence",
+    "uniform",
+]
+
+Bits = npt.NDArray[np.uint64]
+
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND: Final = np.uint64(0x94D049BB133111EB)
+_PERIODS: Final = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h": 3_600_000_000}
+
+
+def rate_of(text: object, what: str) -> Fraction:
+    """Rows per microsecond of a rate such as ``"10000/s"``. Raises: ConfigurationError for anything else.
+
+    >>> rate_of("10_000/s", "rate=") == rate_of("10/ms", "rate=") == Fraction(1, 100)
+    True
+    """
+    if isinstance(text, str):
+        count, _, period = (part.strip() for part in text.partition("/"))
+        try:
+            rate = Fraction(count) / _PERIODS[period]
+        except (KeyError, ValueError, ZeroDivisionError):
+            rate = Fraction(0)
+        if rate > 0:
+            return rate
+    raise ConfigurationError(f"{what} is rows per time, such as '10000/s', '5/ms' or '30/min', got {text!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """What a recipe makes values of: ``rows``, the numbers of their rows, and bits that look random.
+
+    >>> draws = Draws(np.arange(3), seed=1, column="price")
+    >>> draws.bits()[2] == Draws(np.array([2]), seed=1, column="price").bits()[0]
+    np.True_
+    """
+
+    rows: npt.NDArray[np.int64]
+    seed: int
+    column: str
+
+    def bits(self, stream: str = "") -> Bits:
+        """64 bits a row; each ``stream`` has others."""
+        key = np.uint64(xxhash.xxh3_64_intdigest(f"{self.seed}/{self.column}/{stream}".encode()))
+        z = self.rows.astype(np.uint64) * _GOLDEN  # wraps, as it must
+        z += key
+        z ^= z >> np.uint64(30)
+        z *= _FIRST
+        z ^= z >> np.uint64(27)
+        z *= _SECOND
+        z ^= z >> np.uint64(31)
+        return z
+
+    def uniform(self, stream: str = "") -> npt.NDArray[np.float64]:
+        """Numbers in [0, 1), 53 bits each."""
+        return (self.bits(stream) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+class Recipe(ABC):
+    """How a column is made. Subclass it for recipes of one's own; ``repr`` must tell two of them apart."""
+
+    @property
+    @abstractmethod
+    def type(self) -> pa.DataType:
+        """The column's type."""
+
+    @abstractmethod
+    def column(self, draws: Draws) -> pa.Array:
+        """A value for each of ``draws.rows``; must depend on ``draws`` only, row by row."""
+
+
+@dataclass(frozen=True)
+class sequence(Recipe):  # noqa: N801 - a word of the user's, like the others below
+    """``start``, ``start + step``, ... over all splits together, as int64.
+
+    >>> sequence(10).column(Draws(np.arange(3), 0, "id")).to_pylist()
+    [10, 11, 12]
+    """
+
+    start: int = 0
+    step: int = 1
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.int64()
+
+    def column(self, draws: Draws) -> pa.Array:
+        return pa.array(self.start + self.step * draws.rows)
+
+
+@dataclass(frozen=True)
+class integers(Recipe):  # noqa: N801
+    """Whole numbers from ``low`` to below ``high``, all equally likely, as int64."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not -(2**63) <= self.low < self.high <= 2**63 - 1:
+            raise ConfigurationError(f"op.integers: low < high within 64 bits, got {self.low} and {self.high}")
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.int64()
+
+    def column(self, draws: Draws) -> pa.Array:
+        return pa.array((draws.bits() % np.uint64(self.high - self.low)).view(np.int64) + np.int64(self.low))
+
+
+@dataclass(frozen=True)
+class uniform(Recipe):  # noqa: N801
+    """Numbers from ``low`` to below ``high``, all equally likely, as float64."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.high - self.low) and self.low < self.high):
+            raise ConfigurationError(f"op.uniform: low < high, both finite, got {self.low} and {self.high}")
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.float64()
+
+    def column(self, draws: Draws) -> pa.Array:
+        return pa.array(self.low + (self.high - self.low) * draws.uniform())
+
+
+@dataclass(frozen=True)
+class normal(Recipe):  # noqa: N801
+    """Normally distributed float64s (Box and Muller's way)."""
+
+    mean: float = 0.0
+    deviation: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.mean) and 0 <= self.deviation < math.inf):
+            raise ConfigurationError(f"op.normal: a mean and a deviation from 0 up, got {self.mean}, {self.deviation}")
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.float64()
+
+    def column(self, draws: Draws) -> pa.Array:
+        radius = np.sqrt(-2.0 * np.log1p(-draws.uniform("radius")))
+        return pa.array(self.mean + self.deviation * radius * np.cos(2.0 * np.pi * draws.uniform("angle")))
+
+
+@dataclass(frozen=True)
+class _Choice(Recipe):
+    values: tuple[Any, ...]
+    weights: tuple[float, ...] | None
+
+    @cached_property
+    def _array(self) -> pa.Array:
+        return pa.array(self.values)
+
+    @property
+    def type(self) -> pa.DataType:
+        return self._array.type
+
+    def column(self, draws: Draws) -> pa.Array:
+        if self.weights is None:
+            chosen = (draws.bits() % np.uint64(len(self.values))).view(np.int64)
+        else:
+            bounds = np.cumsum(self.weights)
+            chosen = np.searchsorted(bounds, draws.uniform() * bounds[-1], side="right")
+            chosen = np.minimum(chosen, len(bounds) - 1)  # a product may be rounded up to the last bound
+        return self._array.take(pa.array(chosen))
+
+
+def choice(values: Sequence[Any], weights: Sequence[float] | None = None) -> Recipe:
+    """One of ``values`` (None among them makes nulls), all equally likely unless ``weights`` says otherwise.
+
+    >>> choice(["a", "b", None], weights=[8, 1, 1]).type
+    DataType(string)
+    """
+    try:
+        made = pa.array(values)
+    except (pa.ArrowException, TypeError) as error:
+        raise ConfigurationError(f"op.choice: values are a list of one type, got {values!r}: {error}") from error
+    if not len(made):
+        raise ConfigurationError("op.choice: give at least one value")
+    if weights is not None and (
+        len(weights) != len(made) or not all(0 <= w < math.inf for w in weights) or not sum(weights) > 0
+    ):
+        raise ConfigurationError(f"op.choice: {len(made)} values have {len(made)} weights from 0 up, got {weights!r}")
+    return _Choice(tuple(values), None if weights is None else tuple(map(float, weights)))
+
+
+@dataclass(frozen=True)
+class _EventTimes(Recipe):
+    start: int
+    rate: Fraction
+    disorder: int
+    zone: str | None
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.timestamp("us", self.zone)
+
+    def column(self, draws: Draws) -> pa.Array:
+        times = self.start + draws.rows * self.rate.denominator // self.rate.numerator
+        if self.disorder:
+            times -= (draws.bits() % np.uint64(self.disorder + 1)).view(np.int64)
+        return pa.array(times).cast(self.type)
+
+
+def event_times(start: datetime | str = "2026-01-01", *, rate: str = "1000/s", disorder: Duration = "0s") -> Recipe:
+    """Times that go on from ``start`` by ``rate`` rows of all splits together, each set back by up to ``disorder``.
+
+    So a watermark with ``disorder`` as its delay makes no row late. Times are timestamps in microseconds, in UTC where
+    ``start`` has a zone, else without one. They have nothing to do with when rows are given: see ``generate(rate=)``.
+
+    >>> times = event_times("2026-01-01", rate="2/s").column(Draws(np.arange(3), 0, "at"))
+    >>> [str(t) for t in times.to_pylist()]
+    ['2026-01-01 00:00:00', '2026-01-01 00:00:00.500000', '2026-01-01 00:00:01']
+    """
+    try:
+        begin = datetime.fromisoformat(start) if isinstance(start, str) else start
+        zoned = begin.tzinfo is not None
+        since = (begin if zoned else begin.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"op.event_times: start is a datetime or text such as '2026-01-01T12:00:00+00:00', got {start!r}"
+        ) from error
+    length = microseconds(disorder, "op.event_times(disorder=)")
+    step = rate_of(rate, "op.event_times(rate=)")
+    return _EventTimes(since // timedelta(microseconds=1), step, length, "UTC" if zoned else None)

@@ -1,0 +1,35 @@
+"""What the statistics in a Parquet footer say about time."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import pyarrow.parquet as pq
+
+__all__ = ["earliest_time"]
+
+_PER_SECOND: Final = {"milliseconds": 1_000, "microseconds": 1_000_000, "nanoseconds": 1_000_000_000}
+
+
+def earliest_time(metadata: pq.FileMetaData, column: str, row_group: int | None) -> int | None:
+    """The least time (microseconds, rounded down) in ``column``, of one row group or (None) of all.
+
+    None where the column has other values than timestamps, or a row group no statistics for it.
+    """
+    names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+    if column not in names:
+        return None
+    place = names.index(column)
+    logical = json.loads(metadata.schema.column(place).logical_type.to_json())
+    per_second = _PER_SECOND.get(logical.get("timeUnit", ""))
+    if logical["Type"] != "Timestamp" or per_second is None:
+        return None
+    groups = range(metadata.num_row_groups) if row_group is None else (row_group,)
+    found = []
+    for group in groups:
+        statistics = metadata.row_group(group).column(place).statistics
+        if statistics is None or not statistics.has_min_max:
+            return None
+        found.append(int(statistics.min_raw) * 1_000_000 // per_second)
+    return min(found, default=None)

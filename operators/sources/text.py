@@ -1,0 +1,210 @@
+"""What text files share as a source: checks, positions, and rows that cannot be parsed.
+
+A split is a file. A reader parses it block by block (see ``blocks``), each block whole; only where that fails are its
+rows looked at one by one.
+
+A position is ``{"byte", "line"}`` where a block begins, with ``"rows"`` and ``"end"`` once rows of that block were
+given. All rejected rows of a block leave with its first rows, so once some were given these count as told. In a packed
+file bytes are those of the unpacked text: a reader that begins in the middle unpacks what stands before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+import pyarrow as pa
+
+from dataflow.errors import SourceError
+from dataflow.operator import END, EndOfSplit, Json, SplitReader
+from dataflow.row_errors import OnError, RowErrors, RowTally
+from operators.sources.blocks import Block, Blocks, Place
+from operators.sources.files import Files
+from operators.sources.known_file import UNREADABLE
+
+__all__ = ["RowParser", "TextReader", "Unparsable", "Wrong", "no_rows", "searched"]
+
+
+class Unparsable(ValueError):
+    """Rows that a parser cannot take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A row that cannot be parsed: the bytes of its block from ``start`` to ``end``, and why."""
+
+    start: int
+    end: int
+    error: Exception
+
+
+_WRONG: Final = (pa.ArrowException, Unparsable)
+_PIECE: Final = 256  # rows that are parsed together where some are wrong
+
+
+class RowParser(Protocol):
+    """A format. Bytes given to ``parse`` and ``rescue`` begin and end with a row."""
+
+    label: str
+    schema: pa.Schema
+
+    def cut(self, data: bytes, final: bool) -> int:  # noqa: FBT001  the shape of blocks.Cut
+        """See ``blocks.Cut``."""
+        ...
+
+    def parse(self, data: bytes) -> pa.RecordBatch:
+        """The rows. Raises: Unparsable, or pyarrow's errors."""
+        ...
+
+    def rescue(self, data: bytes) -> tuple[pa.RecordBatch, Sequence[Wrong]]:
+        """The rows of ``data``, which ``parse`` would not take, that can be parsed, and the others, in their order."""
+        ...
+
+    def text(self, data: bytes) -> str:
+        """A row as text, whatever its bytes."""
+        ...
+
+
+class TextReader(SplitReader):
+    """Reads a file from ``offset`` on; ``begin`` is where its rows begin."""
+
+    def __init__(
+        self,
+        path: str,
+        where: Files,
+        parser: RowParser,
+        begin: Place,
+        offset: Json,
+        *,
+        batch_rows: int,
+        block_bytes: int,
+        on_error: OnError,
+        tally: RowTally,
+    ) -> None:
+        self._path = path
+        self._parser = parser
+        self._batch_rows = batch_rows
+        given: Any = offset or {"byte": begin.byte, "line": begin.line}
+        self._place = Place(given["byte"], given["line"])  # where the next block begins
+        self._block: Block | None = None  # the one whose rows are being given, while there are any left
+        self._rows = no_rows(parser.schema)
+        self._given = 0
+        try:
+            self._stream = where.open_text(path, self._place.byte)
+            self._blocks = Blocks(self._stream, parser.cut, self._place, block_bytes=block_bytes)
+            if "rows" in given:
+                self._errors = RowErrors(on_error, RowTally())  # what this block rejected was told before
+                self._begin(self._blocks.again(given["end"] - self._place.byte))
+                self._give(given["rows"])
+        except UNREADABLE as error:
+            raise self._damaged(error) from error
+        self._errors = RowErrors(on_error, tally)
+
+    def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
+        while self._block is None:
+            try:
+                block = next(self._blocks, None)
+            except UNREADABLE as error:
+                raise self._damaged(error) from error
+            if block is None:
+                return END
+            if self._begin(block) and self._block is None:
+                return self._rows  # none, but rejected ones, whose place counts as read
+        return self._give(min(max_rows, self._batch_rows - self._given % self._batch_rows))
+
+    def rejected(self) -> pa.RecordBatch | None:
+        return self._errors.take()
+
+    @property
+    def offset(self) -> Json:
+        if self._block is None:
+            return {"byte": self._place.byte, "line": self._place.line}
+        at = self._block
+        return {"byte": at.at, "line": at.line, "rows": self._given, "end": at.end}
+
+    @property
+    def mid_batch(self) -> bool:
+        return self._block is not None and self._given % self._batch_rows > 0
+
+    def close(self) -> None:
+        self._block, self._rows = None, no_rows(self._parser.schema)
+        self._stream.close()
+
+    def _begin(self, block: Block) -> int:
+        """Parse a block, which becomes the current one if it has rows; returns how many rows were rejected."""
+        self._place = self._blocks.place
+        self._rows, rejected = self._parsed(block)
+        self._block, self._given = (block if self._rows.num_rows else None), 0
+        return rejected
+
+    def _give(self, rows: int) -> pa.RecordBatch:
+        batch, self._rows = self._rows.slice(0, rows), self._rows.slice(rows)
+        self._given += batch.num_rows
+        if self._rows.num_rows == 0:
+            self._block = None
+        return batch
+
+    def _parsed(self, block: Block) -> tuple[pa.RecordBatch, int]:
+        if block.broken:
+            self._reject(block.line, block.data, Unparsable("the row does not end: is a quote left open?"))
+            return no_rows(self._parser.schema), 1
+        try:
+            return self._parser.parse(block.data), 0
+        except _WRONG:
+            batch, wrong = self._parser.rescue(block.data)
+        place, seen = Place(block.at, block.line), 0
+        for row in wrong:
+            place, seen = Block(block.data[seen : row.start], place.byte, place.line).after, row.start
+            self._reject(place.line, block.data[row.start : row.end], row.error)
+        return batch, len(wrong)
+
+    def _reject(self, line: int, row: bytes, error: Exception) -> None:
+        where = f"{self._path}:{line}"
+        failing = self._errors.policy is OnError.FAIL
+        message = f"{self._parser.label}: {where}: {error}" if failing else str(error)
+        self._errors.reject(where, self._parser.text(row), SourceError(message))
+
+    def _damaged(self, error: Exception) -> SourceError:
+        return SourceError(
+            f"{self._parser.label}: {self._path!r} cannot be read from byte {self._place.byte} on: {error}; restore "
+            f"the file from a good copy"
+        )
+
+
+def searched(
+    parse: Callable[[bytes], pa.RecordBatch],
+    schema: pa.Schema,
+    data: bytes,
+    ends: Sequence[int],
+    suspect: Callable[[Exception], int | None],
+) -> tuple[pa.RecordBatch, list[Wrong]]:
+    """See ``RowParser.rescue``, for any format. ``ends`` are the places behind each row.
+
+    Rows that cannot be parsed together are parted at the one that ``suspect`` tells from the error, by its number, or
+    in the middle. A suspect is tried on its own, so a wrong one costs time and no row.
+    """
+    places = [0, *ends]
+    waiting = [(first, min(first + _PIECE, len(ends))) for first in reversed(range(0, len(ends), _PIECE))]
+    good: list[pa.RecordBatch] = []
+    wrong: list[Wrong] = []
+    while waiting:
+        first, behind = waiting.pop()
+        if first == behind:
+            continue
+        try:
+            good.append(parse(data[places[first] : places[behind]]))
+        except _WRONG as error:
+            if behind == first + 1:
+                wrong.append(Wrong(places[first], places[behind], error))
+                continue
+            number = suspect(error)
+            bad = (first + behind) // 2 if number is None else min(first + number, behind - 1)
+            waiting += [(bad + 1, behind), (bad, bad + 1), (first, bad)]
+    batches = pa.Table.from_batches(good, schema).combine_chunks().to_batches()
+    return batches[0] if batches else no_rows(schema), wrong
+
+
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch without rows."""
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

@@ -1,0 +1,19 @@
+"""What is said of a sum that left its 64 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from operators.records import SumOverflow
+
+__all__ = ["overflow_of"]
+
+
+def overflow_of(name: str, error: SumOverflow, key: Sequence[pa.Array], schema: pa.Schema) -> OverflowError:
+    """The error for the user: operator ``name``, and the key (one row) whose sum it was."""
+    (named,) = pa.Table.from_arrays(list(key), schema=schema).to_pylist()
+    return OverflowError(
+        f"{name}: the sum {error.column!r} of key {named} does not fit into {error.room}: cast its argument to float64"
+    )

@@ -1,0 +1,112 @@
+"""A user's function per row: dicts in, dicts out. The slow way, for what no expression and no batch function can say.
+
+What one row makes is all passed on or not at all, so a row that is rejected half way leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+
+from dataflow.operator import Operator, OperatorContext, Out
+from dataflow.row_errors import ERRORS, OnError, RowErrors
+from operators.rows import RowBatches
+
+__all__ = ["FlatMapRows", "MapRows"]
+
+Row = Mapping[str, Any]
+_ROWS: Final = 16_384
+"""Rows of an emitted batch, but for what a single row makes."""
+
+
+class _RowFunction(Operator):
+    """Calls ``function`` with each row as a dict of Python values, in order.
+
+    A row whose call raises, or whose answer does not fit ``context.output_schema``, is rejected as ``on_error`` says.
+    """
+
+    stateless = True
+    word: ClassVar[str]
+
+    def __init__(self, context: OperatorContext, function: Callable[[dict[str, Any]], Any], on_error: OnError) -> None:
+        self._where = f"{self.word} {context.name!r}"
+        self._function = function
+        self._rows = RowBatches(context.output_schema, self._where)
+        self._errors = RowErrors(on_error, context.tally)
+
+    @abstractmethod
+    def _answers(self, row: dict[str, Any]) -> Sequence[Row]:
+        """What the function makes of ``row``, checked to be rows with the right columns."""
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
+        made: list[Row] = []
+        origins: list[int] = []  # for each of ``made`` the row of ``batch`` that it comes from
+        for index, row in enumerate(batch.to_pylist()):
+            try:
+                answers = self._answers(row)
+            except Exception as error:
+                self._reject(batch, index, error)
+                continue
+            made += answers
+            origins += [index] * len(answers)
+            if len(made) >= _ROWS:
+                self._emit(batch, made, origins, out)
+                made, origins = [], []
+                yield
+        self._emit(batch, made, origins, out)
+        if (aside := self._errors.take()) is not None:
+            out.emit(aside, ERRORS)
+
+    def _emit(self, batch: pa.RecordBatch, made: list[Row], origins: list[int], out: Out) -> None:
+        if made and (fitting := self._fitting(batch, made, origins)).num_rows:
+            out.emit(fitting)
+
+    def _fitting(self, batch: pa.RecordBatch, made: list[Row], origins: list[int]) -> pa.RecordBatch:
+        """``made`` as a batch, without all that comes of a row with an answer that does not fit."""
+        converted, misfits = self._rows.batch(made)
+        if not misfits:
+            return converted
+        bad = {origins[i]: error for i, error in reversed(misfits.items())}
+        for index in sorted(bad):
+            self._reject(batch, index, bad[index])
+        return self._rows.batch([row for row, origin in zip(made, origins, strict=True) if origin not in bad])[0]
+
+    def _reject(self, batch: pa.RecordBatch, index: int, error: Exception) -> None:
+        """The row is taken from the batch again, for the function may have changed its dict."""
+        self._errors.reject(self._where, batch.slice(index, 1).to_pylist()[0], error)
+
+
+class MapRows(_RowFunction):
+    """One row for each: ``function`` answers a dict with the columns of the declared schema."""
+
+    word = "map"
+
+    def _answers(self, row: dict[str, Any]) -> Sequence[Row]:
+        answer = self._function(row)
+        if answer is None:
+            raise TypeError(f"{self._where}: the function returned None; to leave rows out use filter or flat_map")
+        self._rows.check(answer)
+        return (answer,)
+
+
+class FlatMapRows(_RowFunction):
+    """Any number of rows for each: ``function`` answers an iterable of dicts, or None for no rows."""
+
+    word = "flat_map"
+
+    def _answers(self, row: dict[str, Any]) -> Sequence[Row]:
+        answer = self._function(row)
+        if answer is None:
+            return ()
+        if not isinstance(answer, Iterable) or isinstance(answer, Mapping | str | bytes):
+            raise TypeError(
+                f"{self._where}: the function returns an iterable of dicts, or None, got {type(answer).__name__}; "
+                "a single row goes into a list"
+            )
+        rows = list(answer)
+        for each in rows:
+            self._rows.check(each)
+        return rows

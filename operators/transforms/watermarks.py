@@ -1,0 +1,156 @@
+"""Watermarks out of event time: per split the latest time seen less a delay, merged by minimum over the live splits.
+
+A split that has not been read yet holds the others back, so that files read one after the other make no row late,
+whatever their order in time: to where it begins, if the source knows that. One that has ended, or was asked for rows in
+vain for long enough, does not.
+
+A batch of the source may come in several pieces. Time moves behind its last one, or ahead of the first piece of the
+next one, should a filter have left nothing of the last.
+
+State: per split the watermark, and the latest time of a batch that has begun. Losing it makes no row late: time only
+starts later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataflow.errors import ConfigurationError
+from dataflow.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
+from dataflow.row_errors import ERRORS, OnError, RowErrors
+from operators.windows.times import latest
+
+__all__ = ["Watermarks"]
+
+_BEAT = 200_000
+"""Microseconds between two looks at splits that ended or fell silent."""
+
+
+class Watermarks(Operator):
+    """Passes rows on, and behind each batch the watermark where it moved. See the module's text.
+
+    Raises: ValueError for a null event time, unless ``on_error`` says otherwise; ConfigurationError where the rows do
+    not come straight from the splits of a source.
+    """
+
+    stateless = True
+    makes_time = True
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        column: str,
+        origin: str | None,
+        delay: int,
+        idle_after: int | None,
+        on_error: OnError,
+    ) -> None:
+        if context.splits is None:
+            raise ConfigurationError(
+                f"{context.name!r} makes watermarks per split, so it runs in the source's own tasks: give the source "
+                "and everything up to it the same parallelism"
+            )
+        self._context = context
+        self._splits = context.splits
+        self._column = column
+        self._position = context.input_schemas[0].get_field_index(column)
+        self._delay = delay
+        self._idle_after = idle_after
+        self._errors = RowErrors(on_error, context.tally)
+        self._numbers = {split: number for number, split in enumerate(context.splits.all())}
+        self._merger = WatermarkMerger(max(1, len(self._numbers)))
+        self._begun: dict[str, tuple[int, int]] = {}  # number of the batch, latest time in it
+        self._said_idle = False
+        if context.restored is not None:
+            self._restore(context.restored.values)
+        if origin is not None:
+            self._begin_splits(origin)
+
+    def open(self) -> None:
+        self._look_again()
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        if batch.column(self._position).null_count:
+            batch = self._without_nulls(batch, out)
+        if not batch.num_rows:
+            return
+        split, number = self._splits.current, self._splits.current_batch
+        time = latest(batch.column(self._position))
+        begun = self._begun.get(split)
+        if begun is not None and begun[0] != number:
+            self._end_batch(split, out)
+        out.emit(batch)
+        self._said_idle = False
+        self._end_splits(out)
+        self._begun[split] = number, max(time, self._begun[split][1]) if split in self._begun else time
+        if self._splits.next_batch(split) != number:
+            self._end_batch(split, out)
+
+    def advance(self, watermark: int, out: Out) -> None:
+        """Time from upstream is replaced; the end of time goes on by itself."""
+
+    def timer(self, due: int, out: Out) -> None:
+        self._end_splits(out)
+        if self._idle_after is not None:
+            for split in self._splits.live():
+                if self._splits.quiet(split) >= self._idle_after:
+                    self._say(self._merger.idle(self._numbers[split]), out)
+            if self._merger.all_idle and not self._said_idle:
+                self._said_idle = True
+                out.idle()
+        self._look_again()
+
+    def snapshot(self) -> Snapshot:
+        times = dict(zip(self._numbers, self._merger.snapshot(), strict=False))
+        going_on = {split: number == self._splits.next_batch(split) for split, (number, _) in self._begun.items()}
+        begun = {split: [going_on[split], time] for split, (_, time) in self._begun.items()}
+        return Snapshot(values={"watermarks": times, "begun": begun})
+
+    def _restore(self, values: Any) -> None:
+        times: dict[str, int | None] = values["watermarks"]
+        restored = [times.get(split) for split in self._numbers]
+        if restored:
+            self._merger.restore(restored)
+        for split, (going_on, time) in values["begun"].items():
+            if split in self._numbers:
+                self._begun[split] = self._splits.next_batch(split) if going_on else -1, time
+
+    def _end_batch(self, split: str, out: Out) -> None:
+        _, time = self._begun.pop(split)
+        self._say(self._merger.advance(self._numbers[split], time - self._delay), out)
+
+    def _begin_splits(self, origin: str) -> None:
+        for split in self._splits.live():
+            earliest = self._splits.earliest(split, origin)
+            if earliest is not None:
+                self._merger.advance(self._numbers[split], earliest)
+
+    def _end_splits(self, out: Out) -> None:
+        live = set(self._splits.live())
+        for split, number in self._numbers.items():
+            if split not in live:
+                self._say(self._merger.end(number), out)
+
+    def _say(self, moved: int | None, out: Out) -> None:
+        if moved is not None and moved != MAX_WATERMARK:
+            out.watermark(moved)
+
+    def _look_again(self) -> None:
+        beat = _BEAT if self._idle_after is None else max(1, min(_BEAT, self._idle_after // 2))
+        self._context.schedule(self._context.clock.now() + beat)
+
+    def _without_nulls(self, batch: pa.RecordBatch, out: Out) -> pa.RecordBatch:
+        known = pc.is_valid(batch.column(self._position))
+        nulls = np.flatnonzero(~known.to_numpy(zero_copy_only=False))
+        for row in batch.take(pa.array(nulls)).to_pylist():
+            error = ValueError(f"the event time {self._column!r} is null; say what to do with on_error=")
+            self._errors.reject(self._context.name, row, error)
+        aside = self._errors.take()
+        if aside is not None:
+            out.emit(aside, ERRORS)
+        return batch.filter(known)

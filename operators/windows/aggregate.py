@@ -1,0 +1,221 @@
+"""Aggregates per key and window of event time: rows come out when the watermark reaches the end of their window.
+
+A row is late if its window's end, allowed lateness added, is at or below the watermark when its batch is processed.
+Rows of a window that is complete, but may still take rows, bring its changed results out once more with their batch.
+
+State: panes (see there), and the watermark: without it a window would fire twice after a restore, and late rows would
+turn on time. The snapshot's tables ``records`` and ``keys`` belong together row by row; rows can be dropped, and tables
+of several subtasks joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.errors import CheckpointMismatch
+from dataflow.expressions import Aggregation
+from dataflow.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.row_errors import LATE
+from dataflow.state.dictionaries import wide_schema
+from dataflow.windows import Tumbling
+from operators.ownership import owned_rows
+from operators.partials import RECORD, ROWS, WINDOW, is_partial
+from operators.records import SumOverflow
+from operators.sums import overflow_of
+from operators.windows.panes import NUMBER, Numbers, Pane, Panes
+from operators.windows.times import edges, window_numbers
+
+__all__ = ["WindowAggregate"]
+
+CHUNK = 65_536
+"""The most rows of one emission."""
+
+
+class WindowAggregate(Operator):
+    """See the module's text, and ``WindowedStream.agg`` for what comes out.
+
+    Takes rows as they are, or partial records of them (``operators.combine``), which it counts as the rows they hold.
+
+    Raises: SchemaMismatch when built; ValueError for a null event time; OverflowError when a sum of integers leaves 64
+    bits, naming key and column; CheckpointMismatch for the state of another aggregate.
+    """
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        keys: Sequence[str],
+        time: str,
+        window: Tumbling,
+        lateness: int,
+        aggregations: Sequence[Aggregation],
+    ) -> None:
+        (schema,) = context.input_schemas
+        self._context = context
+        self._window = window
+        self._lateness = lateness
+        self._aggregations = list(aggregations)
+        self._keys = list(keys)
+        self._time = time
+        needed = {*keys, *(name for a in aggregations for name in a.columns())}
+        self._needed = [name for name in schema.names if name in needed]
+        self._key_schema = wide_schema(pa.schema([schema.field(key) for key in keys]))
+        rows = pa.schema([schema.field(name) for name in self._needed])
+        self._panes = Panes(self._key_schema, self._aggregations, rows, context.name)
+        self._watermark: int | None = None
+        if context.restored is not None:
+            self._restore(context.restored)
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
+        if not batch.num_rows:
+            return None
+        if is_partial(batch.schema):
+            numbers = batch.column(WINDOW).to_numpy()
+            rows = batch.select([*self._keys, RECORD, ROWS])
+        else:
+            times = batch.column(self._time)
+            if times.null_count:
+                raise ValueError(
+                    f"{self._context.name}: {times.null_count} event times are null in {self._time!r}; "
+                    "filter such rows out, or say on_error= at with_watermark"
+                )
+            numbers = window_numbers(times, self._window)
+            rows = batch
+        rows, numbers = self._on_time(rows, numbers, out)
+        if not rows.num_rows:
+            return None
+        changed = [pane for pane in self._fold(rows, numbers) if self._has_fired(pane)]
+        return self._emit_again(changed, out) if changed else None
+
+    def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
+        """Windows that end at or before the watermark come out, in order of time."""
+        before, self._watermark = self._watermark, watermark
+        if not len(self._panes):
+            return None
+        return self._fire(before, watermark, out)
+
+    def snapshot(self) -> Snapshot:
+        values: dict[str, Any] = {"watermark": self._watermark, "aggregations": self._described()}
+        panes = [pane for pane in self._panes if len(pane)]
+        if not panes:
+            return Snapshot(values)
+        records = [pane.records.snapshot(len(pane)) for pane in panes]
+        keys = [(pane, pane.index.snapshot()) for pane in panes]
+        schema = self._key_schema.append(pa.field(NUMBER, pa.int64()))
+        return Snapshot(
+            values,
+            {
+                "records": pa.RecordBatchReader.from_batches(
+                    records[0].schema, (batch for reader in records for batch in reader)
+                ),
+                "keys": pa.RecordBatchReader.from_batches(
+                    schema, (_numbered(batch, pane, schema) for pane, reader in keys for batch in reader)
+                ),
+            },
+        )
+
+    # --- rows
+
+    def _on_time(self, rows: pa.RecordBatch, numbers: Numbers, out: Out) -> tuple[pa.RecordBatch, Numbers]:
+        """Put late rows aside, and columns that nothing needs any more."""
+        partial = is_partial(rows.schema)
+        if self._watermark is not None:
+            gone = self._window.complete(self._watermark - self._lateness)
+            if int(numbers.min()) <= gone:
+                late = numbers <= gone
+                lost = rows.filter(pa.array(late))
+                self._context.tally.late += int(np.sum(lost.column(ROWS).to_numpy())) if partial else lost.num_rows
+                if not partial:
+                    out.emit(lost, LATE)
+                rows, numbers = rows.filter(pa.array(~late)), numbers[~late]
+        return rows if partial else rows.select(self._needed), numbers
+
+    def _fold(self, rows: pa.RecordBatch, numbers: Numbers) -> Iterator[Pane]:
+        for pane, part, windows in self._panes.deal(rows, numbers):
+            slots = pane.slots([part.column(key) for key in self._keys], windows)
+            try:
+                if is_partial(part.schema):
+                    pane.records.merge(part.column(RECORD), slots, len(pane))
+                else:
+                    pane.records.fold(part, slots, len(pane))
+            except SumOverflow as error:
+                key, _ = pane.keys(slots[error.row : error.row + 1])
+                raise overflow_of(self._context.name, error, key, self._key_schema) from error
+            yield pane
+
+    # --- emission
+
+    def _has_fired(self, pane: Pane) -> bool:
+        return self._watermark is not None and pane.first <= self._window.complete(self._watermark)
+
+    def _fire(self, before: int | None, watermark: int, out: Out) -> Iterator[None]:
+        window = self._window
+        last = window.complete(watermark)
+        for pane in list(self._panes):
+            if pane.first > last:
+                break
+            first = pane.first if before is None else max(pane.first, window.complete(before) + 1)
+            if first < pane.stop:
+                yield from self._emit(pane, pane.within(first, last), out)
+                pane.records.forget_touched()
+        self._panes.drop(window.complete(watermark - self._lateness))
+
+    def _emit_again(self, panes: Sequence[Pane], out: Out) -> Iterator[None]:
+        """The results that the last batch changed, of windows that have come out before."""
+        assert self._watermark is not None, "nothing has fired without a watermark"
+        last = self._window.complete(self._watermark)
+        for pane in panes:
+            touched = pane.records.touched.copy()
+            pane.records.forget_touched()
+            _, numbers = pane.keys(touched)
+            yield from self._emit(pane, touched[numbers <= last], out)
+
+    def _emit(self, pane: Pane, slots: Any, out: Out) -> Iterator[None]:
+        schema, window = self._context.output_schema, self._window
+        kind = schema.field("window_start").type
+        for start in range(0, len(slots), CHUNK):
+            chosen = slots[start : start + CHUNK]
+            columns, numbers = pane.keys(chosen)
+            starts = numbers * window.size + window.offset
+            bounds = [edges(starts, kind), edges(starts + window.size, kind)]
+            read = pane.records.read(np.asarray(chosen, np.int32))
+            out.emit(pa.RecordBatch.from_arrays([*columns, *bounds, *read], schema=schema))
+            yield
+
+    # --- restoring
+
+    def _described(self) -> list[str]:
+        return [str(self._window), *(aggregation.fingerprint() for aggregation in self._aggregations)]
+
+    def _restore(self, restored: Snapshot) -> None:
+        values: Any = restored.values
+        if not values:
+            return
+        if values["aggregations"] != self._described():
+            raise CheckpointMismatch(
+                f"{self._context.name}: the checkpoint holds {values['aggregations']}, the pipeline {self._described()}"
+            )
+        self._watermark = values["watermark"]
+        if not restored.tables:
+            return
+        keys, records = restored.tables["keys"], restored.tables["records"]
+        found = keys.schema.types[:-1]
+        if found != self._key_schema.types:
+            raise CheckpointMismatch(
+                f"{self._context.name}: the checkpoint's keys are {found}, the pipeline's {self._key_schema.types}"
+            )
+        mine = owned_rows(keys.select(self._key_schema.names), self._context)
+        order = np.flatnonzero(mine)
+        order = order[np.argsort(keys[NUMBER].to_numpy()[order], kind="stable")]
+        self._panes.restore(keys.take(pa.array(order)), records.take(pa.array(order)))
+
+
+def _numbered(batch: pa.RecordBatch, pane: Pane, schema: pa.Schema) -> pa.RecordBatch:
+    """The keys of a pane with their windows, wherever the pane keeps these."""
+    if pane.single:
+        numbers = pa.array(np.full(batch.num_rows, pane.first, np.int64))
+        return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)

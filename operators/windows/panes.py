@@ -1,0 +1,169 @@
+"""Panes: the state of windowed aggregates, a few windows each, made as rows come and dropped as a whole.
+
+A pane covers a range of windows. Where rows are dense it covers one, and its index knows nothing but keys; where a
+batch is spread over many windows, or many panes live, one pane covers many, and the number of the window is part of
+the key. Either way nothing is ever deleted from a hash table, and a batch costs by its rows, not by its windows.
+
+Invariant: the ranges of panes do not overlap; a row's window is in the range of the pane that holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sortedcontainers import SortedDict
+
+from dataflow.expressions import Aggregation
+from dataflow.state.index import Slots
+from dataflow.state.keyed import KeyIndex
+from dataflow.state.partition import gather_rows, order_by_target
+from operators.partials import WINDOW
+from operators.records import Records
+
+__all__ = ["Numbers", "Pane", "Panes"]
+
+Numbers = npt.NDArray[np.int64]
+"""Windows, by number."""
+
+NUMBER = WINDOW
+"""The column of windows' numbers, in panes of many and in snapshots."""
+
+_SPREAD = 16
+"""Panes that one batch should be dealt out to, at most about."""
+_CROWD = 64
+"""Live panes beyond which new ones cover more windows."""
+
+
+class Pane:
+    """The keys and records of the windows ``first`` .. ``stop`` - 1."""
+
+    def __init__(
+        self,
+        first: int,
+        stop: int,
+        keys: pa.Schema,
+        aggregations: Sequence[Aggregation],
+        schema: pa.Schema,
+        where: str,
+        expected: int,
+    ) -> None:
+        self.first = first
+        self.stop = stop
+        self.single = stop - first == 1
+        self.index = KeyIndex(keys if self.single else keys.append(pa.field(NUMBER, pa.int64())), expected)
+        self.records = Records(aggregations, schema, where)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def slots(self, keys: Sequence[pa.Array], numbers: Numbers) -> Slots:
+        """The slot of each row; valid until the next call."""
+        return self.index.slots(list(keys) if self.single else [*keys, pa.array(numbers)])
+
+    def keys(self, slots: Slots | range) -> tuple[list[pa.Array], Numbers]:
+        """The key columns of ``slots``, and their windows."""
+        columns = self.index.keys(slots)
+        if self.single:
+            return columns, np.full(len(slots), self.first, np.int64)
+        return columns[:-1], columns[-1].to_numpy()
+
+    def within(self, first: int, last: int) -> Slots | range:
+        """The slots of the windows ``first`` .. ``last``."""
+        everything = range(len(self))
+        if first <= self.first and self.stop - 1 <= last:
+            return everything
+        if self.single:
+            return range(0)
+        numbers = self.keys(everything)[1]
+        return np.flatnonzero((numbers >= first) & (numbers <= last)).astype(np.int32)
+
+
+class Panes:
+    """The live panes, in order of time. ``keys`` has the key columns, ``schema`` those of the rows."""
+
+    def __init__(self, keys: pa.Schema, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str) -> None:
+        self._keys = keys
+        self._aggregations = aggregations
+        self._schema = schema
+        self._where = where
+        self._panes: SortedDict[int, Pane] = SortedDict()
+        self._usual = 0
+
+    def __iter__(self) -> Iterator[Pane]:
+        return iter(self._panes.values())
+
+    def __len__(self) -> int:
+        return len(self._panes)
+
+    def drop(self, complete: int) -> None:
+        """Forget the panes whose windows are all at or below ``complete``."""
+        while self._panes and self._panes.peekitem(0)[1].stop - 1 <= complete:
+            self._panes.popitem(0)
+
+    def restore(self, keys: pa.Table, records: pa.Table) -> None:
+        """Take over a snapshot, whose rows are in the order of their windows. Only where there is no pane yet."""
+        assert not self._panes, f"restore is for the beginning; there are {len(self._panes)} panes"
+        numbers = keys[NUMBER].to_numpy()
+        present = np.unique(numbers)
+        panes = self._all_of(present)
+        bounds = [*np.searchsorted(numbers, [pane.first for pane in panes]).tolist(), len(numbers)]
+        for pane, start, stop in zip(panes, bounds[:-1], bounds[1:], strict=True):
+            mine = keys.slice(start, stop - start)
+            pane.index.restore(mine.drop_columns([NUMBER]) if pane.single else mine)
+            pane.records.restore(records.slice(start, stop - start))
+
+    def deal(self, rows: pa.RecordBatch, numbers: Numbers) -> Iterator[tuple[Pane, pa.RecordBatch, Numbers]]:
+        """``rows``, at least one, to the panes of their windows: each with its rows, in their order."""
+        low, high = int(numbers.min()), int(numbers.max())
+        pane = self._holding(low)
+        if low == high and pane is None:
+            pane = self._make(low, 1)
+        if pane is not None and high < pane.stop:
+            yield pane, rows, numbers
+            return
+        present = np.unique(numbers) if high - low > len(numbers) else np.flatnonzero(np.bincount(numbers - low)) + low
+        panes = self._all_of(present)
+        targets = (np.searchsorted([pane.first for pane in panes], numbers, side="right") - 1).astype(np.int32)
+        order, offsets = order_by_target(targets, len(panes))
+        rows, numbers = gather_rows(rows, order), numbers[order]
+        for pane, start, stop in zip(panes, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+            yield pane, rows.slice(start, stop - start), numbers[start:stop]
+
+    def _all_of(self, present: Numbers) -> list[Pane]:
+        """The panes of the windows ``present``, which are in ascending order; made where there are none."""
+        found: list[Pane] = []
+        for number in present.tolist():
+            if not found or number >= found[-1].stop:
+                found.append(self._holding(number) or self._make(number, len(present)))
+        return found
+
+    def _holding(self, number: int) -> Pane | None:
+        place = self._panes.bisect_right(number) - 1
+        if place < 0:
+            return None
+        pane: Pane = self._panes.peekitem(place)[1]
+        return pane if number < pane.stop else None
+
+    def _expected(self, width: int) -> int:
+        """The keys of the next pane, if it is like the fullest of the last ones: saves it most of its growth."""
+        alike = [len(pane) for pane in self._panes.values()[-3:] if pane.stop - pane.first == width]
+        self._usual = max(alike, default=self._usual) if width == 1 else 0
+        return self._usual
+
+    def _make(self, number: int, spread: int) -> Pane:
+        """A pane for ``number``, as wide as ``spread`` windows in a batch and the crowd of panes ask for."""
+        wanted = max(1, spread // _SPREAD, (len(self._panes) // _CROWD) ** 2)
+        width = 1 << (wanted.bit_length() - 1)
+        first = number // width * width
+        stop = first + width
+        place = self._panes.bisect_right(number)
+        if place > 0:
+            first = max(first, self._panes.peekitem(place - 1)[1].stop)
+        if place < len(self._panes):
+            stop = min(stop, self._panes.peekitem(place)[0])
+        pane = Pane(first, stop, self._keys, self._aggregations, self._schema, self._where, self._expected(width))
+        self._panes[first] = pane
+        return pane

@@ -1,0 +1,65 @@
+"""Event times as integers: microseconds for the engine, numbers of windows for the state."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataflow.state.arrays import words
+from dataflow.windows import Tumbling
+
+__all__ = ["edges", "latest", "window_numbers"]
+
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+def latest(times: pa.Array) -> int:
+    """The latest of ``times`` (no nulls, at least one), in microseconds, rounded down.
+
+    >>> latest(pa.array([3, -5], pa.timestamp("ns"))), latest(pa.array([-1500], pa.timestamp("ns")))
+    (0, -2)
+    """
+    return _microseconds(pc.max(times).value, times.type.unit)
+
+
+def _microseconds(time: int, unit: str) -> int:
+    return time * 1_000_000 // _PER_SECOND[unit]
+
+
+def window_numbers(times: pa.Array, window: Tumbling) -> npt.NDArray[np.int64]:
+    """The window of each of ``times`` (no nulls).
+
+    Raises: OverflowError for times that microseconds in 64 bits cannot hold, where these are needed.
+
+    >>> window_numbers(pa.array([-1, 0, 9_999, 10_000], pa.timestamp("ms")), Tumbling(10_000_000)).tolist()
+    [-1, 0, 0, 1]
+    """
+    from operators.kernels.windows import number_windows
+
+    per_second = _PER_SECOND[times.type.unit]
+    if window.size * per_second % 1_000_000 or window.offset * per_second % 1_000_000:
+        times, per_second = _finer(times), 1_000_000
+    numbers = np.empty(len(times), np.int64)
+    size, offset = (length * per_second // 1_000_000 for length in (window.size, window.offset))
+    number_windows(words(times), size, offset, numbers)
+    return numbers
+
+
+def _finer(times: pa.Array) -> pa.Array:
+    try:
+        return times.cast(pa.timestamp("us", times.type.tz))
+    except pa.ArrowInvalid as error:
+        raise OverflowError(f"an event time does not fit into microseconds of 64 bits: {error}") from error
+
+
+def edges(starts: npt.NDArray[np.int64], dtype: pa.DataType) -> pa.Array:
+    """``starts`` (microseconds) as a column of ``dtype``, a timestamp of any unit that holds them exactly.
+
+    Raises: OverflowError where its 64 bits do not.
+    """
+    try:
+        return pa.array(starts, pa.timestamp("us", dtype.tz)).cast(dtype)
+    except pa.ArrowInvalid as error:
+        raise OverflowError(f"the edge of a window does not fit into {dtype}: {error}") from error

@@ -1,0 +1,103 @@
+"""Examples of the functions of timestamps, dates and times of day."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time
+
+import pyarrow as pa
+
+from tests.expressions.cases import clock, of, times
+
+BEFORE = datetime(1969, 12, 31, 23, 59, 59, 999_999)
+LEAP = datetime(2024, 2, 29, 12, 30, 45, 123_456)
+EARLY = datetime(1, 1, 1)
+
+TIME = [
+    *of(
+        "dt.year",
+        ("col('t').dt.year()", {"t": times(BEFORE, LEAP, EARLY, None)}, [1969, 2024, 1, None]),
+        ("col('t').dt.month()", {"t": times(BEFORE, LEAP)}, [12, 2]),
+        ("col('t').dt.day()", {"t": times(BEFORE, LEAP, datetime(1582, 10, 10))}, [31, 29, 10]),
+        ("col('d').dt.year()", {"d": ("date32", [date(1969, 12, 31), None])}, [1969, None]),
+        ("col('t').dt.day()", {"t": times(*clock("2024-02-29 23:30"), zone="America/New_York")}, [29]),
+    ),
+    *of(
+        "dt.hour",
+        ("col('t').dt.hour()", {"t": times(BEFORE, LEAP, None)}, [23, 12, None]),
+        ("col('t').dt.minute()", {"t": times(BEFORE, LEAP)}, [59, 30]),
+        ("col('t').dt.second()", {"t": times(BEFORE, LEAP)}, [59, 45]),
+        (
+            "col('t').dt.hour()",
+            {"t": times(*clock("2024-11-03 01:30", "2024-11-03 01:30*"), zone="America/New_York")},
+            [1, 1],
+        ),
+        ("col('t').dt.hour()", {"t": times(datetime(2024, 7, 1, 20, tzinfo=UTC), zone="Asia/Kolkata")}, [1]),
+        ("col('t').dt.minute()", {"t": (pa.time64("us"), [time(23, 59, 1)])}, [59]),
+    ),
+    *of(
+        "dt.millisecond",
+        ("col('t').dt.millisecond()", {"t": times(BEFORE, LEAP, None)}, [999, 123, None]),
+        ("col('t').dt.microsecond()", {"t": times(BEFORE, LEAP, None)}, [999_999, 123_456, None]),
+        ("col('t').dt.microsecond()", {"t": times(LEAP.replace(microsecond=123_000), unit="ms")}, [123_000]),
+    ),
+    *of(
+        "dt.weekday",
+        (
+            "col('t').dt.weekday()",
+            {"t": times(datetime(1970, 1, 1), BEFORE, datetime(2024, 3, 3), None)},
+            [4, 3, 7, None],
+        ),
+    ),
+    *of(
+        "dt.ordinal_day",
+        ("col('t').dt.ordinal_day()", {"t": times(LEAP, BEFORE, datetime(2024, 12, 31))}, [60, 365, 366]),
+    ),
+    *of(
+        "dt.date",
+        ("col('t').dt.date()", {"t": times(BEFORE, LEAP, None)}, [date(1969, 12, 31), date(2024, 2, 29), None]),
+        (
+            "col('t').dt.date()",
+            {"t": times(datetime(2024, 3, 1, 1, tzinfo=UTC), zone="America/New_York")},
+            [date(2024, 2, 29)],
+        ),
+    ),
+    *of(
+        "dt.truncate",
+        (
+            "col('t').dt.truncate('1h')",
+            {"t": times(BEFORE, LEAP, None)},
+            [datetime(1969, 12, 31, 23), datetime(2024, 2, 29, 12), None],
+        ),
+        ("col('t').dt.truncate('1d')", {"t": times(BEFORE, EARLY)}, [datetime(1969, 12, 31), EARLY]),
+        (
+            "col('t').dt.truncate('15min', offset='5min')",
+            {"t": times(LEAP, datetime(2024, 2, 29, 0, 4))},
+            [datetime(2024, 2, 29, 12, 20), datetime(2024, 2, 28, 23, 50)],
+        ),
+        (
+            "col('t').dt.truncate('7d', offset='4d')",
+            {"t": times(LEAP, datetime(1970, 1, 1))},
+            [datetime(2024, 2, 26), datetime(1969, 12, 29)],
+        ),
+        (
+            "col('d').dt.truncate('2d')",
+            {"d": ("date32", [date(1970, 1, 2), date(1969, 12, 31)])},
+            [date(1970, 1, 1), date(1969, 12, 30)],
+        ),
+        (
+            "col('t').dt.truncate('1d')",
+            {"t": times(*clock("2024-03-10 12:00", "2024-11-03 00:30", "2024-11-03 23:30"), zone="America/New_York")},
+            clock("2024-03-10 00:00", "2024-11-03 00:00", "2024-11-03 00:00"),
+        ),
+        (
+            "col('t').dt.truncate('1h')",
+            {"t": times(*clock("2024-11-03 01:30", "2024-11-03 01:30*", "2024-11-03 02:30"), zone="America/New_York")},
+            clock("2024-11-03 01:00", "2024-11-03 01:00*", "2024-11-03 02:00"),
+        ),
+        (
+            "col('t').dt.truncate('2h')",
+            {"t": times(*clock("2024-03-10 01:30", "2024-03-10 03:30", "2024-11-03 01:30*"), zone="America/New_York")},
+            clock("2024-03-10 00:00", "2024-03-10 03:00", "2024-11-03 00:00"),
+        ),
+    ),
+]

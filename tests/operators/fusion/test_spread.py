@@ -1,0 +1,57 @@
+"""Rows that a loop spreads by key: the same parts, in the same order, as ``hash_partition`` makes."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataflow.expressions import col
+from dataflow.specs import Filter, Project
+from dataflow.state.partition import hash_partition
+from operators.fusion.operator import Spread
+from operators.fusion.runs import Run, Step
+from operators.fusion.source import fuses
+from tests.operators.fusion.chains import Looped, spelt
+from tests.operators.fusion.test_equality import SCHEMA, batch
+
+STEPS: tuple[Step, ...] = (
+    Filter(col("b") | (col("i8") != 0)),
+    Project((*map(col, SCHEMA.names), (col("i32") * 3).alias("m"))),
+)
+KEYS = [("i8", "u64", "b"), ("m",), ("f32", "ts", "day", "took", "at")]
+
+
+@cache
+def spreading(keys: tuple[str, ...], steps: tuple[Step, ...] = STEPS) -> Looped:
+    return Looped(steps, SCHEMA, keys, Spread(3, 128))
+
+
+def check(loop: Looped, given_: pa.RecordBatch) -> None:
+    plain = loop.plain(given_)
+    expected = [hash_partition(each, loop.fused.run.keys, 3, 128) for each in plain]
+    assert list(map(spelt, loop(given_).parts)) == list(map(spelt, expected))
+    assert not loop.fell_back or not given_.num_rows
+    if loop.emitted.counts:
+        assert list(loop.emitted.counts[0]) == loop.plain.rows
+
+
+@pytest.mark.parametrize("keys", KEYS, ids="-".join)
+@given(seed=st.integers(0, 2**32))
+def test_parts_are_those_of_hash_partition(keys: tuple[str, ...], seed: int) -> None:
+    check(spreading(keys), batch(SCHEMA, seed, wild=False))
+
+
+@given(seed=st.integers(0, 2**32), rows=st.integers(1, 4))
+def test_extreme_keys_are_spread_the_same(seed: int, rows: int) -> None:
+    steps = (Project((col("f64"), col("f32"), col("i64"), col("u64"), (col("f64") * -1.0).alias("n"))),)
+    check(spreading(("f64", "i64", "u64", "n", "f32"), steps), batch(SCHEMA, seed, wild=True, rows=rows))
+
+
+def test_a_run_is_not_spread_by_what_is_no_word() -> None:
+    assert fuses(Run(SCHEMA, STEPS, ("i64",)))
+    for key in ("s", "k", "dec"):
+        assert not fuses(Run(SCHEMA, STEPS, ("i64", key)))

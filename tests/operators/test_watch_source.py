@@ -1,0 +1,323 @@
+"""A watched directory: each file is read once, in a stable order, whatever appears, goes, changes or crashes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs, ipc
+
+import dataflow as flow
+import operators as op
+from dataflow.clock import ManualClock
+from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
+from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.runners.faults import Faults
+from operators import read_csv, read_ipc, read_json, read_parquet, watch
+from operators.sources.watch import WatchSource
+
+
+def put(folder: Path, name: str, *values: object, at: int) -> Path:
+    """A file that appears whole, last modified at second ``at``."""
+    hidden = folder / f".{name}"
+    hidden.write_text("x\n" + "".join(f"{value}\n" for value in values))
+    os.utime(hidden, (at, at))
+    return hidden.rename(folder / name)
+
+
+class Watching:
+    """A reader of a watched directory, its clock, and a way to kill and restore it."""
+
+    def __init__(self, source: Source, split: int = 0, offset: Json = None) -> None:
+        self.clock = ManualClock()
+        self.source = source
+        self.split = split
+        context = SourceContext("watch", 0, 1, self.clock)
+        self.reader = source.reader(source.splits()[split], offset, context)
+
+    def rows(self, limit: int | None = None, rows: int = 1000) -> list[object]:
+        """What comes until nothing does, or ``limit`` rows."""
+        found: list[object] = []
+        while limit is None or len(found) < limit:
+            batch = self.reader.poll(rows)
+            if batch is None:
+                break
+            assert isinstance(batch, pa.RecordBatch)
+            found += batch.column(0).to_pylist()
+        return found
+
+    def later(self) -> Watching:
+        self.clock.advance(1_000_000)
+        return self
+
+    def restored(self) -> Watching:
+        return Watching(self.source, self.split, json.loads(json.dumps(self.reader.offset)))
+
+
+def test_new_files_are_read_once_as_they_appear(tmp_path: Path) -> None:
+    put(tmp_path, "b.csv", 1, 2, at=10)
+    watching = Watching(watch(tmp_path, read_csv))
+    assert watching.rows() == [1, 2]
+    put(tmp_path, "a.csv", 3, at=20)
+    assert watching.rows() == []
+    assert watching.later().rows() == [3]
+    assert watching.later().rows() == []
+
+
+def test_files_come_by_time_of_modification_then_name(tmp_path: Path) -> None:
+    for name, value, at in (("c.csv", 2, 10), ("a.csv", 4, 30), ("b.csv", 1, 5), ("d.csv", 3, 10)):
+        put(tmp_path, name, value, at=at)
+    assert Watching(watch(tmp_path, read_csv)).rows() == [1, 2, 3, 4]
+
+
+def test_what_is_hidden_unfinished_or_does_not_fit_is_left_alone(tmp_path: Path) -> None:
+    for name in ("_a.csv", ".b.csv", "c.csv.tmp", "d.csv.staged", "e.csv~", "f.txt", "g.csv.part"):
+        (tmp_path / name).write_text("x\n9\n")
+    (tmp_path / "folder.csv").mkdir()
+    put(tmp_path, "h.csv", 1, at=1)
+    assert Watching(watch(tmp_path, read_csv, pattern="*.csv*")).rows() == [1]
+
+
+def test_a_reader_that_was_killed_anywhere_goes_on_exactly(tmp_path: Path) -> None:
+    for index in range(4):
+        put(tmp_path, f"{index}.csv", *range(3 * index, 3 * index + 3), at=index)
+    source = watch(tmp_path, read_csv)
+    for taken in range(13):
+        first = Watching(source)
+        before = first.rows(limit=taken, rows=1)
+        assert before + first.restored().rows() == list(range(12))
+
+
+def test_files_that_appear_between_a_kill_and_a_restore_are_read(tmp_path: Path) -> None:
+    put(tmp_path, "b.csv", 1, 2, at=10)
+    first = Watching(watch(tmp_path, read_csv))
+    assert first.rows(limit=1, rows=1) == [1]
+    put(tmp_path, "a.csv", 3, at=5)
+    put(tmp_path, "c.csv", 4, at=5)
+    assert first.restored().rows() == [2, 3, 4]
+
+
+def test_a_file_that_was_read_may_go_and_its_name_come_again(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.csv", 1, at=1)
+    watching = Watching(watch(tmp_path, read_csv))
+    assert watching.rows() == [1]
+    path.unlink()
+    assert watching.later().rows() == []
+    assert watching.reader.offset == {"mark": None, "done": {}, "file": None}
+    put(tmp_path, "a.csv", 2, at=1)
+    assert watching.later().rows() == [2]
+
+
+@pytest.mark.parametrize("values", [(1,), (1, 2, 3), (1, 3)])
+def test_a_file_that_changed_after_it_was_read_is_named(tmp_path: Path, values: tuple[int, ...]) -> None:
+    put(tmp_path, "a.csv", 1, 2, at=1)
+    watching = Watching(watch(tmp_path, read_csv))
+    watching.rows()
+    put(tmp_path, "a.csv", *values, at=2)
+    for one in (watching.later(), watching.restored()):
+        with pytest.raises(InputChanged, match=r"a\.csv' changed after it was read.*by renaming"):
+            one.rows()
+
+
+def test_a_file_that_changed_while_it_was_read_is_named(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.csv", 1, 2, at=1)
+    watching = Watching(watch(tmp_path, read_csv))
+    watching.rows(limit=1, rows=1)
+    with path.open("a") as more:
+        more.write("3\n")
+    with pytest.raises(InputChanged, match=r"a\.csv"):
+        watching.restored()
+    with pytest.raises(InputChanged, match=r"a\.csv' changed"):
+        watching.rows()
+
+
+def test_a_file_that_went_while_it_was_read_cannot_be_restored(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.csv", 1, 2, at=1)
+    watching = Watching(watch(tmp_path, read_csv))
+    watching.rows(limit=1, rows=1)
+    path.unlink()
+    with pytest.raises(InputChanged, match=r"taken within .*a\.csv"):
+        watching.restored()
+
+
+def test_positions_stay_small_and_old_files_are_not_read_again(tmp_path: Path) -> None:
+    for index in range(9):
+        put(tmp_path, f"{index}.csv", index, at=index)
+    watching = Watching(watch(tmp_path, read_csv, remember=3))
+    assert watching.rows() == list(range(9))
+    offset = watching.reader.offset
+    assert isinstance(offset, dict)
+    assert list(offset["done"]) == ["6.csv", "7.csv", "8.csv"]
+    put(tmp_path, "late.csv", 99, at=7)
+    assert watching.restored().rows() == [99]
+    put(tmp_path, "too-late.csv", 100, at=4)
+    assert watching.restored().rows() == [99]
+
+
+def test_a_position_that_was_given_out_does_not_change(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", 1, at=1)
+    put(tmp_path, "b.csv", 2, at=2)
+    watching = Watching(watch(tmp_path, read_csv))
+    given = [watching.reader.offset]
+    texts = [json.dumps(given[0])]
+    while watching.reader.poll(1) is not None:
+        given.append(watching.reader.offset)
+        texts.append(json.dumps(given[-1]))
+    assert [json.dumps(offset) for offset in given] == texts
+
+
+def test_splits_deal_the_files_out(tmp_path: Path) -> None:
+    for index in range(12):
+        put(tmp_path, f"{index}.csv", index, at=index)
+    source = watch(tmp_path, read_csv, splits=3)
+    parts = [Watching(source, split).rows() for split in range(3)]
+    assert all(parts)
+    assert sorted(row for part in parts for row in part) == list(range(12))  # type: ignore[type-var]
+
+
+def test_a_restore_with_other_splits_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", 1, at=1)
+    split = watch(tmp_path, read_csv, splits=2).splits()[0]
+    with pytest.raises(InputChanged, match="give the same directory and splits="):
+        watch(tmp_path, read_csv).check(split)
+
+
+def test_an_empty_directory_needs_a_schema(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="give schema="):
+        watch(tmp_path, read_csv)
+    with pytest.raises(SourceError, match="put a first one there"):
+        watch(tmp_path, read_parquet)
+    watching = Watching(watch(tmp_path, read_csv, schema={"x": pa.int64()}, on_error="side"))
+    assert watching.rows() == []
+    put(tmp_path, "a.csv", 1, "two", at=1)
+    assert watching.later().rows() == [1]
+    assert watching.source.sides.keys() == {"errors"}
+
+
+def test_empty_files_are_done_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").touch()
+    put(tmp_path, "b.csv", at=1)
+    put(tmp_path, "c.csv", 1, at=2)
+    assert Watching(watch(tmp_path, read_csv, schema={"x": pa.int64()})).rows() == [1]
+
+
+def test_types_are_those_of_the_first_file(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", 1, at=1)
+    put(tmp_path, "b.csv", "b", at=2)
+    watching = Watching(watch(tmp_path, read_csv))
+    assert watching.rows(limit=1) == [1]
+    with pytest.raises(SourceError, match=r"b\.csv:2: column 'x': invalid value 'b' for int64"):
+        watching.rows()
+
+
+def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", 1, at=1)
+    watching = Watching(watch(tmp_path, read_csv))
+    (tmp_path / "b.csv").write_text("x,y\n1,2\n")
+    with pytest.raises(SchemaMismatch, match=r"b\.csv' has columns .*'y'"):
+        watching.rows()
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"nowhere'.*cannot be listed"):
+        watch(tmp_path / "nowhere", read_csv)
+
+
+@pytest.mark.parametrize("wrong", [{"splits": 0}, {"remember": 0}, {"every": 1}])
+def test_settings_out_of_range_are_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        watch(tmp_path, read_csv, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_directory_of_a_filesystem_is_watched(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", 1, at=1)
+    store = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    source = watch("", read_csv, filesystem=store)
+    watching = Watching(pickle.loads(pickle.dumps(source)))
+    assert (watching.rows(), source.blocking) == ([1], True)
+    put(tmp_path, "b.csv", 2, at=2)
+    assert watching.restored().rows() == [2]
+
+
+def write_csv(path: Path, table: pa.Table) -> None:
+    path.write_text("x\n" + "".join(f"{x}\n" for x in table["x"].to_pylist()))
+
+
+def write_json(path: Path, table: pa.Table) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+
+
+def write_ipc(path: Path, table: pa.Table) -> None:
+    with ipc.new_file(str(path), table.schema) as out:
+        out.write_table(table, max_chunksize=4)
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    pq.write_table(table, path, row_group_size=4)
+
+
+class UntilQuiet(Source):
+    """A watched directory whose splits end once nothing is new, so that a job over it does."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+    def splits(self) -> tuple[Split, ...]:
+        return tuple(self.source.splits())
+
+    def check(self, split: Split) -> None:
+        self.source.check(split)
+
+    def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        return _UntilQuiet(self.source.reader(split, offset, context))
+
+
+class _UntilQuiet(SplitReader):
+    def __init__(self, reader: SplitReader) -> None:
+        self.reader = reader
+
+    def poll(self, max_rows: int) -> pa.RecordBatch | EndOfSplit:  # type: ignore[override]
+        batch = self.reader.poll(min(max_rows, 3))
+        return END if batch is None else batch
+
+    @property
+    def offset(self) -> Json:
+        return self.reader.offset
+
+    def close(self) -> None:
+        self.reader.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("write", "read"),
+    [(write_csv, read_csv), (write_json, read_json), (write_ipc, read_ipc), (write_parquet, read_parquet)],
+)
+def test_each_row_of_each_format_comes_once_through_crashes(
+    tmp_path: Path, write: Callable[[Path, pa.Table], None], read: Callable[..., Source], seed: int
+) -> None:
+    for index in range(5):
+        write(tmp_path / f"{index}.data", pa.table({"x": range(10 * index, 10 * index + 10)}))
+    source = watch(tmp_path, read, splits=2)
+    with flow.Pipeline("watched") as p:
+        p.source(UntilQuiet(source), name="rows").sink(op.collect(), name="out")
+    crashing = flow.SimulatedRunner(seed=seed, faults=Faults(crashes=3))
+    result = p.run(crashing, parallelism=2, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms"))
+    assert sorted(result.table("out")["x"].to_pylist()) == list(range(50))
+
+
+def test_columns_that_are_not_used_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n1,a\n")
+    source = watch(tmp_path, read_csv, schema={"x": pa.int64(), "y": pa.int64()})
+    assert isinstance(source, WatchSource)
+    assert Watching(source.select(["x"])).rows() == [1]

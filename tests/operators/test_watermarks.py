@@ -1,0 +1,164 @@
+"""Watermarks per split: the least of those that are live and not idle, behind each batch."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from dataflow.clock import ManualClock
+from dataflow.errors import ConfigurationError
+from dataflow.operator import Snapshot
+from dataflow.row_errors import ERRORS, OnError
+from operators.transforms.watermarks import Watermarks
+from tests.operators.operating import Emitted, ManualSplits, context_of, stored
+
+SCHEMA = pa.schema({"t": pa.timestamp("us"), "x": pa.int64()})
+
+
+class Clocks:
+    """A Watermarks operator over splits that a test controls."""
+
+    def __init__(
+        self,
+        *splits: str,
+        delay: int = 0,
+        idle_after: int | None = None,
+        on_error: OnError = OnError.FAIL,
+        restored: Snapshot | None = None,
+        begins: dict[str, int] | None = None,
+    ) -> None:
+        self.splits, self.out, self.due = ManualSplits(*splits), Emitted(), list[int]()
+        self.clock = ManualClock()
+        self.context = context_of(SCHEMA, SCHEMA, splits=self.splits, clock=self.clock, due=self.due, restored=restored)
+        self.splits.begins = begins or {}
+        self.operator = Watermarks(self.context, "t", "t", delay, idle_after, on_error)
+        self.operator.open()
+
+    def feed(self, split: str, *times: int | None, cut: bool = False) -> list[int | str]:
+        self.splits.poll(split, cut=cut)
+        rows = pa.record_batch([pa.array(times, pa.timestamp("us")), range(len(times))], schema=SCHEMA)
+        self.operator.process(0, rows, self.out)
+        return self.said()
+
+    def ring(self) -> list[int | str]:
+        self.operator.timer(self.due.pop(), self.out)
+        return self.said()
+
+    def said(self) -> list[int | str]:
+        said, self.out.times = self.out.times, []
+        return said
+
+
+def test_the_latest_time_less_the_delay_counts() -> None:
+    c = Clocks("a", delay=3)
+    assert [c.feed("a", 5, 9, 7), c.feed("a", 8), c.feed("a", 20)] == [[6], [], [17]]
+
+
+def test_a_split_that_was_not_read_yet_holds_the_others_back() -> None:
+    c = Clocks("a", "b")
+    assert [c.feed("a", 5), c.feed("b", 3), c.feed("b", 9)] == [[], [3], [5]]
+
+
+def test_a_split_that_was_not_read_yet_holds_time_back_to_where_it_begins() -> None:
+    c = Clocks("a", "b", delay=2, begins={"a": 0, "b": 10})
+    assert [c.feed("a", 5), c.feed("a", 50), c.feed("b", 11), c.feed("b", 40)] == [[3], [10], [], [38]]
+
+
+def test_a_split_that_ended_holds_nothing_back() -> None:
+    c = Clocks("a", "b")
+    c.feed("a", 5)
+    c.splits.ended.add("a")
+    assert c.feed("b", 30) == [30]
+
+
+def test_a_split_that_ends_while_the_others_rest_is_noticed_in_time() -> None:
+    c = Clocks("a", "b")
+    c.feed("b", 30)
+    c.splits.ended.add("a")
+    assert c.ring() == [30]
+
+
+def test_a_silent_split_is_left_out_until_its_next_row() -> None:
+    c = Clocks("a", "b", idle_after=1_000)
+    c.feed("a", 50)
+    c.splits.silence["b"] = 999
+    assert c.ring() == []
+    c.splits.silence["b"] = 1_000
+    assert c.ring() == [50]
+    assert [c.feed("b", 10), c.feed("a", 90), c.feed("b", 70)] == [[], [], [70]]
+
+
+def test_a_split_that_nobody_asked_is_not_idle() -> None:
+    c = Clocks("a", "b", idle_after=1_000)
+    c.feed("a", 50)
+    c.clock.advance(1_000_000)
+    assert c.ring() == []
+
+
+def test_all_splits_silent_is_said_once() -> None:
+    c = Clocks("a", idle_after=10)
+    c.feed("a", 5)
+    c.splits.silence["a"] = 10
+    assert [c.ring(), c.ring(), c.feed("a", 6), c.ring()] == [["idle"], [], [6], []]
+
+
+def test_time_moves_behind_a_whole_batch_however_it_is_cut() -> None:
+    c = Clocks("a")
+    assert [c.feed("a", 9, cut=True), c.feed("a", 5, cut=True), c.feed("a", 7)] == [[], [], [9]]
+
+
+def test_a_batch_whose_end_was_filtered_away_ends_before_the_next_one() -> None:
+    c = Clocks("a")
+    c.feed("a", 9, cut=True)
+    c.splits.poll("a", cut=False)
+    assert [c.feed("a", 20, cut=True), c.feed("a", 21)] == [[9], [21]]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_batch_that_was_cut_by_a_restore_ends_where_it_would_have(ended: bool) -> None:  # noqa: FBT001
+    c = Clocks("a")
+    c.feed("a", 9, cut=True)
+    if ended:
+        c.splits.poll("a", cut=False)
+    again = Clocks("a", restored=stored(c.operator.snapshot()))
+    assert again.feed("a", 12, cut=True) == ([9] if ended else [])
+    assert again.feed("a", 3) == [12]
+
+
+def test_rows_go_on_before_the_watermark_they_cause() -> None:
+    c = Clocks("a")
+    order: list[str] = []
+    c.out.emit = lambda batch, tag=None: order.append("rows")  # type: ignore[method-assign,misc]
+    c.out.watermark = lambda time: order.append("watermark")  # type: ignore[method-assign,misc]
+    c.feed("a", 5)
+    assert order == ["rows", "watermark"]
+
+
+def test_a_restored_split_goes_on_where_it_was() -> None:
+    c = Clocks("a", "b")
+    c.feed("a", 50)
+    c.feed("b", 40)
+    again = Clocks("a", "b", "new", restored=stored(c.operator.snapshot()))
+    assert again.feed("b", 45) == []  # the new one has said nothing yet
+    assert again.feed("new", 60) == [45]
+
+
+def test_a_null_time_fails_unless_it_may_be_skipped_or_set_aside() -> None:
+    with pytest.raises(ValueError, match="the event time 't' is null") as caught:
+        Clocks("a").feed("a", 1, None)
+    assert "on_error='skip'" in caught.value.__notes__[0]
+    skipping = Clocks("a", on_error=OnError.SKIP)
+    assert (skipping.feed("a", None, 7, None), skipping.context.tally.skipped) == ([7], 2)
+    aside = Clocks("a", on_error=OnError.SIDE)
+    aside.feed("a", 1, None)
+    assert [row[0] for row in aside.out.take(ERRORS)] == ["op"]
+
+
+def test_a_batch_of_null_times_only_moves_nothing() -> None:
+    c = Clocks("a", on_error=OnError.SKIP)
+    assert (c.feed("a", None), c.out.take()) == ([], [])
+
+
+def test_it_refuses_to_run_away_from_its_source() -> None:
+    with pytest.raises(ConfigurationError, match="same parallelism"):
+        Watermarks(context_of(SCHEMA, SCHEMA), "t", "t", 0, None, OnError.FAIL)

@@ -1,0 +1,308 @@
+"""Windowed aggregates against a model of the four rules, through restores, and with rows folded beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dataflow.checks import edge_type
+from dataflow.errors import CheckpointMismatch
+from dataflow.expressions import Aggregation, col, count
+from dataflow.operator import Snapshot
+from dataflow.row_errors import LATE
+from dataflow.specs import WindowAggregate as Spec
+from dataflow.state.hashing import key_group_range
+from dataflow.windows import Tumbling
+from operators import combine
+from operators.combine import Combine
+from operators.partials import is_partial
+from operators.windows.aggregate import WindowAggregate
+from tests.operators.operating import Emitted, context_of, drained, stored
+
+SCHEMA = pa.schema({"k": pa.string(), "x": pa.int64(), "t": pa.timestamp("us")})
+AGGREGATIONS = (count().alias("n"), col("x").sum().alias("s"))
+END = 2**63 - 1
+Row = tuple[str, int, int]
+
+
+class Windows:
+    """A WindowAggregate with what an engine gives it; the arguments of ``feed`` are rows (key, x, time)."""
+
+    def __init__(
+        self,
+        size: int = 10,
+        *,
+        lateness: int = 0,
+        offset: int = 0,
+        schema: pa.Schema = SCHEMA,
+        aggregations: Sequence[Aggregation] = AGGREGATIONS,
+        restored: Snapshot | None = None,
+        groups: range = range(128),
+    ) -> None:
+        self.schema, self.out = schema, Emitted()
+        self.spec = Spec(("k",), "t", Tumbling(size, offset), lateness, tuple(aggregations))
+        kind = edge_type(schema.field("t").type, self.spec.window)
+        edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
+        results = [pa.field(a.name, a.dtype(schema)) for a in aggregations]
+        self.context = context_of(
+            schema, pa.schema([schema.field("k"), *edges, *results]), restored=restored, groups=groups
+        )
+        self.operator = WindowAggregate(self.context, ("k",), "t", self.spec.window, lateness, aggregations)
+
+    def batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
+        columns = list(zip(*rows, strict=True)) or [[], [], []]
+        return pa.record_batch(
+            [pa.array(c, t) for c, t in zip(columns, self.schema.types, strict=True)], schema=self.schema
+        )
+
+    def feed(self, *rows: Row) -> list[tuple[object, ...]]:
+        return self.take(self.batch(rows))
+
+    def take(self, batch: pa.RecordBatch) -> list[tuple[object, ...]]:
+        drained(self.operator.process(0, batch, self.out))
+        return self.results()
+
+    def advance(self, watermark: int) -> list[tuple[object, ...]]:
+        drained(self.operator.advance(watermark, self.out))
+        return self.results()
+
+    def results(self) -> list[tuple[object, ...]]:
+        """(key, start, n, s) of every row that came out."""
+        batches = self.out.batches.pop(None, [])
+        found = []
+        for batch in batches:
+            starts = batch.column("window_start").cast(pa.int64()).to_pylist()
+            ends = batch.column("window_end").cast(pa.int64()).to_pylist()
+            keys, *values = (batch.column(i).to_pylist() for i in (0, *range(3, batch.num_columns)))
+            assert all(end > start for start, end in zip(starts, ends, strict=True))
+            found += list(zip(keys, starts, *values, strict=True))
+        return found
+
+
+def test_a_window_comes_out_when_the_watermark_reaches_its_end() -> None:
+    w = Windows()
+    assert w.feed(("a", 1, 3), ("a", 2, 9), ("a", 5, 10)) == []
+    assert w.advance(9) == []
+    assert w.advance(10) == [("a", 0, 2, 3)]
+    assert w.advance(END) == [("a", 10, 1, 5)]
+
+
+def test_times_before_the_epoch_fall_into_windows_before_it() -> None:
+    w = Windows()
+    w.feed(("a", 1, -1), ("a", 1, -10), ("a", 1, -11))
+    assert w.advance(END) == [("a", -20, 1, 1), ("a", -10, 2, 2)]
+
+
+def test_an_offset_moves_the_edges() -> None:
+    w = Windows(offset=3)
+    w.feed(("a", 1, 2), ("a", 1, 3), ("a", 1, 12))
+    assert w.advance(END) == [("a", -7, 1, 1), ("a", 3, 2, 2)]
+
+
+def test_a_row_is_late_when_its_window_ends_at_or_below_the_watermark() -> None:
+    w = Windows()
+    w.advance(10)
+    assert w.feed(("a", 1, 9), ("a", 2, 10)) == []
+    assert (w.context.tally.late, w.out.take(LATE)[0][:2]) == (1, ("a", 1))
+    assert w.advance(END) == [("a", 10, 1, 2)]
+
+
+def test_a_row_older_than_the_watermark_is_not_late_while_its_window_is_open() -> None:
+    w = Windows()
+    w.advance(8)
+    w.feed(("a", 1, 2))
+    assert (w.context.tally.late, w.advance(10)) == (0, [("a", 0, 1, 1)])
+
+
+def test_rows_of_one_batch_never_make_each_other_late() -> None:
+    w = Windows()
+    w.feed(("a", 1, 1_000), ("a", 1, 0))
+    assert (w.context.tally.late, len(w.advance(END))) == (0, 2)
+
+
+def test_allowed_lateness_brings_a_result_out_again() -> None:
+    w = Windows(lateness=5)
+    w.feed(("a", 1, 1), ("b", 1, 1))
+    assert sorted(w.advance(10)) == [("a", 0, 1, 1), ("b", 0, 1, 1)]
+    assert w.feed(("a", 2, 2), ("a", 7, 11)) == [("a", 0, 2, 3)]
+    assert w.advance(14) == []
+    assert w.feed(("b", 4, 3)) == [("b", 0, 2, 5)]
+    assert w.advance(15) == []
+    assert w.feed(("b", 4, 3)) == []
+    assert (w.context.tally.late, w.advance(END)) == (1, [("a", 10, 1, 7)])
+
+
+def test_state_is_dropped_with_its_last_window() -> None:
+    w = Windows(lateness=5)
+    w.feed(("a", 1, 1), ("a", 1, 11))
+    w.advance(15)
+    assert len(stored(w.operator.snapshot()).tables["keys"]) == 1
+    w.advance(25)
+    assert not w.operator.snapshot().tables
+
+
+def test_a_null_time_is_refused_with_a_way_out() -> None:
+    w = Windows()
+    with pytest.raises(ValueError, match=r"1 event times are null in 't'.*on_error="):
+        w.take(pa.record_batch([["a"], [1], pa.array([None], pa.timestamp("us"))], schema=SCHEMA))
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_every_unit_of_time_gives_the_same_windows(unit: str) -> None:
+    schema = SCHEMA.set(2, pa.field("t", pa.timestamp(unit, "UTC")))
+    w = Windows(10_000_000, schema=schema)
+    per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[unit]
+    w.feed(("a", 1, -1), ("a", 1, 9 * per_second), ("a", 1, 10 * per_second))
+    assert w.advance(END) == [("a", start * per_second, 1, 1) for start in (-10, 0, 10)]
+
+
+def test_windows_finer_than_the_unit_have_finer_edges() -> None:
+    schema = SCHEMA.set(2, pa.field("t", pa.timestamp("s")))
+    w = Windows(500_000, schema=schema)
+    w.feed(("a", 1, 1), ("a", 1, 2))
+    assert w.advance(END) == [("a", 1_000_000, 1, 1), ("a", 2_000_000, 1, 1)]
+
+
+def test_a_time_too_large_for_the_edges_is_an_error_not_another_time() -> None:
+    schema = SCHEMA.set(2, pa.field("t", pa.timestamp("s")))
+    with pytest.raises(OverflowError, match="event time does not fit"):
+        Windows(500_000, schema=schema).feed(("a", 1, 2**62))
+
+
+def test_state_of_other_windows_is_refused() -> None:
+    w = Windows(10)
+    w.feed(("a", 1, 1))
+    with pytest.raises(CheckpointMismatch, match="tumbling\\(10us"):
+        Windows(20, restored=stored(w.operator.snapshot()))
+
+
+def test_a_restored_operator_remembers_what_is_late() -> None:
+    w = Windows()
+    w.advance(10)
+    again = Windows(restored=stored(w.operator.snapshot()))
+    again.feed(("a", 1, 9))
+    assert again.context.tally.late == 1
+
+
+def test_states_of_several_subtasks_can_be_joined_and_divided_by_key() -> None:
+    whole = Windows()
+    whole.feed(*[(f"k{i}", i, i % 40) for i in range(200)])
+    snapshot = stored(whole.operator.snapshot())
+    parts = [Windows(restored=snapshot, groups=key_group_range(i, 3, 128)) for i in range(3)]
+    assert sorted(row for part in parts for row in part.advance(END)) == sorted(whole.advance(END))
+
+
+@dataclass
+class Model:
+    """The rules, row by row."""
+
+    size: int
+    lateness: int
+    offset: int
+    groups: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    late: int = 0
+    watermark: int | None = None
+
+    def feed(self, rows: Sequence[Row]) -> None:
+        for key, x, time in rows:
+            start = (time - self.offset) // self.size * self.size + self.offset
+            if self.watermark is not None and start + self.size + self.lateness <= self.watermark:
+                self.late += 1
+            else:
+                self.groups.setdefault((key, start), []).append(x)
+
+    def results(self) -> dict[tuple[object, ...], tuple[object, ...]]:
+        return {key: (len(xs), sum(xs)) for key, xs in self.groups.items()}
+
+
+def folded(w: Windows, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """What a Combine in front of ``w`` makes of a batch."""
+    out = Emitted()
+    Combine(context_of(w.schema, w.schema), w.spec).process(0, batch, out)
+    return out.batches[None][0]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.lists(
+            st.tuples(st.sampled_from("abc"), st.integers(-9, 9), st.integers(-200, 3_000)), min_size=1, max_size=40
+        ),
+        st.integers(-100, 3_100),
+        st.just("restore"),
+    ),
+    max_size=14,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(STEPS, st.sampled_from([1, 7, 10, 1_000]), st.sampled_from([0, 0, 15, 400]), st.integers(0, 9), st.booleans())
+def test_the_last_row_of_every_window_is_that_of_the_model(
+    steps: list[object],
+    size: int,
+    lateness: int,
+    offset: int,
+    fold_first: bool,  # noqa: FBT001
+) -> None:
+    offset %= size
+    w, model = Windows(size, lateness=lateness, offset=offset), Model(size, lateness, offset)
+    last: dict[tuple[object, ...], tuple[object, ...]] = {}
+    late = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(combine, "_SMALL", 1 if fold_first else 1_000_000)
+        for step in [*steps, END]:
+            if step == "restore":
+                late += w.context.tally.late
+                w = Windows(size, lateness=lateness, offset=offset, restored=stored(w.operator.snapshot()))
+                continue
+            if isinstance(step, int):
+                if model.watermark is not None and step <= model.watermark:
+                    continue
+                model.watermark = step
+                rows = w.advance(step)
+            else:
+                assert isinstance(step, list)
+                model.feed(step)
+                rows = w.take(folded(w, w.batch(step)))
+            last.update({(key, start): values for key, start, *values in map(list, rows)})
+    assert {key: tuple(values) for key, values in last.items()} == model.results()
+    assert late + w.context.tally.late == model.late
+
+
+def test_many_windows_share_panes_and_come_out_in_order() -> None:
+    w = Windows(1)
+    rng = np.random.default_rng(7)
+    times = rng.permutation(5_000).tolist()
+    for start in range(0, 5_000, 500):
+        w.feed(*[("a", t, t) for t in times[start : start + 500]])
+    found = w.advance(END)
+    assert sorted(found) == [("a", t, 1, t) for t in range(5_000)]
+    assert len(list(w.operator._panes)) == 0
+
+
+def test_a_batch_spread_over_many_windows_makes_few_panes() -> None:
+    w = Windows(1)
+    w.feed(*[("a", 1, t) for t in range(100_000)])
+    assert len(w.operator._panes) <= 40
+    w = Windows(1)
+    for start in range(0, 100_000, 10):
+        w.feed(*[("a", 1, t) for t in range(start, start + 10)])
+    assert len(w.operator._panes) <= 1_500  # and not 10,000
+
+
+def test_folding_pauses_where_it_does_not_pay_and_the_result_stays_the_same() -> None:
+    w = Windows(1_000_000)
+    out = Emitted()
+    fold = Combine(context_of(w.schema, w.schema), w.spec)
+    rows = [(f"k{i}", i, i) for i in range(6_000)]
+    for _ in range(3):
+        fold.process(0, w.batch(rows), out)
+    assert [is_partial(batch.schema) for batch in out.batches[None]] == [True, False, False]
+    for batch in out.batches[None]:
+        w.take(batch)
+    assert sorted(w.advance(END)) == sorted((key, 0, 3, 3 * x) for key, x, _ in rows)

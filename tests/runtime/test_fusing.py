@@ -1,0 +1,154 @@
+"""Jobs with loops beside the same jobs without: rows, counts, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+from dataflow.clock import ManualClock
+from dataflow.plan import of
+from dataflow.runners.base import result_of
+from dataflow.runtime.build import Settings, build
+from dataflow.runtime.job import Job
+from operators.fusion.operator import Fused, Patience
+
+AT_ONCE, NEVER = Patience(load=0, compile=0), Patience(load=1 << 40, compile=1 << 40)
+ROWS = 400
+TABLE = pa.table(
+    {
+        "auction": [n * 7919 % 1000 for n in range(ROWS)],
+        "price": [None if n % 11 == 0 else n for n in range(ROWS)],
+        "channel": pa.array([f"c{n % 3}" for n in range(ROWS)]).dictionary_encode(),
+    }
+)
+
+
+def pipeline() -> flow.Pipeline:
+    """A run behind the source that ends in a shuffle, and one behind the aggregate that ends in a sink."""
+    with flow.Pipeline("bids") as p:
+        bids = p.source(op.from_arrow(TABLE, batch_rows=50, splits=2), name="bids")
+        some = bids.filter(col("auction") % 3 == 0, name="third")
+        cheap = some.select(col("auction"), (col("price") * 0.5 + 1).alias("half"), col("channel"), name="half")
+        kept = cheap.filter(col("half") > 20, name="dear")
+        sums = kept.key_by("auction").agg(
+            col("half").sum().alias("total"), col("channel").count().alias("c"), emit="final", name="sums"
+        )
+        made = sums.filter(col("total") < 180, name="small").with_columns((col("total") + 1).alias("more"), name="more")
+        made.sink(op.collect(), name="out")
+    return p
+
+
+def job(
+    patience: Patience,
+    store: flow.MemoryStore | None = None,
+    *,
+    p: flow.Pipeline | None = None,
+    mode: str = "aligned",
+    delays: Mapping[str, Any] | None = None,
+) -> Job:
+    settings = Settings(
+        pipeline="bids",
+        run_id="r",
+        checkpointing=flow.Checkpointing(store or flow.MemoryStore(), mode=mode, keep=50),
+        restore="auto",
+        clock=ManualClock(),
+        submit=lambda lane, job: job(),
+        patience=patience,
+        delays=delays or {},
+    )
+    return build(of((p or pipeline()).graph, parallelism=2), settings)
+
+
+def step(job: Job) -> None:
+    for task in job.tasks.values():
+        task.step()
+    job.step()
+
+
+def finished(job: Job) -> flow.RunResult:
+    while not job.over:
+        step(job)
+    job.close()
+    return result_of(job, checkpointed=True)
+
+
+def rows(result: flow.RunResult) -> list[dict[str, Any]]:
+    return sorted(result.table("out").to_pylist(), key=lambda row: row["auction"])
+
+
+def fused(job: Job) -> list[str]:
+    """Operators at the head of a run, with how many operators it has, of first subtasks."""
+    nodes = [node for name, task in job.tasks.items() if name.endswith("[0]") for node in task.chain.nodes]
+    return [f"{n.name}+{len(n.operator.run.steps) - 1}" for n in nodes if isinstance(n.operator, Fused)]
+
+
+def loaded(job: Job) -> int:
+    operators = [node.operator for task in job.tasks.values() for node in task.chain.nodes]
+    loops = [loop for each in operators if isinstance(each, Fused) for loop in each.loops.values()]
+    return sum(loop.kernel.module is not None for loop in loops)
+
+
+def test_a_job_with_loops_has_the_rows_and_counts_of_one_without() -> None:
+    plain = finished(job(NEVER))
+    looping = job(AT_ONCE)
+    assert fused(looping) == ["third+2", "small+1"]
+    result = finished(looping)
+    assert loaded(looping) > 0
+    assert rows(result) == rows(plain)
+    assert rows(result)
+    for name in ("bids", "third", "half", "dear", "small", "more", "out"):
+        one, other = plain.operator(name), result.operator(name)
+        assert (one.rows_in, one.rows_out) == (other.rows_in, other.rows_out), name
+
+
+@pytest.mark.parametrize(("before", "after"), [(AT_ONCE, NEVER), (NEVER, AT_ONCE), (AT_ONCE, AT_ONCE)])
+@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted"])
+def test_a_job_with_loops_and_one_without_restore_each_other(before: Patience, after: Patience, mode: str) -> None:
+    store = flow.MemoryStore()
+    first = job(before, store, mode=mode)
+    while first.tasks["bids[0]"].chain.head.rows_in < ROWS // 4:
+        step(first)
+    wanted = first.checkpoint()
+    while not wanted.done():
+        step(first)
+    first.release()
+    store.close()
+    second = job(after, store, mode=mode)
+    assert second.restore_report is not None
+    assert rows(finished(second)) == rows(finished(job(NEVER)))
+
+
+def test_where_red_rows_are_told_operators_see_their_own() -> None:
+    assert fused(job(AT_ONCE, mode="unaligned")) == []
+
+
+def test_an_operator_that_is_slowed_down_is_not_fused() -> None:
+    waited: list[int] = []
+    looping = job(AT_ONCE, delays={"dear": waited.append})
+    assert fused(looping) == ["third+1", "small+1"]
+    assert sum(waited) == 0
+    assert finished(looping).operator("dear").rows_in == sum(waited)
+
+
+def test_a_run_ends_where_rows_have_two_readers_or_an_expression_has_no_loop() -> None:
+    with flow.Pipeline("bids") as p:
+        bids = p.source(op.from_arrow(TABLE), name="bids").filter(col("price") > 1, name="a")
+        bids.filter(col("price") > 2, name="b").filter(col("channel") != "c1", name="c").sink(op.collect(), name="out")
+        bids.filter(col("price") > 3, name="d").filter(col("price") > 4, name="e").sink(op.collect(), name="two")
+    assert fused(job(AT_ONCE, p=p)) == ["a+0", "b+0", "d+1"]
+
+
+def test_an_error_names_the_operator_inside_a_run() -> None:
+    with flow.Pipeline("bids") as p:
+        bids = p.source(op.from_arrow(TABLE, batch_rows=50), name="bids").filter(col("auction") >= 0, name="all")
+        far = bids.select((col("auction") * (2**62 // 300)).alias("far"), name="far")
+        far.sink(op.collect(), name="out")
+    with pytest.raises(OverflowError, match=r"select 'far'.*overflow") as raised:
+        finished(job(AT_ONCE, p=p))
+    assert any("raised by operator 'far'" in note for note in raised.value.__notes__)

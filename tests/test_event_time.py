@@ -1,0 +1,211 @@
+"""Event time in whole pipelines: the user's words, agreement with DuckDB, crashes, and chained windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
+from dataflow.plan import of
+from dataflow.runners.faults import Faults
+from operators import combine
+
+ROWS = 6_000
+
+
+def clicks(seed: int = 1, rows: int = ROWS, unit: str = "ms") -> pa.Table:
+    """Rows around the epoch, out of order by up to 3 s, some without a user or a value."""
+    rng = np.random.default_rng(seed)
+    per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[unit]
+    seconds = np.arange(rows) / 100 - rng.random(rows) * 3 - rows / 200
+    user = pa.array(rng.integers(0, 40, rows), mask=rng.random(rows) < 0.1)
+    value = pa.array(rng.integers(-9, 9, rows), mask=rng.random(rows) < 0.1)
+    times = pa.array(np.floor(seconds * per_second).astype(np.int64), pa.timestamp(unit))
+    return pa.table({"user": user, "value": value, "ts": times})
+
+
+def windowed(source: flow.Source, *, delay: str = "3s", **options: Any) -> tuple[flow.Pipeline, flow.Stream]:
+    p = flow.Pipeline("clicks")
+    width = 1 if len(source.splits()) == 1 else None
+    timed = p.source(source, name="in", parallelism=width).with_watermark("ts", delay=delay)
+    stream = timed.key_by("user").window(op.tumbling("5s"), **options)
+    return p, stream.agg(op.count().alias("n"), col("value").sum().alias("total"), name="counts")
+
+
+def expected(table: pa.Table) -> list[tuple[Any, ...]]:
+    assert isinstance(table, pa.Table)
+    query = """select "user", time_bucket(interval '5s', ts) ws, time_bucket(interval '5s', ts) + interval '5s' we,
+               count(*) n, sum("value")::bigint total from table_ group by all"""
+    with duckdb.connect() as connection:
+        return _sorted(connection.register("table_", table).sql(query).to_arrow_table())
+
+
+def _sorted(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 4])
+@pytest.mark.parametrize("batch_rows", [1, 97, 6_000])
+def test_windows_equal_duckdb(parallelism: int, batch_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combine, "_SMALL", 50)
+    rows = clicks(rows=600 if batch_rows == 1 else ROWS)
+    _, counts = windowed(op.from_arrow(rows, batch_rows=batch_rows, splits=4))
+    assert _sorted(counts.collect(parallelism=parallelism)) == expected(rows)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_windows_over_every_unit_equal_duckdb(unit: str) -> None:
+    rows = clicks(unit=unit)
+    _, counts = windowed(op.from_arrow(rows, splits=2))
+    assert _sorted(counts.collect(parallelism=2)) == _sorted_as(unit, expected(rows))
+
+
+def _sorted_as(unit: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """pyarrow gives nanoseconds as pandas' timestamps."""
+    if unit != "ns":
+        return rows
+    import pandas as pd
+
+    as_read = [tuple(pd.Timestamp(v) if hasattr(v, "year") else v for v in row) for row in rows]
+    return sorted(as_read, key=repr)
+
+
+@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted", "aligned-timeout"])
+def test_windows_survive_crashes_with_every_exactly_once_mode(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combine, "_SMALL", 8)
+    rows = clicks(rows=800)
+    restored = 0
+    for seed in range(6):
+        p, counts = windowed(op.from_arrow(rows, batch_rows=20, splits=3))
+        counts.sink(op.collect(), name="out")
+        checkpoint = flow.Checkpointing(flow.MemoryStore(), every="1ms", mode=mode)
+        result = p.run(flow.SimulatedRunner(seed, Faults(crashes=2)), parallelism=2, checkpoint=checkpoint)
+        restored += result.restore_report is not None
+        assert _sorted(result.table("out")) == expected(rows), f"seed {seed}"
+        assert result.operator("counts").late == 0
+    assert restored > 0
+
+
+def test_on_time_and_late_rows_are_all_rows() -> None:
+    rows = clicks()
+    p, counts = windowed(op.from_arrow(rows, batch_rows=100, splits=1), delay="0s")
+    counts.sink(op.collect(), name="out")
+    counts.side("late").sink(op.collect(), name="late")
+    result = p.run(parallelism=2)
+    late = result.table("late")
+    assert 0 < late.num_rows == result.operator("counts").late
+    assert late.schema.equals(rows.schema)
+    assert sum(result.table("out")["n"].to_pylist()) + late.num_rows == rows.num_rows
+
+
+def test_late_rows_are_counted_alike_where_they_are_folded_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combine, "_SMALL", 8)
+    rows = clicks()
+    late = []
+    for folded in (True, False):
+        p, counts = windowed(op.from_arrow(rows, batch_rows=100, splits=1), delay="0s")
+        counts.sink(op.collect(), name="out")
+        result = p.run(flow.SimulatedRunner(3) if folded else flow.LocalRunner(combine=False), parallelism=2)
+        late.append(result.operator("counts").late)
+        assert sum(result.table("out")["n"].to_pylist()) + late[-1] == rows.num_rows
+    assert late[0] == late[1] > 0
+
+
+def test_windows_of_windows_add_up() -> None:
+    rows = clicks()
+    _, counts = windowed(op.from_arrow(rows, splits=2))
+    minutes = counts.key_by("user").window(op.tumbling("1min")).agg(col("n").sum().alias("n"), name="minutes")
+    assert (minutes.time, str(minutes.schema.field("window_start").type)) == ("window_start", "timestamp[ms]")
+    found = minutes.collect(parallelism=2)
+    assert sum(found["n"].to_pylist()) == rows.num_rows
+    assert len(set(zip(found["user"].to_pylist(), found["window_start"].to_pylist(), strict=True))) == found.num_rows
+
+
+def test_event_time_follows_its_column_through_transforms() -> None:
+    source = flow.Pipeline().source(op.from_arrow(clicks())).with_watermark("ts")
+    assert source.filter(col("value") > 0).time == "ts"
+    assert source.select("user", col("ts").alias("when")).time == "when"
+    assert source.with_columns(ts=col("value")).time is None
+    assert source.select("user").time is None
+    assert source.map_batches(lambda batch: batch).time == "ts"
+    assert source.union(source.filter(col("value") > 0)).time == "ts"
+
+
+def test_columns_that_only_time_needs_are_read() -> None:
+    _, counts = windowed(op.from_arrow(clicks().append_column("wide", pa.array(["x"] * ROWS)), splits=1))
+    assert sum(counts.collect(parallelism=2)["n"].to_pylist()) == ROWS
+
+
+def _behind(name: str) -> Callable[[flow.Stream], object]:
+    return {
+        "key_by": lambda s: s.key_by("user").with_watermark("ts"),
+        "rebalance": lambda s: s.rebalance().with_watermark("ts"),
+        "union": lambda s: s.union(s.filter("flag")).with_watermark("ts"),
+    }[name]
+
+
+@pytest.mark.parametrize("mixed", ["key_by", "rebalance", "union"])
+def test_watermarks_are_refused_where_splits_are_mixed_already(mixed: str) -> None:
+    table = clicks().append_column("flag", pa.array([True] * ROWS))
+    with pytest.raises(GraphError, match="call it earlier"):
+        _behind(mixed)(flow.Pipeline().source(op.from_arrow(table)))
+
+
+def test_watermarks_are_refused_away_from_the_source_by_parallelism() -> None:
+    p = flow.Pipeline()
+    p.source(op.from_arrow(clicks())).filter(col("value") > 0, parallelism=2).with_watermark("ts").sink(op.collect())
+    with pytest.raises(ConfigurationError, match="same parallelism"):
+        p.run(parallelism=1)
+
+
+def test_event_time_is_a_timestamp() -> None:
+    stream = flow.Pipeline().source(op.from_arrow(clicks()))
+    with pytest.raises(SchemaMismatch, match="event time is a timestamp, but 'value' is int64; make one first"):
+        stream.with_watermark("value")
+    with pytest.raises(GraphError, match="the stream has no event time"):
+        stream.key_by("user").window(op.tumbling("5s"))
+    with pytest.raises(GraphError, match="has no side output 'early'; it has \\['late'\\]"):
+        windowed(op.from_arrow(clicks()))[1].side("early")
+    with pytest.raises(ConfigurationError, match="longer than 0"):
+        op.tumbling("0s")
+
+
+def test_rows_are_folded_before_the_shuffle_unless_that_would_hide_them() -> None:
+    p, counts = windowed(op.from_arrow(clicks(), splits=2))
+    counts.sink(op.collect())
+    names = [node.name for node in of(p.graph, parallelism=2, combine=lambda node: True).graph]
+    assert names == ["in", "with_watermark", "counts/combine", "counts", "sink"]
+    assert len(of(p.graph, parallelism=1, combine=lambda node: True).graph) == 4
+    counts.side("late").sink(op.collect())
+    assert "counts/combine" not in [n.name for n in of(p.graph, parallelism=2, combine=lambda node: True).graph]
+
+
+def test_a_checkpoint_of_folded_rows_is_restored_where_rows_are_not_folded(tmp_path: Path) -> None:
+    rows = clicks()
+
+    def run(mode: str, **options: Any) -> flow.RunResult:
+        _, counts = windowed(op.paced(op.from_arrow(rows, batch_rows=50, splits=2), 1e9))
+        p = counts._pipeline
+        counts.sink(op.write_parquet(tmp_path / "out"), name="out")
+        return p.run(parallelism=2, checkpoint=flow.Checkpointing(tmp_path / "ckpt", every="5ms", mode=mode), **options)
+
+    run("unaligned-persisted")
+    assert run("unaligned").restore_report is not None
+    found = op.read_committed(tmp_path / "out")
+    assert _sorted(found) == expected(rows)
+
+
+def test_first_and_last_go_by_event_time_unless_told_otherwise() -> None:
+    rows = pa.table({"k": [1, 1, 1], "v": [10, 20, 30], "o": [2, 1, 3], "ts": pa.array([5, 9, 1], pa.timestamp("s"))})
+    timed = flow.Pipeline().source(op.from_arrow(rows)).with_watermark("ts").key_by("k")
+    found = timed.agg(col("v").first().alias("f"), col("v").last().alias("l"), col("v").first("o").alias("o"))
+    assert found.collect().to_pylist() == [{"k": 1, "f": 30, "l": 20, "o": 20}]
