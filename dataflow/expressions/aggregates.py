@@ -176,7 +176,7 @@ class Aggregation:
             options = f"{'' if self.kind in _NEED_BY else 'by='}{self.by.fingerprint()}"
         elif self.ddof != 1:
             options = f"ddof={self.ddof}"
-        word = self._word if self.kernel is None else self.kernel.fingerprint()
+        word = self._word if self.kernel is None else self.kernel.fingerprint
         return f"{receiver}{word}({options}){alias}"
 
     def equals(self, other: Aggregation) -> bool:

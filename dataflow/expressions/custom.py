@@ -10,7 +10,8 @@ import hashlib
 import inspect
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 import pyarrow as pa
@@ -29,24 +30,32 @@ class AggregateKernel:
     finish: Callable[..., Any]
     takes: pa.DataType
     gives: pa.DataType
+    fingerprint: str = field(init=False)
+    """The name and a hash of everything else: of functions the text when this is made, less comments and spaces.
 
-    def fingerprint(self) -> str:
-        """The name and a hash of everything else: of functions the text, less comments and spaces.
+    What a function refers to outside of itself is not in it. Without its source, its bytecode stands for it.
+    """
 
-        What a function refers to outside of itself is not in it. Without its source, its bytecode stands for it.
-        """
+    def __post_init__(self) -> None:
         parts = [repr(self.init), str(self.takes), str(self.gives)]
         parts += [_text(function) for function in (self.step, self.merge, self.finish) if function is not None]
-        return f"{self.name}:{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]}"
+        digest = hashlib.sha256(chr(0).join(parts).encode()).hexdigest()
+        object.__setattr__(self, "fingerprint", f"{self.name}:{digest[:12]}")
 
 
 def _text(function: Callable[..., Any]) -> str:
     try:
         source = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
-        code: Any = getattr(function, "__code__", None)
-        return repr(function) if code is None else f"{code.co_code.hex()} {code.co_consts!r} {code.co_names!r}"
+        return _bytecode(getattr(function, "__code__", None)) or type(function).__name__
     try:
         return ast.unparse(ast.parse(source))
     except SyntaxError:  # a lambda in the middle of a statement
         return " ".join(source.split())
+
+
+def _bytecode(code: CodeType | None) -> str:
+    if code is None:
+        return ""
+    constants = [_bytecode(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    return f"{code.co_code.hex()} {constants} {code.co_names}"

@@ -164,3 +164,14 @@ def test_the_fingerprint_tells_kernels_apart_and_is_the_same_in_another_process(
 
 def join_value_of(state: Any) -> Any:
     return state[0]
+
+
+def test_functions_without_a_source_have_a_fingerprint_that_stays() -> None:
+    def made(text: str) -> str:
+        functions: dict[str, Any] = {}
+        exec(f"def step(state, value):\n    state[0] += {text}\n", functions)
+        return remade(step=functions["step"]).kernel.fingerprint
+
+    assert made("value") == made("value")
+    assert made("value") != made("value * 2")
+    assert made("(lambda v: v * 3)(value)") == made("(lambda v: v * 3)(value)")
