@@ -77,7 +77,7 @@ class Blocks(Iterator[Block]):
             data = self._peek(size)
             if not data:
                 raise StopIteration
-            final = self._ended and len(data) == len(self._ahead)
+            final = len(self._ahead) <= size  # which does not depend on how far the stream was read before
             whole = self._cut(data, final)
             if whole:
                 return self._take(whole)
@@ -107,8 +107,9 @@ class Blocks(Iterator[Block]):
         return self._take(len(self._peek(size)))
 
     def _peek(self, size: int) -> bytes:
-        while len(self._ahead) < size and not self._ended:
-            read = self._stream.read(size - len(self._ahead))
+        """The next ``size`` bytes. One more is read ahead, so that it is known whether these are the last."""
+        while len(self._ahead) <= size and not self._ended:
+            read = self._stream.read(size + 1 - len(self._ahead))
             self._ahead += read
             self._ended = not read
         return self._ahead[:size]
