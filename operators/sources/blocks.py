@@ -56,7 +56,10 @@ class Block:
     @property
     def after(self) -> Place:
         """Where the next block begins. Lines end in a newline, in text that has none of these in a carriage return."""
-        return Place(self.end, self.line + (_count(self.data, b"\n") or _count(self.data, b"\r")))
+        lines = _count(self.data, b"\n")
+        if not lines and not self.broken:  # a broken one may end between the two bytes of a line end
+            lines = _count(self.data, b"\r")
+        return Place(self.end, self.line + lines)
 
 
 class Blocks(Iterator[Block]):
