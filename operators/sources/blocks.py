@@ -56,7 +56,10 @@ class Block:
     @property
     def after(self) -> Place:
         """Where the next block begins. Lines end in a newline, in text that has none of these in a carriage return."""
-        return Place(self.end, self.line + (_count(self.data, b"\n") or _count(self.data, b"\r")))
+        lines = _count(self.data, b"\n")
+        if not lines and not self.broken:  # a broken one may end between the two bytes of a line end
+            lines = _count(self.data, b"\r")
+        return Place(self.end, self.line + lines)
 
 
 class Blocks(Iterator[Block]):
@@ -77,7 +80,7 @@ class Blocks(Iterator[Block]):
             data = self._peek(size)
             if not data:
                 raise StopIteration
-            final = self._ended and len(data) == len(self._ahead)
+            final = len(self._ahead) <= size  # which does not depend on how far the stream was read before
             whole = self._cut(data, final)
             if whole:
                 return self._take(whole)
@@ -107,8 +110,9 @@ class Blocks(Iterator[Block]):
         return self._take(len(self._peek(size)))
 
     def _peek(self, size: int) -> bytes:
-        while len(self._ahead) < size and not self._ended:
-            read = self._stream.read(size - len(self._ahead))
+        """The next ``size`` bytes. One more is read ahead, so that it is known whether these are the last."""
+        while len(self._ahead) <= size and not self._ended:
+            read = self._stream.read(size + 1 - len(self._ahead))
             self._ahead += read
             self._ended = not read
         return self._ahead[:size]

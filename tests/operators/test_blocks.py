@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from operators.sources.blocks import Block, Blocks, Place
@@ -32,6 +32,8 @@ TEXT = st.lists(st.sampled_from([b"a", b'"', b"\n", b"\r\n", b"bcd"]), max_size=
 
 
 @given(TEXT, st.integers(1, 30), st.sampled_from([8, 1 << 20]))
+@example(b'"\na\r\na', 1, 8)
+@example(b"abcdbcd\r\n", 1, 8)
 def test_blocks_are_the_text_and_begin_again_anywhere(text: bytes, size: int, longest: int) -> None:
     whole = blocks(text, size, longest=longest)
     assert b"".join(block.data for block in whole) == text
