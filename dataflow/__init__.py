@@ -20,22 +20,10 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.expressions import Expr, col, concat_str, lit, when
 from dataflow.keyed_streams import KeyedStream, WindowedStream
-from dataflow.operator import (
-    END,
-    Guarantee,
-    Operator,
-    OperatorContext,
-    Out,
-    Sink,
-    Snapshot,
-    Source,
-    Split,
-    SplitReader,
-    TwoPhaseSink,
-    TwoPhaseWriter,
-)
+from dataflow.operator import Guarantee, Operator, OperatorContext, Out, Sink, Snapshot, TwoPhaseSink, TwoPhaseWriter
 from dataflow.pipeline import Pipeline
 from dataflow.registry import register as _register
+from dataflow.source import END, Source, Split, SplitReader
 from dataflow.streams import Stream
 
 if _TYPE_CHECKING:

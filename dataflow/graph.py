@@ -12,7 +12,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from dataflow.errors import GraphError
-from dataflow.operator import Guarantee, Json, Sink
+from dataflow.operator import Guarantee, Sink
+from dataflow.source import Json
 from dataflow.specs import (
     Apply,
     Combine,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import GraphError
 from dataflow.graph import Graph
-from dataflow.operator import Source
 from dataflow.registry import resolve
+from dataflow.source import Source
 from dataflow.specs import Read
 from dataflow.streams import Stream
 

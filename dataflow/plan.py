@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from dataflow.combining import combined
 from dataflow.errors import ConfigurationError, GraphError
 from dataflow.graph import Edge, Graph, Node, Partitioning
-from dataflow.operator import Json
 from dataflow.pruning import prune
+from dataflow.source import Json
 from dataflow.specs import Read
 
 __all__ = ["Link", "Plan", "Vertex", "of", "task_id"]

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from dataflow.operator import Json, OperatorFactory, Sink, Source
+from dataflow.operator import OperatorFactory, Sink
 from dataflow.row_errors import OnError
+from dataflow.source import Json, Source
 from dataflow.windows import Tumbling
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from dataflow.clock import duration_text
 from dataflow.events import BarrierKind
-from dataflow.operator import Handle, Json
+from dataflow.operator import Handle
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.runtime.messages import Acknowledged, TaskStats
+from dataflow.source import Json
 
 __all__ = ["CheckpointAttempt", "CheckpointRecord"]
 

@@ -18,7 +18,7 @@ from dataflow.clock import Clock
 from dataflow.errors import CheckpointError, CheckpointMismatch, ConfigurationError, did_you_mean
 from dataflow.events import BarrierKind
 from dataflow.graph import Node, Partitioning, schema_json
-from dataflow.operator import Guarantee, OperatorContext, Source, SourceContext, Split, TwoPhaseSink
+from dataflow.operator import Guarantee, OperatorContext, TwoPhaseSink
 from dataflow.plan import Plan, Vertex, task_id
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.checkpoint_policy import CheckpointPolicy
@@ -41,6 +41,7 @@ from dataflow.runtime.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.restore import Restored, find, with_new_input
 from dataflow.runtime.task import Task
+from dataflow.source import Source, SourceContext, Split
 from dataflow.specs import Read, Write
 from dataflow.state.hashing import key_group_range
 from dataflow.store.base import CheckpointStore

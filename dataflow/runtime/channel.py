@@ -17,7 +17,7 @@ from threading import Lock
 from typing import Any
 
 from dataflow.events import Barrier, Cancel, Data, Element, EndOfInput, Watermark
-from dataflow.operator import Json
+from dataflow.source import Json
 
 __all__ = ["Channel"]
 

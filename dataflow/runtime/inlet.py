@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dataflow.events import Barrier, Data, Idle, Watermark
-from dataflow.operator import END, Json, Source, SourceContext, Split, SplitReader
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, TakeSnapshot
 from dataflow.runtime.chain import Flow
 from dataflow.runtime.gate import InputGate
+from dataflow.source import END, Json, Source, SourceContext, Split, SplitReader
 
 if TYPE_CHECKING:
     import pyarrow as pa

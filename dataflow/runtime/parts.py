@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dataflow.errors import CheckpointDamaged
 from dataflow.events import Data, Element, EndOfInput, Idle, Watermark
-from dataflow.operator import Handle, Json, Snapshot
+from dataflow.operator import Handle, Snapshot
 from dataflow.protocol.red_log import Omitted
+from dataflow.source import Json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from dataflow.checkpointing import Mode
 from dataflow.events import Data, EndOfInput, Watermark
-from dataflow.operator import Json
 from dataflow.protocol.recovery import Skipped
 from dataflow.runtime.parts import ChannelState, Duplicates
+from dataflow.source import Json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,11 +23,11 @@ from dataflow.errors import (
     user_frame,
 )
 from dataflow.events import BarrierKind
-from dataflow.operator import Source
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
 from dataflow.runtime.parts import TaskState
 from dataflow.runtime.replay import open_splits, rows_read_again
 from dataflow.runtime.report import RestoreReport
+from dataflow.source import Source
 from dataflow.specs import Read
 from dataflow.store.folder import CheckpointFolder
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import xxhash
 
 from dataflow.errors import ConfigurationError, InputChanged, UnknownColumn
-from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from operators.sources.paced import PacedSource
 from operators.sources.recipes import Draws, Recipe, rate_of
 

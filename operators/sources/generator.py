@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
-from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_schema
 from operators.arrow_batches import ArrowBatches, speaks_arrow
 from operators.rows import RowBatches

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from dataflow.errors import ConfigurationError, SchemaMismatch, SourceError
-from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_schema
 from operators.sources.arrow import conformed, plain_field
 from operators.sources.files import Files

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from dataflow.errors import InputChanged, SourceError
-from dataflow.operator import Split
+from dataflow.source import Split
 from operators.sources.files import Files, Status
 
 __all__ = ["UNREADABLE", "KnownFile", "check_unmoved"]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dataflow.clock import Clock
 from dataflow.errors import ConfigurationError
-from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 
 __all__ = ["PacedSource", "paced"]
 

@@ -27,7 +27,7 @@ from dataflow.errors import (
     UnknownColumn,
     user_frame,
 )
-from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_type, widened_array
 from operators.sources.files import Files
 from operators.sources.paths import Paths, expand

@@ -17,8 +17,8 @@ from typing import Any, Final, Literal, Protocol
 import pyarrow as pa
 
 from dataflow.errors import SourceError
-from dataflow.operator import END, EndOfSplit, Json, SplitReader
 from dataflow.row_errors import OnError, RowErrors, RowTally
+from dataflow.source import END, EndOfSplit, Json, SplitReader
 from operators.sources.blocks import Block, Blocks, Place
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE

@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyarrow import types
 
 from dataflow.errors import ConfigurationError, SchemaMismatch, UnknownColumn
-from dataflow.operator import Json, Source, SourceContext, Split, SplitReader
 from dataflow.row_errors import ERRORS, OnError, errors_schema
+from dataflow.source import Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_type
 from operators.sources.arrow import plain_type
 from operators.sources.blocks import Place

@@ -21,8 +21,8 @@ import xxhash
 
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
-from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.row_errors import ERRORS, OnError, errors_schema
+from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from operators.sources.files import Files, Status
 from operators.sources.paths import resolve
 from operators.sources.text_source import check_known, given_types, selected

@@ -12,7 +12,7 @@ import pytest
 import operators
 from dataflow.clock import ManualClock
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
-from dataflow.operator import END, Json, Source, SourceContext, Split, SplitReader
+from dataflow.source import END, Json, Source, SourceContext, Split, SplitReader
 from operators import from_arrow, paced
 from operators.sources.arrow import ArrowSource
 

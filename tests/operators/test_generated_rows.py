@@ -14,7 +14,7 @@ import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
 from dataflow.errors import ConfigurationError, InputChanged
-from dataflow.operator import END, Json, Source, SourceContext
+from dataflow.source import END, Json, Source, SourceContext
 from operators.sources.recipes import Draws, Recipe
 
 COLUMNS: dict[str, Recipe] = {

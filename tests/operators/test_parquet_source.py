@@ -22,7 +22,7 @@ from dataflow.errors import (
     SourceError,
     UnknownColumn,
 )
-from dataflow.operator import END, Json, Source, SourceContext, Split
+from dataflow.source import END, Json, Source, SourceContext, Split
 from operators import read_parquet
 
 CONTEXT = SourceContext("source", 0, 1, ManualClock())

@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from dataflow.clock import ManualClock
 from dataflow.errors import ConfigurationError, InputChanged, SourceError
-from dataflow.operator import END, Source, SourceContext
+from dataflow.source import END, Source, SourceContext
 from operators import read_parquet
 from operators.sources.files import Files
 from operators.sources.paths import expand

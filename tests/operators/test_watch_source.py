@@ -18,8 +18,8 @@ import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
-from dataflow.operator import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.runners.faults import Faults
+from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from operators import read_csv, read_ipc, read_json, read_parquet, watch
 from operators.sources.watch import WatchSource
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import pyarrow as pa
 
 import dataflow as flow
-from dataflow.operator import END, EndOfSplit, Handle, Json, SourceContext
+from dataflow.operator import Handle
+from dataflow.source import END, EndOfSplit, Json, SourceContext
 
 __all__ = ["CountingSource", "FlakySink", "Gatekeeper", "SilentSource"]
 

@@ -14,7 +14,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.errors import InputChanged, NewInputWarning
-from dataflow.operator import Split
+from dataflow.source import Split
 from dataflow.testing import ScriptedSource
 
 

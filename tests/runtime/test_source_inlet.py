@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from dataflow.clock import ManualClock
 from dataflow.events import Barrier, Data
-from dataflow.operator import END, SourceContext
 from dataflow.protocol.actions import AbortReason
 from dataflow.runtime.inlet import SourceInlet, SplitState
+from dataflow.source import END, SourceContext
 from dataflow.testing import Pause, ScriptedSource
 
 
