@@ -27,8 +27,8 @@ _SMALL = 4_096
 """Rows of a batch below which folding costs more than it saves."""
 _PAYS = 2
 """Rows a record must hold on average."""
-_PAUSE = 16
-"""Batches that pass as they are, after one that did not pay, until the next attempt."""
+_PAUSE = 8
+"""Batches of the same size that pass as they are, after one that did not pay, until the next attempt."""
 _MOST_RECORDS = 1 << 21
 """Keys times windows of one batch: the records that there is room for."""
 _MOST_KEYS = 1 << 20
@@ -49,7 +49,7 @@ class Combine(Operator):
         needed = {*spec.keys, *(name for a in spec.aggregations for name in a.columns())}
         self._needed = [name for name in schema.names if name in needed]
         self._rows = pa.schema([schema.field(name) for name in self._needed])
-        self._pause = 0
+        self._pause = 0  # rows
         self._start()
 
     def _start(self) -> None:
@@ -58,8 +58,8 @@ class Combine(Operator):
         self._counts = np.zeros(0, np.int64)
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
-        if self._pause:
-            self._pause -= 1
+        if self._pause > 0:
+            self._pause -= batch.num_rows
         elif batch.num_rows >= _SMALL:
             folded = self._fold(batch)
             if folded is not None:
@@ -80,11 +80,11 @@ class Combine(Operator):
         else:
             numbers = self._windows(spec, batch.column(spec.time))
             if numbers is None:
-                self._pause = _PAUSE
+                self._pause = _PAUSE * batch.num_rows
                 return None
             columns = self._fold_windows(slots, rows, numbers)
         if len(self._records.touched) * _PAYS > batch.num_rows:
-            self._pause = _PAUSE
+            self._pause = _PAUSE * batch.num_rows
         self._records.clear()
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 

@@ -1,4 +1,4 @@
-"""How much a step takes: as many rows as fit into the step's budget, at the speed of the last step.
+"""How much a step takes: as many rows as fit into the step's budget, at the speed of the last steps.
 
 A barrier waits for the step in progress, so a step bounds what a barrier waits for. A slow function gets its batches in
 slices; what is left of a batch stays at the head of its channel and is ordinary queued data there.
@@ -6,6 +6,7 @@ slices; what is left of a batch stays at the head of its channel and is ordinary
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Protocol
 
 __all__ = ["FIRST_ROWS", "LearnedPace", "Pace", "Unpaced"]
@@ -33,8 +34,8 @@ class Pace(Protocol):
 class LearnedPace:
     """Keeps steps within ``budget`` microseconds.
 
-    It goes by the last step alone, and grows at most tenfold from one to the next: after a step that was slow for
-    another reason (a kernel was compiled, the machine was busy) a few small ones follow.
+    It goes by the fastest of the last three steps, for one may be slow for another reason (a kernel was compiled, the
+    machine was busy), and grows at most tenfold from one to the next.
 
     >>> pace = LearnedPace(budget=10_000)
     >>> pace.took(1_000, 100_000)
@@ -46,14 +47,15 @@ class LearnedPace:
         assert budget > 0, f"a step takes some time, got a budget of {budget} us"
         self._budget = budget
         self._max_rows = FIRST_ROWS
+        self._fitting: deque[int] = deque(maxlen=3)
 
     @property
     def max_rows(self) -> int:
         return self._max_rows
 
     def took(self, rows: int, elapsed: int) -> None:
-        fitting = max(1, rows * self._budget // max(1, elapsed))
-        self._max_rows = min(fitting, GROWTH * max(rows, self._max_rows))
+        self._fitting.append(max(1, rows * self._budget // max(1, elapsed)))
+        self._max_rows = min(max(self._fitting), GROWTH * max(rows, self._max_rows))
 
 
 class Unpaced:

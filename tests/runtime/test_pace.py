@@ -1,4 +1,4 @@
-"""How many rows a step takes: the budget over the speed of the last step, in slices of what is queued."""
+"""How many rows a step takes: the budget over the speed of the last steps, in slices of what is queued."""
 
 from __future__ import annotations
 
@@ -38,6 +38,11 @@ def test_a_step_too_fast_for_the_clock_is_as_fast_as_the_clock_can_say() -> None
 
 def test_cheap_rows_say_little_about_the_next_ones() -> None:
     assert after((100, 0), (3, 0)) == 10_000
+
+
+def test_one_slow_step_says_nothing_and_three_say_it_all() -> None:
+    fast, slow = (10_000, 1_000), (10_000, 1_000_000)
+    assert [after(fast, slow), after(fast, slow, slow), after(fast, slow, slow, slow)] == [100_000, 100_000, 100]
 
 
 def test_after_a_slow_start_the_limit_is_back_within_a_few_steps() -> None:
