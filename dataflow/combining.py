@@ -47,8 +47,10 @@ def _is_worth(graph: Graph, node: Node, parallelism: int) -> bool:
         return False
     (edge,) = node.inputs
     widths = [n.parallelism or parallelism for n in (graph.nodes[edge.source], node)]
-    if edge.partitioning is not Partitioning.HASH or max(widths) == 1:
+    if edge.partitioning is not Partitioning.HASH:
         return False
+    if max(widths) == 1 and isinstance(node.spec, Aggregate):
+        return False  # with one subtask nothing is saved by moving less; windows are cheaper to tell apart in front
     wanted = {e.tag for n in graph for e in n.inputs if e.source == node.id}
     if wanted & set(node.sides):
         return False

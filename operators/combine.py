@@ -8,7 +8,6 @@ they are; the aggregate behind takes both.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.operator import Operator, OperatorContext, Out
@@ -19,6 +18,7 @@ from dataflow.state.keyed import KeyIndex
 from operators.partials import partial_schema
 from operators.records import Records, SumOverflow
 from operators.sums import overflow_of
+from operators.windows.panes import Numbers
 from operators.windows.times import window_numbers
 
 __all__ = ["Combine"]
@@ -78,30 +78,30 @@ class Combine(Operator):
             touched = self._records.touched
             columns = [*self._index.keys(touched), self._records.partials(touched)]
         else:
-            numbers = self._windows(spec, batch.column(spec.time))
-            if numbers is None:
+            windows = self._windows(spec, batch.column(spec.time))
+            if windows is None:
                 self._pause = _PAUSE * batch.num_rows
                 return None
-            columns = self._fold_windows(slots, rows, numbers)
+            columns = self._fold_windows(slots, rows, *windows)
         if len(self._records.touched) * _PAYS > batch.num_rows:
             self._pause = _PAUSE * batch.num_rows
         self._records.clear()
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _windows(self, spec: WindowAggregate, times: pa.Array) -> npt.NDArray[np.int64] | None:
-        """The window of each row; None where there are many, or a time is null: the aggregate refuses it."""
+    def _windows(self, spec: WindowAggregate, times: pa.Array) -> tuple[Numbers, int, int] | None:
+        """The window of each row, the first, and how many; None of too many, or of a null: the aggregate refuses it."""
         if times.null_count:
             return None
-        numbers = window_numbers(times, spec.window)
-        spread = int(numbers.max()) - int(numbers.min()) + 1
-        return numbers if spread * len(self._index) <= max(_MOST_RECORDS, len(numbers)) else None
+        numbers, low, high = window_numbers(times, spec.window)
+        spread = high - low + 1
+        return (numbers, low, spread) if spread * len(self._index) <= _MOST_RECORDS else None
 
-    def _fold_windows(self, slots: Slots, rows: pa.RecordBatch, numbers: npt.NDArray[np.int64]) -> list[pa.Array]:
+    def _fold_windows(
+        self, slots: Slots, rows: pa.RecordBatch, numbers: Numbers, low: int, spread: int
+    ) -> list[pa.Array]:
         """A record for each key and window: that of slot s and window low + w of n stands in place s * n + w."""
         from operators.kernels.windows import count_places, find_places
 
-        low = int(numbers.min())
-        spread = int(numbers.max()) - low + 1
         places = np.empty(len(slots), np.int32)
         find_places(slots, numbers, low, spread, places)
         self._fold_into(places, rows, spread)

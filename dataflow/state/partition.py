@@ -95,6 +95,8 @@ def gather_rows(batch: pa.RecordBatch, order: npt.NDArray[np.int32]) -> pa.Recor
 
 
 def _gather(column: pa.Array, order: npt.NDArray[np.int32]) -> pa.Array:
+    if pa.types.is_fixed_size_binary(column.type) and column.type.byte_width % 8 == 0 and not column.null_count:
+        return _gather_wide(column, order)
     if column.null_count or not is_word(column.type) or column.type.bit_width != 64:
         return column.take(pa.array(order))
     from dataflow.state.kernels.partition import gather_words
@@ -102,6 +104,17 @@ def _gather(column: pa.Array, order: npt.NDArray[np.int32]) -> pa.Array:
     out = fresh_words(len(order))
     gather_words(words(column), order, out)
     return pa.Array.from_buffers(column.type, len(out), [None, pa.py_buffer(out)])
+
+
+def _gather_wide(column: pa.Array, order: npt.NDArray[np.int32]) -> pa.Array:
+    """Values of several words each."""
+    from dataflow.state.kernels.partition import gather_wide
+
+    width = column.type.byte_width // 8
+    values = np.frombuffer(column.buffers()[1] or b"", np.int64, len(column) * width, column.offset * width * 8)
+    out = fresh_words(len(order) * width)
+    gather_wide(values.reshape(len(column), width), order, out.reshape(len(order), width))
+    return pa.Array.from_buffers(column.type, len(order), [None, pa.py_buffer(out)])
 
 
 @lru_cache(maxsize=64)

@@ -11,20 +11,27 @@ from dataflow.state.kernels.words import RI32, RI64, WI32, WI64
 __all__ = ["count_places", "find_places", "number_windows"]
 
 
-@njit(types.void(RI64, types.int64, types.int64, WI64), nogil=True, cache=True)
-def number_windows(times: Any, size: Any, offset: Any, out: Any) -> None:
-    """``(time - offset) // size`` of each time. Neighbours mostly share a window: only a change of it divides.
+@njit(types.UniTuple(types.int64, 2)(RI64, types.int64, types.int64, WI64), nogil=True, cache=True)
+def number_windows(times: Any, size: Any, offset: Any, out: Any) -> Any:
+    """``(time - offset) // size`` of each time, and the least and the greatest of these.
+
+    Neighbours mostly share a window: only a change of it divides.
 
     The arithmetic wraps where a time is within ``size`` of the end of 64 bits; no Arrow timestamp of use is.
     """
-    number = types.int64(0)
-    start = types.int64(0)
+    number = (times[0] - offset) // size
+    start = number * size
+    low = number
+    high = number
     for i in range(times.size):
         time = times[i] - offset
         if time < start or time - start >= size:
             number = time // size
             start = number * size
+            low = min(low, number)
+            high = max(high, number)
         out[i] = number
+    return low, high
 
 
 @njit(types.void(RI32, RI64, types.int64, types.int64, WI32), nogil=True, cache=True)

@@ -21,6 +21,7 @@ from dataflow.expressions import Aggregation
 from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.row_errors import LATE
 from dataflow.state.dictionaries import wide_schema
+from dataflow.state.index import Slots
 from dataflow.windows import Tumbling
 from operators.ownership import owned_rows
 from operators.partials import RECORD, ROWS, WINDOW, is_partial
@@ -74,6 +75,7 @@ class WindowAggregate(Operator):
             return None
         if is_partial(batch.schema):
             numbers = batch.column(WINDOW).to_numpy()
+            low, high = int(numbers.min()), int(numbers.max())
             rows = batch.select([*self._keys, RECORD, ROWS])
         else:
             times = batch.column(self._time)
@@ -82,12 +84,16 @@ class WindowAggregate(Operator):
                     f"{self._context.name}: {times.null_count} event times are null in {self._time!r}; "
                     "filter such rows out, or say on_error= at with_watermark"
                 )
-            numbers = window_numbers(times, self._window)
+            numbers, low, high = window_numbers(times, self._window)
             rows = batch
-        rows, numbers = self._on_time(rows, numbers, out)
-        if not rows.num_rows:
-            return None
-        changed = [pane for pane in self._fold(rows, numbers) if self._has_fired(pane)]
+        if self._watermark is not None and low <= (gone := self._window.complete(self._watermark - self._lateness)):
+            rows, numbers = self._without_late(rows, numbers, gone, out)
+            if not rows.num_rows:
+                return None
+            low = int(numbers.min())
+        if not is_partial(batch.schema):
+            rows = rows.select(self._needed)
+        changed = [pane for pane in self._fold(rows, numbers, low, high) if self._has_fired(pane)]
         return self._emit_again(changed, out) if changed else None
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
@@ -119,22 +125,21 @@ class WindowAggregate(Operator):
 
     # --- rows
 
-    def _on_time(self, rows: pa.RecordBatch, numbers: Numbers, out: Out) -> tuple[pa.RecordBatch, Numbers]:
-        """Put late rows aside, and columns that nothing needs any more."""
-        partial = is_partial(rows.schema)
-        if self._watermark is not None:
-            gone = self._window.complete(self._watermark - self._lateness)
-            if int(numbers.min()) <= gone:
-                late = numbers <= gone
-                lost = rows.filter(pa.array(late))
-                self._context.tally.late += int(np.sum(lost.column(ROWS).to_numpy())) if partial else lost.num_rows
-                if not partial:
-                    out.emit(lost, LATE)
-                rows, numbers = rows.filter(pa.array(~late)), numbers[~late]
-        return rows if partial else rows.select(self._needed), numbers
+    def _without_late(
+        self, rows: pa.RecordBatch, numbers: Numbers, gone: int, out: Out
+    ) -> tuple[pa.RecordBatch, Numbers]:
+        """Put the rows of windows up to ``gone`` aside."""
+        late = numbers <= gone
+        lost = rows.filter(pa.array(late))
+        if is_partial(rows.schema):
+            self._context.tally.late += int(np.sum(lost.column(ROWS).to_numpy()))
+        else:
+            self._context.tally.late += lost.num_rows
+            out.emit(lost, LATE)
+        return rows.filter(pa.array(~late)), numbers[~late]
 
-    def _fold(self, rows: pa.RecordBatch, numbers: Numbers) -> Iterator[Pane]:
-        for pane, part, windows in self._panes.deal(rows, numbers):
+    def _fold(self, rows: pa.RecordBatch, numbers: Numbers, low: int, high: int) -> Iterator[Pane]:
+        for pane, part, windows in self._panes.deal(rows, numbers, low, high):
             slots = pane.slots([part.column(key) for key in self._keys], windows)
             try:
                 if is_partial(part.schema):
@@ -173,7 +178,7 @@ class WindowAggregate(Operator):
             _, numbers = pane.keys(touched)
             yield from self._emit(pane, touched[numbers <= last], out)
 
-    def _emit(self, pane: Pane, slots: Any, out: Out) -> Iterator[None]:
+    def _emit(self, pane: Pane, slots: Slots | range, out: Out) -> Iterator[None]:
         schema, window = self._context.output_schema, self._window
         kind = schema.field("window_start").type
         for start in range(0, len(slots), CHUNK):
@@ -181,7 +186,7 @@ class WindowAggregate(Operator):
             columns, numbers = pane.keys(chosen)
             starts = numbers * window.size + window.offset
             bounds = [edges(starts, kind), edges(starts + window.size, kind)]
-            read = pane.records.read(np.asarray(chosen, np.int32))
+            read = pane.records.read(_as_slots(chosen))
             out.emit(pa.RecordBatch.from_arrays([*columns, *bounds, *read], schema=schema))
             yield
 
@@ -211,6 +216,11 @@ class WindowAggregate(Operator):
         order = np.flatnonzero(mine)
         order = order[np.argsort(keys[NUMBER].to_numpy()[order], kind="stable")]
         self._panes.restore(keys.take(pa.array(order)), records.take(pa.array(order)))
+
+
+def _as_slots(slots: Slots | range) -> Slots:
+    """numpy makes an array of a range by counting it out in Python."""
+    return np.arange(slots.start, slots.stop, dtype=np.int32) if isinstance(slots, range) else slots
 
 
 def _numbered(batch: pa.RecordBatch, pane: Pane, schema: pa.Schema) -> pa.RecordBatch:

@@ -115,18 +115,26 @@ class Panes:
             pane.index.restore(mine.drop_columns([NUMBER]) if pane.single else mine)
             pane.records.restore(records.slice(start, stop - start))
 
-    def deal(self, rows: pa.RecordBatch, numbers: Numbers) -> Iterator[tuple[Pane, pa.RecordBatch, Numbers]]:
-        """``rows``, at least one, to the panes of their windows: each with its rows, in their order."""
-        low, high = int(numbers.min()), int(numbers.max())
+    def deal(
+        self, rows: pa.RecordBatch, numbers: Numbers, low: int, high: int
+    ) -> Iterator[tuple[Pane, pa.RecordBatch, Numbers]]:
+        """``rows``, at least one, to the panes of their windows: each with its rows, in their order.
+
+        No window is below ``low`` or above ``high``.
+        """
         pane = self._holding(low)
         if low == high and pane is None:
             pane = self._make(low, 1)
         if pane is not None and high < pane.stop:
             yield pane, rows, numbers
             return
-        present = np.unique(numbers) if high - low > len(numbers) else np.flatnonzero(np.bincount(numbers - low)) + low
-        panes = self._all_of(present)
-        targets = (np.searchsorted([pane.first for pane in panes], numbers, side="right") - 1).astype(np.int32)
+        if high - low <= len(numbers):
+            places = numbers - low
+            panes = self._all_of(np.flatnonzero(np.bincount(places)) + low)
+            targets = _places(panes, np.arange(low, high + 1))[places]
+        else:
+            panes = self._all_of(np.unique(numbers))
+            targets = _places(panes, numbers)
         order, offsets = order_by_target(targets, len(panes))
         rows, numbers = gather_rows(rows, order), numbers[order]
         for pane, start, stop in zip(panes, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
@@ -167,3 +175,8 @@ class Panes:
         pane = Pane(first, stop, self._keys, self._aggregations, self._schema, self._where, self._expected(width))
         self._panes[first] = pane
         return pane
+
+
+def _places(panes: Sequence[Pane], numbers: Numbers) -> npt.NDArray[np.int32]:
+    """Which of ``panes``, in order of time, holds each of ``numbers``; any for what none of them does."""
+    return (np.searchsorted([pane.first for pane in panes], numbers, side="right") - 1).astype(np.int32)

@@ -28,13 +28,14 @@ def _microseconds(time: int, unit: str) -> int:
     return time * 1_000_000 // _PER_SECOND[unit]
 
 
-def window_numbers(times: pa.Array, window: Tumbling) -> npt.NDArray[np.int64]:
-    """The window of each of ``times`` (no nulls).
+def window_numbers(times: pa.Array, window: Tumbling) -> tuple[npt.NDArray[np.int64], int, int]:
+    """The window of each of ``times`` (no nulls, at least one), and the first and the last of these windows.
 
     Raises: OverflowError for times that microseconds in 64 bits cannot hold, where these are needed.
 
-    >>> window_numbers(pa.array([-1, 0, 9_999, 10_000], pa.timestamp("ms")), Tumbling(10_000_000)).tolist()
-    [-1, 0, 0, 1]
+    >>> numbers, low, high = window_numbers(pa.array([-1, 0, 9_999, 10_000], pa.timestamp("ms")), Tumbling(10_000_000))
+    >>> numbers.tolist(), low, high
+    ([-1, 0, 0, 1], -1, 1)
     """
     from operators.kernels.windows import number_windows
 
@@ -43,8 +44,8 @@ def window_numbers(times: pa.Array, window: Tumbling) -> npt.NDArray[np.int64]:
         times, per_second = _finer(times), 1_000_000
     numbers = np.empty(len(times), np.int64)
     size, offset = (length * per_second // 1_000_000 for length in (window.size, window.offset))
-    number_windows(words(times), size, offset, numbers)
-    return numbers
+    low, high = number_windows(words(times), size, offset, numbers)
+    return numbers, low, high
 
 
 def _finer(times: pa.Array) -> pa.Array:

@@ -8,7 +8,7 @@ from numba import njit, types
 
 from dataflow.state.kernels.words import RI32, RI64, RU64, WI32, WI64
 
-__all__ = ["count_targets", "gather_words", "scatter_rows"]
+__all__ = ["count_targets", "gather_wide", "gather_words", "scatter_rows"]
 
 
 @njit(types.void(RU64, RI32, WI32, WI64), nogil=True, cache=True)
@@ -34,3 +34,12 @@ def scatter_rows(targets: Any, places: Any, order: Any) -> None:
 def gather_words(words: Any, order: Any, out: Any) -> None:
     for i in range(order.size):
         out[i] = words[types.uint64(order[i])]
+
+
+@njit(types.void(types.Array(types.int64, 2, "C", readonly=True), RI32, types.int64[:, ::1]), nogil=True, cache=True)
+def gather_wide(rows: Any, order: Any, out: Any) -> None:
+    """The same for values of several words each."""
+    for i in range(order.size):
+        row = types.uint64(order[i])
+        for word in range(rows.shape[1]):
+            out[i, word] = rows[row, word]
