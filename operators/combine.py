@@ -99,23 +99,33 @@ class Combine(Operator):
     def _fold_windows(
         self, slots: Slots, rows: pa.RecordBatch, numbers: Numbers, low: int, spread: int
     ) -> list[pa.Array]:
-        """A record for each key and window: that of slot s and window low + w of n stands in place s * n + w."""
+        """A record for each key and window: that of slot s out of n in window low + w stands in place w * n + s.
+
+        Rows are mostly in order of time, so the records of a moment lie together.
+        """
         from operators.kernels.windows import count_places, find_places
 
-        places = np.empty(len(slots), np.int32)
-        find_places(slots, numbers, low, spread, places)
+        known, places = len(self._index), np.empty(len(slots), np.int32)
+        find_places(slots, numbers, low, known, places)
         self._fold_into(places, rows, spread)
         touched = self._records.touched
-        if len(self._counts) < len(self._index) * spread:
-            self._counts = np.zeros(2 * len(self._index) * spread, np.int64)
-        counts = np.empty(len(touched), np.int64)
-        count_places(places, touched, self._counts, counts)
-        keys, windows = touched // spread, low + (touched % spread).astype(np.int64)
-        return [*self._index.keys(keys), pa.array(windows), pa.array(counts), self._records.partials(touched)]
+        counts = self._records.rows(touched)
+        if counts is None:
+            if len(self._counts) < known * spread:
+                self._counts = np.zeros(2 * known * spread, np.int64)
+            counts = np.empty(len(touched), np.int64)
+            count_places(places, touched, self._counts, counts)
+        windows = low + (touched // known).astype(np.int64)
+        return [
+            *self._index.keys(touched % known),
+            pa.array(windows),
+            pa.array(counts),
+            self._records.partials(touched),
+        ]
 
     def _fold_into(self, places: Slots, rows: pa.RecordBatch, spread: int) -> None:
         try:
             self._records.fold(rows, places, len(self._index) * spread)
         except SumOverflow as error:
-            slot = places[error.row : error.row + 1] // spread
+            slot = places[error.row : error.row + 1] % len(self._index)
             raise overflow_of(self._context.name, error, self._index.keys(slot), self._key_schema) from error

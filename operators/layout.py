@@ -115,6 +115,15 @@ class Layout:
         for column in self._word_columns():
             for field in column.fields:
                 self.operations[field.word] = field.operation
+        self.rows_word = next(
+            (
+                column.fields[0].word
+                for aggregation, column in zip(aggregations, self.columns, strict=True)
+                if aggregation.argument is None and isinstance(column, WordColumn)
+            ),
+            None,
+        )
+        """The word that counts all rows, if there is one."""
         self._programs: dict[tuple[bool, ...], Program] = {}
 
     @property

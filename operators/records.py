@@ -146,6 +146,11 @@ class Records:
             with _named(step):
                 step.fold(self._records, slots, [arguments[number - 1] for number in step.place.arguments])
 
+    def rows(self, slots: Slots) -> npt.NDArray[np.int64] | None:
+        """How many rows the record of each slot holds; None: none of the aggregates counts them."""
+        word = self._layout.rows_word
+        return None if word is None else self._records.rows[slots, word]
+
     def partials(self, slots: Slots) -> pa.FixedSizeBinaryArray:
         """The records of ``slots`` as they are, for ``merge`` elsewhere: one value a record, in memory of its own."""
         from operators.kernels.aggregate import gather_records

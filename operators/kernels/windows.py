@@ -35,10 +35,10 @@ def number_windows(times: Any, size: Any, offset: Any, out: Any) -> Any:
 
 
 @njit(types.void(RI32, RI64, types.int64, types.int64, WI32), nogil=True, cache=True)
-def find_places(slots: Any, numbers: Any, low: Any, spread: Any, out: Any) -> None:
-    """One number for a slot and a window out of ``spread``, the first of which is ``low``."""
+def find_places(slots: Any, numbers: Any, low: Any, known: Any, out: Any) -> None:
+    """One number for a slot, of which there are ``known``, and a window, the first of which is ``low``."""
     for i in range(out.size):
-        out[i] = slots[i] * spread + (numbers[i] - low)
+        out[i] = (numbers[i] - low) * known + slots[i]
 
 
 @njit(types.void(RI32, RI32, WI64, WI64), nogil=True, cache=True)
