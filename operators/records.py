@@ -247,7 +247,12 @@ class Records:
         memory = np.empty(capacity * width + 8, np.int64)
         skip = -memory.ctypes.data % 64 // 8
         records = memory[skip : skip + capacity * width].reshape(capacity, width)
-        records[:] = self._layout.template
+        filled = min(64, capacity)
+        records[:filled] = self._layout.template
+        while filled < capacity:  # copies of what is there: numpy spreads one short row slowly
+            more = min(filled, capacity - filled)
+            records[filled : filled + more] = records[:more]
+            filled += more
         return records
 
 
