@@ -10,8 +10,9 @@ from operators.fusion import cache
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _kept_loops(pytestconfig: pytest.Config) -> Iterator[None]:
-    folder = pytestconfig.cache.mkdir("loops")
+def _kept_loops(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    kept = getattr(pytestconfig, "cache", None)  # None with `-p no:cacheprovider`
+    folder = tmp_path_factory.mktemp("loops") if kept is None else kept.mkdir("loops")
     folder.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BARRIERFLOW_CACHE", str(folder))

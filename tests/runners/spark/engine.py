@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -60,7 +61,9 @@ def session(directory: Path) -> Any:
     builder = SparkSession.builder.master("local[2]").appName("tests")
     for key, value in settings.items():
         builder = builder.config(key, value)
+    interrupts = signal.getsignal(signal.SIGINT)
     made = builder.getOrCreate()
+    signal.signal(signal.SIGINT, interrupts)  # Spark puts its own in place, which other tests must not meet
     made.sparkContext.setLogLevel("OFF")
     return made
 
