@@ -26,6 +26,7 @@ from dataflow.checks import declared
 from dataflow.errors import GraphError
 from dataflow.row_errors import ERRORS, OnError, errors_schema
 from dataflow.specs import FlatMapRows, MapBatches, MapRows
+from dataflow.windows import EventTime
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +54,7 @@ class Functions:
         """The columns of the stream."""
         raise NotImplementedError
 
-    def _time_in(self, schema: pa.Schema) -> str | None:
+    def _time_in(self, schema: pa.Schema) -> EventTime | None:
         raise NotImplementedError
 
     def _then(self, spec: Any, schema: pa.Schema, label: str, *args: Any, **options: Any) -> Stream:

@@ -28,6 +28,7 @@ from dataflow.specs import (
     Watermarks,
     Write,
 )
+from dataflow.windows import EventTime
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +76,7 @@ class Node:
     parallelism: int | None = None
     named: bool = False
     sides: Mapping[str, pa.Schema] = field(default_factory=dict)
-    time: str | None = None
+    time: EventTime | None = None
 
     def output(self, tag: str | None) -> pa.Schema:
         """The schema of side output ``tag``, or of the main one."""
@@ -144,7 +145,7 @@ class Graph:
         name: str | None = None,
         parallelism: int | None = None,
         sides: Mapping[str, pa.Schema] | None = None,
-        time: str | None = None,
+        time: EventTime | None = None,
     ) -> Node:
         """Append a node. Without ``name`` it is called ``label``, ``label-2``, ... counted among its own kind.
 

@@ -13,7 +13,7 @@ from dataflow.expressions import AggregateKind, Aggregation, col
 from dataflow.row_errors import LATE
 from dataflow.specs import Aggregate, Emit, WindowAggregate
 from dataflow.streams import Stream
-from dataflow.windows import Tumbling
+from dataflow.windows import EventTime, Tumbling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,20 +127,21 @@ class WindowedStream:
         A window's rows come out once the watermark has reached its end, all of them at the end of the input, and with
         allowed lateness again for each batch of late rows it still takes (the last row of a key and window counts).
         A row whose window ended, allowed lateness included, at or before the watermark is *late*: it is counted in the
-        summary and goes to ``.side("late")`` as it came. The event time of the result is ``window_start``.
+        summary and goes to ``.side("late")`` as it came. The event time of a
+        result is the last moment of its window, right before ``window_end``.
 
         Args:
             aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments name them.
         """
         import pyarrow as pa
 
-        stream, time = self._stream, self._stream.time
+        stream, time = self._stream, self._stream._time
         assert time is not None, "a windowed stream has event time"
         found = stream._aggregations(aggregations, named)
         distinct([*stream.keys, "window_start", "window_end", *(a.name for a in found)], "agg")
-        kind = edge_type(stream.schema.field(time).type, self._window)
+        kind = edge_type(stream.schema.field(time.column).type, self._window)
         edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
         spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(found))
         schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(found)])
-        sides = {LATE: stream.schema}
-        return stream._then(spec, schema, "window", name, parallelism, sides=sides, time="window_start")
+        time = EventTime("window_end", exclusive=True)
+        return stream._then(spec, schema, "window", name, parallelism, sides={LATE: stream.schema}, time=time)

@@ -85,7 +85,7 @@ def _reads(spec: Spec, used: set[str], available: Sequence[str]) -> Iterable[str
         case Watermarks(column=column):
             return {*used, column}
         case WindowAggregate(keys=keys, time=time, aggregations=aggregations):
-            return {*keys, time, *(name for a in aggregations for name in a.columns())}
+            return {*keys, time.column, *(name for a in aggregations for name in a.columns())}
         case Union():
             return used
         case Read() | MapBatches() | MapRows() | FlatMapRows() | Combine() | Apply() | Write():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dataflow.operator import OperatorFactory, Sink
 from dataflow.row_errors import OnError
 from dataflow.source import Json, Source
-from dataflow.windows import Tumbling
+from dataflow.windows import EventTime, Tumbling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,7 +149,7 @@ class WindowAggregate:
     """Aggregates per key and window of the event times in ``time``. ``lateness`` in microseconds."""
 
     keys: tuple[str, ...]
-    time: str
+    time: EventTime
     window: Tumbling
     lateness: int
     aggregations: tuple[Aggregation, ...]
@@ -157,7 +157,8 @@ class WindowAggregate:
     def detail(self) -> dict[str, Json]:
         return {
             "keys": list(self.keys),
-            "time": self.time,
+            "time": self.time.column,
+            "exclusive": self.time.exclusive,
             "window": str(self.window),
             "lateness": self.lateness,
             "aggregations": [str(a) for a in self.aggregations],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dataflow.checks import columns_of, declared, distinct, expression, keys_meet, origin_of
@@ -28,6 +29,7 @@ from dataflow.specs import (
     Watermarks,
     Write,
 )
+from dataflow.windows import EventTime
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,6 +62,10 @@ class Stream(Functions):
     @property
     def time(self) -> str | None:
         """The column that holds event time, where `with_watermark` said so and it is still there; else None."""
+        return None if self._time is None else self._time.column
+
+    @property
+    def _time(self) -> EventTime | None:
         if self._edge.tag is None:
             return self._node.time
         return None if self._edge.tag != LATE else self._pipeline.graph.nodes[self._node.inputs[0].source].time
@@ -77,7 +83,7 @@ class Stream(Functions):
         parallelism: int | None,
         inputs: tuple[Edge, ...] | None = None,
         sides: Mapping[str, pa.Schema] | None = None,
-        time: str | None = None,
+        time: EventTime | None = None,
     ) -> Stream:
         node = self._pipeline.graph.add(
             spec,
@@ -99,7 +105,7 @@ class Stream(Functions):
         kind = predicate.dtype(self.schema, where="filter")
         if kind != pa.bool_():
             raise SchemaMismatch(f"filter: expected a boolean expression, found {predicate} of type {kind}")
-        return self._then(Filter(predicate), self.schema, "filter", name, parallelism, time=self.time)
+        return self._then(Filter(predicate), self.schema, "filter", name, parallelism, time=self._time)
 
     def select(
         self, *columns: str | Expr, name: str | None = None, parallelism: int | None = None, **named: str | Expr
@@ -127,13 +133,15 @@ class Stream(Functions):
             raise GraphError(f"{label}: give at least one column")
         distinct([c.name for c in columns], label)
         schema = pa.schema([pa.field(c.name, c.dtype(self.schema, where=label)) for c in columns])
-        time = next((c.name for c in columns if self.time is not None and c.is_column(self.time)), None)
+        time = self._time
+        name_of_it = next((c.name for c in columns if time is not None and c.is_column(time.column)), None)
+        time = None if time is None or name_of_it is None else replace(time, column=name_of_it)
         return self._then(Project(tuple(columns)), schema, label, name, parallelism, time=time)
 
-    def _time_in(self, schema: pa.Schema) -> str | None:
-        """The column of event time, if ``schema`` still has it as it was."""
-        time = self.time
-        kept = time is not None and time in schema.names and schema.field(time).type == self.schema.field(time).type
+    def _time_in(self, schema: pa.Schema) -> EventTime | None:
+        """Event time, if ``schema`` still has its column as it was."""
+        time, name = self._time, self.time
+        kept = name is not None and name in schema.names and schema.field(name).type == self.schema.field(name).type
         return time if kept else None
 
     def with_watermark(
@@ -185,7 +193,9 @@ class Stream(Functions):
             raise ConfigurationError("with_watermark(idle_after=) is above zero; leave it out to wait for all splits")
         spec = Watermarks(column, origin, microseconds(delay, "with_watermark(delay=)"), idle, policy)
         sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
-        return self._then(spec, self.schema, "with_watermark", name, self._node.parallelism, sides=sides, time=column)
+        return self._then(
+            spec, self.schema, "with_watermark", name, self._node.parallelism, sides=sides, time=EventTime(column)
+        )
 
     def key_by(self, *keys: str) -> KeyedStream:
         """The same rows, such that rows with equal ``keys`` meet in one subtask. Null is a key like any other."""
@@ -231,7 +241,7 @@ class Stream(Functions):
                     f"[{columns_of(other.schema)}]; select the same columns first"
                 )
         edges = (self._edge, *(other._edge for other in others))
-        time = self.time if all(other.time == self.time for other in others) else None
+        time = self._time if all(other._time == self._time for other in others) else None
         return self._then(Union(), self.schema, "union", name, parallelism, edges, time=time)
 
     def apply(

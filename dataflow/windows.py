@@ -14,7 +14,27 @@ from dataclasses import dataclass
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError
 
-__all__ = ["Tumbling", "tumbling"]
+__all__ = ["EventTime", "Tumbling", "tumbling"]
+
+LONGEST = 100_000 * 86_400_000_000
+"""So that a window fits into the nanoseconds of 64 bits, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """``column`` says when a row happened. ``exclusive``: right before that, for it is the end of a window.
+
+    So a row for a whole window falls into the windows of whatever size that its last moment falls into, and is never
+    late there, for it comes before the watermark that brought it out.
+    """
+
+    column: str
+    exclusive: bool = False
+
+    @property
+    def back(self) -> int:
+        """How many units of the column the event lies before its value."""
+        return 1 if self.exclusive else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +74,6 @@ def tumbling(every: Duration, *, offset: Duration = "0s") -> Tumbling:
     True
     """
     size = microseconds(every, "tumbling(every)")
-    if size == 0:
-        raise ConfigurationError("tumbling(every): a window is longer than 0")
+    if not 0 < size <= LONGEST:
+        raise ConfigurationError(f"tumbling(every): a window is longer than 0 and at most 100,000 days, got {every!r}")
     return Tumbling(size, microseconds(offset, "tumbling(offset=)") % size)

@@ -78,7 +78,7 @@ class Combine(Operator):
             touched = self._records.touched
             columns = [*self._index.keys(touched), self._records.partials(touched)]
         else:
-            windows = self._windows(spec, batch.column(spec.time))
+            windows = self._windows(spec, batch.column(spec.time.column))
             if windows is None:
                 self._pause = _PAUSE * batch.num_rows
                 return None
@@ -92,7 +92,7 @@ class Combine(Operator):
         """The window of each row, the first, and how many; None of too many, or of a null: the aggregate refuses it."""
         if times.null_count:
             return None
-        numbers, low, high = window_numbers(times, spec.window)
+        numbers, low, high = window_numbers(times, spec.window, spec.time.back)
         spread = high - low + 1
         return (numbers, low, spread) if spread * len(self._index) <= _MOST_RECORDS else None
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from dataflow.showing import shown
 from operators.records import SumOverflow
 
 __all__ = ["overflow_of"]
@@ -13,7 +14,7 @@ __all__ = ["overflow_of"]
 
 def overflow_of(name: str, error: SumOverflow, key: Sequence[pa.Array], schema: pa.Schema) -> OverflowError:
     """The error for the user: operator ``name``, and the key (one row) whose sum it was."""
-    (named,) = pa.Table.from_arrays(list(key), schema=schema).to_pylist()
+    (named,) = shown(pa.Table.from_arrays(list(key), schema=schema))
     return OverflowError(
         f"{name}: the sum {error.column!r} of key {named} does not fit into {error.room}: cast its argument to float64"
     )

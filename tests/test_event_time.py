@@ -124,7 +124,7 @@ def test_windows_of_windows_add_up() -> None:
     rows = clicks()
     _, counts = windowed(op.from_arrow(rows, splits=2))
     minutes = counts.key_by("user").window(op.tumbling("1min")).agg(col("n").sum().alias("n"), name="minutes")
-    assert (minutes.time, str(minutes.schema.field("window_start").type)) == ("window_start", "timestamp[ms]")
+    assert (minutes.time, str(minutes.schema.field("window_start").type)) == ("window_end", "timestamp[ms]")
     found = minutes.collect(parallelism=2)
     assert sum(found["n"].to_pylist()) == rows.num_rows
     assert len(set(zip(found["user"].to_pylist(), found["window_start"].to_pylist(), strict=True))) == found.num_rows
@@ -175,7 +175,7 @@ def test_event_time_is_a_timestamp() -> None:
         stream.key_by("user").window(op.tumbling("5s"))
     with pytest.raises(GraphError, match="has no side output 'early'; it has \\['late'\\]"):
         windowed(op.from_arrow(clicks()))[1].side("early")
-    with pytest.raises(ConfigurationError, match="longer than 0"):
+    with pytest.raises(ConfigurationError, match="longer than 0 and at most 100,000 days"):
         op.tumbling("0s")
 
 
@@ -219,3 +219,36 @@ def test_one_subtask_has_no_use_for_folding_but_to_tell_windows_apart() -> None:
     assert folded == {1: ["in", "totals", "out"], 2: ["in", "totals/combine", "totals", "out"]}
     windows = windowed(op.from_arrow(clicks()))[0]
     assert "counts/combine" in [n.name for n in of(windows.graph, parallelism=1, combine=lambda node: True).graph]
+
+
+@pytest.mark.parametrize("batch_rows", [7, 1_000])
+@pytest.mark.parametrize(("size", "offset"), [("20s", "0s"), ("15s", "0s"), ("10s", "5s"), ("5s", "0s"), ("3s", "1s")])
+def test_windows_behind_windows_of_any_size_lose_nothing(size: str, offset: str, batch_rows: int) -> None:
+    times = pa.array([second * 1_000 for second in range(600)], pa.timestamp("ms"))
+    rows = pa.table({"k": [second % 3 for second in range(600)], "ts": times})
+    p = flow.Pipeline()
+    first = p.source(op.from_arrow(rows, batch_rows=batch_rows), name="in").with_watermark("ts").key_by("k")
+    tens = first.window(op.tumbling("10s")).agg(op.count().alias("n"), name="tens")
+    again = tens.key_by("k").window(op.tumbling(size, offset=offset)).agg(col("n").sum().alias("n"), name="again")
+    again.sink(op.collect(), name="out")
+    result = p.run(parallelism=2)
+    assert (sum(result.table("out")["n"].to_pylist()), result.late) == (600, 0)
+
+
+FAR = [("s", 9_223_372_036_854), ("s", 2**63 - 1), ("ms", 10**16), ("us", 2**63 - 1), ("us", -(2**63))]
+
+
+@pytest.mark.parametrize(("unit", "time"), FAR)
+def test_a_time_without_a_window_is_an_error_and_not_a_lost_row(unit: str, time: int) -> None:
+    rows = pa.table({"k": [1, 1], "ts": pa.array([0, time], pa.timestamp(unit))})
+    timed = flow.Pipeline().source(op.from_arrow(rows), name="in").with_watermark("ts").key_by("k")
+    with pytest.raises(OverflowError, match="beyond what a window's edges can be"):
+        timed.window(op.tumbling("1h")).agg(op.count().alias("n"), name="n").collect()
+
+
+def test_times_far_apart_do_not_share_a_window() -> None:
+    times = [-152_000_000 * 10**9, 9_180_000_000 * 10**9, -152_000_000 * 10**9 + 300 * 10**9]
+    rows = pa.table({"k": [1, 1, 1], "ts": pa.array(times, pa.timestamp("ns"))})
+    timed = flow.Pipeline().source(op.from_arrow(rows), name="in").with_watermark("ts").key_by("k")
+    found = timed.window(op.tumbling("1min")).agg(op.count().alias("n"), name="n").collect()
+    assert found["n"].to_pylist() == [1, 1, 1]

@@ -46,6 +46,7 @@ from dataflow.runtime.part_writer import PartWriter, Submit
 from dataflow.runtime.parts import ChannelState, Duplicates, TaskState
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.progress import Meter, Progress
+from dataflow.showing import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,9 +132,11 @@ class Task:
 
     def crash(self, error: BaseException) -> None:
         """End here, and tell the job of ``error`` with where it happened. On the thread that steps the task."""
-        _annotate(error, self)
         self.state = Progress.DONE
-        self._reports.put(Crashed(self.name, error))
+        try:
+            _annotate(error, self)
+        finally:
+            self._reports.put(Crashed(self.name, error))  # unheard, the job would wait for ever
 
     def _step(self, now: int) -> Progress:
         if self.state is Progress.DONE:
@@ -367,7 +370,7 @@ def _annotate(error: BaseException, task: Task) -> None:
     error.add_note(f"raised by operator {node.name!r} ({type(node.operator).__name__}), subtask {task.name}")
     if node.current is not None:
         batch: pa.RecordBatch = node.current.rows
-        sample = "\n".join(f"  {row}" for row in batch.slice(0, 3).to_pylist())
+        sample = "\n".join(f"  {row}" for row in shown(batch.slice(0, 3)))
         error.add_note(
             f"the batch at hand has {batch.num_rows} rows of [{', '.join(batch.schema.names)}]; first:\n{sample}"
         )

@@ -11,23 +11,29 @@ from dataflow.state.kernels.words import RI32, RI64, WI32, WI64
 __all__ = ["count_places", "find_places", "number_windows"]
 
 
+@njit(types.int64(types.int64, types.int64, types.int64), nogil=True, cache=True)
+def find_number(time: Any, size: Any, offset: Any) -> Any:
+    """``(time - offset) // size``, without a difference that could leave 64 bits."""
+    number = time // size
+    return number if time - number * size >= offset else number - 1
+
+
 @njit(types.UniTuple(types.int64, 2)(RI64, types.int64, types.int64, WI64), nogil=True, cache=True)
 def number_windows(times: Any, size: Any, offset: Any, out: Any) -> Any:
-    """``(time - offset) // size`` of each time, and the least and the greatest of these.
+    """``(time - offset) // size`` of each time, and the least and the greatest of these; 0 <= ``offset`` <= ``size``.
 
-    Neighbours mostly share a window: only a change of it divides.
-
-    The arithmetic wraps where a time is within ``size`` of the end of 64 bits; no Arrow timestamp of use is.
+    Neighbours mostly share a window: only a change of it divides. Distances are taken modulo 2**64, where they are
+    exact however far apart two times lie.
     """
-    number = (times[0] - offset) // size
-    start = number * size
+    number = find_number(times[0], size, offset)
+    start = number * size + offset
     low = number
     high = number
     for i in range(times.size):
-        time = times[i] - offset
-        if time < start or time - start >= size:
-            number = time // size
-            start = number * size
+        time = times[i]
+        if types.uint64(time) - types.uint64(start) >= types.uint64(size):
+            number = find_number(time, size, offset)
+            start = number * size + offset
             low = min(low, number)
             high = max(high, number)
         out[i] = number

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dataflow.operator import Operator, OperatorContext, Out
 from dataflow.row_errors import ERRORS, OnError, RowErrors
+from dataflow.showing import shown
 from operators.arrow_batches import ArrowBatches
 
 __all__ = ["MapBatches"]
@@ -73,7 +74,7 @@ class MapBatches(Operator):
                 if half:
                     parts += [part.slice(half), part.slice(0, half)]
                 else:
-                    self._errors.reject(self._where, part.to_pylist()[0], error)
+                    self._errors.reject(self._where, shown(part)[0], error)
                 continue
             for each in made:
                 if each.num_rows:

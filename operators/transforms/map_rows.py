@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dataflow.operator import Operator, OperatorContext, Out
 from dataflow.row_errors import ERRORS, OnError, RowErrors
+from dataflow.showing import shown
 from operators.rows import RowBatches
 
 __all__ = ["FlatMapRows", "MapRows"]
@@ -76,7 +77,7 @@ class _RowFunction(Operator):
 
     def _reject(self, batch: pa.RecordBatch, index: int, error: Exception) -> None:
         """The row is taken from the batch again, for the function may have changed its dict."""
-        self._errors.reject(self._where, batch.slice(index, 1).to_pylist()[0], error)
+        self._errors.reject(self._where, shown(batch.slice(index, 1))[0], error)
 
 
 class MapRows(_RowFunction):

@@ -23,6 +23,7 @@ from dataflow.errors import ConfigurationError
 from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
 from dataflow.row_errors import ERRORS, OnError, RowErrors
+from dataflow.showing import shown
 from operators.windows.times import latest
 
 __all__ = ["Watermarks"]
@@ -147,7 +148,7 @@ class Watermarks(Operator):
     def _without_nulls(self, batch: pa.RecordBatch, out: Out) -> pa.RecordBatch:
         known = pc.is_valid(batch.column(self._position))
         nulls = np.flatnonzero(~known.to_numpy(zero_copy_only=False))
-        for row in batch.take(pa.array(nulls)).to_pylist():
+        for row in shown(batch.take(pa.array(nulls))):
             error = ValueError(f"the event time {self._column!r} is null; say what to do with on_error=")
             self._errors.reject(self._context.name, row, error)
         aside = self._errors.take()

@@ -22,7 +22,7 @@ from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.row_errors import LATE
 from dataflow.state.dictionaries import wide_schema
 from dataflow.state.index import Slots
-from dataflow.windows import Tumbling
+from dataflow.windows import EventTime, Tumbling
 from operators.ownership import owned_rows
 from operators.partials import RECORD, ROWS, WINDOW, is_partial
 from operators.records import SumOverflow
@@ -49,7 +49,7 @@ class WindowAggregate(Operator):
         self,
         context: OperatorContext,
         keys: Sequence[str],
-        time: str,
+        time: EventTime,
         window: Tumbling,
         lateness: int,
         aggregations: Sequence[Aggregation],
@@ -78,13 +78,13 @@ class WindowAggregate(Operator):
             low, high = int(numbers.min()), int(numbers.max())
             rows = batch.select([*self._keys, RECORD, ROWS])
         else:
-            times = batch.column(self._time)
+            times = batch.column(self._time.column)
             if times.null_count:
                 raise ValueError(
-                    f"{self._context.name}: {times.null_count} event times are null in {self._time!r}; "
+                    f"{self._context.name}: {times.null_count} event times are null in {self._time.column!r}; "
                     "filter such rows out, or say on_error= at with_watermark"
                 )
-            numbers, low, high = window_numbers(times, self._window)
+            numbers, low, high = window_numbers(times, self._window, self._time.back)
             rows = batch
         if self._watermark is not None and low <= (gone := self._window.complete(self._watermark - self._lateness)):
             rows, numbers = self._without_late(rows, numbers, gone, out)

@@ -1,14 +1,16 @@
 """Panes: the state of windowed aggregates, a few windows each, made as rows come and dropped as a whole.
 
 A pane covers a range of windows. Where rows are dense it covers one, and its index knows nothing but keys; where a
-batch is spread over many windows, or many panes live, one pane covers many, and the number of the window is part of
-the key. Either way nothing is ever deleted from a hash table, and a batch costs by its rows, not by its windows.
+batch is spread over many windows, near or far apart, or many panes live, one pane covers many, and the number of the
+window is part of the key. Either way nothing is ever deleted from a hash table, and a batch costs by its rows, not by
+its windows.
 
 Invariant: the ranges of panes do not overlap; a row's window is in the range of the pane that holds it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -35,6 +37,8 @@ _SPREAD = 16
 """Panes that one batch should be dealt out to, at most about."""
 _CROWD = 64
 """Live panes beyond which new ones cover more windows."""
+_GAP = 64
+"""How many usual gaps may lie between two windows of a pane: one far away must not keep a pane alive for ages."""
 
 
 class Pane:
@@ -90,7 +94,8 @@ class Panes:
         self._schema = schema
         self._where = where
         self._panes: SortedDict[int, Pane] = SortedDict()
-        self._usual = 0
+        self._full = 0
+        self._apart: deque[int] = deque(maxlen=15)  # how far each of the last panes was from the one before
 
     def __iter__(self) -> Iterator[Pane]:
         return iter(self._panes.values())
@@ -124,7 +129,7 @@ class Panes:
         """
         pane = self._holding(low)
         if low == high and pane is None:
-            pane = self._make(low, 1)
+            (pane,) = self._all_of(np.array([low]))
         if pane is not None and high < pane.stop:
             yield pane, rows, numbers
             return
@@ -142,11 +147,21 @@ class Panes:
 
     def _all_of(self, present: Numbers) -> list[Pane]:
         """The panes of the windows ``present``, which are in ascending order; made where there are none."""
-        found: list[Pane] = []
-        for number in present.tolist():
-            if not found or number >= found[-1].stop:
-                found.append(self._holding(number) or self._make(number, len(present)))
-        return found
+        held = [self._holding(number) for number in present.tolist()]
+        missing = present[[pane is None for pane in held]]
+        made = [self._make(group) for group in self._groups(missing, len(present))]
+        known = {pane.first: pane for pane in [*filter(None, held), *made]}
+        return [known[first] for first in sorted(known)]
+
+    def _groups(self, missing: Numbers, spread: int) -> list[Numbers]:
+        """``missing`` windows cut into groups that make a pane each: not across another pane, nor over a wide gap."""
+        if not len(missing):
+            return []
+        between = np.searchsorted(list(self._panes.keys()), missing)
+        gaps = np.diff(missing)
+        cuts = np.flatnonzero((np.diff(between) != 0) | (gaps > _GAP * _usual(gaps))) + 1
+        size = max(1, spread // _SPREAD)
+        return [part[at : at + size] for part in np.split(missing, cuts) for at in range(0, len(part), size)]
 
     def _holding(self, number: int) -> Pane | None:
         place = self._panes.bisect_right(number) - 1
@@ -155,26 +170,33 @@ class Panes:
         pane: Pane = self._panes.peekitem(place)[1]
         return pane if number < pane.stop else None
 
-    def _expected(self, width: int) -> int:
+    def _expected(self, *, single: bool) -> int:
         """The keys of the next pane, if it is like the fullest of the last ones: saves it most of its growth."""
-        alike = [len(pane) for pane in self._panes.values()[-3:] if pane.stop - pane.first == width]
-        self._usual = max(alike, default=self._usual) if width == 1 else 0
-        return self._usual
+        if not single:
+            return 0
+        self._full = max([len(pane) for pane in self._panes.values()[-3:] if pane.single], default=self._full)
+        return self._full
 
-    def _make(self, number: int, spread: int) -> Pane:
-        """A pane for ``number``, as wide as ``spread`` windows in a batch and the crowd of panes ask for."""
-        wanted = max(1, spread // _SPREAD, (len(self._panes) // _CROWD) ** 2)
-        width = 1 << (wanted.bit_length() - 1)
-        first = number // width * width
-        stop = first + width
-        place = self._panes.bisect_right(number)
+    def _make(self, group: Numbers) -> Pane:
+        """A pane for ``group``. In a crowd of panes it takes room for more windows, as far apart as these ones."""
+        first, stop = int(group[0]), int(group[-1]) + 1
+        crowd = (len(self._panes) // _CROWD) ** 2
+        if crowd > 1:
+            stop = max(stop, first + crowd * _usual(np.array(self._apart, np.int64)))
+        place = self._panes.bisect_right(first)
         if place > 0:
-            first = max(first, self._panes.peekitem(place - 1)[1].stop)
+            self._apart.append(first - self._panes.peekitem(place - 1)[1].stop + 1)
         if place < len(self._panes):
             stop = min(stop, self._panes.peekitem(place)[0])
-        pane = Pane(first, stop, self._keys, self._aggregations, self._schema, self._where, self._expected(width))
+        expected = self._expected(single=stop - first == 1)
+        pane = Pane(first, stop, self._keys, self._aggregations, self._schema, self._where, expected)
         self._panes[first] = pane
         return pane
+
+
+def _usual(gaps: Numbers) -> int:
+    """The distance of windows that follow each other, as a rule; a few that are far away do not count."""
+    return max(1, int(np.median(gaps))) if len(gaps) else 1
 
 
 def _places(panes: Sequence[Pane], numbers: Numbers) -> npt.NDArray[np.int32]:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.arrays import words
 from dataflow.windows import Tumbling
 
@@ -28,10 +29,12 @@ def _microseconds(time: int, unit: str) -> int:
     return time * 1_000_000 // _PER_SECOND[unit]
 
 
-def window_numbers(times: pa.Array, window: Tumbling) -> tuple[npt.NDArray[np.int64], int, int]:
+def window_numbers(times: pa.Array, window: Tumbling, back: int = 0) -> tuple[npt.NDArray[np.int64], int, int]:
     """The window of each of ``times`` (no nulls, at least one), and the first and the last of these windows.
 
-    Raises: OverflowError for times that microseconds in 64 bits cannot hold, where these are needed.
+    Events lie ``back`` units of the column before its values.
+
+    Raises: OverflowError where the edges of a window do not fit into microseconds of 64 bits: year 294247 is the last.
 
     >>> numbers, low, high = window_numbers(pa.array([-1, 0, 9_999, 10_000], pa.timestamp("ms")), Tumbling(10_000_000))
     >>> numbers.tolist(), low, high
@@ -44,7 +47,12 @@ def window_numbers(times: pa.Array, window: Tumbling) -> tuple[npt.NDArray[np.in
         times, per_second = _finer(times), 1_000_000
     numbers = np.empty(len(times), np.int64)
     size, offset = (length * per_second // 1_000_000 for length in (window.size, window.offset))
-    low, high = number_windows(words(times), size, offset, numbers)
+    low, high = number_windows(words(times), size, offset + back, numbers)
+    if window.start(low) < -MAX_WATERMARK or window.end(high) >= MAX_WATERMARK:
+        at = [f"{window.start(number)}" for number in (low, high)]
+        raise OverflowError(
+            f"event times lie between {at[0]} and {at[1]} us, beyond what a window's edges can be: filter such rows out"
+        )
     return numbers, low, high
 
 
