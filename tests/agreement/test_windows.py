@@ -69,18 +69,26 @@ def test_windows_over_times_of_every_unit_and_zone_agree(type_: pa.DataType, tim
     assert by_key(windows(op.read_parquet(timed), time, ["k"], FEW, "10s", parallelism=2), keys) == rows
 
 
-@pytest.mark.parametrize(("size", "offset"), [("10s", "3s"), ("250ms", "0s"), ("1500us", "1us"), ("1h", "15min")])
-@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
-def test_windows_of_any_length_and_offset_agree(unit: str, size: str, offset: str, timed: list[str]) -> None:
+CUTS = {
+    "10s from 3s on": ("s", 10 * 10**9, 3 * 10**9),
+    "250ms": ("s", 250 * 10**6, 0),
+    "1500us from 1us on": ("ms", 1_500_000, 1_000),
+    "7us from 5us on": ("ns", 7_000, 5_000),
+    "1h from 15min on": ("us", 3_600 * 10**9, 900 * 10**9),
+}
+"""The unit of the times; size and offset in nanoseconds."""
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_windows_of_any_length_and_offset_agree(cut: str, timed: list[str]) -> None:
+    unit, *nanoseconds = CUTS[cut]
+    size, offset = (f"{length // 1_000}us" for length in nanoseconds)
     time, keys = f"at timestamp[{unit}]", ["int8", "bool", "window_start", "window_end"]
-    nanoseconds = [{"10s": 10**10, "250ms": 250 * 10**6, "1500us": 1_500_000, "1h": 3600 * 10**9}[size]]
-    nanoseconds += [{"3s": 3 * 10**9, "0s": 0, "1us": 1_000, "15min": 900 * 10**9}[offset]]
     found = windows(op.read_parquet(timed), time, ["int8", "bool"], FEW, size, offset, parallelism=2)
     assert by_key(found, keys) == expected(timed, time, ["int8", "bool"], FEW, *nanoseconds)
 
 
-@pytest.mark.parametrize("batch_rows", [1, 7, 65_536])
-@pytest.mark.parametrize("parallelism", [1, 2, 4])
+@pytest.mark.parametrize(("parallelism", "batch_rows"), [(1, 7), (2, 65_536), (4, 1)])
 def test_all_aggregates_of_windows_agree(parallelism: int, batch_rows: int, timed: list[str]) -> None:
     time, keys = "at timestamp[ms, tz=UTC]", ["string", "window_start", "window_end"]
     found = windows(
