@@ -61,6 +61,8 @@ POOLS: dict[pa.DataType, Sequence[Any]] = {
     pa.bool_(): [True, False],
     pa.string(): _TEXTS,
     pa.large_string(): _TEXTS,
+    pa.string_view(): _TEXTS,
+    pa.binary_view(): _BYTES,
     pa.binary(): _BYTES,
     pa.large_binary(): _BYTES,
     pa.binary(3): [b"abc", b"\x00\x00\x00", b"ab\x00", b"\xff\xff\xff"],

@@ -42,7 +42,7 @@ IN_SQL = """price > 0 or bool or "timestamp[us]" < date_trunc('day', "timestamp[
 
 NAMES = ["n", "k", "price", *map(str, POOLS), *COMPUTED]
 NO_TEXT = [str(type_) for type_ in POOLS if pa.types.is_binary(type_) or pa.types.is_large_binary(type_)]
-NO_TEXT += [str(type_) for type_ in POOLS if pa.types.is_fixed_size_binary(type_)]
+NO_TEXT += [str(type_) for type_ in POOLS if pa.types.is_fixed_size_binary(type_) or pa.types.is_binary_view(type_)]
 TEXT = [name for name in NAMES if name not in NO_TEXT]
 ALL = [*NAMES, *map(str, NESTED)]
 JSON = [*TEXT, *(str(type_) for type_ in NESTED if not pa.types.is_map(type_))]  # maps are lists of objects there
