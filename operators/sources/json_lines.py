@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import json, types
 
 from dataflow.errors import SchemaMismatch, SourceError
@@ -26,7 +27,7 @@ _SUFFIXES: Final = tuple(
     name + packed for name in (".jsonl", ".ndjson", ".json") for packed in ("", ".gz", ".bz2", ".zst")
 )
 _ROW: Final = re.compile(r" in row (\d+)$")
-_AS_TEXT: Final = (types.is_date, types.is_dictionary)  # Arrow reads these as numbers, or not at all
+_AS_TEXT: Final = (types.is_date, types.is_time, types.is_dictionary)  # Arrow reads these as numbers, or not at all
 
 
 def read_json(
@@ -46,7 +47,8 @@ def read_json(
     Columns are fields of the objects, nested ones included; a field that a line leaves out is null. ``schema`` has all
     of them with their types; without it they are inferred from the first ``block_bytes`` of the first file with rows. A
     field that is not among these, or a value of another type, is an error of its row; with ``columns`` only these
-    fields are read, and all others are left out unseen. Timestamps and dates are text in ISO 8601.
+    fields are read, and all others are left out unseen. Timestamps, dates and times of day are text in ISO 8601,
+    durations whole numbers of their unit.
 
     Memory: some blocks of ``block_bytes``, or of the longest line where that is longer; lines end within 64 MiB.
 
@@ -176,12 +178,17 @@ def _parsed(data: bytes, options: json.ParseOptions) -> pa.Table:
 
 
 def _parsed_type(type_: pa.DataType) -> pa.DataType:
+    if types.is_duration(type_):
+        return pa.int64()
     return pa.string() if any(check(type_) for check in _AS_TEXT) else type_
 
 
 def _only_chunk(column: pa.ChunkedArray, type_: pa.DataType) -> pa.Array:
     assert column.num_chunks == 1, f"a block is read in one piece, got {column.num_chunks} chunks"
-    return column.chunk(0).cast(type_)
+    values = column.chunk(0)
+    if types.is_time(type_):  # Arrow casts no text to times of day, but to timestamps
+        values = pc.binary_join_element_wise("1970-01-01T", values, "").cast(pa.timestamp(type_.unit))
+    return values.cast(type_)
 
 
 def _suspect(error: Exception) -> int | None:

@@ -29,6 +29,7 @@ from dataflow.errors import (
 )
 from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_type, widened_array
+from operators.sources.arrow import plain_type
 from operators.sources.files import Files
 from operators.sources.paths import Paths, expand
 from operators.sources.statistics import earliest_time
@@ -54,8 +55,8 @@ def read_parquet(
 
     ``columns`` are read and no others (None: all; the files' order is kept). ``dictionary`` names text columns to read
     as dictionaries, which is several times faster where values repeat; columns that were written as dictionaries
-    (pandas' categories) come as such anyway, with int32 indices whatever each file has. ``split_by`` says what is read
-    by one subtask as a whole.
+    (pandas' categories) come as such anyway, with int32 indices whatever each file has. View types become plain text
+    or binary. ``split_by`` says what is read by one subtask as a whole.
 
     Only what is in the files is read: the key of a folder such as ``year=2013`` is no column of the stream, of which a
     PartitionKeyWarning tells.
@@ -118,12 +119,12 @@ class _File:
         return cls(path, status.bytes, status.modified, footer, metadata)
 
     def schema(self, dictionary: tuple[str, ...]) -> pa.Schema:
-        """The Arrow schema as batches will have it: dictionaries applied, wide; metadata and nullability put aside."""
+        """The Arrow schema as batches will have it: dictionaries applied, wide; no views, metadata, nullability."""
         fields = []
         for field in self.metadata.schema.to_arrow_schema():
-            textual = any(check(field.type) for check in _TEXTUAL)
-            encoded = field.name in dictionary and textual
-            type_ = pa.dictionary(pa.int32(), field.type) if encoded else wide_type(field.type)
+            plain = plain_type(field.type)
+            encoded = field.name in dictionary and any(check(plain) for check in _TEXTUAL)
+            type_ = pa.dictionary(pa.int32(), plain) if encoded else wide_type(plain)
             fields.append(pa.field(field.name, type_))
         names = [field.name for field in fields]
         repeated = sorted({name for name in names if names.count(name) > 1})
@@ -283,7 +284,7 @@ class _Reader(SplitReader):
         if batch is None or not self._schema.names:
             return batch
         # a name with a dot may have brought along a struct; files may order their columns differently
-        columns = [widened_array(batch.column(name)) for name in self._schema.names]
+        columns = [_laid_out(batch.column(field.name), field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _damaged(self, error: Exception) -> SourceError:
@@ -304,6 +305,12 @@ class _Reader(SplitReader):
         self._rest = None
         self._batches = iter(())
         self._file.close()
+
+
+def _laid_out(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """``array`` with wide indices, and views laid out as plain text or binary: few kernels take these."""
+    wide = widened_array(array)
+    return wide if wide.type == type_ else wide.cast(type_)
 
 
 def _footer_hash(raw: BinaryIO, size: int) -> str:

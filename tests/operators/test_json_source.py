@@ -124,6 +124,20 @@ def test_types_that_json_has_not_are_read_from_text(tmp_path: Path) -> None:
     assert "1969-13-31" in str(rejected_of(source))
 
 
+@pytest.mark.parametrize("wrong", ["", "25:00:00", "10:00:00Z", "10:00:00.5", "x", "2024-01-01T10:00:00", 7])
+def test_times_of_day_are_read_from_text_and_durations_from_numbers(tmp_path: Path, wrong: object) -> None:
+    types = {"s": pa.time32("s"), "ns": pa.time64("ns"), "took": pa.duration("ms")}
+    path = write(tmp_path / "a.jsonl", {"s": "23:59:59", "ns": "00:00:00.000000001", "took": -5}, {"s": wrong}, {})
+    source = read_json(path, schema=types, on_error="side")
+    columns = flow.Pipeline().source(source).collect()
+    assert [column.cast(pa.int32() if i == 0 else pa.int64()).to_pylist() for i, column in enumerate(columns)] == [
+        [86_399, None],
+        [1, None],
+        [-5, None],
+    ]
+    assert rejected_of(source)[0]["where"] == f"{path}:2"
+
+
 def test_a_type_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaMismatch, match="map<string, int64>"):
         read_json(write(tmp_path / "a.jsonl", {"m": 1}), schema={"m": pa.map_(pa.string(), pa.int64())})

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import dataflow as flow
+import operators as op
 from dataflow.clock import ManualClock
 from dataflow.errors import (
     ConfigurationError,
@@ -272,3 +274,18 @@ def test_a_key_in_the_names_of_folders_comes_with_a_warning(tmp_path: Path) -> N
 def test_a_key_that_the_files_have_too_needs_no_warning(tmp_path: Path) -> None:
     write(tmp_path / "y=1" / "a.parquet", 5, y=pa.array([1] * 5))
     assert read_parquet(tmp_path).schema.names == ["x", "s", "y"]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("dictionary", [(), ("text",)])
+def test_view_columns_are_read_as_plain_ones_and_may_be_keys(
+    tmp_path: Path, dictionary: tuple[str, ...], parallelism: int
+) -> None:
+    columns = {"text": pa.array(["a", None, "a"], pa.string_view()), "bytes": pa.array([b"x"] * 3, pa.binary_view())}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=2)
+    with flow.Pipeline("views") as p:
+        rows = p.source(read_parquet(tmp_path / "a.parquet", dictionary=dictionary), name="rows")
+        rows.key_by("text").agg(op.count(), name="n").sink(op.collect(), name="out")
+    assert rows.schema.field("bytes").type == pa.large_binary()
+    found = p.run(parallelism=parallelism).table("out").to_pylist()
+    assert sorted((str(row["text"]), row["count"]) for row in found) == [("None", 1), ("a", 2)]

@@ -90,7 +90,7 @@ def survive(input: Path, work: Path, mode: str, *, seed: int, kills: int, aims: 
         with spawn(input, work, mode) as process:
             assert process.stdout is not None
             assert process.stderr is not None
-            said = _wait_for(aim, process, work, dice)
+            said = wait_for(aim, process, work, dice)
             process.send_signal(signal.SIGKILL)
             said += process.stdout.read()
             errors = process.stderr.read()
@@ -130,7 +130,7 @@ def _left_by(said: str, work: Path) -> Remains:
     return remains(work) if "running" in said else Remains(Landing.RESTORING)
 
 
-def _wait_for(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.Random) -> str:
+def wait_for(aim: Aim, process: subprocess.Popen[str], work: Path, dice: random.Random) -> str:
     """Return at the moment to kill; answers what the process has said until then, as far as it was read."""
     assert process.stdout is not None
     if aim is Aim.START:

@@ -11,7 +11,7 @@ import pytest
 from dataflow.state.entries import EntrySlots
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex
-from dataflow.state.remembered import KEPT
+from dataflow.state.remembered import KEPT, Remembered
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
 
@@ -41,10 +41,23 @@ def test_each_entry_of_a_dictionary_is_looked_up_once() -> None:
 
 
 def test_dictionaries_in_turn_are_looked_up_once_each() -> None:
-    lookup, dictionaries = Lookup(), [pa.array(["a"]), pa.array(["a"])]
+    lookup, dictionaries = Lookup(), [pa.array(["a", "b"]), pa.array(["a", "c"])]
     found = EntrySlots(lookup)
     assert [found.slots(rows([0], dictionary)).tolist() for dictionary in dictionaries * 3] == [[0]] * 6
     assert lookup.asked == ["a", "a"]
+
+
+def test_copies_of_a_dictionary_are_looked_up_once() -> None:
+    lookup = Lookup()
+    found = EntrySlots(lookup)
+    assert [found.slots(rows([0, 1], pa.array(["a", None]))).tolist() for _ in range(KEPT + 1)] == [[0, 1]] * (KEPT + 1)
+    assert lookup.asked == ["a", None]
+
+
+def test_equal_numbers_of_different_bits_are_different_dictionaries() -> None:
+    remembered = Remembered[str]()
+    signs = [remembered.of(pa.array([zero]), lambda zero=zero: str(zero)) for zero in (0.0, -0.0)]
+    assert signs == ["0.0", "-0.0"]
 
 
 def test_more_dictionaries_than_are_remembered_give_the_same_slots() -> None:

@@ -1,0 +1,106 @@
+"""What the tests of agreement ask of both engines: a pipeline's rows, and those of a query over the same files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+from dataflow.expressions import Aggregation
+from tests.agreement.data import SUMMED
+
+__all__ = ["ALL", "FEW", "MERGEABLE", "Asked", "aggregated", "grouped", "queried", "quoted", "summed"]
+
+
+def quoted(name: object) -> str:
+    """A column's name in SQL."""
+    return f'"{name}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An aggregate, in our words and in SQL."""
+
+    aggregation: Aggregation
+    sql: str
+
+
+def summed(type_: pa.DataType) -> Asked:
+    """The sum of a column that is called by its type."""
+    name = quoted(type_)
+    sql = f"sum({name})"
+    if pa.types.is_integer(type_):
+        sql = f"sum({name})::{'ubigint' if pa.types.is_unsigned_integer(type_) else 'bigint'}"
+    elif pa.types.is_boolean(type_):
+        sql = f"sum({name}::int)::bigint"
+    return Asked(col(str(type_)).sum(), sql)
+
+
+def _mergeable() -> dict[str, Asked]:
+    asked = {
+        "rows": Asked(op.count(), "count(*)"),
+        "prices": Asked(col("price").count(), "count(price)"),
+        "paid": Asked(col("price").sum(), "sum(price)::bigint"),
+        "mean": Asked(col("price").mean(), "avg(price)"),
+        "cents": Asked(col("decimal128(12, 2)").mean(), 'avg("decimal128(12, 2)")'),
+        "variance": Asked(col("price").variance(), "var_samp(price)"),
+        "deviation": Asked(col("price").stddev(ddof=0), "stddev_pop(price)"),
+        "first": Asked(col("price").first("n"), "first(price order by n) filter (price is not null)"),
+        "last": Asked(
+            col("timestamp[ns]").last("n"), 'last("timestamp[ns]" order by n) filter ("timestamp[ns]" is not null)'
+        ),
+        "at": Asked(col("int64").arg_max("n"), 'arg_max("int64", n)'),
+    }
+    asked |= {f"sum of {type_}": summed(type_) for type_ in SUMMED}
+    for type_ in (pa.int64(), pa.uint64(), pa.float64(), pa.date32(), pa.timestamp("us", "UTC"), pa.bool_()):
+        for word in ("min", "max"):
+            asked[f"{word} of {type_}"] = Asked(getattr(col(str(type_)), word)(), f"{word}({quoted(type_)})")
+    return asked
+
+
+MERGEABLE = _mergeable()
+"""Aggregates that are folded before the shuffle."""
+
+ALL = MERGEABLE | {
+    "texts": Asked(col("string").count_distinct(), 'count(distinct "string")'),
+    "numbers": Asked(col("double").count_distinct(), 'count(distinct "double")'),
+    "least text": Asked(col("large_string").min(), "min(large_string)"),
+    "greatest bytes": Asked(col("binary").max(), 'max("binary")'),
+    "most": Asked(col("decimal128(38, 10)").max(), 'max("decimal128(38, 10)")'),
+    "first text": Asked(col("string").first("n"), 'first("string" order by n) filter ("string" is not null)'),
+}
+"""Aggregates that keep the shuffle from being saved, for their state does not merge, and all others."""
+
+
+_FEW = ("rows", "paid", "variance", "first", "max of double", "min of timestamp[us, tz=UTC]", "sum of float")
+FEW = {name: MERGEABLE[name] for name in _FEW}
+"""Some of those that are folded before the shuffle."""
+
+
+def queried(files: Sequence[str], select: str, rest: str = "") -> pa.Table:
+    """What DuckDB makes of Parquet files."""
+    with duckdb.connect() as db:
+        return db.sql(f"select {select} from read_parquet({list(files)}) {rest}").to_arrow_table()
+
+
+def grouped(files: Sequence[str], keys: Sequence[str], asked: dict[str, Asked], rest: str = "") -> pa.Table:
+    """DuckDB's groups; ``rest`` may filter."""
+    names = ", ".join(quoted(key) for key in keys)
+    aggregates = ", ".join(f"{one.sql} as {quoted(name)}" for name, one in asked.items())
+    return queried(files, f"{names}, {aggregates}", f"{rest} group by {names}")
+
+
+def aggregated(
+    source: Any, keys: Sequence[str], asked: dict[str, Asked], runner: Any = "local", **options: Any
+) -> pa.Table:
+    """Our groups over ``source``."""
+    with flow.Pipeline("groups") as p:
+        aggregations = {name: one.aggregation for name, one in asked.items()}
+        p.source(source, name="rows").key_by(*keys).agg(**aggregations, name="groups").sink(op.collect(), name="out")
+    return p.run(runner, timeout="60s", **options).table("out")

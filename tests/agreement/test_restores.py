@@ -1,0 +1,66 @@
+"""The same tables through crashes and restores: groups, windows and rows of every type, on seeded schedules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+from dataflow.runners.faults import Faults
+from tests.agreement.data import by_key, near, rows_of
+from tests.agreement.running import ALL, FEW, Asked, grouped, queried
+
+RUNS = [(1, 1, "aligned"), (2, 2, "unaligned-persisted"), (3, 2, "aligned-timeout"), (4, 4, "aligned")]
+RUNS += [(5, 2, "aligned"), (6, 4, "unaligned-persisted")]
+ASKED = FEW | {name: ALL[name] for name in ("texts", "least text", "most", "first text")}
+IN_SQL = "where price > -400 or price is null"
+CHOSEN = (col("price") > -400) | col("price").is_null()
+DAY = 86_400 * 10**9
+TIME = "timestamp[us, tz=Asia/Kolkata]"
+WINDOWS = f'epoch_ns("{TIME}") - (epoch_ns("{TIME}") % {DAY} + {DAY}) % {DAY}'
+
+
+def pipeline(files: list[str], asked: dict[str, Asked], folder: Path, batch_rows: int) -> flow.Pipeline:
+    """Groups by a dictionary and a float, windows of a day, and the rows themselves."""
+    aggregations = {name: one.aggregation for name, one in asked.items()}
+    with flow.Pipeline("restored") as p:
+        kept = p.source(op.read_parquet(files, batch_rows=batch_rows), name="rows").filter(CHOSEN)
+        kept.key_by(*KEYS).agg(**aggregations, name="groups").sink(op.collect(), name="all groups")
+        timed = kept.filter(col(TIME).is_not_null()).with_watermark(TIME, delay="1000000h")
+        daily = timed.key_by("decimal128(12, 2)").window(op.tumbling("24h"))
+        daily.agg(**aggregations, name="days").sink(op.collect(), name="all days")
+        kept.rebalance().sink(op.write_parquet(folder), name="copies")
+    return p
+
+
+KEYS = ["dictionary<values=string, indices=int32, ordered=0>", "float"]
+
+
+@pytest.mark.usefixtures("folded")
+@pytest.mark.parametrize(("seed", "parallelism", "mode"), RUNS)
+def test_tables_through_crashes_are_those_of_duckdb(
+    seed: int, parallelism: int, mode: str, files: list[str], tmp_path: Path
+) -> None:
+    asked = ASKED if seed % 2 else FEW
+    p = pipeline(files, asked, tmp_path / "copies", batch_rows=(13, 50)[seed % 2])
+    faults = Faults(crashes=2, skew=0.3, stall=0.01, slices=0.3)
+    checkpoint = flow.Checkpointing(flow.MemoryStore(), every="2ms", mode=mode)
+    job = p.start(flow.SimulatedRunner(seed=seed, faults=faults), parallelism=parallelism, checkpoint=checkpoint)
+    result: Any = job.wait()
+    assert by_key(result.table("all groups"), KEYS) == near(by_key(grouped(files, KEYS, asked, IN_SQL), KEYS))
+    days = ["decimal128(12, 2)", "window_start"]
+    found = result.table("all days").drop_columns(["window_end"])
+    assert by_key(found, days) == near(by_key(daily(files, asked), days))
+    assert rows_of(op.read_committed(tmp_path / "copies")) == rows_of(queried(files, "*", IN_SQL))
+    assert any(attempt.restored is not None for attempt in job.attempts), "no life restored anything"
+
+
+def daily(files: list[str], asked: dict[str, Asked]) -> Any:
+    """DuckDB's groups per day."""
+    aggregates = ", ".join(f'{one.sql} as "{name}"' for name, one in asked.items())
+    columns = f'"decimal128(12, 2)", {WINDOWS} as window_start, {aggregates}'
+    return queried(files, columns, f'{IN_SQL.replace("where ", "where (")}) and "{TIME}" is not null group by all')
