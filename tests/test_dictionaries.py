@@ -14,6 +14,7 @@ import operators as op
 from dataflow import col
 from dataflow.runners.simulated import Faults
 from dataflow.runtime.points import Point
+from dataflow.state.dictionaries import widened
 
 WIDE = pa.dictionary(pa.int32(), pa.string())
 OVER = [(pa.int8(), 90, 3), (pa.uint8(), 200, 3), (pa.int16(), 20_000, 4)]  # together past 128, 256 and 32,768 values
@@ -136,3 +137,24 @@ def test_what_an_operator_emits_in_a_narrow_type_is_widened_where_it_is_kept(tmp
     result = p.run(parallelism=2, checkpoint=flow.Checkpointing(tmp_path / "ckpt", every="1ms"))
     for table in (result.table("rows"), result.table("keys"), pq.read_table(tmp_path / "out")):
         assert sorted(table["c"].to_pylist()) == names(270, 1)
+
+
+def test_a_null_among_the_values_becomes_one_among_the_indices() -> None:
+    odd = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2], pa.int8()), pa.array(["a", None, "b"]))
+    made = widened(pa.record_batch({"c": odd})).column("c")
+    assert (made.to_pylist(), made.dictionary.null_count, str(made.type.index_type)) == (
+        ["a", None, None, "b"],
+        0,
+        "int32",
+    )
+
+
+@pytest.mark.parametrize("write", [op.write_parquet, op.write_csv, op.write_json, op.write_ipc])
+def test_such_a_dictionary_can_be_written(write: Any, tmp_path: Path) -> None:
+    odd = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pa.array(["a", None, "b"]))
+    p = flow.Pipeline()
+    p.source(op.from_arrow(pa.table({"c": odd, "x": [1, 2, 3]}), batch_rows=2), name="in").sink(
+        write(tmp_path / "out"), name="out"
+    )
+    p.run()
+    assert op.read_committed(tmp_path / "out")["c"].to_pylist() == ["a", None, "b"]

@@ -30,15 +30,33 @@ def wide_schema(schema: pa.Schema) -> pa.Schema:
 def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
     """``batch`` in its wide schema. Other columns, and the values of dictionaries, are shared."""
     schema = wide_schema(batch.schema)
-    if schema.types == batch.schema.types:
+    if schema.types == batch.schema.types and not any(_has_null_entry(column) for column in batch.columns):
         return batch
     return pa.RecordBatch.from_arrays([widened_array(column) for column in batch.columns], schema=schema)
 
 
 def widened_array(array: pa.Array) -> pa.Array:
-    """``array`` in its wide type; the indices are copied where they were narrower, the values are shared."""
+    """``array`` in its wide type; the indices are copied where they were narrower, the values are shared.
+
+    A null among the values of a dictionary becomes one among the indices, which is where readers look for nulls.
+    """
     type_ = wide_type(array.type)
+    if _has_null_entry(array):
+        return _without_null_entries(array, type_)
     if array.type == type_:
         return array
     indices = array.indices.cast(type_.index_type)
     return pa.DictionaryArray.from_arrays(indices, array.dictionary, ordered=type_.ordered)
+
+
+def _has_null_entry(array: pa.Array) -> bool:
+    return isinstance(array, pa.DictionaryArray) and array.dictionary.null_count > 0
+
+
+def _without_null_entries(array: pa.DictionaryArray, type_: pa.DataType) -> pa.DictionaryArray:
+    import numpy as np
+
+    valid = array.dictionary.is_valid().to_numpy(zero_copy_only=False)
+    places = pa.array((np.cumsum(valid) - 1).astype(np.int32), mask=~valid)
+    indices = places.take(array.indices).cast(type_.index_type)
+    return pa.DictionaryArray.from_arrays(indices, array.dictionary.drop_null(), ordered=type_.ordered)

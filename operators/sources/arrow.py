@@ -232,6 +232,7 @@ class _StreamReader(SplitReader):
         self._schema = schema
         self._batch_rows = batch_rows
         self._rest: pa.RecordBatch | None = None
+        self._given = 0  # rows of the stream's batch at hand
 
     def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
         while self._rest is None or self._rest.num_rows == 0:
@@ -242,14 +243,20 @@ class _StreamReader(SplitReader):
             except (OSError, pa.ArrowException) as error:
                 raise SourceError(f"from_arrow: the stream broke behind row {self._offset}: {error}") from error
             self._rest = conformed(batch.select(self._schema.names), self._schema)
-        rows = min(max_rows, self._batch_rows)
+            self._given = 0
+        rows = min(max_rows, self._batch_rows - self._given % self._batch_rows)
         batch, self._rest = self._rest.slice(0, rows), self._rest.slice(rows)
+        self._given += batch.num_rows
         self._offset += batch.num_rows
         return batch
 
     @property
     def offset(self) -> int:
         return self._offset
+
+    @property
+    def mid_batch(self) -> bool:
+        return self._rest is not None and self._rest.num_rows > 0 and self._given % self._batch_rows > 0
 
     def close(self) -> None:
         self._rest = None

@@ -309,8 +309,13 @@ class _WatchReader(SplitReader):
             reader.close()
         try:
             now = self._look.where.status(self._look.path(file.name))
-        except OSError:
+        except FileNotFoundError:
             return  # removed while it was read: whole, for its reader came to the end
+        except OSError as error:
+            raise SourceError(
+                f"watch: {file.name!r} was read, but whether it changed meanwhile cannot be seen: {error}; run the job "
+                "again once the directory can be reached"
+            ) from error
         if now != file:
             raise self._changed(now)
         self._done = {**self._done, file.name: [file.bytes, file.modified]}

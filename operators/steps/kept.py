@@ -80,7 +80,8 @@ class KeptBytes:
         assert not self._known, f"restore is for an empty arena; this one has {self._known} values"
         data, offsets = byte_ranges(array)
         self._take(data[int(offsets[0]) : int(offsets[-1])].copy(), offsets - offsets[0])
-        records[:, self._word] = np.arange(len(records))
+        seen = records[:, 0] & self._flag != 0  # of the others nothing is kept, and the next gathering drops their rows
+        records[:, self._word] = np.where(seen, np.arange(len(records)), 0)
 
     def _make_room(self, values: int, size: int) -> None:
         used = int(self._starts[self._known])

@@ -81,6 +81,7 @@ class Watermarks(Operator):
         if not batch.num_rows:
             return
         split, number = self._splits.current, self._splits.current_batch
+        self._merger.resume(self._numbers[split])
         time = latest(batch.column(self._position))
         begun = self._begun.get(split)
         if begun is not None and begun[0] != number:

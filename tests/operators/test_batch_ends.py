@@ -87,3 +87,11 @@ def test_batches_end_where_they_end_however_they_are_asked_for(
     assert (len(whole) >= 14, whole[-1]) == (True, 1_000)
     assert ends(source, lambda: chance.randrange(1, 99), lambda: False) == whole
     assert ends(source, lambda: chance.randrange(1, 99), lambda: chance.random() < 0.3) == whole
+
+
+def test_batches_of_a_stream_end_where_they_end_however_they_are_asked_for() -> None:
+    chance = random.Random(12)
+    stream = lambda: op.from_arrow(TABLE.to_reader(max_chunksize=300), batch_rows=70)  # noqa: E731
+    whole = ends(stream(), lambda: 1 << 30, lambda: False)
+    assert (len(whole), whole[-1]) == (17, 1_000)
+    assert ends(stream(), lambda: chance.randrange(1, 99), lambda: False) == whole

@@ -17,7 +17,11 @@ from hypothesis import strategies as st
 
 from dataflow.errors import SchemaMismatch
 from dataflow.expressions import Aggregation, col, count
+from dataflow.operator import Snapshot
+from dataflow.specs import Emit
+from operators.aggregate import KeyedAggregate
 from operators.records import Records, SumOverflow
+from tests.operators.operating import Emitted, context_of, drained, stored
 
 NAN = float("nan")
 MONEY = pa.decimal128(9, 2)
@@ -325,3 +329,28 @@ def test_wrong_options_are_refused() -> None:
 
 def test_columns_are_those_of_the_argument_and_of_the_order() -> None:
     assert col("x").arg_max(col("y") + col("x")).columns() == ("x", "y")
+
+
+@pytest.mark.parametrize("aggregation", [col("s").last(), col("s").max(), col("d").min()], ids=str)
+def test_keys_without_a_value_survive_restores_and_gatherings(aggregation: Aggregation) -> None:
+    """What is kept of the others is gathered anew many times; theirs is nothing, and stays nothing."""
+
+    def aggregate(restored: Snapshot | None = None) -> KeyedAggregate:
+        output = pa.schema({"k": pa.int64(), "m": aggregation.dtype(schema)})
+        return KeyedAggregate(context_of(schema, output, restored=restored), ["k"], [aggregation], Emit.FINAL)
+
+    def batch(keys: Sequence[int], values: Sequence[int | None]) -> pa.RecordBatch:
+        text = [None if value is None else f"value {value}" for value in values]
+        money = [None if value is None else Decimal(value) for value in values]
+        return pa.record_batch([keys, text, pa.array(money, MONEY)], schema=schema)
+
+    schema = pa.schema({"k": pa.int64(), "s": pa.string(), "d": MONEY})
+    first, out = aggregate(), Emitted()
+    first.process(0, batch(range(1_000), [1 if key < 10 else None for key in range(1_000)]), out)
+    again = aggregate(stored(first.snapshot()))
+    for value in range(400):
+        again.process(0, batch(range(10), [value] * 10), out)
+    once_more = aggregate(stored(again.snapshot()))
+    drained(once_more.finish(out))
+    found = dict(out.take())
+    assert ([key for key, value in found.items() if value is not None], len(found)) == ([*range(10)], 1_000)

@@ -21,6 +21,7 @@ from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, So
 from dataflow.runners.faults import Faults
 from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from operators import read_csv, read_ipc, read_json, read_parquet, watch
+from operators.sources.files import Files
 from operators.sources.watch import WatchSource
 
 
@@ -363,3 +364,18 @@ def test_a_batch_of_a_file_that_was_cut_is_said_to_go_on(tmp_path: Path) -> None
     watching = Watching(watch(tmp_path, read_csv, batch_rows=2))
     told = [(len(watching.rows(limit=1, rows=1)), watching.reader.mid_batch) for _ in range(4)]
     assert told == [(1, True), (1, False), (1, False), (0, False)]
+
+
+def test_a_disk_that_cannot_be_asked_is_not_a_file_that_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "a.csv", 1, 2, at=10)
+    watching = Watching(watch(tmp_path, read_csv))
+    assert watching.rows(limit=2) == [1, 2]
+
+    def refused(where: Files, path: str) -> None:
+        raise OSError(5, "Input/output error", path)
+
+    monkeypatch.setattr(Files, "status", refused)
+    with pytest.raises(SourceError, match="was read, but whether it changed"):
+        watching.rows()

@@ -88,6 +88,14 @@ def test_a_silent_split_is_left_out_until_its_next_row() -> None:
     assert [c.feed("b", 10), c.feed("a", 90), c.feed("b", 70)] == [[], [], [70]]
 
 
+def test_a_split_that_comes_back_counts_from_its_first_row_on() -> None:
+    c = Clocks("a", "b", idle_after=1_000)
+    c.feed("a", 50)
+    c.splits.silence["b"] = 1_000
+    c.ring()
+    assert [c.feed("b", 60, cut=True), c.feed("a", 900), c.feed("b", 70)] == [[], [], [70]]
+
+
 def test_a_split_that_nobody_asked_is_not_idle() -> None:
     c = Clocks("a", "b", idle_after=1_000)
     c.feed("a", 50)
