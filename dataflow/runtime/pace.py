@@ -18,6 +18,10 @@ GROWTH = 10
 """A step takes at most so many times the rows of the last one, for cheap rows say little about the next ones."""
 
 
+FIRST_TRIAL, LAST_TRIAL = 8, 1_024
+"""Steps between two trials of twice the rows, at first and at most."""
+
+
 class Pace(Protocol):
     """Says how many rows a step may take at most, and hears how long they took."""
 
@@ -37,6 +41,10 @@ class LearnedPace:
     It goes by the fastest of the last three steps, for one may be slow for another reason (a kernel was compiled, the
     machine was busy), and grows at most tenfold from one to the next.
 
+    Part of a step's time does not depend on its rows. Were it taken for the rows' own, slices would shrink to nothing
+    and steps stay as long as they are. So now and then a step of twice the rows tells the two apart, the less often the
+    less there is to tell; and half of a step's time is for rows, whatever the budget.
+
     >>> pace = LearnedPace(budget=10_000)
     >>> pace.took(1_000, 100_000)
     >>> pace.max_rows
@@ -47,15 +55,40 @@ class LearnedPace:
         assert budget > 0, f"a step takes some time, got a budget of {budget} us"
         self._budget = budget
         self._max_rows = FIRST_ROWS
-        self._fitting: deque[int] = deque(maxlen=3)
+        self._last: deque[tuple[int, int]] = deque(maxlen=3)
+        self._fixed = 0
+        self._pause = self._until_trial = FIRST_TRIAL
+        self._before_trial: tuple[int, int] | None = None  # while one is under way: the step before it
 
     @property
     def max_rows(self) -> int:
         return self._max_rows
 
     def took(self, rows: int, elapsed: int) -> None:
-        self._fitting.append(max(1, rows * self._budget // max(1, elapsed)))
-        self._max_rows = min(max(self._fitting), GROWTH * max(rows, self._max_rows))
+        elapsed = max(1, elapsed)
+        if self._before_trial is not None:
+            self._learn(self._before_trial, (rows, elapsed))
+            self._before_trial = None
+        elif rows >= self._max_rows:  # else it is not this limit that bounds the steps
+            self._until_trial -= 1
+        self._last.append((rows, elapsed))
+        if self._until_trial == 0:
+            self._before_trial, self._until_trial = (rows, elapsed), self._pause
+            self._max_rows = 2 * rows
+        else:
+            self._max_rows = min(self._fitting(), GROWTH * max(rows, self._max_rows))
+
+    def _learn(self, before: tuple[int, int], trial: tuple[int, int]) -> None:
+        """What of the step before the trial was not for its rows."""
+        (rows, elapsed), (more, longer) = before, trial
+        per_row = max(0, longer - elapsed) / (more - rows) if more > rows else elapsed / rows
+        self._fixed = max(0, round(elapsed - per_row * rows))
+        worth_it = self._fixed > elapsed // 4
+        self._pause = self._until_trial = FIRST_TRIAL if worth_it else min(2 * self._pause, LAST_TRIAL)
+
+    def _fitting(self) -> int:
+        per_row = min(max(1, elapsed - self._fixed) / rows for rows, elapsed in self._last)
+        return max(1, int(max(self._budget - self._fixed, self._fixed) / per_row))
 
 
 class Unpaced:

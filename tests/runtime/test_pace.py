@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dataflow.events import Barrier, Data, EndOfInput
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.pace import FIRST_ROWS, LearnedPace, Unpaced
@@ -48,6 +50,25 @@ def test_one_slow_step_says_nothing_and_three_say_it_all() -> None:
 def test_after_a_slow_start_the_limit_is_back_within_a_few_steps() -> None:
     compiled = after((1_000, 2_000_000))
     assert (compiled, after((1_000, 2_000_000), (5, 50), (50, 60), (500, 70))) == (5, 5_000)
+
+
+def steps(cost: Callable[[int], int], count: int) -> list[int]:
+    """The rows of ``count`` steps that take ``cost(rows)`` microseconds, where there are rows enough."""
+    pace, taken = LearnedPace(10_000), []
+    for _ in range(count):
+        taken.append(pace.max_rows)
+        pace.took(taken[-1], cost(taken[-1]))
+    return taken
+
+
+def test_what_a_step_costs_whatever_its_rows_does_not_make_slices_shrink_to_nothing() -> None:
+    found = steps(lambda rows: 12_000 + rows // 10, 60)
+    assert 100_000 <= min(found[-20:]) <= max(found[-20:]) <= 300_000
+
+
+def test_a_slow_function_is_tried_with_twice_its_rows_ever_less_often() -> None:
+    found = steps(lambda rows: 100 * rows, 2_000)
+    assert (sorted(set(found)), found.count(200), found.index(200)) == ([100, 200], 7, 8)
 
 
 def test_without_a_pace_batches_stay_whole() -> None:
