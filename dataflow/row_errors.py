@@ -90,7 +90,7 @@ class RowErrors:
         if self.policy is OnError.FAIL:
             error.add_note(f"at {where}: {_short(row)}; on_error='skip' leaves such rows out, 'side' sets them aside")
             raise error
-        rejected = RowError(where, _short(row), f"{type(error).__name__}: {error}")
+        rejected = RowError(where, _short(row), f"{type(error).__name__}: {_said(error)}")
         self._tally.skip(rejected)
         if self.policy is OnError.SIDE:
             self._aside.append(rejected)
@@ -111,6 +111,13 @@ def errors_schema() -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema({"where": pa.string(), "row": pa.string(), "error": pa.string()})
+
+
+def _said(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # a user's own class; what it says of itself must not end the job
+        return "(it cannot be shown)"
 
 
 def _short(row: object) -> str:

@@ -15,7 +15,7 @@ from dataflow.specs import Aggregate, WindowAggregate
 from dataflow.state.dictionaries import wide_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex
-from operators.partials import partial_schema
+from operators.partials import RECORD, partial_schema
 from operators.records import Records, SumOverflow
 from operators.sums import overflow_of
 from operators.windows.panes import Numbers
@@ -29,8 +29,8 @@ _PAYS = 2
 """Rows a record must hold on average."""
 _PAUSE = 8
 """Batches of the same size that pass as they are, after one that did not pay, until the next attempt."""
-_MOST_RECORDS = 1 << 21
-"""Keys times windows of one batch: the records that there is room for."""
+_MOST_MEMORY = 1 << 25
+"""Bytes of records that there is room for: of the keys that are remembered, times the windows of a batch."""
 _MOST_KEYS = 1 << 20
 """Keys that are remembered from batch to batch, to save their hashing."""
 
@@ -94,7 +94,8 @@ class Combine(Operator):
             return None
         numbers, low, high = window_numbers(times, spec.window, spec.time.back)
         spread = high - low + 1
-        return (numbers, low, spread) if spread * len(self._index) <= _MOST_RECORDS else None
+        room = _MOST_MEMORY // self._schema.field(RECORD).type.byte_width
+        return (numbers, low, spread) if spread * len(self._index) <= room else None
 
     def _fold_windows(
         self, slots: Slots, rows: pa.RecordBatch, numbers: Numbers, low: int, spread: int

@@ -47,7 +47,8 @@ class Aggregated:
         """The variance as float64: squared deviations from the mean, divided by the number of values less ``ddof``.
 
         Null where there are not more than ``ddof`` values, NaN where one is NaN or infinite. Computed by Welford's
-        recurrence, so values far from zero and close to each other lose no digits.
+        recurrence, so of values far from zero and close to each other most digits are right (1e9 and
+        1e9 + 1: to some 1e-7 of the variance).
         """
         return _aggregation("variance", self, ddof=ddof)
 

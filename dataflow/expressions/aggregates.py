@@ -132,7 +132,8 @@ class Aggregation:
         if found is None:
             raise SchemaMismatch(
                 f"{where}: {self._word} takes {self._takes()}, but {self.argument} is {given}; where a number "
-                "will do .cast(type) it first, else write an operator of your own for stream.apply(...)"
+                "will do .cast(type) it first (of what is read from text, schema= of the source says the type), else "
+                "write an operator of your own for stream.apply(...)"
             )
         if self.by is not None:
             order = resolve(self.by, schema, where).dtype

@@ -73,6 +73,8 @@ def compile_apart(text: str) -> subprocess.Popen[bytes] | None:
     path = path_of(text)
     if not _holds(path, text):
         _write(path, text)
+    if getattr(sys, "frozen", False):
+        return None  # an application in one file: its executable is no Python
     program = "import os, sys; os.nice(5)\nfrom operators.fusion.cache import load; load(open(sys.argv[1]).read())"
     surroundings = {**os.environ, "BARRIERFLOW_CACHE": str(folder()), "PYTHONPATH": os.pathsep.join(sys.path)}
     nowhere = subprocess.DEVNULL

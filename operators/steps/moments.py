@@ -1,4 +1,4 @@
-"""Variance and standard deviation: three words a record, whose error does not grow with the distance from zero."""
+"""Variance and standard deviation: three words a record (Welford: no difference of two large sums)."""
 
 from __future__ import annotations
 
