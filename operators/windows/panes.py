@@ -149,7 +149,8 @@ class Panes:
         """The panes of the windows ``present``, which are in ascending order; made where there are none."""
         held = [self._holding(number) for number in present.tolist()]
         missing = present[[pane is None for pane in held]]
-        made = [self._make(group) for group in self._groups(missing, len(present))]
+        groups = self._groups(missing, len(present))
+        made = [self._make(group) for group in reversed(groups)]  # so that each finds the one behind it in its place
         known = {pane.first: pane for pane in [*filter(None, held), *made]}
         return [known[first] for first in sorted(known)]
 
@@ -188,6 +189,10 @@ class Panes:
             self._apart.append(first - self._panes.peekitem(place - 1)[1].stop + 1)
         if place < len(self._panes):
             stop = min(stop, self._panes.peekitem(place)[0])
+        before = self._panes.peekitem(place - 1)[1].stop if place > 0 else first
+        assert before <= first < stop, (
+            f"a pane of windows {first} to {stop - 1} would overlap the one up to {before - 1}"
+        )
         expected = self._expected(single=stop - first == 1)
         pane = Pane(first, stop, self._keys, self._aggregations, self._schema, self._where, expected)
         self._panes[first] = pane

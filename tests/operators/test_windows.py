@@ -306,3 +306,23 @@ def test_folding_pauses_where_it_does_not_pay_and_the_result_stays_the_same() ->
     for batch in out.batches[None]:
         w.take(batch)
     assert sorted(w.advance(END)) == sorted((key, 0, 3, 3 * x) for key, x, _ in rows)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_window_is_in_two_panes_however_many_there_are(seed: int) -> None:
+    """Batches of a few windows each, near and far, over so many that panes crowd; the watermark follows far behind."""
+    chance = np.random.default_rng(seed)
+    w, last, rows = Windows(1), dict[object, object](), 0
+    for batch in range(400):
+        middle = batch * 40 if seed % 2 else int(chance.integers(0, 16_000))
+        times = middle + chance.integers(0, [3, 60, 2_000][batch % 3], 12)
+        rows += len(times)
+        w.feed(*[("a", 1, int(time)) for time in times])
+        if seed % 2 and batch > 200:
+            for key, start, count_, _ in w.advance((batch - 200) * 40):
+                assert (key, start) not in last, f"window {start} came out twice"
+                last[key, start] = count_
+    for key, start, count_, _ in w.advance(END):
+        assert (key, start) not in last, f"window {start} came out twice"
+        last[key, start] = count_
+    assert sum(last.values()) + w.context.tally.late == rows  # type: ignore[arg-type]
