@@ -133,7 +133,10 @@ def context(subtask: int) -> OperatorContext:
     return OperatorContext("out", subtask, SUBTASKS, (X,), X, range(128), 128, None, ManualClock(), lambda due: None)
 
 
-@pytest.fixture(params=["parquet", "csv.gz", "json", "ipc"])
+SLOWER = [pytest.param(kind, marks=pytest.mark.soak) for kind in ("json", "ipc")]  # the rules are the same for all
+
+
+@pytest.fixture(params=["parquet", "csv.gz", *SLOWER])
 def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
 
