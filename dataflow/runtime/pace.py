@@ -19,7 +19,7 @@ GROWTH = 10
 
 
 FIRST_TRIAL, LAST_TRIAL = 8, 1_024
-"""Steps between two trials of twice the rows, at first and at most."""
+"""Steps between two trials of other sizes, at first and at most."""
 
 
 class Pace(Protocol):
@@ -42,8 +42,9 @@ class LearnedPace:
     machine was busy), and grows at most tenfold from one to the next.
 
     Part of a step's time does not depend on its rows. Were it taken for the rows' own, slices would shrink to nothing
-    and steps stay as long as they are. So now and then a step of twice the rows tells the two apart, the less often the
-    less there is to tell; and half of a step's time is for rows, whatever the budget.
+    and steps stay as long as they are. So now and then a step of half the rows tells the two apart, the less often the
+    less there is to tell; one of twice the rows, where steps are too long in spite of all shrinking. And half of a
+    step's time is for rows, whatever the budget.
 
     >>> pace = LearnedPace(budget=10_000)
     >>> pace.took(1_000, 100_000)
@@ -74,14 +75,19 @@ class LearnedPace:
         self._last.append((rows, elapsed))
         if self._until_trial == 0:
             self._before_trial, self._until_trial = (rows, elapsed), self._pause
-            self._max_rows = 2 * rows
+            self._max_rows = 2 * rows if rows == 1 or self._is_in_vain else rows // 2
         else:
             self._max_rows = min(self._fitting(), GROWTH * max(rows, self._max_rows))
 
+    @property
+    def _is_in_vain(self) -> bool:
+        """Whether even the shortest of the last steps was too long: as if its length were not the rows' fault."""
+        return 100 * min(elapsed for _, elapsed in self._last) > 115 * self._budget
+
     def _learn(self, before: tuple[int, int], trial: tuple[int, int]) -> None:
         """What of the step before the trial was not for its rows."""
-        (rows, elapsed), (more, longer) = before, trial
-        per_row = max(0, longer - elapsed) / (more - rows) if more > rows else elapsed / rows
+        (rows, elapsed), (tried, took) = before, trial
+        per_row = max(0.0, (elapsed - took) / (rows - tried)) if tried != rows else elapsed / rows
         self._fixed = max(0, round(elapsed - per_row * rows))
         worth_it = self._fixed > elapsed // 4
         self._pause = self._until_trial = FIRST_TRIAL if worth_it else min(2 * self._pause, LAST_TRIAL)
