@@ -57,7 +57,7 @@ class _Writer:
                 raise
             outweigh = rows.get_total_buffer_size() > 2 * table.get_total_buffer_size()  # raised before it wrote a byte
             return table if outweigh else rows
-        self._seen = rows.take([0])  # not a slice, which would keep all the rows
+        self._seen = rows.slice(0, 1)
         return None
 
     def close(self) -> None:
