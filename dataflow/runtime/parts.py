@@ -95,15 +95,16 @@ class TaskState:
             tables[f"/duplicates/{i}"] = d.table if keep == "rows" else d.table.slice(0, SAMPLE_ROWS)
         in_flight: list[Json] = []
         for i, channel in enumerate(self.in_flight):
+            elements, kinds = _encode(channel.elements)
             in_flight.append(
                 {
                     "operator": channel.operator,
                     "channel": channel.channel,
                     "schema": channel.schema,
-                    "elements": _encode(channel.elements),
+                    "elements": elements,
                 }
             )
-            for kind, batches in enumerate(_kinds(channel.elements)):
+            for kind, batches in enumerate(kinds):
                 tables[_table_of(f"/in-flight/{i}", kind)] = _joined(pa.Table.from_batches(batches))
         values: dict[str, Json] = {
             "task": self.task,
@@ -146,16 +147,6 @@ class TaskState:
         return TaskState(header["task"], header["ended"], header["inlet"], operators, duplicates, in_flight)
 
 
-def _kinds(elements: Sequence[Element]) -> list[list[pa.RecordBatch]]:
-    """The batches of each schema: rows may be on their way as they are, or folded into records."""
-    found: dict[pa.Schema, list[pa.RecordBatch]] = {}
-    for element in elements:
-        if isinstance(element, Data):
-            batch: pa.RecordBatch = element.rows
-            found.setdefault(batch.schema, []).append(batch)
-    return list(found.values())
-
-
 def _table_of(name: str, kind: int) -> str:
     return name if kind == 0 else f"{name}/{kind}"
 
@@ -165,14 +156,19 @@ def _joined(table: pa.Table) -> pa.Table:
     return table if any("dictionary<" in str(type_) for type_ in table.schema.types) else table.combine_chunks()
 
 
-def _encode(elements: Sequence[Element]) -> list[Json]:
-    """A run of channel state as JSON; rows are only counted, for they are in a table, one for each kind of batch."""
+def _encode(elements: Sequence[Element]) -> tuple[list[Json], list[list[pa.RecordBatch]]]:
+    """A run of channel state as JSON, in which rows are only counted, and the batches of each schema, for a table each.
+
+    Rows may be on their way as they are, or folded into records.
+    """
     found: list[Json] = []
-    kinds: dict[pa.Schema, int] = {}
+    kinds: dict[pa.Schema, list[pa.RecordBatch]] = {}
     for element in elements:
         match element:
             case Data(rows=rows):
-                kind = kinds.setdefault(rows.schema, len(kinds))  # type: ignore[attr-defined]
+                batch: pa.RecordBatch = rows
+                kinds.setdefault(batch.schema, []).append(batch)
+                kind = list(kinds).index(batch.schema)
                 found.append(["rows", len(rows)] if kind == 0 else ["rows", len(rows), kind])
             case Watermark(time=time):
                 found.append(["watermark", time])
@@ -182,7 +178,7 @@ def _encode(elements: Sequence[Element]) -> list[Json]:
                 found.append(["end"])
             case _:
                 raise AssertionError(f"{element} is no channel state")
-    return found
+    return found, list(kinds.values())
 
 
 def _decode(elements: Sequence[Any], tables: Mapping[str, pa.Table], name: str) -> tuple[Element, ...]:
