@@ -92,11 +92,9 @@ class KeyedStream(Stream):
         return replace(aggregation, by=col(self.time)) if ordered and self.time is not None else aggregation
 
     def _key_fields(self) -> list[pa.Field]:
-        import pyarrow as pa
+        from dataflow.state.dictionaries import key_schema
 
-        from dataflow.state.dictionaries import wide_schema
-
-        return list(wide_schema(pa.schema([self.schema.field(k) for k in self.keys])))
+        return list(key_schema(self.schema, self.keys))
 
     def _fields_of(self, aggregations: Iterable[Aggregation]) -> list[pa.Field]:
         import pyarrow as pa

@@ -15,7 +15,7 @@ from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismat
 from dataflow.expressions import Aggregation
 from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.specs import Emit
-from dataflow.state.dictionaries import wide_schema
+from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex
 from operators.ownership import owned_rows
@@ -64,7 +64,7 @@ class KeyedAggregate(Operator):
         self._timer_set = False
         self._aggregations = list(aggregations)
         self._keys = list(keys)
-        self._key_schema = wide_schema(pa.schema([schema.field(key) for key in keys]))
+        self._key_schema = key_schema(schema, keys)
         self._start()
         self._check_output()
         if context.restored is not None and context.restored.tables:

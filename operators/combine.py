@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from dataflow.operator import Operator, OperatorContext, Out
 from dataflow.specs import Aggregate, WindowAggregate
-from dataflow.state.dictionaries import wide_schema
+from dataflow.state.dictionaries import key_schema, wide_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex
-from operators.partials import RECORD, partial_schema
+from operators.partials import RECORD, folded_columns, partial_schema
 from operators.records import Records, SumOverflow
 from operators.sums import overflow_of
 from operators.windows.panes import Numbers
@@ -44,11 +44,9 @@ class Combine(Operator):
         (schema,) = context.input_schemas
         self._context = context
         self._spec = spec
-        self._key_schema = wide_schema(pa.schema([schema.field(key) for key in spec.keys]))
+        self._key_schema = key_schema(schema, spec.keys)
         self._schema = wide_schema(partial_schema(spec, schema))
-        needed = {*spec.keys, *(name for a in spec.aggregations for name in a.columns())}
-        self._needed = [name for name in schema.names if name in needed]
-        self._rows = pa.schema([schema.field(name) for name in self._needed])
+        self._rows = folded_columns(schema, spec.keys, spec.aggregations)
         self._pause = 0  # rows
         self._start()
 
@@ -69,7 +67,7 @@ class Combine(Operator):
 
     def _fold(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """The records of a batch; None where it is spread too thin."""
-        spec, rows = self._spec, batch.select(self._needed)
+        spec, rows = self._spec, batch.select(self._rows.names)
         if len(self._index) > _MOST_KEYS:
             self._start()
         slots = self._index.slots([rows.column(key) for key in spec.keys])

@@ -11,10 +11,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from dataflow.expressions import Aggregation
 from dataflow.specs import Aggregate, WindowAggregate
 from operators.records import partial_type
 
-__all__ = ["RECORD", "ROWS", "WINDOW", "is_partial", "partial_schema"]
+__all__ = ["RECORD", "ROWS", "WINDOW", "folded_columns", "is_partial", "partial_schema"]
 
 RECORD: Final = "barrierflow:record"
 """The column of records, in the memory layout of ``Records``."""
@@ -36,3 +37,9 @@ def partial_schema(spec: Aggregate | WindowAggregate, schema: pa.Schema) -> pa.S
     if isinstance(spec, Aggregate):
         return pa.schema([*keys, record])
     return pa.schema([*keys, pa.field(WINDOW, pa.int64()), pa.field(ROWS, pa.int64()), record])
+
+
+def folded_columns(schema: pa.Schema, keys: Sequence[str], aggregations: Sequence[Aggregation]) -> pa.Schema:
+    """The columns of rows of ``schema`` that keyed ``aggregations`` look at: keys and arguments, in their order."""
+    needed = {*keys, *(name for a in aggregations for name in a.columns())}
+    return pa.schema([field for field in schema if field.name in needed])

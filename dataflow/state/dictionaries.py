@@ -11,9 +11,11 @@ number left. Only columns are widened: dictionaries inside lists and structs sta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
-__all__ = ["wide_schema", "wide_type", "widened", "widened_array"]
+__all__ = ["key_schema", "wide_schema", "wide_type", "widened", "widened_array"]
 
 
 def wide_type(type_: pa.DataType) -> pa.DataType:
@@ -25,6 +27,11 @@ def wide_schema(schema: pa.Schema) -> pa.Schema:
     """``schema`` with the wide types of its columns."""
     fields = [field.with_type(wide_type(field.type)) for field in schema]
     return pa.schema(fields, schema.metadata)
+
+
+def key_schema(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
+    """The key columns of ``schema``, as keyed state gives them out."""
+    return wide_schema(pa.schema([schema.field(key) for key in keys]))
 
 
 def widened(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -20,14 +20,14 @@ from dataflow.errors import CheckpointMismatch
 from dataflow.expressions import Aggregation
 from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.row_errors import LATE
-from dataflow.state.dictionaries import wide_schema
+from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.windows import EventTime, Tumbling
 from operators.ownership import owned_rows
-from operators.partials import RECORD, ROWS, WINDOW, is_partial
+from operators.partials import RECORD, ROWS, WINDOW, folded_columns, is_partial
 from operators.records import SumOverflow
 from operators.sums import overflow_of
-from operators.windows.panes import NUMBER, Numbers, Pane, Panes
+from operators.windows.panes import Numbers, Pane, Panes
 from operators.windows.times import edges, window_numbers
 
 __all__ = ["WindowAggregate"]
@@ -61,11 +61,9 @@ class WindowAggregate(Operator):
         self._aggregations = list(aggregations)
         self._keys = list(keys)
         self._time = time
-        needed = {*keys, *(name for a in aggregations for name in a.columns())}
-        self._needed = [name for name in schema.names if name in needed]
-        self._key_schema = wide_schema(pa.schema([schema.field(key) for key in keys]))
-        rows = pa.schema([schema.field(name) for name in self._needed])
-        self._panes = Panes(self._key_schema, self._aggregations, rows, context.name)
+        self._key_schema = key_schema(schema, keys)
+        self._rows = folded_columns(schema, keys, aggregations)
+        self._panes = Panes(self._key_schema, self._aggregations, self._rows, context.name)
         self._watermark: int | None = None
         if context.restored is not None:
             self._restore(context.restored)
@@ -92,7 +90,7 @@ class WindowAggregate(Operator):
                 return None
             low = int(numbers.min())
         if not is_partial(batch.schema):
-            rows = rows.select(self._needed)
+            rows = rows.select(self._rows.names)
         changed = [pane for pane in self._fold(rows, numbers, low, high) if self._has_fired(pane)]
         return self._emit_again(changed, out) if changed else None
 
@@ -110,7 +108,7 @@ class WindowAggregate(Operator):
             return Snapshot(values)
         records = [pane.records.snapshot(len(pane)) for pane in panes]
         keys = [(pane, pane.index.snapshot()) for pane in panes]
-        schema = self._key_schema.append(pa.field(NUMBER, pa.int64()))
+        schema = self._key_schema.append(pa.field(WINDOW, pa.int64()))
         return Snapshot(
             values,
             {
@@ -214,7 +212,7 @@ class WindowAggregate(Operator):
             )
         mine = owned_rows(keys.select(self._key_schema.names), self._context)
         order = np.flatnonzero(mine)
-        order = order[np.argsort(keys[NUMBER].to_numpy()[order], kind="stable")]
+        order = order[np.argsort(keys[WINDOW].to_numpy()[order], kind="stable")]
         self._panes.restore(keys.take(pa.array(order)), records.take(pa.array(order)))
 
 

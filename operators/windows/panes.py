@@ -30,9 +30,6 @@ __all__ = ["Numbers", "Pane", "Panes"]
 Numbers = npt.NDArray[np.int64]
 """Windows, by number."""
 
-NUMBER = WINDOW
-"""The column of windows' numbers, in panes of many and in snapshots."""
-
 _SPREAD = 16
 """Panes that one batch should be dealt out to, at most about."""
 _CROWD = 64
@@ -57,7 +54,7 @@ class Pane:
         self.first = first
         self.stop = stop
         self.single = stop - first == 1
-        self.index = KeyIndex(keys if self.single else keys.append(pa.field(NUMBER, pa.int64())), expected)
+        self.index = KeyIndex(keys if self.single else keys.append(pa.field(WINDOW, pa.int64())), expected)
         self.records = Records(aggregations, schema, where)
 
     def __len__(self) -> int:
@@ -111,13 +108,13 @@ class Panes:
     def restore(self, keys: pa.Table, records: pa.Table) -> None:
         """Take over a snapshot, whose rows are in the order of their windows. Only where there is no pane yet."""
         assert not self._panes, f"restore is for the beginning; there are {len(self._panes)} panes"
-        numbers = keys[NUMBER].to_numpy()
+        numbers = keys[WINDOW].to_numpy()
         present = np.unique(numbers)
         panes = self._all_of(present)
         bounds = [*np.searchsorted(numbers, [pane.first for pane in panes]).tolist(), len(numbers)]
         for pane, start, stop in zip(panes, bounds[:-1], bounds[1:], strict=True):
             mine = keys.slice(start, stop - start)
-            pane.index.restore(mine.drop_columns([NUMBER]) if pane.single else mine)
+            pane.index.restore(mine.drop_columns([WINDOW]) if pane.single else mine)
             pane.records.restore(records.slice(start, stop - start))
 
     def deal(
