@@ -86,10 +86,11 @@ class Watermarks(Operator):
         begun = self._begun.get(split)
         if begun is not None and begun[0] != number:
             self._end_batch(split, out)
+            begun = None
         out.emit(batch)
         self._said_idle = False
         self._end_splits(out)
-        self._begun[split] = number, max(time, self._begun[split][1]) if split in self._begun else time
+        self._begun[split] = number, time if begun is None else max(begun[1], time)
         if self._splits.next_batch(split) != number:
             self._end_batch(split, out)
 
