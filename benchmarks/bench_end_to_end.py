@@ -20,7 +20,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow import col
+from benchmarks.jobs.ours import JOBS
 
 ROUNDS = 7
 
@@ -44,18 +44,7 @@ def bids(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def run_ours(bids: str, checkpoints: Path | None) -> pa.Table:
     with flow.Pipeline("bids per auction") as p:
-        (
-            p.source(op.read_parquet(bids, batch_rows=1 << 20), name="bids")
-            .key_by("auction")
-            .agg(
-                op.count().alias("n"),
-                col("price").sum().alias("total"),
-                col("price").max().alias("top"),
-                emit="final",
-                name="totals",
-            )
-            .sink(op.collect(), name="out")
-        )
+        JOBS["J2"].stream(p, [Path(bids)]).sink(op.collect(), name="out")
     checkpoint = None if checkpoints is None else flow.Checkpointing(checkpoints, every="1s")
     return p.run(parallelism=2, checkpoint=checkpoint).table("out")
 
