@@ -6,6 +6,7 @@ divided by -1: both are undefined here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -20,90 +21,74 @@ __all__ = ["bit", "bits_of", "multiply", "multiply_overflows", "multiply_unsigne
 __all__ += ["quotient", "quotient_unsigned", "remainder", "remainder_unsigned", "word_of"]
 
 
-def _product(builder: Any, name: str, arguments: Any) -> Any:
-    word = ir.IntType(64)
-    kind = ir.FunctionType(ir.LiteralStructType([word, ir.IntType(1)]), [word, word])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+_Generate = Callable[[Any, Any, Any, Any], Any]
+_SIGNED, _UNSIGNED = "llvm.smul.with.overflow.i64", "llvm.umul.with.overflow.i64"
+_PRODUCT, _OVERFLOW = 0, 1
+
+
+def _multiplied(name: str, part: int) -> _Generate:
+    """One of the two answers of a product that tells of overflow; asking for both costs one multiplication."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(64)
+        kind = ir.FunctionType(ir.LiteralStructType([word, ir.IntType(1)]), [word, word])
+        product = builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+        return builder.extract_value(product, part)
+
+    return generate
+
+
+def _instruction(name: str) -> _Generate:
+    """One instruction of the machine, on the operands as they are."""
+    return lambda context, builder, signature, arguments: getattr(builder, name)(*arguments)
 
 
 @intrinsic
 def multiply(typing_context: Any, left: Any, right: Any) -> Any:
     """The product of two int64, modulo 2**64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.extract_value(_product(builder, "llvm.smul.with.overflow.i64", arguments), 0)
-
-    return types.int64(types.int64, types.int64), generate
+    return types.int64(types.int64, types.int64), _multiplied(_SIGNED, _PRODUCT)
 
 
 @intrinsic
 def multiply_overflows(typing_context: Any, left: Any, right: Any) -> Any:
     """Whether the product of two int64 is none; costs nothing beside ``multiply`` of the same two."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.extract_value(_product(builder, "llvm.smul.with.overflow.i64", arguments), 1)
-
-    return types.boolean(types.int64, types.int64), generate
+    return types.boolean(types.int64, types.int64), _multiplied(_SIGNED, _OVERFLOW)
 
 
 @intrinsic
 def multiply_unsigned(typing_context: Any, left: Any, right: Any) -> Any:
     """The product of two uint64, modulo 2**64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.extract_value(_product(builder, "llvm.umul.with.overflow.i64", arguments), 0)
-
-    return types.uint64(types.uint64, types.uint64), generate
+    return types.uint64(types.uint64, types.uint64), _multiplied(_UNSIGNED, _PRODUCT)
 
 
 @intrinsic
 def multiply_unsigned_overflows(typing_context: Any, left: Any, right: Any) -> Any:
     """Whether the product of two uint64 is none."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.extract_value(_product(builder, "llvm.umul.with.overflow.i64", arguments), 1)
-
-    return types.boolean(types.uint64, types.uint64), generate
+    return types.boolean(types.uint64, types.uint64), _multiplied(_UNSIGNED, _OVERFLOW)
 
 
 @intrinsic
 def quotient(typing_context: Any, left: Any, right: Any) -> Any:
     """The quotient of two int64, truncated toward zero."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.sdiv(*arguments)
-
-    return types.int64(types.int64, types.int64), generate
+    return types.int64(types.int64, types.int64), _instruction("sdiv")
 
 
 @intrinsic
 def remainder(typing_context: Any, left: Any, right: Any) -> Any:
     """What ``quotient`` leaves, with the sign of ``left``."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.srem(*arguments)
-
-    return types.int64(types.int64, types.int64), generate
+    return types.int64(types.int64, types.int64), _instruction("srem")
 
 
 @intrinsic
 def quotient_unsigned(typing_context: Any, left: Any, right: Any) -> Any:
     """The quotient of two uint64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.udiv(*arguments)
-
-    return types.uint64(types.uint64, types.uint64), generate
+    return types.uint64(types.uint64, types.uint64), _instruction("udiv")
 
 
 @intrinsic
 def remainder_unsigned(typing_context: Any, left: Any, right: Any) -> Any:
     """The remainder of two uint64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.urem(*arguments)
-
-    return types.uint64(types.uint64, types.uint64), generate
+    return types.uint64(types.uint64, types.uint64), _instruction("urem")
 
 
 @intrinsic
