@@ -173,3 +173,10 @@ class LiveSplits(Protocol):
     def quiet(self, split: str) -> int:
         """Microseconds over which ``split`` was asked for rows and gave none, since its last row."""
         ...
+
+    def reached(self, clock: str, time: int | None, drift: int) -> None:
+        """By ``clock`` this task is at ``time``: it reads on only while no other one is more than ``drift`` behind.
+
+        Microseconds. None: nobody has to wait for this task.
+        """
+        ...

@@ -132,6 +132,7 @@ class Watermarks:
 
     A split that gives no rows for ``idle_after`` microseconds (None: never) holds nothing back. ``on_error`` is for
     rows whose time is null. ``origin`` is the source's column that ``column`` is, untouched; None: it is computed.
+    No task of the source reads while its watermark is more than ``max_drift`` ahead of another one's.
     """
 
     column: str
@@ -139,9 +140,15 @@ class Watermarks:
     delay: int
     idle_after: int | None
     on_error: OnError
+    max_drift: int | None = None
 
     def detail(self) -> dict[str, Json]:
-        return {"column": self.column, "delay": self.delay, "idle_after": self.idle_after}
+        return {
+            "column": self.column,
+            "delay": self.delay,
+            "idle_after": self.idle_after,
+            "max_drift": self.max_drift,
+        }
 
 
 @dataclass(frozen=True, slots=True)

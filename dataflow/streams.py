@@ -150,6 +150,7 @@ class Stream(Functions):
         *,
         delay: Duration = "0s",
         idle_after: Duration | None = None,
+        max_drift: Duration | None = None,
         on_error: str | OnError = "fail",
         name: str | None = None,
     ) -> Stream:
@@ -163,6 +164,9 @@ class Stream(Functions):
             column: a timestamp of any unit, with a zone or without.
             delay: how far rows may be out of order.
             idle_after: a split that was asked for rows for so long and gave none does not hold the others back.
+            max_drift: a task of the source does not read on while its watermark is so far ahead of another task's, for
+                windows that only one of them has reached are state. At least what a file spans, or the tasks take
+                turns. None: no limit. A split that falls silent keeps others waiting, unless it has ``idle_after``.
             on_error: what becomes of rows whose time is null: ``"fail"``; ``"skip"``: left out, counted and sampled;
                 ``"side"``: set aside in ``.side("errors")``.
 
@@ -191,7 +195,8 @@ class Stream(Functions):
         idle = None if idle_after is None else microseconds(idle_after, "with_watermark(idle_after=)")
         if idle == 0:
             raise ConfigurationError("with_watermark(idle_after=) is above zero; leave it out to wait for all splits")
-        spec = Watermarks(column, origin, microseconds(delay, "with_watermark(delay=)"), idle, policy)
+        drift = None if max_drift is None else microseconds(max_drift, "with_watermark(max_drift=)")
+        spec = Watermarks(column, origin, microseconds(delay, "with_watermark(delay=)"), idle, policy, drift)
         sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
         return self._then(
             spec, self.schema, "with_watermark", name, self._node.parallelism, sides=sides, time=EventTime(column)

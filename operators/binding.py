@@ -64,10 +64,10 @@ def operator_for(spec: Spec, context: OperatorContext) -> Operator:
             from operators.combine import Combine as CombineOperator
 
             return CombineOperator(context, target)
-        case Watermarks(column, origin, delay, idle_after, on_error):
+        case Watermarks(column, origin, delay, idle_after, on_error, max_drift):
             from operators.transforms.watermarks import Watermarks as WatermarksOperator
 
-            return WatermarksOperator(context, column, origin, delay, idle_after, on_error)
+            return WatermarksOperator(context, column, origin, delay, idle_after, on_error, max_drift)
         case WindowAggregate(keys, time, window, lateness, aggregations):
             from operators.windows.aggregate import WindowAggregate as WindowAggregateOperator
 

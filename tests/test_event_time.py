@@ -252,3 +252,33 @@ def test_times_far_apart_do_not_share_a_window() -> None:
     timed = flow.Pipeline().source(op.from_arrow(rows), name="in").with_watermark("ts").key_by("k")
     found = timed.window(op.tumbling("1min")).agg(op.count().alias("n"), name="n").collect()
     assert found["n"].to_pylist() == [1, 1, 1]
+
+
+def _lead(seed: int, **options: Any) -> int:
+    """By how many seconds one of two tasks was ahead of the other at most, while both were read."""
+    seconds: dict[int, int] = {}
+    leads: list[int] = []
+
+    def watched(batch: pa.RecordBatch) -> pa.RecordBatch:
+        last = batch["ts"][-1].value
+        seconds[last % 2] = last
+        if len(seconds) == 2 and max(seconds.values()) < 190:
+            leads.append(max(seconds.values()) - min(seconds.values()))
+        return batch
+
+    seconds_of = [*range(0, 200, 2), *range(1, 200, 2)]
+    p = flow.Pipeline("lead")
+    source = op.from_arrow(pa.table({"ts": pa.array(seconds_of, pa.timestamp("s"))}), splits=2, batch_rows=5)
+    timed = p.source(source, name="in", parallelism=2).with_watermark("ts", **options)
+    timed.map_batches(watched, schema=timed.schema).key_by("ts").window(op.tumbling("5s")).agg(n=op.count()).sink(
+        op.collect(), name="out"
+    )
+    result = p.run(flow.SimulatedRunner(seed=seed), parallelism=2)
+    assert result.table("out").num_rows == 200
+    return max(leads)
+
+
+def test_no_task_of_a_source_runs_further_ahead_of_another_than_it_may() -> None:
+    free = max(_lead(seed) for seed in range(12))
+    bound = max(_lead(seed, max_drift="20s") for seed in range(12))
+    assert bound <= 20 + 2 * 10 < free, "a batch holds 10 s: one may be under way on each side"

@@ -4,7 +4,8 @@ Half of the bids are on 100 hot auctions, the rest over 100,000; half are of 4 c
 100,000 bids a second of event time, up to 3 s out of order. Prices are those of Nexmark, spread over six decades.
 
 A repetition is a hard link, so it costs no disk and readers see files of their own. Where event time counts, files
-with the times of later hours are written instead, for a time that begins again would make every row late.
+with the times of later hours are written instead, for a time that begins again would make every row late; they hold
+one row group each, like the segments of a log, so that two readers who take turns are not far apart in time.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PER_SECOND = 100_000
 DISORDER = 3_000
 """Milliseconds by which an event may be older than the ones before it."""
 
-FORMAT = 1
+FORMAT = 2
 """To be raised when the bids change, so that no cache is taken for the new ones."""
 
 START = np.datetime64("2026-01-01T00:00:00", "ms").astype(np.int64)
@@ -40,7 +41,7 @@ class Bids:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     files = Bids(1_000, Path(folder)).files(2)
     ...     [file.name for file in files], sum(pq.read_metadata(file).num_rows for file in files)
-    (['bids-000-0.parquet', 'bids-001-0.parquet'], 2000)
+    (['bids-000-00.parquet', 'bids-001-00.parquet'], 2000)
     """
 
     rows: int
@@ -53,11 +54,11 @@ class Bids:
 
     def files(self, repetitions: int) -> list[Path]:
         """All columns, ``repetitions`` times."""
-        made = [file for repetition in range(repetitions) for file in self._names("bids", repetition)]
-        for part, file in enumerate(self._names("bids", 0)):
+        parts = min(FILES, self._row_groups)
+        made = [file for repetition in range(repetitions) for file in self._names("bids", repetition, parts)]
+        for part, file in enumerate(made[:parts]):
             if not file.exists():
-                _write(self._part(part), file)
-        parts = len(self._names("bids", 0))
+                _write(self._part(part, parts), file)
         for place, file in enumerate(made):
             with suppress(FileExistsError):
                 os.link(made[place % parts], file)
@@ -65,12 +66,13 @@ class Bids:
 
     def later_and_later(self, repetitions: int) -> list[Path]:
         """``auction`` and ``event_time`` alone, each repetition beginning in event time where the one before ended."""
-        made = []
+        made, parts = [], self._row_groups
         for repetition in range(repetitions):
-            for part, file in enumerate(self._names("times", repetition)):
+            for part, file in enumerate(self._names("times", repetition, parts)):
                 made.append(file)
                 if not file.exists():
-                    _write(_shifted(self._part(part).select(["auction", "event_time"]), repetition * self._lasts), file)
+                    bids = self._part(part, parts).select(["auction", "event_time"])
+                    _write(_shifted(bids, repetition * self._lasts), file)
         return made
 
     @property
@@ -78,12 +80,14 @@ class Bids:
         """Milliseconds of event time."""
         return self.rows * 1_000 // PER_SECOND
 
-    def _names(self, kind: str, repetition: int) -> list[Path]:
-        parts = min(FILES, -(-self.rows // ROW_GROUP))
-        return [self.folder / f"{kind}-{repetition:03}-{part}.parquet" for part in range(parts)]
+    @property
+    def _row_groups(self) -> int:
+        return -(-self.rows // ROW_GROUP)
 
-    def _part(self, part: int) -> pa.Table:
-        parts = len(self._names("bids", 0))
+    def _names(self, kind: str, repetition: int, parts: int) -> list[Path]:
+        return [self.folder / f"{kind}-{repetition:03}-{part:02}.parquet" for part in range(parts)]
+
+    def _part(self, part: int, parts: int) -> pa.Table:
         first, end = self.rows * part // parts, self.rows * (part + 1) // parts
         return pa.concat_tables(
             _generated(start, min(start + ROW_GROUP, end)) for start in range(first, end, ROW_GROUP)

@@ -69,7 +69,8 @@ def _totals(p: flow.Pipeline, files: Sequence[Path]) -> flow.Stream:
 
 def _windows(p: flow.Pipeline, files: Sequence[Path]) -> flow.Stream:
     bids = p.source(op.read_parquet(files, batch_rows=BATCH_ROWS // 2), name="bids")  # for less memory
-    windows = bids.with_watermark("event_time", delay="3s").key_by("auction").window(op.tumbling("10s"))
+    timed = bids.with_watermark("event_time", delay="3s", max_drift="20s")  # a file holds 10 s
+    windows = timed.key_by("auction").window(op.tumbling("10s"))
     return windows.agg(op.count().alias("n"), name="windows").select("auction", "window_start", "n")
 
 

@@ -38,6 +38,7 @@ from dataflow.runtime.output import output_for
 from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.part_writer import Submit
 from dataflow.runtime.parts import SAMPLE_ROWS, TaskState
+from dataflow.runtime.peers import Peers
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.restore import Restored, find, with_new_input
 from dataflow.runtime.task import Task
@@ -142,6 +143,7 @@ class _Builder:
         self.held = held
         self.mailbox: Mailbox[Any] = Mailbox()
         self.channels: dict[tuple[int, int, int], Channel] = {}
+        self.peers: dict[str, Peers] = {}
 
     def build(self) -> Job:
         plan, settings, store = self.plan, self.settings, self.store
@@ -291,7 +293,8 @@ class _Builder:
     def _inlet(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: Sequence[SplitState]) -> Inlet:
         if isinstance(vertex.head.spec, Read):
             context = SourceContext(vertex.head.name, subtask, vertex.parallelism, self.settings.clock)
-            return SourceInlet(vertex.head.spec.source, splits, context)
+            peers = self.peers.setdefault(vertex.name, Peers(vertex.parallelism))
+            return SourceInlet(vertex.head.spec.source, splits, context, peers)
         channels, ports = [], []
         for i, link in enumerate(self.plan.links):
             if link.target == vertex.name:

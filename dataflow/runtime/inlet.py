@@ -16,6 +16,7 @@ from dataflow.events import Barrier, Data, Idle, Watermark
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, TakeSnapshot
 from dataflow.runtime.chain import Flow
 from dataflow.runtime.gate import InputGate
+from dataflow.runtime.peers import Peers
 from dataflow.source import END, Json, Source, SourceContext, Split, SplitReader
 
 if TYPE_CHECKING:
@@ -216,16 +217,20 @@ class SourceInlet(Inlet):
 
     One split of a bounded source is read to its end before the next begins, unless it has nothing to give for now;
     those of an unbounded one take turns. The epoch of a batch is the id of the last barrier that was sent ahead of it.
-    It tells the task's operators which split their rows come from (``LiveSplits``).
+    It tells the task's operators which split their rows come from (``LiveSplits``). While the task is too far ahead of
+    its ``peers`` nothing is read.
     """
 
     current = ""
     current_batch = 0
 
-    def __init__(self, source: Source, splits: Sequence[SplitState], context: SourceContext) -> None:
+    def __init__(
+        self, source: Source, splits: Sequence[SplitState], context: SourceContext, peers: Peers | None = None
+    ) -> None:
         super().__init__()
         self._source = source
         self._context = context
+        self._peers = peers or Peers(context.parallelism)
         self.splits = list(splits)
         self._readers: dict[int, SplitReader] = {}
         self._current = 0
@@ -256,6 +261,8 @@ class SourceInlet(Inlet):
         return actions
 
     def poll(self, now: int, max_rows: int | None = None) -> Input | None:
+        if self._peers.ahead(self._context.subtask):
+            return None
         for _ in range(len(self.splits)):
             index = self._current
             state = self.splits[index]
@@ -289,6 +296,9 @@ class SourceInlet(Inlet):
     def quiet(self, split: str) -> int:
         first, last = self._quiet.get(split, (0, 0))
         return last - first
+
+    def reached(self, clock: str, time: int | None, drift: int) -> None:
+        self._peers.reached(clock, self._context.subtask, time, drift)
 
     def _poll(self, index: int, state: SplitState, max_rows: int | None) -> pa.RecordBatch | None:
         reader = self._readers.get(index)

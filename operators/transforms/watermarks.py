@@ -50,6 +50,7 @@ class Watermarks(Operator):
         delay: int,
         idle_after: int | None,
         on_error: OnError,
+        max_drift: int | None = None,
     ) -> None:
         if context.splits is None:
             raise ConfigurationError(
@@ -66,11 +67,13 @@ class Watermarks(Operator):
         self._numbers = {split: number for number, split in enumerate(context.splits.all())}
         self._merger = WatermarkMerger(max(1, len(self._numbers)))
         self._begun: dict[str, tuple[int, int]] = {}  # number of the batch, latest time in it
+        self._max_drift = max_drift
         self._said_idle = False
         if context.restored is not None:
             self._restore(context.restored.values)
         if origin is not None:
             self._begin_splits(origin)
+        self._tell()
 
     def open(self) -> None:
         self._look_again()
@@ -93,9 +96,11 @@ class Watermarks(Operator):
         self._begun[split] = number, time if begun is None else max(begun[1], time)
         if self._splits.next_batch(split) != number:
             self._end_batch(split, out)
+        self._tell()
 
     def advance(self, watermark: int, out: Out) -> None:
         """Time from upstream is replaced; the end of time goes on by itself."""
+        self._tell()
 
     def timer(self, due: int, out: Out) -> None:
         self._end_splits(out)
@@ -106,6 +111,7 @@ class Watermarks(Operator):
             if self._merger.all_idle and not self._said_idle:
                 self._said_idle = True
                 out.idle()
+        self._tell()
         self._look_again()
 
     def snapshot(self) -> Snapshot:
@@ -142,6 +148,12 @@ class Watermarks(Operator):
     def _say(self, moved: int | None, out: Out) -> None:
         if moved is not None and moved != MAX_WATERMARK:
             out.watermark(moved)
+
+    def _tell(self) -> None:
+        """Let the other tasks of the source know how far this one is."""
+        if self._max_drift is not None:
+            counts = self._splits.live() and not self._said_idle
+            self._splits.reached(self._context.name, self._merger.merged if counts else None, self._max_drift)
 
     def _look_again(self) -> None:
         beat = _BEAT if self._idle_after is None else max(1, min(_BEAT, self._idle_after // 2))

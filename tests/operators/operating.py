@@ -48,6 +48,7 @@ class ManualSplits:
         self.begins: dict[str, int] = {}
         self.read: dict[str, int] = {}
         self.current_batch = 0
+        self.told: list[int | None] = []
 
     def all(self) -> Sequence[str]:
         return self.names
@@ -69,6 +70,9 @@ class ManualSplits:
 
     def quiet(self, split: str) -> int:
         return self.silence.get(split, 0)
+
+    def reached(self, clock: str, time: int | None, drift: int) -> None:
+        self.told.append(time)
 
 
 def context_of(

@@ -8,6 +8,7 @@ import pytest
 from dataflow.clock import ManualClock
 from dataflow.errors import ConfigurationError
 from dataflow.operator import Snapshot
+from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.row_errors import ERRORS, OnError
 from operators.transforms.watermarks import Watermarks
 from tests.operators.operating import Emitted, ManualSplits, context_of, stored
@@ -26,12 +27,13 @@ class Clocks:
         on_error: OnError = OnError.FAIL,
         restored: Snapshot | None = None,
         begins: dict[str, int] | None = None,
+        max_drift: int | None = None,
     ) -> None:
         self.splits, self.out, self.due = ManualSplits(*splits), Emitted(), list[int]()
         self.clock = ManualClock()
         self.context = context_of(SCHEMA, SCHEMA, splits=self.splits, clock=self.clock, due=self.due, restored=restored)
         self.splits.begins = begins or {}
-        self.operator = Watermarks(self.context, "t", "t", delay, idle_after, on_error)
+        self.operator = Watermarks(self.context, "t", "t", delay, idle_after, on_error, max_drift)
         self.operator.open()
 
     def feed(self, split: str, *times: int | None, cut: bool = False) -> list[int | str]:
@@ -170,3 +172,27 @@ def test_a_batch_of_null_times_only_moves_nothing() -> None:
 def test_it_refuses_to_run_away_from_its_source() -> None:
     with pytest.raises(ConfigurationError, match="same parallelism"):
         Watermarks(context_of(SCHEMA, SCHEMA), "t", "t", 0, None, OnError.FAIL)
+
+
+def test_the_other_tasks_are_told_how_far_this_one_is() -> None:
+    c = Clocks("a", "b", max_drift=10)
+    c.feed("a", 5)
+    c.feed("b", 3)
+    assert c.splits.told == [None, None, 3]
+
+
+def test_nobody_waits_for_a_task_that_is_idle_or_at_its_end() -> None:
+    c = Clocks("a", idle_after=100, max_drift=10)
+    c.feed("a", 5)
+    c.splits.silence["a"] = 100
+    c.ring()
+    c.feed("a", 6)
+    c.splits.ended.add("a")
+    c.operator.advance(MAX_WATERMARK, c.out)
+    assert c.splits.told == [None, 5, None, 6, None]
+
+
+def test_without_a_limit_nothing_is_told() -> None:
+    c = Clocks("a")
+    c.feed("a", 5)
+    assert c.splits.told == []
