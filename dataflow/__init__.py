@@ -76,6 +76,7 @@ _logging.getLogger("dataflow").addHandler(_logging.NullHandler())
 
 _register("runner", "local", "dataflow.runners.local:LocalRunner")
 _register("runner", "simulated", "dataflow.runners.simulated:SimulatedRunner")
+_register("runner", "spark", "dataflow.runners.spark.runner:SparkRunner")
 _register("sink", "collect", "operators.sinks.collect:collect")
 _register("sink", "head", "operators.sinks.head:head")
 _register("function", "hash_rows", "dataflow.state.hashing:hash_rows")

@@ -119,10 +119,12 @@ def of(
     parallelism: int = 1,
     max_key_groups: int = 128,
     combine: Callable[[Node], bool] | None = None,
+    apart: Callable[[Node], bool] | None = None,
 ) -> Plan:
     """Plan ``graph`` for ``parallelism`` subtasks an operator, where an operator does not say otherwise.
 
     Aggregates for which ``combine`` is true have the rows of each batch folded before the shuffle (None: none has).
+    Operators for which ``apart`` is true begin a vertex of their own, whatever is before them.
 
     Raises: ConfigurationError for a parallelism below 1 or above the number of key groups; GraphError for a forward
     edge between operators of different parallelism.
@@ -141,8 +143,7 @@ def of(
                 f"operator {node.name!r}: parallelism {width} is above max_key_groups={max_key_groups}; "
                 "the number of key groups bounds the parallelism and is fixed by the first checkpoint"
             )
-        chained = _chains(node, home, width)
-        if chained:
+        if _chains(node, home, width) and not (apart is not None and apart(node)):
             vertex = home[node.inputs[0].source]
         else:
             vertex = plan.vertices[node.name] = Vertex(node.name, width)

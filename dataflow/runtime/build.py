@@ -17,16 +17,16 @@ from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Clock
 from dataflow.errors import CheckpointError, CheckpointMismatch, ConfigurationError, did_you_mean
 from dataflow.events import BarrierKind
-from dataflow.graph import Node, Partitioning, schema_json
-from dataflow.operator import Guarantee, OperatorContext, TwoPhaseSink
-from dataflow.plan import Plan, Vertex, task_id
+from dataflow.graph import Partitioning, schema_json
+from dataflow.operator import Guarantee, TwoPhaseSink
+from dataflow.plan import Link, Plan, Vertex, task_id
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.checkpoint_policy import CheckpointPolicy
 from dataflow.protocol.coordination import Coordinator
 from dataflow.protocol.handler import BarrierHandler
 from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.tracking import Tracker
-from dataflow.runtime.chain import Chain, ChainNode
+from dataflow.runtime.chain import Chain
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.committer import Committer
 from dataflow.runtime.fusing import fuse
@@ -34,7 +34,7 @@ from dataflow.runtime.gate import Choose, InputGate, RoundRobin
 from dataflow.runtime.inlet import GateInlet, Inlet, SourceInlet, SplitState
 from dataflow.runtime.job import Job
 from dataflow.runtime.messages import Mailbox
-from dataflow.runtime.output import output_for
+from dataflow.runtime.output import Output, output_for
 from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.part_writer import Submit
 from dataflow.runtime.parts import SAMPLE_ROWS, TaskState
@@ -42,13 +42,12 @@ from dataflow.runtime.peers import Peers
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.restore import Restored, find, with_new_input
 from dataflow.runtime.task import Task
+from dataflow.runtime.wiring import Place, wired
 from dataflow.source import Source, SourceContext, Split
 from dataflow.specs import Read, Write
-from dataflow.state.hashing import key_group_range
 from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.memory import MemoryStore
-from operators.binding import operator_for
 from operators.fusion.operator import Patience
 
 __all__ = ["Settings", "build", "store_of"]
@@ -263,16 +262,12 @@ class _Builder:
         self, vertex: Vertex, subtask: int, name: str, state: TaskState | None, splits: Sequence[SplitState]
     ) -> Task:
         inlet = self._inlet(vertex, subtask, state, splits)
-        nodes = [self._node(vertex, node, subtask, state, inlet) for node in vertex.nodes]
-        by_id = {node.id: made for node, made in zip(vertex.nodes, nodes, strict=True)}
-        for node in vertex.nodes[1:]:
-            edge = node.inputs[0]
-            by_id[edge.source].children.setdefault(edge.tag, []).append(by_id[node.id])
-        for i, link in enumerate(self.plan.links):
-            if link.source == vertex.name:
-                channels = [self.channels[i, s, t] for s, t in self.plan.channels(link) if s == subtask]
-                output = output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
-                by_id[link.node].outputs.setdefault(link.tag, []).append(output)
+        splits_of = inlet if isinstance(inlet, SourceInlet) else None
+        clock, run_id = self.settings.clock, self.settings.run_id
+        place = Place(self.plan, vertex, subtask, clock, run_id, state, splits_of, self._sample)
+        nodes = wired(place, lambda number, link: self._output(number, link, subtask))
+        for node in nodes:
+            node.delay = self.settings.delays.get(node.name)
         if self.checkpointing.mode is not Mode.UNALIGNED:  # which reports red rows, operator by operator
             chained = list(zip(vertex.nodes, nodes, strict=True))
             fuse(self.plan.graph, chained, self.settings.submit, self.settings.patience)
@@ -289,6 +284,10 @@ class _Builder:
             pace=self.settings.pace(),
             ended=state is not None and state.ended,
         )
+
+    def _output(self, number: int, link: Link, subtask: int) -> Output:
+        channels = [self.channels[number, s, t] for s, t in self.plan.channels(link) if s == subtask]
+        return output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
 
     def _inlet(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: Sequence[SplitState]) -> Inlet:
         if isinstance(vertex.head.spec, Read):
@@ -356,31 +355,6 @@ class _Builder:
                         "pipeline that took it, let that one take a checkpoint of mode 'aligned', and change it then"
                     )
                 channel.preload(captured.elements)
-
-    def _node(self, vertex: Vertex, node: Node, subtask: int, state: TaskState | None, inlet: Inlet) -> ChainNode:
-        graph = self.plan.graph
-        parent = None if node is vertex.head else graph.nodes[node.inputs[0].source].name
-        made = ChainNode(node.name, parent, self._sample, self.settings.clock)
-        if node is vertex.head and isinstance(inlet, SourceInlet):
-            made.tally = inlet.tally
-        made.delay = self.settings.delays.get(node.name)
-        context = OperatorContext(
-            name=node.name,
-            subtask=subtask,
-            parallelism=vertex.parallelism,
-            input_schemas=tuple(graph.schema_of(edge) for edge in node.inputs),
-            output_schema=node.schema,
-            key_groups=key_group_range(subtask, vertex.parallelism, self.plan.max_key_groups),
-            max_key_groups=self.plan.max_key_groups,
-            restored=state.operators.get(node.name) if state is not None else None,
-            clock=self.settings.clock,
-            schedule=made.schedule,
-            run_id=self.settings.run_id,
-            tally=made.tally,
-            splits=inlet if isinstance(inlet, SourceInlet) else None,
-        )
-        made.operator = operator_for(node.spec, context)
-        return made
 
 
 def _split_state(entry: Any, source: Source) -> SplitState:

@@ -15,7 +15,7 @@ from dataflow.source import Json
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SAMPLE_ROWS", "ChannelState", "Duplicates", "TaskState"]
+__all__ = ["SAMPLE_ROWS", "ChannelState", "Duplicates", "TaskState", "joined", "packed", "table_of", "unpacked"]
 
 SAMPLE_ROWS = 5
 """Rows kept per operator and channel with ``duplicates="sample"``."""
@@ -95,7 +95,7 @@ class TaskState:
             tables[f"/duplicates/{i}"] = d.table if keep == "rows" else d.table.slice(0, SAMPLE_ROWS)
         in_flight: list[Json] = []
         for i, channel in enumerate(self.in_flight):
-            elements, kinds = _encode(channel.elements)
+            elements, kinds = packed(channel.elements)
             in_flight.append(
                 {
                     "operator": channel.operator,
@@ -105,7 +105,7 @@ class TaskState:
                 }
             )
             for kind, batches in enumerate(kinds):
-                tables[_table_of(f"/in-flight/{i}", kind)] = _joined(pa.Table.from_batches(batches))
+                tables[table_of(f"/in-flight/{i}", kind)] = joined(pa.Table.from_batches(batches))
         values: dict[str, Json] = {
             "task": self.task,
             "ended": self.ended,
@@ -139,7 +139,7 @@ class TaskState:
                 c["operator"],
                 header["task"],
                 c["channel"],
-                _decode(c["elements"], tables, f"/in-flight/{i}"),
+                unpacked(c["elements"], tables, f"/in-flight/{i}"),
                 c["schema"],
             )
             for i, c in enumerate(header.get("in_flight", ()))
@@ -147,16 +147,16 @@ class TaskState:
         return TaskState(header["task"], header["ended"], header["inlet"], operators, duplicates, in_flight)
 
 
-def _table_of(name: str, kind: int) -> str:
+def table_of(name: str, kind: int) -> str:
     return name if kind == 0 else f"{name}/{kind}"
 
 
-def _joined(table: pa.Table) -> pa.Table:
+def joined(table: pa.Table) -> pa.Table:
     """One piece instead of many small ones, each of which costs a message. Dictionaries would have to be united."""
     return table if any("dictionary<" in str(type_) for type_ in table.schema.types) else table.combine_chunks()
 
 
-def _encode(elements: Sequence[Element]) -> tuple[list[Json], list[list[pa.RecordBatch]]]:
+def packed(elements: Sequence[Element]) -> tuple[list[Json], list[list[pa.RecordBatch]]]:
     """A run of channel state as JSON, in which rows are only counted, and the batches of each schema, for a table each.
 
     Rows may be on their way as they are, or folded into records.
@@ -181,8 +181,8 @@ def _encode(elements: Sequence[Element]) -> tuple[list[Json], list[list[pa.Recor
     return found, list(kinds.values())
 
 
-def _decode(elements: Sequence[Any], tables: Mapping[str, pa.Table], name: str) -> tuple[Element, ...]:
-    """The inverse of ``_encode``. The rows are of epoch 0: for the job that is restored they are old."""
+def unpacked(elements: Sequence[Any], tables: Mapping[str, pa.Table], name: str) -> tuple[Element, ...]:
+    """The inverse of ``packed``. The rows are of epoch 0: for the job that is restored they are old."""
     found: list[Element] = []
     starts: dict[int, int] = {}
     for word, *value in elements:
@@ -190,7 +190,7 @@ def _decode(elements: Sequence[Any], tables: Mapping[str, pa.Table], name: str) 
             case "rows":
                 length, kind = (*value, 0)[:2]
                 start = starts.get(kind, 0)
-                rows = tables[_table_of(name, kind)].slice(start, length).combine_chunks()
+                rows = tables[table_of(name, kind)].slice(start, length).combine_chunks()
                 found += [Data(batch) for batch in rows.to_batches()]
                 starts[kind] = start + length
             case "watermark":

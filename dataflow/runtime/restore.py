@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dataflow.store.files import Buffer
     from dataflow.store.manifest import Manifest, PartHandle
 
-__all__ = ["RestoreReport", "Restored", "find", "preview", "with_new_input"]
+__all__ = ["RestoreReport", "Restored", "find", "preview", "refuse_another", "with_new_input"]
 
 log = logging.getLogger("dataflow.restore")
 
@@ -191,23 +191,32 @@ def _report(
 
 
 def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:
-    """A checkpoint fits if the operators that keep state are the same; stateless ones may come and go."""
-    saved = [_identity(node) for node in manifest.nodes if node["stateful"]]
+    what = f"checkpoint {manifest.checkpoint} in {location}"
+    refuse_another(manifest.nodes, [p.task for p in manifest.parts], what, manifest.pipeline, plan)
+
+
+def refuse_another(
+    nodes: Sequence[Mapping[str, Any]], saved_tasks: Sequence[str], what: str, pipeline: str, plan: Plan
+) -> None:
+    """State fits if the operators that keep some are the same; stateless ones may come and go.
+
+    ``nodes`` and ``saved_tasks`` describe the plan that ``what`` is from. Raises: CheckpointMismatch.
+    """
+    saved = [_identity(node) for node in nodes if node["stateful"]]
     now = [_identity(node) for node in plan.describe() if node["stateful"]]
     found = differences(saved, now)
-    saved_tasks, tasks = [p.task for p in manifest.parts], [task for _, _, task in plan.tasks()]
-    if not found and saved_tasks != tasks:
+    tasks = [task for _, _, task in plan.tasks()]
+    if not found and list(saved_tasks) != tasks:
         found = [
-            f"its tasks were {saved_tasks}, now {tasks}: a task is named after its first operator, and an operator put "
-            "in or taken out there, or behind a key_by or rebalance, moves the state to another one"
+            f"its tasks were {list(saved_tasks)}, now {tasks}: a task is named after its first operator, and an "
+            "operator put in or taken out there, or behind a key_by or rebalance, moves the state to another one"
         ]
     if found:
         if any("parallelism was" in sentence for sentence in found):
             found.append("(a checkpoint is restored at the parallelism it was taken with)")
         listing = "".join(f"\n  {sentence}" for sentence in found)
         raise CheckpointMismatch(
-            f"checkpoint {manifest.checkpoint} in {location} does not fit this pipeline; compared with "
-            f"{manifest.pipeline!r} when it was taken:{listing}\n"
+            f"{what} does not fit this pipeline; compared with {pipeline!r} when it was taken:{listing}\n"
             "restore it with the pipeline that took it, or use another checkpoint directory"
         )
 

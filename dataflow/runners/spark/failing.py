@@ -1,0 +1,67 @@
+"""Errors of users' functions on their way from a worker's process, through Spark, back to the user.
+
+Spark tells the driver of an error in a worker as text. The exception travels in that text, pickled where it can be, so
+that what is raised in the end is what was raised, with operator and subtask as notes.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+__all__ = ["Carrier", "carried", "delivered"]
+
+_MARK: Final = re.compile(r"barrierflow-error\[([A-Za-z0-9+/=]+)\]")
+
+
+class Carrier(Exception):
+    """An exception in a form that Spark passes on."""
+
+
+@contextmanager
+def carried(task: str, working: Callable[[], Any] = lambda: None) -> Iterator[None]:
+    """Put what is raised inside into a ``Carrier``, with ``task`` and the operator that was ``working`` as a note."""
+    try:
+        yield
+    except Carrier:
+        raise
+    except Exception as error:
+        node = working()
+        if node is None:
+            error.add_note(f"in {task}")
+        else:
+            batch = "" if node.current is None else f", in a batch of {len(node.current.rows)} rows"
+            error.add_note(f"in operator {node.name!r} of {task}{batch}")
+        raise Carrier(_mark(error)) from error
+
+
+def _mark(error: Exception) -> str:
+    notes = list(getattr(error, "__notes__", ()))
+    where = "".join(traceback.format_exception(error))
+    try:
+        pickled = pickle.dumps((error, notes, where))
+        pickle.loads(pickled)
+    except Exception:
+        pickled = pickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), notes, where))
+    return f"barrierflow-error[{base64.b64encode(pickled).decode()}]"
+
+
+def delivered(text: str) -> Exception | None:
+    """The exception that ``text``, what Spark says of a failure, carries; None: the failure is none of ours.
+
+    The worker's traceback is its attribute ``worker_traceback``.
+    """
+    found = _MARK.search(text)
+    if found is None:
+        return None
+    error, notes, where = pickle.loads(base64.b64decode(found[1]))
+    for note in notes:
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+    error.worker_traceback = where
+    return error

@@ -1,0 +1,209 @@
+"""A subtask for the length of a micro-batch: made from its state, fed step by step, and taken down to its state again.
+
+What a task of this process does with a thread and channels for its whole life. The chain of operators is the same, and
+so is its state: what a checkpoint holds of a task is what Spark holds of a slot or a lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from dataflow.clock import SystemClock
+from dataflow.events import Element, EndOfInput, Watermark
+from dataflow.graph import Partitioning
+from dataflow.operator import Handle
+from dataflow.plan import Link, Vertex, task_id
+from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.runners.spark.envelopes import RAW, Content, Envelope
+from dataflow.runners.spark.failing import carried
+from dataflow.runners.spark.staging import Hosting, Stages
+from dataflow.runtime.chain import Chain, Flow
+from dataflow.runtime.channel import Channel
+from dataflow.runtime.gate import InputGate, RoundRobin
+from dataflow.runtime.inlet import GateInlet, SourceInlet
+from dataflow.runtime.output import ForwardOutput, Output
+from dataflow.runtime.parts import TaskState
+from dataflow.runtime.wiring import Place, wired
+
+__all__ = ["Hosted", "Recorder", "Report"]
+
+_PLENTY = 1 << 60
+"""Credit of channels that are emptied after every step."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a subtask did in a micro-batch: the counters of ``OperatorMetrics`` per operator, and what it staged."""
+
+    task: str
+    operators: Sequence[Sequence[Any]]
+    handles: Mapping[str, Sequence[Handle]] = field(default_factory=dict)
+
+
+class Recorder:
+    """The outputs of a subtask: notes down what goes where, step by step.
+
+    ``dealt`` says whether rows are dealt out to the slots of their target here, or later by somebody who has those of
+    many subtasks.
+    """
+
+    def __init__(self, stages: Stages, source: int, round_: int, *, dealt: bool) -> None:
+        self._stages = stages
+        self._source = source
+        self._round = round_
+        self._dealt = dealt
+        self._channels: list[tuple[Channel, int, int, Content]] = []  # channel, slot, link, what went over it
+
+    def output(self, number: int, link: Link) -> Output:
+        """The output of a link."""
+        target = self._stages.hosting[link.target]
+        if target is not Hosting.SLOT or not self._dealt:
+            return ForwardOutput([self._channel(RAW, number)])
+        subtasks = range(self._stages.plan.vertices[link.target].parallelism)
+        if link.partitioning is Partitioning.FORWARD:
+            subtasks = range(self._source, self._source + 1)
+        slots = [self._stages.slot(link.target, subtask) for subtask in subtasks]
+        return self._stages.output(link, [self._channel(slot, number) for slot in slots])
+
+    def _channel(self, slot: int, link: int) -> Channel:
+        channel = Channel(_PLENTY, f"{link} -> {slot}")
+        self._channels.append((channel, slot, link, Content()))
+        return channel
+
+    def step(self, number: int) -> None:
+        """What was emitted since the last call came of step ``number``."""
+        for channel, _, _, content in self._channels:
+            if channel.head is not None:
+                content.add(number, _drained(channel))
+
+    def envelopes(self) -> Iterator[Envelope]:
+        """Everything, packed."""
+        for _, slot, link, content in self._channels:
+            if content.steps:
+                yield Envelope(slot, link, self._source, self._round, content.encode())
+
+
+def _drained(channel: Channel) -> Iterator[Element]:
+    while channel.head is not None:
+        yield channel.take()
+
+
+class Hosted:
+    """One subtask of ``vertex``, as ``state`` left it; a context manager that opens and closes its operators."""
+
+    def __init__(
+        self,
+        stages: Stages,
+        vertex: Vertex,
+        subtask: int,
+        state: TaskState | None,
+        run_id: str,
+        recorder: Recorder,
+        splits: SourceInlet | None = None,
+    ) -> None:
+        self.task = task_id(vertex.name, subtask)
+        self.ended = state is not None and state.ended
+        self._recorder = recorder
+        self._inlet: GateInlet | SourceInlet = splits or self._gate(stages, vertex, subtask, state)
+        place = Place(stages.plan, vertex, subtask, SystemClock(), run_id, state, splits)
+        with carried(self.task):
+            self.chain = Chain(wired(place, recorder.output))
+
+    def _gate(self, stages: Stages, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInlet:
+        numbers = stages.channels(vertex.name, subtask) or [
+            (number, 0) for number, link in enumerate(stages.plan.links) if link.target == vertex.name
+        ]
+        self._channels = {place: Channel(_PLENTY, f"{place}") for place in numbers}
+        gate = InputGate(
+            list(self._channels.values()), Aligner(len(numbers), end_of_input=EndOfInputPolicy.ALIGN), RoundRobin()
+        )
+        if state is not None:
+            watermarks: Any = state.inlet["watermarks"]
+            gate.restore_watermarks(watermarks)
+        return GateInlet(gate, [stages.plan.links[number].port for number, _ in numbers])
+
+    def __enter__(self) -> Hosted:
+        with self._carried():
+            for node in self.chain.nodes:
+                self.chain.working = node
+                node.operator.open()
+            self.chain.working = None
+        if self.ended:  # whoever is behind is made anew for each micro-batch, and must be told again
+            for output in self.chain.outputs:
+                output.end()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        problems = self.chain.close()
+        if problems and error[0] is None:
+            raise problems[0]
+
+    @contextmanager
+    def _carried(self) -> Iterator[None]:
+        with carried(self.task, lambda: self.chain.working):
+            yield
+
+    def push(self, port: int, flow: Flow) -> None:
+        """Something for the head; returns when the chain has done all that comes of it."""
+        with self._carried():
+            self.chain.push(port, flow)
+            while self.chain.advance():
+                pass
+
+    def feed(self, contents: Mapping[tuple[int, int], Content]) -> None:
+        """Go through the steps of all channels, known by link and source."""
+        for step in sorted({step for content in contents.values() for step in content.steps}):
+            for place, content in contents.items():
+                for element in content.steps.get(step, ()):
+                    self._channels[place].put(element)
+            self._work()
+            self._recorder.step(step)
+
+    def _work(self) -> None:
+        while (taken := self._inlet.poll(0)) is not None:
+            if taken.flow is not None:
+                self.push(taken.port, taken.flow)
+        if self._inlet.ended:
+            self.finish()
+
+    def finish(self) -> None:
+        """No row will come any more. Said once."""
+        if not self.ended:
+            self.ended = True
+            if isinstance(self._inlet, SourceInlet):  # a gate has said so already
+                self.push(0, Watermark(MAX_WATERMARK))
+            self.push(0, EndOfInput())
+
+    def ring(self, now: int) -> None:
+        """Call the timers that are due."""
+        with self._carried():
+            while self.chain.due(now):
+                while self.chain.advance():
+                    pass
+
+    def state(self, round_: int) -> TaskState:
+        """The subtask at the end of micro-batch ``round_``; two-phase writers prepare what they have."""
+        with self._carried():
+            operators = self.chain.snapshot(round_)
+        return TaskState(self.task, self.ended, self._inlet.snapshot(), operators)
+
+    def report(self, reading: int = 0) -> Report:
+        """What was done so far; ``reading`` are microseconds of the head's."""
+        operators = [
+            [
+                node.name,
+                node.rows_in,
+                node.rows_out,
+                node.tally.late,
+                node.tally.skipped,
+                node.busy_for + (reading if node is self.chain.head else 0),
+                [[sample.where, sample.row, sample.error] for sample in node.tally.samples],
+            ]
+            for node in self.chain.nodes
+        ]
+        handles = {node.name: list(node.transactions()) for node in self.chain.nodes if node.uncommitted}
+        return Report(self.task, operators, handles)

@@ -1,0 +1,171 @@
+"""Lanes: the subtasks of sources, as the partitions of one streaming source of Spark's.
+
+The offset Spark keeps is the number of the next micro-batch, for all lanes together. Where a lane stands before each of
+them it keeps itself (``Home``): positions in files, counts of generators, the clocks of its splits, as in a checkpoint.
+So every source that can be restored here can be restored there. What a lane takes in a micro-batch is settled by the
+first attempt that comes to its end; later attempts take the same batches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from dataflow.clock import SystemClock
+from dataflow.plan import Vertex, task_id
+from dataflow.runners.spark.envelopes import DDL, batch_of
+from dataflow.runners.spark.home import Home
+from dataflow.runners.spark.hosting import Hosted, Recorder
+from dataflow.runners.spark.reports import reported
+from dataflow.runners.spark.session import pyspark
+from dataflow.runners.spark.staging import Stages
+from dataflow.runtime.inlet import SourceInlet, SplitState
+from dataflow.runtime.parts import TaskState
+from dataflow.source import Source, SourceContext, Split
+
+__all__ = ["Assignment", "beginnings", "source_of"]
+
+_PATIENCE: Final = 0.5
+"""Seconds that a lane waits for its first rows: a micro-batch costs as much with none."""
+_PAUSE: Final = 0.005
+"""Seconds between two looks."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What workers have to know: the plan, where the job lives, and how many rows all lanes together should take."""
+
+    stages: Stages
+    home: Home
+    run_id: str
+    rows: int
+
+
+def beginnings(stages: Stages) -> list[TaskState]:
+    """Every lane before its first batch, the splits dealt out as to tasks of this process."""
+    found = []
+    splits: dict[str, Sequence[Split]] = {}
+    for vertex, subtask in stages.lanes:
+        if vertex.name not in splits:
+            splits[vertex.name] = list(_source(vertex).splits())
+        mine = [SplitState(split).to_json() for split in splits[vertex.name][subtask :: vertex.parallelism]]
+        found.append(TaskState(task_id(vertex.name, subtask), inlet={"splits": mine}))
+    return found
+
+
+def _source(vertex: Vertex) -> Source:
+    source: Source = vertex.head.spec.source  # type: ignore[union-attr]
+    return source
+
+
+def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.RecordBatch]:
+    """Lane ``number`` through micro-batch ``round_``, as envelopes."""
+    stages, home = assignment.stages, assignment.home
+    vertex, subtask = stages.lanes[number]
+    task = task_id(vertex.name, subtask)
+    state, after = home.lane(task, round_), home.lane(task, round_ + 1)
+    if state is None:
+        raise RuntimeError(f"{task}: nothing says where micro-batch {round_} begins: {home.path} was changed")
+    inlet = _inlet(vertex, subtask, state)
+    recorder = Recorder(stages, subtask, round_, dealt=True)
+    with Hosted(stages, vertex, subtask, state, assignment.run_id, recorder, inlet) as hosted:
+        taken = 0
+        for taken in _steps(assignment, hosted, inlet, None if after is None else _batches(after)):
+            recorder.step((taken - 1) * len(stages.lanes) + number)
+        if inlet.ended:
+            hosted.finish()
+        hosted.ring(SystemClock().now())
+        recorder.step(taken * len(stages.lanes) + number)
+        found = hosted.state(round_ + 1)
+        yield batch_of([*recorder.envelopes(), reported(hosted.report(inlet.reading), round_)])
+        home.keep(replace(found, inlet={**found.inlet, "batches": taken}), round_ + 1)
+
+
+def _steps(assignment: Assignment, hosted: Hosted, inlet: SourceInlet, exactly: int | None) -> Iterator[int]:
+    """Take batches and push them through the chain; yields their number, so far, after each."""
+    share = max(1, assignment.rows // len(assignment.stages.lanes))
+    taken, rows, since = 0, 0, time.monotonic()
+    while not inlet.ended and (rows < share if exactly is None else taken < exactly):
+        polled = inlet.poll(SystemClock().now())
+        if polled is None:
+            if inlet.ended or (exactly is None and (taken or time.monotonic() - since > _PATIENCE)):
+                return
+            time.sleep(_PAUSE)
+            continue
+        if polled.flow is not None:
+            if polled.rejected is not None:
+                hosted.chain.set_aside(polled.rejected, 0)
+            rows += len(polled.flow.rows)  # type: ignore[union-attr]
+            hosted.push(0, polled.flow)
+            taken += 1
+            yield taken
+
+
+def _batches(state: TaskState) -> int:
+    found: Any = state.inlet["batches"]
+    return int(found)
+
+
+def _inlet(vertex: Vertex, subtask: int, state: TaskState) -> SourceInlet:
+    source = _source(vertex)
+    entries: Any = state.inlet["splits"]
+    splits = []
+    for entry in entries:
+        split = Split(entry["id"], entry["info"])
+        if entry["offset"] is not None:
+            source.check(split)
+        splits.append(SplitState(split, entry["offset"], entry["done"], entry["rows"]))
+    return SourceInlet(source, splits, SourceContext(vertex.head.name, subtask, vertex.parallelism, SystemClock()))
+
+
+def source_of(assignment: Assignment, name: str) -> type:
+    """A class for ``session.dataSource.register``: the lanes as a streaming source called ``name``."""
+    sources: Any = pyspark("pyspark.sql.datasource")
+    streaming: Any = pyspark("pyspark.sql.streaming.datasource")
+
+    class Lane(sources.InputPartition):  # type: ignore[misc]
+        def __init__(self, number: int, round_: int) -> None:
+            super().__init__((number, round_))
+
+    class Reader(sources.DataSourceStreamReader, streaming.SupportsTriggerAvailableNow):  # type: ignore[misc]
+        def initialOffset(self) -> dict[str, int]:  # noqa: N802
+            return {"round": 0}
+
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+            """What there is to read is known when it has been read."""
+
+        def latestOffset(self, start: dict[str, int], limit: Any = None) -> dict[str, int]:  # noqa: N802
+            return {"round": start["round"] + (not _ended(assignment, start["round"]))}
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Lane]:
+            lanes = range(len(assignment.stages.lanes))
+            return [Lane(number, round_) for round_ in range(start["round"], end["round"]) for number in lanes]
+
+        def read(self, partition: Lane) -> Iterator[pa.RecordBatch]:
+            return read(assignment, *partition.value)
+
+        def commit(self, end: dict[str, int]) -> None:
+            assignment.home.forget(end["round"])
+
+    class Lanes(sources.DataSource):  # type: ignore[misc]
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> str:
+            return DDL
+
+        def streamReader(self, schema: Any) -> Reader:  # noqa: N802
+            return Reader()
+
+    return Lanes
+
+
+def _ended(assignment: Assignment, round_: int) -> bool:
+    """Whether every lane had come to its end before micro-batch ``round_``."""
+    states = [assignment.home.lane(task_id(vertex.name, i), round_) for vertex, i in assignment.stages.lanes]
+    return all([state is not None and state.ended for state in states])

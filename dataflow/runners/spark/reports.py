@@ -1,0 +1,57 @@
+"""Reports of subtasks on their way to the driver, and what becomes of them: the numbers of a ``RunResult``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from dataflow.operator import Handle
+from dataflow.row_errors import SAMPLES, RowError
+from dataflow.runners.base import OperatorMetrics
+from dataflow.runners.spark.envelopes import REPORT, TO_DRIVER, Envelope
+from dataflow.runners.spark.hosting import Report
+
+__all__ = ["Counters", "handles_of", "read_report", "reported"]
+
+
+def reported(report: Report, round_: int) -> Envelope:
+    """A report as an envelope for the driver."""
+    return Envelope(TO_DRIVER, REPORT, 0, round_, msgspec.json.encode(report))
+
+
+def read_report(payload: bytes) -> Report:
+    """The inverse of ``reported``."""
+    return msgspec.json.decode(payload, type=Report)
+
+
+def handles_of(reports: Iterable[Report]) -> Mapping[str, list[Handle]]:
+    """The transactions that were staged, by sink."""
+    found: dict[str, list[Handle]] = {}
+    for report in reports:
+        for sink, handles in report.handles.items():
+            found.setdefault(sink, []).extend(handles)
+    return found
+
+
+@dataclass
+class Counters:
+    """The counters of every operator, over all subtasks and micro-batches of this run."""
+
+    _rows: dict[str, list[int]] = field(default_factory=dict)
+    _samples: dict[str, list[RowError]] = field(default_factory=dict)
+
+    def add(self, report: Report) -> None:
+        """Count what a subtask did in a micro-batch that is done."""
+        for name, *counts, samples in report.operators:
+            self._rows[name] = [a + b for a, b in zip(self._rows.get(name, [0] * 5), counts, strict=True)]
+            kept = self._samples.setdefault(name, [])
+            kept += [RowError(*sample) for sample in samples[: SAMPLES - len(kept)]]
+
+    def of(self, name: str) -> OperatorMetrics:
+        """One operator."""
+        rows_in, rows_out, late, skipped, busy = self._rows.get(name, [0] * 5)
+        samples: Any = tuple(self._samples.get(name, ()))
+        return OperatorMetrics(name, rows_in, rows_out, late, skipped, busy, samples)

@@ -1,0 +1,124 @@
+"""Routing: between two levels, in every partition of Spark's, once a micro-batch.
+
+What the slots of a partition emitted lies raw, link by link. Rows of a step are put together and dealt out to the slots
+of the next level, so that there are as many envelopes as slots, and not as pairs of them. Sinks that can be committed
+in two phases write here: a file a partition, staged, and the driver commits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from dataflow.events import Data, Element
+from dataflow.graph import Partitioning
+from dataflow.plan import Link
+from dataflow.runners.spark.envelopes import RAW, TO_DRIVER, Content, Envelope, batch_of, envelopes_of, together
+from dataflow.runners.spark.hosting import Hosted, Recorder
+from dataflow.runners.spark.lanes import Assignment
+from dataflow.runners.spark.reports import reported
+from dataflow.runners.spark.session import pyspark
+from dataflow.runners.spark.staging import Hosting, Stages
+from dataflow.runtime.channel import Channel
+
+__all__ = ["router_of"]
+
+
+def router_of(assignment: Assignment) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for ``mapInArrow``."""
+
+    def route(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raw: dict[int, list[Envelope]] = defaultdict(list)
+        for batch in batches:
+            passing = []
+            for envelope in envelopes_of(batch):
+                if envelope.slot == RAW:
+                    raw[envelope.link].append(envelope)
+                else:
+                    passing.append(envelope)
+            if passing:
+                yield batch_of(passing)
+        context = pyspark().TaskContext.get()
+        for number, envelopes in raw.items():
+            yield batch_of(list(routed(assignment, number, envelopes, context.partitionId() if context else 0)))
+
+    return route
+
+
+def routed(assignment: Assignment, number: int, raw: list[Envelope], partition: int) -> Iterator[Envelope]:
+    """Where the raw envelopes of a link go on to."""
+    stages = assignment.stages
+    link = stages.plan.links[number]
+    match stages.hosting[link.target]:
+        case Hosting.DRIVER:
+            for e in raw:
+                yield Envelope(TO_DRIVER, number, e.source, e.round, e.payload)
+        case Hosting.PARTITION:
+            yield from _written(assignment, link, number, raw, partition)
+        case _ if link.partitioning is Partitioning.FORWARD:
+            for e in raw:
+                yield Envelope(stages.slot(link.target, e.source), number, e.source, e.round, e.payload)
+        case _:
+            yield from _dealt(stages, link, number, raw)
+
+
+def _written(
+    assignment: Assignment, link: Link, number: int, raw: list[Envelope], partition: int
+) -> Iterator[Envelope]:
+    stages, round_ = assignment.stages, raw[0].round
+    recorder = Recorder(stages, partition, round_, dealt=False)
+    vertex = stages.plan.vertices[link.target]
+    with Hosted(stages, vertex, partition, None, assignment.run_id, recorder) as hosted:
+        for data in _rows(together([Content.decode(e.payload) for e in raw])):
+            hosted.push(0, data)
+        hosted.state(round_ + 1)
+        yield reported(hosted.report(), round_)
+
+
+def _rows(content: Content) -> Iterator[Data]:
+    for elements in content.steps.values():
+        for element in elements:
+            if isinstance(element, Data):
+                yield element
+
+
+def _dealt(stages: Stages, link: Link, number: int, raw: list[Envelope]) -> Iterator[Envelope]:
+    """Rows of many subtasks to the slots of the target. What one of them says of time is said for all."""
+    slots = range(stages.plan.vertices[link.target].parallelism)
+    channels = [Channel(1 << 60, f"{number} -> {slot}") for slot in slots]
+    output = stages.output(link, channels)
+    contents = {e.source: Content.decode(e.payload) for e in raw}
+    found = [Content() for _ in slots]
+    for step in sorted({step for content in contents.values() for step in content.steps}):
+        rows: list[Any] = []
+        control: list[Element] = []
+        for source, content in contents.items():
+            for element in content.steps.get(step, ()):
+                if isinstance(element, Data):
+                    rows.append(element.rows)
+                elif source == 0:
+                    control.append(element)
+        for batch in _joined(rows):
+            output.emit(batch, 0)
+        for element in control:
+            output.send(element)
+        for channel, content in zip(channels, found, strict=True):
+            while channel.head is not None:
+                content.add(step, [channel.take()])
+    for slot, content in zip(slots, found, strict=True):
+        if content.steps:
+            yield Envelope(stages.slot(link.target, slot), number, 0, raw[0].round, content.encode())
+
+
+def _joined(rows: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """As few batches as may be. Dictionaries stay apart: one for all might need more numbers than there are."""
+    for schema, same in groupby(rows, key=lambda batch: batch.schema):
+        batches = list(same)
+        if len(batches) == 1 or any(pa.types.is_dictionary(t) or pa.types.is_nested(t) for t in schema.types):
+            yield from batches
+        else:
+            yield pa.concat_batches(batches)

@@ -1,0 +1,272 @@
+"""Pipelines on Spark Structured Streaming: the runner and the running job.
+
+Spark distributes, schedules, shuffles, keeps state and recovers; what runs in its workers are the operators of the
+local engine, in chains like those of local tasks. A micro-batch takes the place of the barrier.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from dataflow.checkpointing import Checkpointing, Mode
+from dataflow.clock import Duration, SystemClock, microseconds
+from dataflow.errors import CheckpointsExist, ConfigurationError, JobTimeout, NoCheckpoint, UnsupportedOnRunner
+from dataflow.operator import Guarantee
+from dataflow.plan import Plan
+from dataflow.protocol.recovery import Policy, parse
+from dataflow.runners.base import RunResult, TaskMetrics
+from dataflow.runners.interrupts import CtrlC
+from dataflow.runners.spark.driving import Driver, two_phase
+from dataflow.runners.spark.envelopes import DDL
+from dataflow.runners.spark.failing import delivered
+from dataflow.runners.spark.home import Home
+from dataflow.runners.spark.lanes import Assignment, beginnings, source_of
+from dataflow.runners.spark.routing import router_of
+from dataflow.runners.spark.session import pyspark, session_for
+from dataflow.runners.spark.slots import processor_of
+from dataflow.runners.spark.staging import Stages, staged
+from dataflow.runtime.job import JobState
+from dataflow.runtime.progress import Meter
+from dataflow.runtime.restore import refuse_another
+from dataflow.specs import Read, Write
+from dataflow.store.base import CheckpointStore
+
+if TYPE_CHECKING:
+    from dataflow.pipeline import Pipeline
+
+__all__ = ["SparkJob", "SparkRunner"]
+
+log = logging.getLogger("dataflow.spark")
+
+_LONG = 0.1
+"""Seconds between two looks at a query."""
+
+
+class SparkRunner:
+    """Runs a pipeline on Spark.
+
+    Args:
+        session: the SparkSession to use, as it is; None: the active one, else one on this machine is started.
+        rows_per_trigger: rows that a micro-batch should take from all sources together; it takes whole batches.
+        conf: settings of Spark's for the session that is started, over those that we choose.
+    """
+
+    def __init__(
+        self, session: Any = None, *, rows_per_trigger: int = 1_000_000, conf: Mapping[str, str] | None = None
+    ) -> None:
+        if rows_per_trigger < 1:
+            raise ConfigurationError(f"SparkRunner(rows_per_trigger=) is at least 1, got {rows_per_trigger}")
+        self._session = session
+        self._rows = rows_per_trigger
+        self._conf = dict(conf or {})
+
+    def __repr__(self) -> str:
+        return f"SparkRunner(rows_per_trigger={self._rows:_})"
+
+    def start(
+        self,
+        pipeline: Pipeline,
+        *,
+        parallelism: int | None = None,
+        checkpoint: Checkpointing | None = None,
+        restore: object = "auto",
+        max_key_groups: int = 128,
+    ) -> SparkJob:
+        """Begin to run ``pipeline``; the returned job is a context manager.
+
+        Args:
+            parallelism: lanes of each source that does not say otherwise; None: as many as the session has cores.
+            checkpoint: where the job lives, on a disk that all workers see; None: a temporary directory, and a failure
+                means to begin again. Spark's micro-batch is the barrier: of the rest only mode ``"aligned"`` counts.
+            restore: ``"auto"`` (go on where the last micro-batch ended, else a fresh start), ``"never"``, ``"latest"``.
+            max_key_groups: slots that keys are dealt out in.
+
+        Raises: UnsupportedOnRunner for what cannot be done here exactly, before anything starts.
+        """
+        location = _location(checkpoint)
+        policy = parse(restore)
+        if not isinstance(policy, Policy):
+            raise UnsupportedOnRunner(
+                f"restore={restore!r}", "spark", "Spark goes back to its last micro-batch and no further",
+                'use restore="auto" or "latest", or begin again in another directory',
+            )  # fmt: skip
+        for node in pipeline.graph:
+            if isinstance(node.spec, Read) and not node.spec.source.replayable:
+                raise UnsupportedOnRunner(
+                    f"source {node.name!r}", "spark", "its rows cannot be read again, and Spark repeats micro-batches",
+                    "use the local runner, or write the rows to files first",
+                )  # fmt: skip
+        session = session_for(self._session, self._conf)
+        lanes = parallelism or session.sparkContext.defaultParallelism
+        stages = staged(pipeline.graph, parallelism=lanes, key_groups=max_key_groups)
+        home = Home(
+            Path(location if location is not None else tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute()
+        )
+        assignment = Assignment(stages, home, uuid.uuid4().hex[:12], self._rows)
+        with ExitStack() as held:
+            if location is None:
+                held.callback(home.remove)
+            driver = _begin(assignment, pipeline.name, policy, held)
+            query = _query(session, assignment, driver, bounded=pipeline.graph.bounded)
+            return SparkJob(pipeline.name, query, driver, checkpoint, held.pop_all())
+
+
+def _location(checkpoint: Checkpointing | None) -> Path | None:
+    if checkpoint is None:
+        return None
+    if checkpoint.mode is not Mode.ALIGNED:
+        raise UnsupportedOnRunner(
+            f"checkpoint mode {checkpoint.mode.value!r}", "spark", "a micro-batch is a barrier that nothing overtakes",
+            'use mode="aligned", or the local runner',
+        )  # fmt: skip
+    if isinstance(checkpoint.location, CheckpointStore):
+        raise UnsupportedOnRunner(
+            f"checkpoints in {checkpoint.location!r}", "spark", "Spark keeps its own, in a directory",
+            "give Checkpointing(...) the path of a directory",
+        )  # fmt: skip
+    return Path(checkpoint.location)
+
+
+def _begin(assignment: Assignment, pipeline: str, policy: Policy, held: ExitStack) -> Driver:
+    """Lock what the sinks write to, and bring sinks and lanes to the point the job starts from."""
+    home, plan = assignment.home, assignment.stages.plan
+    if home.used and policy is Policy.NEVER:
+        raise CheckpointsExist(f'a job lives in {home.path} and restore="never" was asked for: use another directory')
+    if not home.used and policy is Policy.LATEST:
+        raise NoCheckpoint(f'restore="latest": no job lives in {home.path}; restore="auto" begins one')
+    if home.used:
+        saved = home.job()
+        refuse_another(saved["nodes"], saved["tasks"], f"the job in {home.path}", pipeline, plan)
+    sinks = two_phase(assignment)
+    for sink in sinks.values():
+        held.enter_context(sink.hold(assignment.run_id))
+    done = home.done if home.used else 0
+    for sink in sinks.values():
+        if home.used:
+            sink.recover(done, [])
+        else:
+            sink.begin()
+    if not home.used:
+        tasks = [task for _, _, task in plan.tasks()]
+        home.begin({"pipeline": pipeline, "nodes": plan.describe(), "tasks": tasks}, beginnings(assignment.stages))
+    driver = Driver(assignment, sinks)
+    driver.open(done)
+    held.callback(driver.close)
+    return driver
+
+
+def _query(session: Any, assignment: Assignment, driver: Driver, *, bounded: bool) -> Any:
+    """The streaming query: lanes, then for each level a shuffle to its slots and what follows in each partition."""
+    name = f"barrierflow_{assignment.run_id}"
+    session.dataSource.register(source_of(assignment, name))
+    frame = session.readStream.format(name).load()
+    stages: Stages = assignment.stages
+    router = router_of(assignment)
+    if _needs_routing(stages):
+        frame = frame.mapInArrow(router, DDL)
+    for level in range(1, stages.depth + 1):
+        frame = frame.groupBy("slot").transformWithState(
+            statefulProcessor=processor_of(assignment, level),
+            outputStructType=DDL,
+            outputMode="Append",
+            timeMode="None",
+        )
+        frame = frame.mapInArrow(router, DDL)
+    writer = frame.writeStream.outputMode("append").foreachBatch(driver.batch).queryName(name)
+    writer = writer.option("checkpointLocation", assignment.home.spark)
+    return (writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime="0 seconds")).start()
+
+
+def _needs_routing(stages: Stages) -> bool:
+    """Whether lanes leave anything raw."""
+    from dataflow.runners.spark.staging import Hosting
+
+    return any(
+        stages.hosting[link.source] is Hosting.LANE and stages.hosting[link.target] is not Hosting.SLOT
+        for link in stages.plan.links
+    )
+
+
+class SparkJob:
+    """A job running on Spark."""
+
+    def __init__(
+        self, pipeline: str, query: Any, driver: Driver, checkpoint: Checkpointing | None, held: ExitStack
+    ) -> None:
+        self._pipeline = pipeline
+        self._query = query
+        self._driver = driver
+        self._checkpoint = checkpoint
+        self._held = held
+        self._clock = SystemClock()
+        self._started = self._clock.now()
+        self._result: RunResult | None = None
+
+    def cancel(self) -> None:
+        """Stop now; the micro-batch in progress is given up."""
+        self._query.stop()
+        self._held.close()
+
+    def wait(self, timeout: Duration | None = None) -> RunResult:
+        """Until the job is over, or JobTimeout after ``timeout``. Raises what made it fail. Ctrl-C stops the query."""
+        if self._result is not None:
+            return self._result
+        limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
+        with CtrlC() as pressed, self._held:
+            while not self._over():
+                if pressed.count:
+                    self._query.stop()
+                    raise KeyboardInterrupt
+                if limit is not None and self._clock.now() - self._started > limit:
+                    self._query.stop()
+                    raise JobTimeout("the job was not done in time and was cancelled")
+            self._result = self._made(JobState.FINISHED)
+        return self._result
+
+    def _over(self) -> bool:
+        try:
+            return bool(self._query.awaitTermination(_LONG))
+        except pyspark("pyspark.errors").StreamingQueryException as error:
+            found = delivered(str(error))
+            if found is None:
+                raise
+            raise found from None
+
+    def _made(self, state: JobState) -> RunResult:
+        plan: Plan = self._driver.assignment.stages.plan
+        counters = self._driver.metrics()
+        metrics = []
+        for vertex in plan.vertices.values():
+            operators = [counters.of(node.name) for node in vertex.nodes]
+            metrics.append(TaskMetrics(vertex.name, Meter(busy=sum(o.busy for o in operators)), operators, ()))
+        graph = plan.graph
+        durable = Guarantee.EXACTLY_ONCE if self._checkpoint is not None else Guarantee.AT_MOST_ONCE
+        rows = {o.operator: o.rows_in for task in metrics for o in task.operators}
+        return RunResult(
+            pipeline=self._pipeline,
+            state=state,
+            mode=None if self._checkpoint is None else Mode.ALIGNED,
+            guarantee=graph.guarantee(durable),
+            rows_in={node.name: rows[node.name] for node in graph if isinstance(node.spec, Read)},
+            rows_out={node.name: rows[node.name] for node in graph if isinstance(node.spec, Write)},
+            tables=self._driver.tables(),
+            checkpoints=tuple(self._driver.records) if self._checkpoint is not None else (),
+            failures=(),
+            restore_report=None,
+            metrics=metrics,
+            duration=self._clock.now() - self._started,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._query.isActive:
+            self.cancel()

@@ -1,0 +1,180 @@
+"""What becomes of each vertex of a plan on Spark, and in which order. Pure.
+
+A vertex with a source is a **lane** a subtask: a partition of the stream's source, read batch by batch, with the chain
+behind it. One whose state is found by key, or that takes rows from more than one subtask, has a **slot** a subtask: a
+key of Spark's, its state one value; keyed vertices have one for each key group. A sink behind slots writes in every
+**partition** what its rows are there, for a key group is too little for a file. Sinks that cannot be committed in two
+phases get their rows in the **driver**.
+
+Slots are in levels: one shuffle each, in which all vertices of the level are hosted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+
+from dataflow.errors import UnsupportedOnRunner
+from dataflow.graph import Graph, Node, Partitioning
+from dataflow.operator import TwoPhaseSink
+from dataflow.plan import Link, Plan, Vertex, of
+from dataflow.runtime.channel import Channel
+from dataflow.runtime.output import ForwardOutput, Output, output_for
+from dataflow.specs import Read, Write
+
+__all__ = ["Hosting", "Stages", "staged"]
+
+
+class Hosting(Enum):
+    """Where a vertex runs."""
+
+    LANE = "a partition of the source"
+    SLOT = "transformWithState, state as one value per slot"
+    PARTITION = "mapInArrow, committed by the driver"
+    DRIVER = "the driver"
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A plan with a place for each vertex. ``lanes`` are the subtasks of all sources, ``slots`` those with slots."""
+
+    plan: Plan
+    hosting: Mapping[str, Hosting]
+
+    @cached_property
+    def lanes(self) -> list[tuple[Vertex, int]]:
+        return self._subtasks(Hosting.LANE)
+
+    @cached_property
+    def slots(self) -> list[tuple[Vertex, int]]:
+        return self._subtasks(Hosting.SLOT)
+
+    def _subtasks(self, hosting: Hosting) -> list[tuple[Vertex, int]]:
+        return [
+            (vertex, subtask)
+            for vertex in self.plan.vertices.values()
+            if self.hosting[vertex.name] is hosting
+            for subtask in range(vertex.parallelism)
+        ]
+
+    def slot(self, vertex: str, subtask: int) -> int:
+        """The number of a slot."""
+        return self._first_slots[vertex] + subtask
+
+    @cached_property
+    def _first_slots(self) -> Mapping[str, int]:
+        first: dict[str, int] = {}
+        for number, (vertex, _) in enumerate(self.slots):
+            first.setdefault(vertex.name, number)
+        return first
+
+    @cached_property
+    def levels(self) -> Mapping[str, int]:
+        """How many shuffles the rows of each vertex have behind them."""
+        found: dict[str, int] = {}
+        for name in self.plan.vertices:
+            before = max((found[link.source] for link in self.plan.inputs(name)), default=0)
+            found[name] = before + (self.hosting[name] is Hosting.SLOT)
+        return found
+
+    @property
+    def depth(self) -> int:
+        """How many shuffles there are."""
+        return max(self.levels.values())
+
+    def at(self, level: int, hosting: Hosting) -> list[Vertex]:
+        """The vertices of a kind behind so many shuffles."""
+        vertices = self.plan.vertices.values()
+        return [v for v in vertices if self.levels[v.name] == level and self.hosting[v.name] is hosting]
+
+    def speakers(self, link: Link) -> int:
+        """How many subtasks say of time what it is over a link. All slots of a vertex hear the same, so one will do."""
+        if self.hosting[link.source] is Hosting.LANE:
+            return self.plan.vertices[link.source].parallelism
+        return 1
+
+    def channels(self, vertex: str, subtask: int) -> list[tuple[int, int]]:
+        """The (link, source) pairs from which a slot hears, in the order of its watermarks."""
+        found = []
+        for number, link in enumerate(self.plan.links):
+            if link.target == vertex and link.partitioning is Partitioning.FORWARD:
+                found.append((number, subtask))
+            elif link.target == vertex:
+                found += [(number, source) for source in range(self.speakers(link))]
+        return found
+
+    def output(self, link: Link, channels: list[Channel]) -> Output:
+        """The output that deals rows out to the slots of a link's target."""
+        if link.partitioning is Partitioning.FORWARD:
+            return ForwardOutput(channels)
+        return output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
+
+
+def staged(graph: Graph, *, parallelism: int, key_groups: int) -> Stages:
+    """Plan ``graph`` for Spark, with ``parallelism`` lanes a source that does not say otherwise.
+
+    Raises: UnsupportedOnRunner for a sink that would get every row several times over; what ``plan.of`` raises.
+    """
+    widened = _widened(graph, parallelism, key_groups)
+    broken = {node.id for node in widened if _stands_apart(widened, node, parallelism)}
+    names = {widened.nodes[id].name for id in broken}
+    plan = of(
+        widened,
+        parallelism=parallelism,
+        max_key_groups=key_groups,
+        combine=lambda node: True,
+        apart=lambda node: node.name in names,
+    )
+    return Stages(plan, {vertex.name: _hosting(plan, vertex) for vertex in plan.vertices.values()})
+
+
+def _widened(graph: Graph, parallelism: int, key_groups: int) -> Graph:
+    """The graph with the parallelism of every operator: a slot for each key group behind a key_by."""
+    made = Graph()
+    for node in graph:
+        above = [made.nodes[edge.source].parallelism or parallelism for edge in node.inputs]
+        if any(edge.partitioning is Partitioning.HASH for edge in node.inputs):
+            width = key_groups
+        elif isinstance(node.spec, Read):
+            width = node.parallelism or parallelism
+        elif isinstance(node.spec, Write):
+            width = above[0]
+        else:
+            width = max(above) if node.parallelism is None else node.parallelism
+        made.nodes.append(replace(node, parallelism=width))
+    return made
+
+
+def _stands_apart(graph: Graph, node: Node, parallelism: int) -> bool:
+    """Sinks stay with the source they follow, if they can be committed in two phases; else they are on their own."""
+    if not isinstance(node.spec, Write):
+        return False
+    if any(edge.partitioning is Partitioning.BROADCAST for edge in node.inputs):
+        raise UnsupportedOnRunner(
+            f"sink {node.name!r}",
+            "spark",
+            "behind broadcast() it gets each row once a subtask",
+            "leave broadcast() out",
+        )
+    return not isinstance(node.spec.sink, TwoPhaseSink) or not _is_in_lane(graph, node)
+
+
+def _is_in_lane(graph: Graph, node: Node) -> bool:
+    while len(node.inputs) == 1:
+        (edge,) = node.inputs
+        before = graph.nodes[edge.source]
+        if edge.partitioning not in (None, Partitioning.FORWARD) or before.parallelism != node.parallelism:
+            return False
+        node = before
+    return isinstance(node.spec, Read)
+
+
+def _hosting(plan: Plan, vertex: Vertex) -> Hosting:
+    head = vertex.head
+    if isinstance(head.spec, Read):
+        return Hosting.LANE
+    if isinstance(head.spec, Write):
+        return Hosting.PARTITION if isinstance(head.spec.sink, TwoPhaseSink) else Hosting.DRIVER
+    return Hosting.SLOT

@@ -1,0 +1,77 @@
+"""From a vertex of a plan to the chain of its operators in one subtask: each with its context, wired to the next.
+
+Who hosts the chain decides where rows leave it: a task of this process has channels to other tasks, other runners have
+outputs of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dataflow.clock import Clock
+from dataflow.graph import Node
+from dataflow.operator import OperatorContext
+from dataflow.plan import Link, Plan, Vertex
+from dataflow.runtime.chain import ChainNode
+from dataflow.runtime.inlet import SourceInlet
+from dataflow.runtime.output import Output
+from dataflow.runtime.parts import TaskState
+from dataflow.state.hashing import key_group_range
+from operators.binding import operator_for
+
+__all__ = ["Place", "wired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Subtask ``subtask`` of ``vertex``: where a chain runs, as part of run ``run_id``, from ``state`` on.
+
+    ``splits`` is the inlet of a source. ``sample`` is for rows that a restore repeats (see ``ChainNode``).
+    """
+
+    plan: Plan
+    vertex: Vertex
+    subtask: int
+    clock: Clock
+    run_id: str
+    state: TaskState | None = None
+    splits: SourceInlet | None = None
+    sample: int | None = None
+
+
+def wired(place: Place, output_of: Callable[[int, Link], Output]) -> list[ChainNode]:
+    """The chain of a place, parents before children; ``output_of`` makes the output of a link, given its number."""
+    nodes = {node.id: _chain_node(place, node) for node in place.vertex.nodes}
+    for node in place.vertex.nodes[1:]:
+        edge = node.inputs[0]
+        nodes[edge.source].children.setdefault(edge.tag, []).append(nodes[node.id])
+    for number, link in enumerate(place.plan.links):
+        if link.source == place.vertex.name:
+            nodes[link.node].outputs.setdefault(link.tag, []).append(output_of(number, link))
+    return list(nodes.values())
+
+
+def _chain_node(place: Place, node: Node) -> ChainNode:
+    plan, vertex, state = place.plan, place.vertex, place.state
+    parent = None if node is vertex.head else plan.graph.nodes[node.inputs[0].source].name
+    made = ChainNode(node.name, parent, place.sample, place.clock)
+    if node is vertex.head and place.splits is not None:
+        made.tally = place.splits.tally
+    context = OperatorContext(
+        name=node.name,
+        subtask=place.subtask,
+        parallelism=vertex.parallelism,
+        input_schemas=tuple(plan.graph.schema_of(edge) for edge in node.inputs),
+        output_schema=node.schema,
+        key_groups=key_group_range(place.subtask, vertex.parallelism, plan.max_key_groups),
+        max_key_groups=plan.max_key_groups,
+        restored=state.operators.get(node.name) if state is not None else None,
+        clock=place.clock,
+        schedule=made.schedule,
+        run_id=place.run_id,
+        tally=made.tally,
+        splits=place.splits,
+    )
+    made.operator = operator_for(node.spec, context)
+    return made
