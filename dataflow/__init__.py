@@ -30,6 +30,7 @@ if _TYPE_CHECKING:
     from dataflow.runners.base import RunResult
     from dataflow.runners.local import LocalJob, LocalRunner
     from dataflow.runners.simulated import SimulatedRunner
+    from dataflow.runners.spark.runner import SparkJob, SparkRunner
     from dataflow.runners.watching import JobProgress
     from dataflow.runtime.restore import RestoreReport
     from dataflow.store.directory import DirectoryStore
@@ -54,6 +55,8 @@ __all__ = [
     "LocalRunner",
     "LocalJob",
     "SimulatedRunner",
+    "SparkRunner",
+    "SparkJob",
     "DirectoryStore",
     "MemoryStore",
     "Operator",
@@ -85,6 +88,8 @@ _LAZY = {
     "RunResult": "dataflow.runners.base",
     "JobProgress": "dataflow.runners.watching",
     "RestoreReport": "dataflow.runtime.restore",
+    "SparkRunner": "dataflow.runners.spark.runner",
+    "SparkJob": "dataflow.runners.spark.runner",
     "LocalRunner": "dataflow.runners.local",
     "LocalJob": "dataflow.runners.local",
     "SimulatedRunner": "dataflow.runners.simulated",

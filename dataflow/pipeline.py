@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dataflow.clock import Duration, microseconds
-from dataflow.errors import GraphError
+from dataflow.errors import ConfigurationError, GraphError
 from dataflow.graph import Graph
 from dataflow.registry import resolve
 from dataflow.source import Source
@@ -87,7 +87,7 @@ class Pipeline:
         """Run to the end of the input and return the result.
 
         Args:
-            runner: ``"local"`` (threads), ``"simulated"`` (one seeded schedule), or a runner object.
+            runner: ``"local"`` (threads), ``"simulated"`` (one seeded schedule), ``"spark"``, or a runner object.
             timeout: give up with JobTimeout (the job is cancelled; its last checkpoint stays). A user's function that
                 is running then is waited for, but for no longer than 5 s: Python cannot stop a thread.
             options: what the runner takes: ``parallelism=``, ``checkpoint=Checkpointing(...)``, ``restore=``,
@@ -99,6 +99,21 @@ class Pipeline:
         if timeout is not None:
             microseconds(timeout, "run(timeout=)")  # before anything starts
         return self.start(runner, **options).wait(timeout=timeout)
+
+    def explain(self, runner: Any = "spark", **options: Any) -> Any:
+        """What becomes of each operator on ``runner``, a table to print, before anything runs.
+
+        Args:
+            runner: ``"spark"``, or a runner object that explains.
+            options: ``parallelism=`` and ``max_key_groups=``, as for `run`.
+
+        Raises: UnsupportedOnRunner for what that runner cannot do.
+        """
+        self.graph.validate()
+        engine = resolve("runner", runner)() if isinstance(runner, str) else runner
+        if not hasattr(engine, "explain"):
+            raise ConfigurationError(f"{runner!r} runs every operator as it is: there is nothing to explain")
+        return engine.explain(self, **options)
 
     @overload
     def start(self, runner: Literal["local"] | LocalRunner = "local", **options: Any) -> LocalJob: ...

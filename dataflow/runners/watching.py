@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from dataflow.clock import Clock, Duration, duration_text, microseconds
 from dataflow.protocol.watermarks import MAX_WATERMARK
@@ -19,7 +19,7 @@ from dataflow.specs import Write
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["JobProgress", "NoLine", "ProgressLine", "ProgressMeter"]
+__all__ = ["JobProgress", "Meter", "NoLine", "ProgressLine", "ProgressMeter", "rows_of"]
 
 _SECOND: Final = 1_000_000
 _DAY: Final = 86_400 * _SECOND
@@ -77,6 +77,14 @@ class JobProgress:
         return ", ".join([*parts, f"backlog {self.backlog:,}"])
 
 
+class Meter(Protocol):
+    """What a line is drawn from."""
+
+    def read(self) -> JobProgress:
+        """The job as it is now."""
+        ...
+
+
 class ProgressMeter:
     """Takes snapshots of one job; each watcher has a meter of its own, for rates are since its last snapshot."""
 
@@ -127,14 +135,14 @@ class ProgressMeter:
         """The rows of all splits, and how many of them were read, by runs before this one too; None: nobody knows."""
         inlets = [task.inlet for task in self._job.tasks.values()]
         splits = [split for inlet in inlets if isinstance(inlet, SourceInlet) for split in inlet.splits]
-        counts = [_rows(split) for split in splits]
+        counts = [rows_of(split) for split in splits]
         known = [count for count in counts if count is not None]
         if len(known) < len(counts):
             return None, 0
         return sum(total for total, _ in known), sum(read for _, read in known)
 
 
-def _rows(state: SplitState) -> tuple[int, int] | None:
+def rows_of(state: SplitState) -> tuple[int, int] | None:
     """How many rows a split has, and how many were read; None: its source does not say, or an old checkpoint."""
     total = state.split.info.get("rows")
     if not isinstance(total, int) or state.rows is None:
@@ -148,7 +156,7 @@ class ProgressLine:
     A stream that cannot be written to ends the drawing, never the job.
     """
 
-    def __init__(self, name: str, meter: ProgressMeter, stream: TextIO, clock: Clock) -> None:
+    def __init__(self, name: str, meter: Meter, stream: TextIO, clock: Clock) -> None:
         self._name = name
         self._meter = meter
         self._stream = stream

@@ -36,6 +36,7 @@ class Driver:
     counters: Counters = field(default_factory=Counters)
     records: list[CheckpointRecord] = field(default_factory=list)
     clock: Clock = field(default_factory=SystemClock)
+    done: int = 0
 
     def __post_init__(self) -> None:
         stages = self.assignment.stages
@@ -47,6 +48,7 @@ class Driver:
 
     def open(self, done: int) -> None:
         """Go on behind ``done`` micro-batches."""
+        self.done = done
         for hosted in self._own.values():
             hosted.__enter__()
         self._before = {
@@ -83,6 +85,7 @@ class Driver:
             self.sinks[name].commit(number + 1, handles)
         for report in reports:
             self.counters.add(report)
+        self.done = number + 1
         size = sum(len(e.payload) for e in rows)
         self.records.append(CheckpointRecord(number + 1, BarrierKind.CHECKPOINT, self.clock.now() - started, size, {}))
 

@@ -27,7 +27,7 @@ from dataflow.runtime.inlet import SourceInlet, SplitState
 from dataflow.runtime.parts import TaskState
 from dataflow.source import Source, SourceContext, Split
 
-__all__ = ["Assignment", "beginnings", "source_of"]
+__all__ = ["Assignment", "beginnings", "check_input", "source_of", "splits_of"]
 
 _PATIENCE: Final = 0.5
 """Seconds that a lane waits for its first rows: a micro-batch costs as much with none."""
@@ -112,14 +112,23 @@ def _batches(state: TaskState) -> int:
 
 def _inlet(vertex: Vertex, subtask: int, state: TaskState) -> SourceInlet:
     source = _source(vertex)
-    entries: Any = state.inlet["splits"]
-    splits = []
-    for entry in entries:
-        split = Split(entry["id"], entry["info"])
-        if entry["offset"] is not None:
-            source.check(split)
-        splits.append(SplitState(split, entry["offset"], entry["done"], entry["rows"]))
-    return SourceInlet(source, splits, SourceContext(vertex.head.name, subtask, vertex.parallelism, SystemClock()))
+    return SourceInlet(
+        source, splits_of(state), SourceContext(vertex.head.name, subtask, vertex.parallelism, SystemClock())
+    )
+
+
+def splits_of(lane: TaskState) -> list[SplitState]:
+    """The splits of a lane, and how far each has been read."""
+    entries: Any = lane.inlet["splits"]
+    return [SplitState(Split(e["id"], e["info"]), e["offset"], e["done"], e["rows"]) for e in entries]
+
+
+def check_input(assignment: Assignment, round_: int) -> None:
+    """Raise InputChanged where a split is no longer what the lanes before micro-batch ``round_`` know it as."""
+    for vertex, subtask in assignment.stages.lanes:
+        lane = assignment.home.lane(task_id(vertex.name, subtask), round_)
+        for state in splits_of(lane) if lane is not None else ():
+            _source(vertex).check(state.split)
 
 
 def source_of(assignment: Assignment, name: str) -> type:

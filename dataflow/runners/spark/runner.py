@@ -7,31 +7,34 @@ local engine, in chains like those of local tasks. A micro-batch takes the place
 from __future__ import annotations
 
 import logging
+import sys
 import tempfile
 import uuid
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from dataflow.checkpointing import Checkpointing, Mode
-from dataflow.clock import Duration, SystemClock, microseconds
+from dataflow.clock import Duration, microseconds
 from dataflow.errors import CheckpointsExist, ConfigurationError, JobTimeout, NoCheckpoint, UnsupportedOnRunner
 from dataflow.operator import Guarantee
 from dataflow.plan import Plan
 from dataflow.protocol.recovery import Policy, parse
 from dataflow.runners.base import RunResult, TaskMetrics
-from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.spark.driving import Driver, two_phase
 from dataflow.runners.spark.envelopes import DDL
+from dataflow.runners.spark.explaining import Explanation, explained
 from dataflow.runners.spark.failing import delivered
 from dataflow.runners.spark.home import Home
-from dataflow.runners.spark.lanes import Assignment, beginnings, source_of
+from dataflow.runners.spark.lanes import Assignment, beginnings, check_input, source_of
+from dataflow.runners.spark.metering import SparkMeter
 from dataflow.runners.spark.routing import router_of
 from dataflow.runners.spark.session import pyspark, session_for
 from dataflow.runners.spark.slots import processor_of
 from dataflow.runners.spark.staging import Stages, staged
+from dataflow.runners.watching import JobProgress, NoLine, ProgressLine
 from dataflow.runtime.job import JobState
 from dataflow.runtime.progress import Meter
 from dataflow.runtime.restore import refuse_another
@@ -70,6 +73,14 @@ class SparkRunner:
     def __repr__(self) -> str:
         return f"SparkRunner(rows_per_trigger={self._rows:_})"
 
+    def explain(self, pipeline: Pipeline, *, parallelism: int | None = None, max_key_groups: int = 128) -> Explanation:
+        """What becomes of each operator; needs no Spark unless ``parallelism`` is left open.
+
+        Raises: UnsupportedOnRunner for what cannot be done on Spark.
+        """
+        lanes = parallelism or session_for(self._session, self._conf).sparkContext.defaultParallelism
+        return explained(pipeline.name, _staged(pipeline, lanes, max_key_groups))
+
     def start(
         self,
         pipeline: Pipeline,
@@ -78,6 +89,7 @@ class SparkRunner:
         checkpoint: Checkpointing | None = None,
         restore: object = "auto",
         max_key_groups: int = 128,
+        progress: bool = False,
     ) -> SparkJob:
         """Begin to run ``pipeline``; the returned job is a context manager.
 
@@ -87,6 +99,7 @@ class SparkRunner:
                 means to begin again. Spark's micro-batch is the barrier: of the rest only mode ``"aligned"`` counts.
             restore: ``"auto"`` (go on where the last micro-batch ended, else a fresh start), ``"never"``, ``"latest"``.
             max_key_groups: slots that keys are dealt out in.
+            progress: while somebody waits for the job, keep a line about it on standard error.
 
         Raises: UnsupportedOnRunner for what cannot be done here exactly, before anything starts.
         """
@@ -97,15 +110,9 @@ class SparkRunner:
                 f"restore={restore!r}", "spark", "Spark goes back to its last micro-batch and no further",
                 'use restore="auto" or "latest", or begin again in another directory',
             )  # fmt: skip
-        for node in pipeline.graph:
-            if isinstance(node.spec, Read) and not node.spec.source.replayable:
-                raise UnsupportedOnRunner(
-                    f"source {node.name!r}", "spark", "its rows cannot be read again, and Spark repeats micro-batches",
-                    "use the local runner, or write the rows to files first",
-                )  # fmt: skip
         session = session_for(self._session, self._conf)
         lanes = parallelism or session.sparkContext.defaultParallelism
-        stages = staged(pipeline.graph, parallelism=lanes, key_groups=max_key_groups)
+        stages = _staged(pipeline, lanes, max_key_groups)
         home = Home(
             Path(location if location is not None else tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute()
         )
@@ -115,7 +122,21 @@ class SparkRunner:
                 held.callback(home.remove)
             driver = _begin(assignment, pipeline.name, policy, held)
             query = _query(session, assignment, driver, bounded=pipeline.graph.bounded)
-            return SparkJob(pipeline.name, query, driver, checkpoint, held.pop_all())
+            meter = SparkMeter(driver)
+            line = ProgressLine(pipeline.name, meter, sys.stderr, driver.clock) if progress else NoLine()
+            return SparkJob(pipeline.name, query, driver, checkpoint, held.pop_all(), line, meter)
+
+
+def _staged(pipeline: Pipeline, lanes: int, key_groups: int) -> Stages:
+    for node in pipeline.graph:
+        if isinstance(node.spec, Read) and not node.spec.source.replayable:
+            raise UnsupportedOnRunner(
+                f"source {node.name!r}",
+                "spark",
+                "its rows cannot be read again, and Spark repeats micro-batches",
+                "use the local runner, or write the rows to files first",
+            )
+    return staged(pipeline.graph, parallelism=lanes, key_groups=key_groups)
 
 
 def _location(checkpoint: Checkpointing | None) -> Path | None:
@@ -156,6 +177,8 @@ def _begin(assignment: Assignment, pipeline: str, policy: Policy, held: ExitStac
     if not home.used:
         tasks = [task for _, _, task in plan.tasks()]
         home.begin({"pipeline": pipeline, "nodes": plan.describe(), "tasks": tasks}, beginnings(assignment.stages))
+    else:
+        check_input(assignment, done)
     driver = Driver(assignment, sinks)
     driver.open(done)
     held.callback(driver.close)
@@ -195,44 +218,86 @@ def _needs_routing(stages: Stages) -> bool:
 
 
 class SparkJob:
-    """A job running on Spark."""
+    """A job running on Spark; a context manager that cancels it if it is left early. ``query`` is Spark's own."""
 
     def __init__(
-        self, pipeline: str, query: Any, driver: Driver, checkpoint: Checkpointing | None, held: ExitStack
+        self,
+        pipeline: str,
+        query: Any,
+        driver: Driver,
+        checkpoint: Checkpointing | None,
+        held: ExitStack,
+        line: ProgressLine | NoLine,
+        meter: SparkMeter,
     ) -> None:
+        self.query = query
         self._pipeline = pipeline
-        self._query = query
         self._driver = driver
         self._checkpoint = checkpoint
         self._held = held
-        self._clock = SystemClock()
-        self._started = self._clock.now()
+        self._line = line
+        self._meter = meter
+        self._started = driver.clock.now()
         self._result: RunResult | None = None
 
+    @property
+    def state(self) -> JobState:
+        """Where the job stands."""
+        return self._meter.state
+
+    def progress(self) -> JobProgress:
+        """Where the job stands after the micro-batches that are done; ``query.lastProgress`` has Spark's own view."""
+        return self._meter.read()
+
     def cancel(self) -> None:
-        """Stop now; the micro-batch in progress is given up."""
-        self._query.stop()
-        self._held.close()
+        """Stop now; the micro-batch in progress is given up, and comes again after a restart."""
+        self._end(JobState.CANCELLED)
+
+    def stop(self) -> RunResult:
+        """Stop; a later run with ``restore="auto"`` goes on behind the last micro-batch that was done."""
+        if self._result is None:
+            self._end(JobState.STOPPED)
+            self._result = self._made(JobState.STOPPED)
+        return self._result
 
     def wait(self, timeout: Duration | None = None) -> RunResult:
-        """Until the job is over, or JobTimeout after ``timeout``. Raises what made it fail. Ctrl-C stops the query."""
+        """Until the job is over (or cancelled, after ``timeout``, with JobTimeout); raises what made it fail.
+
+        Ctrl-C stops the query before KeyboardInterrupt goes on.
+        """
         if self._result is not None:
             return self._result
         limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
-        with CtrlC() as pressed, self._held:
-            while not self._over():
-                if pressed.count:
-                    self._query.stop()
-                    raise KeyboardInterrupt
-                if limit is not None and self._clock.now() - self._started > limit:
-                    self._query.stop()
-                    raise JobTimeout("the job was not done in time and was cancelled")
-            self._result = self._made(JobState.FINISHED)
+        with closing(self._line):
+            try:
+                while not self._over():
+                    self._line.tick()
+                    if limit is not None and self._driver.clock.now() - self._started > limit:
+                        self.cancel()
+                        raise JobTimeout(f"the job was not done in time and was cancelled: {self.progress()}")
+            except KeyboardInterrupt as interrupt:  # Spark's own handler raises it in this thread
+                self._end(JobState.STOPPED)
+                if self._checkpoint is not None:
+                    interrupt.add_note("run again with restore='auto' to go on behind the last micro-batch")
+                raise
+            except BaseException:
+                if self.state is JobState.RUNNING:
+                    self._end(JobState.FAILED)
+                raise
+        self._end(JobState.FINISHED)
+        self._result = self._made(JobState.FINISHED)
         return self._result
+
+    def _end(self, state: JobState) -> None:
+        if self.state is JobState.RUNNING:
+            self._meter.state = state
+            self.query.stop()
+            self._tables = self._driver.tables()
+            self._held.close()
 
     def _over(self) -> bool:
         try:
-            return bool(self._query.awaitTermination(_LONG))
+            return bool(self.query.awaitTermination(_LONG))
         except pyspark("pyspark.errors").StreamingQueryException as error:
             found = delivered(str(error))
             if found is None:
@@ -256,17 +321,16 @@ class SparkJob:
             guarantee=graph.guarantee(durable),
             rows_in={node.name: rows[node.name] for node in graph if isinstance(node.spec, Read)},
             rows_out={node.name: rows[node.name] for node in graph if isinstance(node.spec, Write)},
-            tables=self._driver.tables(),
+            tables=self._tables,
             checkpoints=tuple(self._driver.records) if self._checkpoint is not None else (),
             failures=(),
             restore_report=None,
             metrics=metrics,
-            duration=self._clock.now() - self._started,
+            duration=self._driver.clock.now() - self._started,
         )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._query.isActive:
-            self.cancel()
+        self.cancel()

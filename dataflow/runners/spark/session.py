@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
 
 from dataflow.errors import ConfigurationError
 
-__all__ = ["check_settings", "functions", "pyspark", "session_for"]
+__all__ = ["check_settings", "functions", "missing", "pyspark", "session_for"]
 
 
 def pyspark(module: str = "pyspark") -> Any:
@@ -22,7 +29,7 @@ def pyspark(module: str = "pyspark") -> Any:
         if error.name is None or error.name.partition(".")[0] not in ("pyspark", "py4j"):
             raise
         raise ConfigurationError(
-            "the Spark runner needs pyspark 4.0 or newer, and Java 17 or newer: pip install 'barrierflow[spark]'"
+            "the Spark runner needs pyspark 4.3 or newer, and Java 17 or newer: pip install 'barrierflow[spark]'"
         ) from error
 
 
@@ -50,36 +57,72 @@ def check_settings() -> None:
         )
 
 
-_STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
-_ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
+_ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_SPARK, _JAVA = (4, 3), 17
+
+_OURS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.worker.reuse": "true",
+    _STATE_STORE: _ROCKS,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+"""Settings of a session that we start, each of which can be overridden: state that does not fit into memory, written as
+what changed in a micro-batch; no micro-batches without rows; no servers but on this machine."""
+
+
+def missing() -> str | None:
+    """What to install before Spark runs here; None: nothing."""
+    if find_spec("pyspark") is None:
+        return "pyspark is missing: pip install 'barrierflow[spark]'"
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java" if home is None else str(Path(home, "bin", "java")))
+    if java is None:
+        return f"Java is missing, Spark needs {_JAVA} or newer: apt-get install openjdk-17-jre-headless"
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', told)
+    if found is None or int(found[1]) < _JAVA:
+        was = (told.splitlines() or ["nothing"])[0]
+        return f"Java {_JAVA} or newer is missing (found {was}): apt-get install openjdk-17-jre-headless"
+    return None
 
 
 def session_for(given: Any, conf: Mapping[str, str]) -> Any:
     """The session that a job runs in: the one ``given``, else the active one, else a new one on this machine.
 
-    Raises: ConfigurationError where what a session must have cannot be set.
+    One that is there is used as it is. Raises: ConfigurationError where it cannot run our jobs, with what to change;
+    where Spark cannot run at all, with what to install.
     """
+    if (problem := missing()) is not None:
+        raise ConfigurationError(f"the Spark runner cannot start: {problem}")
     sql = pyspark("pyspark.sql")
-    session = given or sql.SparkSession.getActiveSession() or _started(sql.SparkSession, conf)
+    session = given or sql.SparkSession.getActiveSession()
+    if session is not None and conf:
+        raise ConfigurationError("SparkRunner(conf=) is for a session that it starts, and there is one: set it there")
+    session = session or _started(sql.SparkSession, conf)
+    version = tuple(int(part) for part in session.version.split(".")[:2])
+    if version < _SPARK:
+        raise ConfigurationError(f"expected Spark {_SPARK[0]}.{_SPARK[1]} or newer, found {session.version}: upgrade it")
     if session.conf.get(_STATE_STORE, "") != _ROCKS:
-        session.conf.set(_STATE_STORE, _ROCKS)  # transformWithState works with no other
+        raise ConfigurationError(
+            "expected a session that keeps state in RocksDB, which transformWithState needs: "
+            f'session.conf.set("{_STATE_STORE}", "{_ROCKS}")'
+        )
     return session
 
 
 def _started(session: Any, conf: Mapping[str, str]) -> Any:
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        _STATE_STORE: _ROCKS,
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        **conf,
-    }
-    builder = session.builder.master("local[*]").appName("barrierflow")
-    for key, value in settings.items():
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = session.builder.appName("barrierflow")
+    if "spark.master" not in conf:
+        builder = builder.master("local[*]")
+    for key, value in {**_OURS, **conf}.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()
-    made.conf.set("spark.sql.shuffle.partitions", str(made.sparkContext.defaultParallelism))
+    if "spark.sql.shuffle.partitions" not in conf:
+        made.conf.set("spark.sql.shuffle.partitions", str(made.sparkContext.defaultParallelism))
     return made

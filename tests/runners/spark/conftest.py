@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.runners.spark.engine import session, what_is_missing
+from dataflow.runners.spark.session import missing
+from tests.runners.spark.engine import session
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Skips where Spark cannot run, with what to install; on CI that fails."""
-    missing = what_is_missing()
-    if missing is not None:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
+    problem = missing()
+    if problem is not None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(problem)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # they print each expected error with its stack
     made = session(tmp_path_factory.mktemp("spark"))

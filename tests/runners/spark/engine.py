@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import signal
-import subprocess
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +15,11 @@ from pyarrow import types
 from dataflow.expressions import Expr
 from dataflow.runners.spark import carrier, spark_schema, to_column, translated
 
-__all__ = ["failure", "frame", "on_spark", "plain", "session", "what_is_missing"]
+__all__ = ["failure", "frame", "on_spark", "plain", "session"]
 
 ROOT = Path(__file__).parents[3]
+ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.net.preferIPv4Stack=true"
-
-
-def what_is_missing() -> str | None:
-    """What to install before Spark runs here, or None."""
-    if find_spec("pyspark") is None:
-        return "pyspark is missing: pip install 'barrierflow[spark]'"
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java" if home is None else str(Path(home, "bin", "java")))
-    if java is None:
-        return "Java is missing: apt-get install openjdk-17-jre-headless"
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', told)
-    if found is None or int(found[1]) < 17:
-        return f"Java 17 or newer is missing (found {told.splitlines()[:1]}): apt-get install openjdk-17-jre-headless"
-    return None
 
 
 def session(directory: Path) -> Any:
@@ -54,6 +36,7 @@ def session(directory: Path) -> Any:
         "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
         "spark.sql.session.timeZone": "America/New_York",
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.stateStore.providerClass": ROCKS,
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -1,0 +1,84 @@
+"""What becomes of a pipeline on Spark, as a table, and where it differs from a local run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from typing import Final, assert_never
+
+from dataflow.graph import Node, Partitioning
+from dataflow.plan import Vertex
+from dataflow.runners.spark.staging import Hosting, Stages
+
+__all__ = ["Explanation", "explained"]
+
+_NOTES: Final = (
+    "a micro-batch is the barrier: Checkpointing(every=) and its timeouts do not count; exactly once",
+    "operators keep parallelism 1 a key group; parallelism= is the number of lanes a source is read in",
+    "lanes take turns batch by batch; with one lane the rows that are late are those of a local run with parallelism=1",
+    "emit='updates' gives an update per batch and key; how many there are depends on the batches, as it does locally",
+)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A row per operator: its name, what kind it is, where it runs. ``print`` it; notebooks show a table."""
+
+    pipeline: str
+    rows: tuple[tuple[str, str, str], ...]
+    notes: tuple[str, ...] = _NOTES
+
+    def __str__(self) -> str:
+        head = ("operator", "kind", "on Spark")
+        widths = [max(len(row[i]) for row in (head, *self.rows)) for i in range(2)]
+        lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in (head, *self.rows)]
+        return "\n".join(
+            [f"{self.pipeline} on Spark", *("  " + line for line in lines), *(f"* {n}" for n in self.notes)]
+        )
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        return f"<table><tr><th>operator<th>kind<th>on Spark</tr>{body}</table><ul>{notes}</ul>"
+
+
+def explained(pipeline: str, stages: Stages) -> Explanation:
+    """What becomes of each operator."""
+    rows = [
+        (node.name, node.kind, _place(stages, vertex, node))
+        for vertex in stages.plan.vertices.values()
+        for node in vertex.nodes
+    ]
+    return Explanation(pipeline, tuple(rows))
+
+
+def _place(stages: Stages, vertex: Vertex, node: Node) -> str:
+    if node is not vertex.head:
+        return f"in the tasks of {vertex.name!r}"
+    match stages.hosting[vertex.name]:
+        case Hosting.LANE:
+            return f"a streaming source of {vertex.parallelism} partitions"
+        case Hosting.SLOT:
+            shuffle = f"shuffle {stages.levels[vertex.name]}: transformWithState"
+            return f"{shuffle}, {vertex.parallelism} slots{_by(stages, vertex)}"
+        case Hosting.PARTITION:
+            return "mapInArrow, a file a partition; the driver commits after each micro-batch"
+        case Hosting.DRIVER:
+            return "foreachBatch: rows are brought to the driver"
+        case never:
+            assert_never(never)
+
+
+def _by(stages: Stages, vertex: Vertex) -> str:
+    keys = list(_keys(stages, vertex))
+    return f" by {', '.join(keys)}" if keys else ""
+
+
+def _keys(stages: Stages, vertex: Vertex) -> Iterator[str]:
+    for link in stages.plan.inputs(vertex.name):
+        if link.partitioning is Partitioning.HASH:
+            yield from (key for key in link.keys)
+            return
