@@ -1,0 +1,164 @@
+"""SIGKILL of a job on Spark, driver, JVM and workers: what it leaves in the end is what an undisturbed local run does.
+
+The long campaign, 20 kills with executors in processes of their own::
+
+    pytest tests/runners/spark/test_kills.py -m soak -s
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import operators as op
+from tests.runners.spark.child import LANES, OUTPUTS, pipeline
+from tests.runners.spark.engine import ROOT
+
+LIMIT = 180
+"""Seconds a life may take."""
+
+
+class Life:
+    """One process of the job, and all that it started."""
+
+    def __init__(self, work: Path, master: str) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, str(Path(__file__).with_name("child.py")), str(work), master]
+        self.log = work / "log"
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+        self._limit = threading.Timer(LIMIT, self.kill_tree)
+        self._limit.start()
+
+    def tree(self) -> list[int]:
+        """The process ids of this life, parents first."""
+        found = [self.process.pid]
+        for parent in found:
+            found += _children(parent)
+        return found
+
+    def kill_tree(self) -> None:
+        for pid in self.tree():
+            _kill(pid)
+
+    def kill_workers(self) -> bool:
+        """SIGKILL the Python workers of Spark; False: there are none."""
+        workers = [pid for pid in self.tree() if b"pyspark" in _command(pid) and b"daemon" in _command(pid)]
+        for pid in workers:
+            _kill(pid)
+        return bool(workers)
+
+    def wait(self) -> int:
+        try:
+            return self.process.wait()
+        finally:
+            self._limit.cancel()
+
+
+def _children(parent: int) -> list[int]:
+    try:
+        tasks = list(Path(f"/proc/{parent}/task").iterdir())
+        return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def rounds(work: Path) -> Iterator[int]:
+    """How many micro-batches have begun, again and again, while somebody looks."""
+    pause = threading.Event()
+    while True:
+        offsets = work / "job" / "spark" / "offsets"
+        yield max([int(f.name) for f in offsets.iterdir() if f.name.isdigit()], default=0) if offsets.is_dir() else 0
+        pause.wait(0.02)
+
+
+def survive(work: Path, master: str, kills: int, seed: int) -> list[str]:
+    """Kill the job so often, each time a little further on, then let it come to its end; answers what was killed."""
+    rng = random.Random(seed)
+    work.mkdir()
+    struck: list[str] = []
+    aim = 0
+    while True:
+        life = Life(work, master)
+        if len(struck) < kills:
+            aim += rng.randrange(2)
+            for round_ in rounds(work):
+                if round_ > aim or life.process.poll() is not None:
+                    break
+            threading.Event().wait(rng.random() * 0.6)  # anywhere in a micro-batch
+            if life.process.poll() is None:
+                if rng.random() < 0.3 and life.kill_workers():
+                    struck.append("workers")
+                else:
+                    life.kill_tree()
+                    struck.append("tree")
+        code = life.wait()
+        life.kill_tree()
+        if code == 0:
+            return struck
+        assert len(struck) <= kills and (struck or code == -9), life.log.read_text()[-3_000:]
+
+
+def rows(directory: Path) -> list[str]:
+    return sorted(map(repr, op.read_committed(directory).to_pylist()))
+
+
+def check(work: Path, expected: Path) -> None:
+    for output in OUTPUTS:
+        assert rows(work / output) == rows(expected / output), output
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output of a local run that nobody kills; nothing is late, so it does not matter how lanes take turns."""
+    directory = tmp_path_factory.mktemp("expected")
+    result = pipeline(directory).run(parallelism=LANES)
+    assert result.late == 0
+    return directory
+
+
+def test_a_job_that_is_killed_twice_leaves_what_an_undisturbed_one_does(
+    spark: Any, expected: Path, tmp_path: Path
+) -> None:
+    struck = survive(tmp_path / "work", "local[2]", kills=2, seed=5)
+    assert struck
+    check(tmp_path / "work", expected)
+
+
+@pytest.mark.soak
+def test_twenty_kills_lose_and_repeat_no_row(spark: Any, expected: Path, tmp_path: Path) -> None:
+    struck: list[str] = []
+    seed = 0
+    while len(struck) < 20:
+        work = tmp_path / f"work-{seed}"
+        master = "local-cluster[2,1,1024]" if seed % 2 else "local[2]"
+        found = survive(work, master, kills=4, seed=seed)
+        check(work, expected)
+        print(f"\n{master}: {found}")
+        struck += found
+        seed += 1

@@ -1,0 +1,102 @@
+"""Where the vertices of a pipeline go on Spark, and what is refused before anything starts. No Spark is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+from dataflow.errors import ConfigurationError, UnsupportedOnRunner
+from dataflow.runners.spark.staging import Hosting, Stages, staged
+
+TABLE = pa.table({"k": [1, 2], "x": [3, 4]})
+
+
+def stages(p: flow.Pipeline, lanes: int = 2) -> Stages:
+    return staged(p.graph, parallelism=lanes, key_groups=8)
+
+
+def source(p: flow.Pipeline, name: str = "in", **options: Any) -> flow.Stream:
+    return p.source(op.from_arrow(TABLE), name=name, **options)
+
+
+def test_a_file_sink_behind_a_source_is_in_its_lanes(tmp_path: Path) -> None:
+    with flow.Pipeline() as p:
+        source(p).filter(col("x") > 3).sink(op.write_parquet(tmp_path), name="out")
+    made = stages(p)
+    assert dict(made.hosting) == {"in": Hosting.LANE}
+    assert (len(made.lanes), made.depth) == (2, 0)
+
+
+def test_a_keyed_operator_has_a_slot_for_each_key_group_and_its_sink_a_place_in_each_partition(tmp_path: Path) -> None:
+    with flow.Pipeline() as p:
+        counts = source(p).key_by("k").agg(op.count().alias("n"), name="counts").select("n", name="only")
+        counts.sink(op.write_parquet(tmp_path), name="out")
+    made = stages(p)
+    assert dict(made.hosting) == {"in": Hosting.LANE, "counts": Hosting.SLOT, "out": Hosting.PARTITION}
+    assert [node.name for node in made.plan.vertices["counts"].nodes] == ["counts", "only"]
+    assert (len(made.slots), made.depth, made.levels["out"]) == (8, 1, 1)
+
+
+def test_each_shuffle_is_a_level_and_all_slots_of_a_vertex_speak_with_one_voice() -> None:
+    with flow.Pipeline() as p:
+        first = source(p).key_by("k").agg(op.count().alias("n"), name="first")
+        first.key_by("n").agg(op.count().alias("m"), name="second").sink(op.collect(), name="out")
+    made = stages(p)
+    assert dict(made.levels) == {"in": 0, "first": 1, "second": 2, "out": 2}
+    assert made.channels("first", 3) == [(0, 0), (0, 1)]
+    assert made.channels("second", 3) == [(1, 0)]
+
+
+def test_other_sinks_are_in_the_driver() -> None:
+    with flow.Pipeline() as p:
+        source(p).sink(op.collect(), name="rows")
+        source(p, "more").sink(op.write_batches(print), name="calls")
+    assert [stages(p).hosting[name] for name in ("rows", "calls")] == [Hosting.DRIVER, Hosting.DRIVER]
+
+
+def test_a_sink_behind_broadcast_is_refused(tmp_path: Path) -> None:
+    with flow.Pipeline() as p:
+        source(p).broadcast().sink(op.write_parquet(tmp_path), name="out")
+    with pytest.raises(UnsupportedOnRunner, match=r"sink 'out'.*leave broadcast\(\) out"):
+        stages(p)
+
+
+def test_a_source_that_cannot_be_read_again_is_refused() -> None:
+    reader = pa.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches())
+    with flow.Pipeline() as p:
+        p.source(op.from_arrow(reader, replayable=False), name="once").sink(op.collect(), name="out")
+    with pytest.raises(UnsupportedOnRunner, match=r"source 'once'.*write the rows to files first"):
+        p.explain(runner="spark", parallelism=1)
+
+
+@pytest.mark.parametrize("mode", ["unaligned", "unaligned-persisted", "aligned-timeout"])
+def test_modes_in_which_barriers_overtake_are_refused(mode: str, tmp_path: Path) -> None:
+    with flow.Pipeline() as p:
+        source(p).sink(op.collect(), name="out")
+    with pytest.raises(UnsupportedOnRunner, match='use mode="aligned", or the local runner'):
+        p.run("spark", checkpoint=flow.Checkpointing(tmp_path, mode=mode))
+
+
+def test_only_the_last_micro_batch_can_be_restored(tmp_path: Path) -> None:
+    with flow.Pipeline() as p:
+        source(p).sink(op.collect(), name="out")
+    with pytest.raises(UnsupportedOnRunner, match=r"restore=7.*no further"):
+        p.run("spark", checkpoint=flow.Checkpointing(tmp_path), restore=7)
+
+
+def test_a_trigger_takes_at_least_a_row() -> None:
+    with pytest.raises(ConfigurationError, match="at least 1, got 0"):
+        flow.SparkRunner(rows_per_trigger=0)
+
+
+def test_the_local_runner_has_nothing_to_explain() -> None:
+    with flow.Pipeline() as p:
+        source(p).sink(op.collect(), name="out")
+    with pytest.raises(ConfigurationError, match="nothing to explain"):
+        p.explain(runner="local")
