@@ -14,7 +14,6 @@ from typing import Any
 from dataflow.clock import SystemClock
 from dataflow.events import Element, EndOfInput, Watermark
 from dataflow.graph import Partitioning
-from dataflow.operator import Handle
 from dataflow.plan import Link, Vertex, task_id
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.watermarks import MAX_WATERMARK
@@ -41,7 +40,7 @@ class Report:
 
     task: str
     operators: Sequence[Sequence[Any]]
-    handles: Mapping[str, Sequence[Handle]] = field(default_factory=dict)
+    handles: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 class Recorder:
