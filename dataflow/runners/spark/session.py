@@ -106,7 +106,9 @@ def session_for(given: Any, conf: Mapping[str, str]) -> Any:
     session = session or _started(sql.SparkSession, conf)
     version = tuple(int(part) for part in session.version.split(".")[:2])
     if version < _SPARK:
-        raise ConfigurationError(f"expected Spark {_SPARK[0]}.{_SPARK[1]} or newer, found {session.version}: upgrade it")
+        raise ConfigurationError(
+            f"expected Spark {_SPARK[0]}.{_SPARK[1]} or newer, found {session.version}: upgrade it"
+        )
     if session.conf.get(_STATE_STORE, "") != _ROCKS:
         raise ConfigurationError(
             "expected a session that keeps state in RocksDB, which transformWithState needs: "
