@@ -153,7 +153,7 @@ def test_without_pyspark_the_error_says_what_to_install() -> None:
 
 def test_a_missing_java_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert missing() == "Java is missing: apt-get install openjdk-17-jre-headless"
+    assert missing() == "Java is missing, Spark needs 17 or newer: apt-get install openjdk-17-jre-headless"
 
 
 def test_hashes_and_truncated_times_may_stand_anywhere_in_arithmetic(spark: Any) -> None:
