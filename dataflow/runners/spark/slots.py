@@ -7,6 +7,7 @@ not that of rows. Envelopes for slots of other levels, and for the driver, pass.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from dataflow.runners.spark.envelopes import Envelope, by_channel
@@ -17,9 +18,7 @@ from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.staging import Hosting
 from dataflow.runtime.parts import TaskState
 
-__all__ = ["processor_of"]
-
-_STATE = "state binary"
+__all__ = ["processor_of", "rows_of"]
 
 
 def run(
@@ -37,31 +36,48 @@ def run(
         return [*recorder.envelopes(), reported(hosted.report(), round_)], after
 
 
-def processor_of(assignment: Assignment, level: int) -> Any:
-    """The ``StatefulProcessor`` of a level."""
-    Row = pyspark("pyspark.sql").Row  # noqa: N806
-    streaming: Any = pyspark("pyspark.sql.streaming")
+def rows_of(packed: bytes, state: Any, slot: int, rows: Iterable[Any]) -> Iterator[Any]:
+    """What a slot makes of the rows of Spark's that came under its number; ``state`` is Spark's ``ValueState``."""
+    assignment, mine = _unpacked(packed)
+    if slot not in mine:
+        yield from rows
+        return
+    held = bytes(state.get()[0]) if state.exists() else None
+    envelopes = [Envelope(row[0], row[1], row[2], row[3], bytes(row[4])) for row in rows]
+    sent, after = run(assignment, slot, envelopes, held)
+    state.update((after,))
+    made = pyspark("pyspark.sql").Row
+    for e in sent:
+        yield made(slot=e.slot, link=e.link, source=e.source, round=e.round, payload=e.payload)
 
+
+@lru_cache(maxsize=8)
+def _unpacked(packed: bytes) -> tuple[Assignment, frozenset[int]]:
+    found: tuple[Assignment, frozenset[int]] = pyspark("pyspark.cloudpickle").loads(packed)
+    return found
+
+
+def processor_of(assignment: Assignment, level: int) -> Any:
+    """The ``StatefulProcessor`` of a level.
+
+    Spark makes a process for every micro-batch that does nothing but call ``init``. So what travels names nothing of
+    ours before the first row comes: importing it costs more than such a process does.
+    """
+    streaming: Any = pyspark("pyspark.sql.streaming")
     vertices = {vertex.name for vertex in assignment.stages.at(level, Hosting.SLOT)}
-    mine = {n for n, (vertex, _) in enumerate(assignment.stages.slots) if vertex.name in vertices}
+    mine = frozenset(n for n, (vertex, _) in enumerate(assignment.stages.slots) if vertex.name in vertices)
+    packed: bytes = pyspark("pyspark.cloudpickle").dumps((assignment, mine))
 
     class Slots(streaming.StatefulProcessor):  # type: ignore[misc]
-        def init(self, handle: Any) -> None:
-            self._state = handle.getValueState("state", _STATE)
+        def init(self, handle):  # type: ignore[no-untyped-def]
+            self._state = handle.getValueState("state", "state binary")
 
-        def handleInputRows(self, key: Any, rows: Iterable[Any], timers: Any) -> Iterator[Any]:  # noqa: N802
-            slot = key[0]
-            if slot not in mine:
-                yield from rows
-                return
-            held = bytes(self._state.get()[0]) if self._state.exists() else None
-            envelopes = [Envelope(row[0], row[1], row[2], row[3], bytes(row[4])) for row in rows]
-            sent, state = run(assignment, slot, envelopes, held)
-            self._state.update((state,))
-            for e in sent:
-                yield Row(slot=e.slot, link=e.link, source=e.source, round=e.round, payload=e.payload)
+        def handleInputRows(self, key, rows, timers):  # type: ignore[no-untyped-def]  # noqa: N802
+            from dataflow.runners.spark.slots import rows_of
 
-        def close(self) -> None:
+            return rows_of(packed, self._state, key[0], rows)
+
+        def close(self):  # type: ignore[no-untyped-def]
             pass
 
     return Slots()
