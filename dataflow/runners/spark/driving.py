@@ -22,6 +22,7 @@ from dataflow.runners.spark.lanes import Assignment
 from dataflow.runners.spark.reports import Counters, handles_of, read_report
 from dataflow.runners.spark.staging import Hosting
 from dataflow.runtime.attempts import CheckpointRecord
+from dataflow.runtime.report import RestoreReport
 from dataflow.specs import Write
 
 __all__ = ["Driver", "two_phase"]
@@ -29,10 +30,11 @@ __all__ = ["Driver", "two_phase"]
 
 @dataclass
 class Driver:
-    """The driver's part of a job. ``sinks`` are those with two phases, by name."""
+    """The driver's part of a job: ``sinks`` with two phases, by name; ``restored``, what the job went back to."""
 
     assignment: Assignment
     sinks: Mapping[str, TwoPhaseSink]
+    restored: RestoreReport | None = None
     counters: Counters = field(default_factory=Counters)
     records: list[CheckpointRecord] = field(default_factory=list)
     clock: Clock = field(default_factory=SystemClock)

@@ -67,6 +67,10 @@ class Home:
             else 0
         )
 
+    def has_read(self, round_: int) -> bool:
+        """Whether a lane has been through micro-batch ``round_``."""
+        return any((self.path / "lanes").glob(f"*/{round_ + 1}"))
+
     def lane(self, task: str, round_: int) -> TaskState | None:
         """A lane before micro-batch ``round_``; None: it has not come so far."""
         path = self._lane(task, round_)

@@ -30,6 +30,7 @@ from dataflow.runners.spark.failing import delivered
 from dataflow.runners.spark.home import Home
 from dataflow.runners.spark.lanes import Assignment, beginnings, check_input, source_of
 from dataflow.runners.spark.metering import SparkMeter
+from dataflow.runners.spark.restoring import restored
 from dataflow.runners.spark.routing import router_of
 from dataflow.runners.spark.session import pyspark, session_for
 from dataflow.runners.spark.slots import processor_of
@@ -179,7 +180,7 @@ def _begin(assignment: Assignment, pipeline: str, policy: Policy, held: ExitStac
         home.begin({"pipeline": pipeline, "nodes": plan.describe(), "tasks": tasks}, beginnings(assignment.stages))
     else:
         check_input(assignment, done)
-    driver = Driver(assignment, sinks)
+    driver = Driver(assignment, sinks, restored(assignment, done))
     driver.open(done)
     held.callback(driver.close)
     return driver
@@ -324,7 +325,7 @@ class SparkJob:
             tables=self._tables,
             checkpoints=tuple(self._driver.records) if self._checkpoint is not None else (),
             failures=(),
-            restore_report=None,
+            restore_report=self._driver.restored,
             metrics=metrics,
             duration=self._driver.clock.now() - self._started,
         )
