@@ -11,6 +11,7 @@ import pickle
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Final
 
 import msgspec
@@ -40,8 +41,9 @@ class SparkTrial(Trial):
         folder.mkdir(parents=True, exist_ok=True)
         log = folder / "process.log"
         with ProcessTree(self.command(restore), log) as process:
-            while not process.ended_within(_A_WHILE):
-                pass
+            while not (self._answer.exists() or process.ended_within(_A_WHILE)):
+                pass  # once there is an answer nothing is waited for: Spark takes seconds to tidy up
+        rmtree(folder / "spark", ignore_errors=True)
         if not self._answer.exists():
             raise PipelineFailed(
                 f"the process on Spark died with exit code {process.returncode}; its output is in {log}"
@@ -71,7 +73,9 @@ class SparkTrial(Trial):
             answer = self._run(restore)
         except Exception as error:
             answer = "\n  ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
-        self._answer.write_bytes(pickle.dumps(answer))
+        whole = self._answer.with_suffix(".new")
+        whole.write_bytes(pickle.dumps(answer))
+        whole.rename(self._answer)
         if isinstance(answer, str):
             sys.exit(answer)
 

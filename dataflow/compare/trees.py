@@ -17,7 +17,7 @@ __all__ = ["ProcessTree"]
 
 
 class ProcessTree:
-    """``command``, in a session of its own, its output in the file ``log``; gone when the block is left."""
+    """``command``, in a session of its own, its output in the file ``log``; all gone when the block is left."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         with log.open("ab") as out:
@@ -29,8 +29,7 @@ class ProcessTree:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self.kill()
+        self.kill()
 
     @property
     def returncode(self) -> int:
@@ -61,14 +60,14 @@ class ProcessTree:
         self._tell(signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL to all of them, stopped or not; wait until the process itself is gone."""
+        """SIGKILL to all that are left, stopped or not; wait until the process itself is gone."""
         self._tell(signal.SIGKILL)
         self._process.wait()
 
     def _tell(self, what: signal.Signals) -> None:
         """Send a signal to each, also to those that were started meanwhile.
 
-        Nobody has waited for the process yet, so its id, which is that of the session, is nobody else's.
+        The id of the session is that of the process, and no other's as long as there is somebody in the session.
         """
         told: set[int] = set()
         while fresh := self._members() - told:

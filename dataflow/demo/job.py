@@ -29,7 +29,7 @@ _BATCHES = 600
 _ALL = 336_776
 _COST = 8
 """Microseconds that the slow operator waits for a row, where all flights are read."""
-_TRIGGERS = 8
+_TRIGGERS = 4
 """Micro-batches on Spark, if both files were as long; each has its fixed cost of about half a second."""
 
 

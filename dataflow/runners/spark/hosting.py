@@ -41,7 +41,7 @@ class Report:
 
     task: str
     operators: Sequence[Sequence[Any]]
-    handles: Mapping[str, Sequence[Handle]] = field(default_factory=dict)
+    handles: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 class Recorder:
