@@ -76,7 +76,7 @@ def test_the_picture_is_well_formed() -> None:
 def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
     script = (ROOT / ".ci/run").read_text(encoding="utf-8")
     (extraction,) = re.findall(r"\$\((sed .*README\.md)\)", script)
-    assert run("bash", "-c", extraction) == "pip install -e '.[test]' && pytest\n"
+    assert run("bash", "-c", extraction) == "pip install -e '.[test]' && pytest -n 2 --dist loadfile\n"
     assert 'bash -e -o pipefail -c "$tests"' in script
 
 
