@@ -39,6 +39,7 @@ class SparkTrial(Trial):
         """Run in a process, and wait for what it answers."""
         folder = Path(self.folder)
         folder.mkdir(parents=True, exist_ok=True)
+        self._answer.unlink(missing_ok=True)
         log = folder / "process.log"
         with ProcessTree(self.command(restore), log) as process:
             while not (self._answer.exists() or process.ended_within(_A_WHILE)):

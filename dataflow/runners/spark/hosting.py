@@ -14,7 +14,6 @@ from typing import Any
 from dataflow.clock import SystemClock
 from dataflow.events import Element, EndOfInput, Watermark
 from dataflow.graph import Partitioning
-from dataflow.operator import Handle
 from dataflow.plan import Link, Vertex, task_id
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.watermarks import MAX_WATERMARK
