@@ -55,7 +55,7 @@ class SparkTrial(Trial):
         return answer
 
     def look(self) -> Scene:
-        """The last micro-batch that is done, and the one that lanes have read."""
+        """The last micro-batch that is done, and the one that all lanes have read."""
         home = Home(self.checkpoints)
         done = home.done
         return Scene(complete=done, in_progress=done + 1 if home.has_read(done) else 0)

@@ -30,21 +30,25 @@ def test_a_process_that_dies_without_a_word_has_left_a_log(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(
-    ("lanes", "commits", "scene"),
+    ("fast", "slow", "commits", "scene"),
     [
-        ([], [], Scene()),
-        ([0], [], Scene()),
-        ([0, 1], [], Scene(0, 1)),
-        ([0, 1], [0], Scene(1, 0)),
-        ([0, 1, 2], [0], Scene(1, 2)),
+        ([0], [0], [], Scene()),
+        ([0, 1], [0], [], Scene()),
+        ([0, 1], [0, 1], [], Scene(0, 1)),
+        ([0, 1], [0, 1], [0], Scene(1, 0)),
+        ([0, 1, 2], [0, 1, 2], [0], Scene(1, 2)),
     ],
 )
-def test_a_micro_batch_is_in_progress_between_a_lane_that_read_it_and_sparks_commit(
-    lanes: list[int], commits: list[int], scene: Scene, tmp_path: Path
+def test_a_micro_batch_is_in_progress_between_its_lanes_and_sparks_commit(
+    fast: list[int], slow: list[int], commits: list[int], scene: Scene, tmp_path: Path
 ) -> None:
     trial = _trial(tmp_path)
-    for folder, names in (("lanes/numbers[0]", lanes), ("spark/commits", commits)):
+    for folder, names in (("lanes/n[0]", fast), ("lanes/n[1]", slow), ("spark/commits", commits)):
         (trial.checkpoints / folder).mkdir(parents=True)
         for name in names:
             (trial.checkpoints / folder / str(name)).touch()
     assert trial.look() == scene
+
+
+def test_nothing_is_in_progress_where_no_job_has_begun(tmp_path: Path) -> None:
+    assert _trial(tmp_path).look() == Scene()

@@ -68,8 +68,9 @@ class Home:
         )
 
     def has_read(self, round_: int) -> bool:
-        """Whether a lane has been through micro-batch ``round_``."""
-        return any((self.path / "lanes").glob(f"*/{round_ + 1}"))
+        """Whether every lane has been through micro-batch ``round_``."""
+        lanes = self.path / "lanes"
+        return lanes.is_dir() and all((lane / str(round_ + 1)).exists() for lane in lanes.iterdir())
 
     def lane(self, task: str, round_: int) -> TaskState | None:
         """A lane before micro-batch ``round_``; None: it has not come so far."""
