@@ -40,7 +40,7 @@ class Report:
 
     task: str
     operators: Sequence[Sequence[Any]]
-    handles: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    handles: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 class Recorder:

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from dataflow.operator import Handle
 from dataflow.row_errors import SAMPLES, RowError
 from dataflow.runners.base import OperatorMetrics
 from dataflow.runners.spark.envelopes import REPORT, TO_DRIVER, Envelope
@@ -27,9 +26,9 @@ def read_report(payload: bytes) -> Report:
     return msgspec.json.decode(payload, type=Report)
 
 
-def handles_of(reports: Iterable[Report]) -> Mapping[str, list[Handle]]:
+def handles_of(reports: Iterable[Report]) -> Mapping[str, list[Any]]:
     """The transactions that were staged, by sink."""
-    found: dict[str, list[Handle]] = {}
+    found: dict[str, list[Any]] = {}
     for report in reports:
         for sink, handles in report.handles.items():
             found.setdefault(sink, []).extend(handles)
