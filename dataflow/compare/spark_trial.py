@@ -55,10 +55,10 @@ class SparkTrial(Trial):
         return answer
 
     def look(self) -> Scene:
-        """The last micro-batch that is done, and the one that all lanes have read."""
+        """The last micro-batch that is done, and the one that every lane has been through."""
         home = Home(self.checkpoints)
         done = home.done
-        return Scene(complete=done, in_progress=done + 1 if home.has_read(done) else 0)
+        return Scene(complete=done, in_progress=done + 1 if home.has_come_to(done + 1) else 0)
 
     def warm_up(self) -> None:
         """Nothing: every process starts cold, and compiled kernels are on disk from the first one on."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dataflow.events import Barrier, Data, Idle, Watermark
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, TakeSnapshot
@@ -316,6 +316,16 @@ class SourceInlet(Inlet):
         if batch is not None and state.rows is not None:
             state.rows += batch.num_rows
         return batch
+
+    def turns(self, now: int) -> Mapping[str, Json]:
+        """Whose turn it is, and for how long (microseconds) splits were quiet: for an inlet that goes on from here."""
+        return {"turn": self._current, "quiet": {split: now - first for split, (first, _) in self._quiet.items()}}
+
+    def go_on(self, turns: Mapping[str, Json], now: int) -> None:
+        """Go on where ``turns`` was asked for, if it was."""
+        found: Any = turns
+        self._current = found.get("turn", 0)
+        self._quiet = {split: (now - quiet, now) for split, quiet in found.get("quiet", {}).items()}
 
     def poll_control(self, now: int) -> Input | None:
         return None

@@ -45,7 +45,7 @@ class RestoreReport:
         not_read: the "source/split" that a source has now and had not when the job began: they are not part of this
             job and are not read.
         duration: microseconds from the start of the search for a checkpoint until the job was built, its sinks
-            recovered; None where no job was built from it.
+            recovered; None where no job was built from it, and on Spark, which brings back state as it goes on.
     """
 
     checkpoint: int

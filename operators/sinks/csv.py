@@ -39,11 +39,15 @@ class CsvFormat(FileFormat):
                 f"write_csv: null_text= holds no delimiter, quote or line end, for it is not quoted; got {null_text!r}"
             )
         extra = {"null_string": null_text} if null_text else {}  # older versions of pyarrow do not know it
+        self._options = {
+            "include_header": header,
+            "delimiter": delimiter,
+            "quoting_style": quoting,
+            "batch_size": _BATCH,
+            **extra,
+        }
         try:
-            self._options = pc_csv.WriteOptions(
-                include_header=header, delimiter=delimiter, quoting_style=quoting, batch_size=_BATCH, **extra
-            )
-            self._options.validate()
+            pc_csv.WriteOptions(**self._options).validate()
         except (TypeError, ValueError, pa.ArrowException) as error:
             raise ConfigurationError(
                 f"write_csv: pyarrow {pa.__version__} does not take delimiter={delimiter!r}, null_text={null_text!r} "
@@ -69,7 +73,7 @@ class CsvFormat(FileFormat):
         super().check(schema, sink)
 
     def open(self, target: Any, schema: pa.Schema) -> TableWriter:
-        return _Writer(compressed(target, self._compression), schema, self._options)
+        return _Writer(compressed(target, self._compression), schema, pc_csv.WriteOptions(**self._options))
 
     def form(self, schema: pa.Schema) -> Form:
         options = (("delimiter", self._delimiter), ("header", str(self._header)), ("null_text", self._null_text))

@@ -43,7 +43,7 @@ def test_a_micro_batch_is_in_progress_between_its_lanes_and_sparks_commit(
     fast: list[int], slow: list[int], commits: list[int], scene: Scene, tmp_path: Path
 ) -> None:
     trial = _trial(tmp_path)
-    for folder, names in (("lanes/n[0]", fast), ("lanes/n[1]", slow), ("spark/commits", commits)):
+    for folder, names in (("tasks/n[0]", fast), ("tasks/n[1]", slow), ("spark/commits", commits)):
         (trial.checkpoints / folder).mkdir(parents=True)
         for name in names:
             (trial.checkpoints / folder / str(name)).touch()

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from dataflow.events import Data, Element
+from dataflow.events import Element
 from dataflow.runtime.parts import joined, packed, table_of, unpacked
 from dataflow.state.codec import decode, encode
 
@@ -27,7 +27,7 @@ __all__ = [
     "TO_DRIVER",
     "Content",
     "Envelope",
-    "batch_of",
+    "batches_of",
     "by_channel",
     "envelopes_of",
     "together",
@@ -46,6 +46,7 @@ SCHEMA: Final = pa.schema(
 )
 
 _TABLE: Final = "rows"
+_BATCH: Final = 32 << 20
 
 
 @dataclass(slots=True)
@@ -83,13 +84,10 @@ class Content:
 
 
 def together(contents: Sequence[Content]) -> Content:
-    """One content of several that went to the same place: in each step all rows come before what is said of time."""
-    if len(contents) == 1:
-        return contents[0]
+    """One content of several that went to the same place."""
     found = Content()
     for step in sorted({step for content in contents for step in content.steps}):
-        elements = [element for content in contents for element in content.steps.get(step, ())]
-        found.add(step, sorted(elements, key=lambda element: not isinstance(element, Data)))
+        found.add(step, [element for content in contents for element in content.steps.get(step, ())])
     return found
 
 
@@ -104,14 +102,27 @@ class Envelope:
     payload: bytes
 
 
-def batch_of(envelopes: Sequence[Envelope]) -> pa.RecordBatch:
-    """Envelopes as rows of Spark's."""
+def batches_of(envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
+    """Envelopes as rows of Spark's, some tens of megabytes a batch: a binary column ends at two gigabytes."""
+    waiting: list[Envelope] = []
+    size = 0
+    for envelope in envelopes:
+        waiting.append(envelope)
+        size += len(envelope.payload)
+        if size >= _BATCH:
+            yield _batch(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _batch(waiting)
+
+
+def _batch(envelopes: Sequence[Envelope]) -> pa.RecordBatch:
     columns = [[getattr(envelope, name) for envelope in envelopes] for name in SCHEMA.names]
     return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
 def envelopes_of(batch: pa.RecordBatch) -> Iterator[Envelope]:
-    """The inverse of ``batch_of``."""
+    """The inverse of ``batches_of``."""
     for row in zip(*[batch.column(name).to_pylist() for name in SCHEMA.names], strict=True):
         yield Envelope(*row)
 

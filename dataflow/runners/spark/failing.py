@@ -7,12 +7,13 @@ that what is raised in the end is what was raised, with operator and subtask as 
 from __future__ import annotations
 
 import base64
-import pickle
 import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+
+from dataflow.runners.spark.session import pyspark
 
 __all__ = ["Carrier", "carried", "delivered"]
 
@@ -43,6 +44,7 @@ def carried(task: str, working: Callable[[], Any] = lambda: None) -> Iterator[No
 def _mark(error: Exception) -> str:
     notes = list(getattr(error, "__notes__", ()))
     where = "".join(traceback.format_exception(error))
+    pickle: Any = pyspark("pyspark.cloudpickle")  # an exception class may be of the user's script
     try:
         pickled = pickle.dumps((error, notes, where))
         pickle.loads(pickled)
@@ -59,7 +61,7 @@ def delivered(text: str) -> Exception | None:
     found = _MARK.search(text)
     if found is None:
         return None
-    error, notes, where = pickle.loads(base64.b64decode(found[1]))
+    error, notes, where = pyspark("pyspark.cloudpickle").loads(base64.b64decode(found[1]))
     for note in notes:
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)

@@ -1,12 +1,12 @@
 """The directory of a job on Spark: what Spark keeps there, and what we keep beside it.
 
     spark/                  Spark's checkpointLocation: the log of micro-batches, and the state of slots
-    lanes/bids[0]/7         the lane before micro-batch 7, in the form of a checkpoint's part
-    rows/answer/6.arrow     what a collecting sink got in micro-batch 6
+    tasks/bids[0]/7         a lane, or a sink of the driver, before micro-batch 7, in the form of a checkpoint's part
     job.json                the pipeline that began here
+    LOCK FENCE              which process runs it
 
-Micro-batch n takes the lanes from state n to state n + 1. The state behind it is there before Spark counts the batch as
-done, so a batch that is repeated begins at the same place; how far it goes then is in the state, too.
+Micro-batch n takes tasks from state n to state n + 1. The state behind it is there before Spark counts the batch as
+done, so a batch that is repeated begins at the same place; how far a repeated task goes is in the state, too.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-
+from dataflow.clock import SystemClock
+from dataflow.errors import CheckpointDamaged
 from dataflow.runtime.parts import TaskState
 from dataflow.store.files import DISK, storing
+from dataflow.store.lock import DirectoryLock
 
 __all__ = ["Home"]
 
@@ -45,17 +47,27 @@ class Home:
         """Whether a job began here."""
         return (self.path / "job.json").exists()
 
-    def begin(self, job: Mapping[str, Any], lanes: Sequence[TaskState]) -> None:
-        """A new job, whose lanes stand at the beginning."""
-        for lane in lanes:
-            self.keep(lane, 0)
-        self._write(self.path / "job.json", json.dumps(job, indent=1).encode())
+    def begin(self, job: Mapping[str, Any], states: Sequence[TaskState]) -> None:
+        """A new job, whose tasks stand at the beginning."""
+        for state in states:
+            self.keep(state, 0)
+        with storing("write", self.path):
+            DISK.write_new(self.path / "job.json", json.dumps(job, indent=1).encode())
 
     def job(self) -> dict[str, Any]:
         """The job that began here."""
         with storing("read", self.path):
             found: dict[str, Any] = json.loads(DISK.read(self.path / "job.json"))
         return found
+
+    def hold(self, run_id: str) -> AbstractContextManager[None]:
+        """Keep all other processes out while inside. Raises: DirectoryInUse naming the holder."""
+        return _held(self.path, run_id)
+
+    @property
+    def lanes(self) -> int | None:
+        """The lanes of a source that the job began with; None: no job began here."""
+        return self.job()["lanes"] if self.used else None
 
     @property
     def done(self) -> int:
@@ -67,61 +79,79 @@ class Home:
             else 0
         )
 
-    def has_read(self, round_: int) -> bool:
-        """Whether every lane has been through micro-batch ``round_``."""
-        lanes = self.path / "lanes"
-        return lanes.is_dir() and all((lane / str(round_ + 1)).exists() for lane in lanes.iterdir())
+    def has_come_to(self, round_: int) -> bool:
+        """Whether every task stands before micro-batch ``round_``, or has been there."""
+        tasks = self.path / "tasks"
+        return tasks.is_dir() and all((task / str(round_)).exists() for task in tasks.iterdir())
 
-    def lane(self, task: str, round_: int) -> TaskState | None:
-        """A lane before micro-batch ``round_``; None: it has not come so far."""
-        path = self._lane(task, round_)
+    def task(self, task: str, round_: int) -> TaskState | None:
+        """A task before micro-batch ``round_``; None: it has not come so far."""
+        path = self._task(task, round_)
         if not path.exists():
             return None
         with storing("read", path):
             return TaskState.decode(DISK.read(path))
 
-    def keep(self, lane: TaskState, round_: int) -> None:
-        """A lane as it stands before micro-batch ``round_``, in the place of an earlier attempt's."""
-        self._write(self._lane(lane.task, round_), lane.encode("sample").to_pybytes())
+    def keep(self, state: TaskState, round_: int) -> None:
+        """A task as it stands before micro-batch ``round_``, in the place of what stood there."""
+        path = self._task(state.task, round_)
+        with storing("write", path):
+            DISK.make_directories(path.parent)
+            DISK.write_new(path, state.encode("sample").to_pybytes())
+
+    def settle(self, state: TaskState, round_: int) -> None:
+        """A lane as it stands before micro-batch ``round_``: the first attempt to come so far settles that.
+
+        Raises: CheckpointDamaged where another attempt took other rows; Spark then tries again, and takes those.
+        """
+        path = self._task(state.task, round_)
+        own = path.with_name(f"{os.getpid()}-{path.name}")
+        with storing("write", path):
+            DISK.make_directories(path.parent)
+            DISK.write_new(own, state.encode("sample").to_pybytes())
+            try:
+                os.link(own, path)
+            except FileExistsError:
+                first = TaskState.decode(DISK.read(path))
+                if (first.ended, first.inlet["splits"]) != (state.ended, state.inlet["splits"]):
+                    raise CheckpointDamaged(
+                        f"{state.task}: two attempts at micro-batch {round_ - 1} took different rows, of which the "
+                        "first counts"
+                    ) from None
+            finally:
+                DISK.remove(own)
 
     def forget(self, before: int) -> None:
         """Micro-batches up to ``before`` will not be repeated."""
-        for lane in (self.path / "lanes").iterdir():
-            for file in lane.iterdir():
-                if file.name.isdigit() and int(file.name) < before - _KEPT:
-                    file.unlink(missing_ok=True)
+        for file, round_ in self._states():
+            if round_ < before - _KEPT:
+                file.unlink(missing_ok=True)
 
-    def _lane(self, task: str, round_: int) -> Path:
-        return self.path / "lanes" / task / str(round_)
+    def forget_beyond(self, done: int) -> None:
+        """What attempts at micro-batches that never counted as done left: they will be made again."""
+        for file, round_ in self._states():
+            if round_ > done:
+                file.unlink(missing_ok=True)
 
-    def collected(self, sink: str, schema: pa.Schema, up_to: int) -> pa.Table:
-        """What a collecting sink got before micro-batch ``up_to``; what came later is removed, for it comes again."""
-        folder = self.path / "rows" / sink
-        tables = []
-        for file in sorted(folder.glob("*.arrow"), key=lambda file: int(file.stem)):
-            if int(file.stem) >= up_to:
-                file.unlink()
-                continue
-            with storing("read", file), pa.ipc.open_stream(DISK.read(file)) as stream:
-                tables.append(stream.read_all())
-        return pa.concat_tables([schema.empty_table(), *tables])
+    def _states(self) -> Iterator[tuple[Path, int]]:
+        for task in (self.path / "tasks").iterdir():
+            yield from ((file, int(file.name)) for file in task.iterdir() if file.name.isdigit())
 
-    def collect(self, sink: str, round_: int, rows: pa.Table) -> None:
-        """What a collecting sink got in micro-batch ``round_``."""
-        out = pa.BufferOutputStream()
-        with pa.ipc.new_stream(out, rows.schema) as stream:
-            stream.write_table(rows)
-        self._write(self.path / "rows" / sink / f"{round_}.arrow", out.getvalue().to_pybytes())
+    def _task(self, task: str, round_: int) -> Path:
+        return self.path / "tasks" / task / str(round_)
 
     def remove(self) -> None:
         """All of it."""
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def _write(self, path: Path, content: bytes) -> None:
-        """Whole or not at all, also where another attempt at the same micro-batch is still alive."""
-        own = path.with_name(f"{os.getpid()}-{path.name}")
-        with storing("write", path):
-            DISK.make_directories(path.parent)
-            DISK.write_new(own, content)
-            DISK.rename(own, path)
-            DISK.sync_directory(path.parent)
+
+@contextmanager
+def _held(path: Path, run_id: str) -> Iterator[None]:
+    with storing("make", path):
+        DISK.make_directories(path)
+    lock = DirectoryLock(path, files=DISK, clock=SystemClock())
+    lock.acquire(run_id)
+    try:
+        yield
+    finally:
+        lock.release()

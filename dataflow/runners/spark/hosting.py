@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dataflow.clock import SystemClock
-from dataflow.events import Element, EndOfInput, Watermark
+from dataflow.events import Data, Element, EndOfInput, Watermark
 from dataflow.graph import Partitioning
 from dataflow.plan import Link, Vertex, task_id
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
@@ -27,6 +27,7 @@ from dataflow.runtime.inlet import GateInlet, SourceInlet
 from dataflow.runtime.output import ForwardOutput, Output
 from dataflow.runtime.parts import TaskState
 from dataflow.runtime.wiring import Place, wired
+from dataflow.source import Json
 
 __all__ = ["Hosted", "Recorder", "Report"]
 
@@ -108,7 +109,9 @@ class Hosted:
         self.ended = state is not None and state.ended
         self._recorder = recorder
         self._inlet: GateInlet | SourceInlet = splits or self._gate(stages, vertex, subtask, state)
-        place = Place(stages.plan, vertex, subtask, SystemClock(), run_id, state, splits)
+        self._clock = SystemClock()
+        self._state = state
+        place = Place(stages.plan, vertex, subtask, self._clock, run_id, state, splits)
         with carried(self.task):
             self.chain = Chain(wired(place, recorder.output))
 
@@ -131,12 +134,15 @@ class Hosted:
                 self.chain.working = node
                 node.operator.open()
             self.chain.working = None
+        if self._state is not None:
+            self._restore_timers(self._state)
         if self.ended:  # whoever is behind is made anew for each micro-batch, and must be told again
             for output in self.chain.outputs:
                 output.end()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._inlet.close()
         problems = self.chain.close()
         if problems and error[0] is None:
             raise problems[0]
@@ -156,11 +162,15 @@ class Hosted:
     def feed(self, contents: Mapping[tuple[int, int], Content]) -> None:
         """Go through the steps of all channels, known by link and source."""
         for step in sorted({step for content in contents.values() for step in content.steps}):
-            for place, content in contents.items():
-                for element in content.steps.get(step, ()):
-                    self._channels[place].put(element)
-            self._work()
+            for rows_first in (True, False):  # of one step nothing may be late because of what another channel says
+                for place, content in contents.items():
+                    for element in content.steps.get(step, ()):
+                        if isinstance(element, Data) is rows_first:
+                            self._channels[place].put(element)
+                self._work()
             self._recorder.step(step)
+        self.ring()
+        self._recorder.step(max([step for content in contents.values() for step in content.steps], default=0))
 
     def _work(self) -> None:
         while (taken := self._inlet.poll(0)) is not None:
@@ -177,18 +187,34 @@ class Hosted:
                 self.push(0, Watermark(MAX_WATERMARK))
             self.push(0, EndOfInput())
 
-    def ring(self, now: int) -> None:
-        """Call the timers that are due."""
+    def ring(self) -> None:
+        """Call the timers that are due, unless everything has ended."""
+        if self.ended:
+            return
+        now = self._clock.now()
         with self._carried():
             while self.chain.due(now):
                 while self.chain.advance():
                     pass
 
     def state(self, round_: int) -> TaskState:
-        """The subtask at the end of micro-batch ``round_``; two-phase writers prepare what they have."""
+        """The subtask at the end of micro-batch ``round_``; two-phase writers prepare what they have.
+
+        Timers are part of it, in time on the wall: to operators every micro-batch is a restart, and none would wait
+        for longer than one.
+        """
         with self._carried():
             operators = self.chain.snapshot(round_)
-        return TaskState(self.task, self.ended, self._inlet.snapshot(), operators)
+        wall = int(self._clock.wall() * 1_000_000) - self._clock.now()
+        timers: dict[str, Json] = {node.name: node.timers[0] + wall for node in self.chain.nodes if node.timers}
+        return TaskState(self.task, self.ended, {**self._inlet.snapshot(), "timers": timers}, operators)
+
+    def _restore_timers(self, state: TaskState) -> None:
+        timers: Any = state.inlet.get("timers", {})
+        wall = int(self._clock.wall() * 1_000_000) - self._clock.now()
+        for node in self.chain.nodes:
+            if node.name in timers:
+                node.timers[:] = [min([timers[node.name] - wall, *node.timers])]
 
     def report(self, reading: int = 0) -> Report:
         """What was done so far; ``reading`` are microseconds of the head's."""

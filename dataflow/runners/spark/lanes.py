@@ -16,8 +16,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from dataflow.clock import SystemClock
+from dataflow.errors import CheckpointDamaged
 from dataflow.plan import Vertex, task_id
-from dataflow.runners.spark.envelopes import DDL, batch_of
+from dataflow.runners.spark.envelopes import DDL, batches_of
+from dataflow.runners.spark.failing import carried
 from dataflow.runners.spark.home import Home
 from dataflow.runners.spark.hosting import Hosted, Recorder
 from dataflow.runners.spark.reports import reported
@@ -27,7 +29,7 @@ from dataflow.runtime.inlet import SourceInlet, SplitState
 from dataflow.runtime.parts import TaskState
 from dataflow.source import Source, SourceContext, Split
 
-__all__ = ["Assignment", "beginnings", "check_input", "source_of", "splits_of"]
+__all__ = ["Assignment", "beginnings", "check_input", "ended", "source_of", "splits_of"]
 
 _PATIENCE: Final = 0.5
 """Seconds that a lane waits for its first rows: a micro-batch costs as much with none."""
@@ -67,54 +69,61 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
     stages, home = assignment.stages, assignment.home
     vertex, subtask = stages.lanes[number]
     task = task_id(vertex.name, subtask)
-    state, after = home.lane(task, round_), home.lane(task, round_ + 1)
-    if state is None:
-        raise RuntimeError(f"{task}: nothing says where micro-batch {round_} begins: {home.path} was changed")
-    inlet = _inlet(vertex, subtask, state)
     recorder = Recorder(stages, subtask, round_, dealt=True)
+    with carried(task):
+        state, after = home.task(task, round_), home.task(task, round_ + 1)
+        if state is None:
+            raise CheckpointDamaged(
+                f"nothing in {home.path} says where {task} stands before micro-batch {round_}: does this worker see "
+                "the directory of the job? checkpoint= must name one that all workers see"
+            )
+        inlet = _inlet(vertex, subtask, state)
     with Hosted(stages, vertex, subtask, state, assignment.run_id, recorder, inlet) as hosted:
         taken = 0
-        for taken in _steps(assignment, hosted, inlet, None if after is None else _batches(after)):
+        for taken in _steps(assignment, hosted, inlet, after):
             recorder.step((taken - 1) * len(stages.lanes) + number)
+        hosted.ring()
         if inlet.ended:
             hosted.finish()
-        hosted.ring(SystemClock().now())
         recorder.step(taken * len(stages.lanes) + number)
         found = hosted.state(round_ + 1)
-        yield batch_of([*recorder.envelopes(), reported(hosted.report(inlet.reading), round_)])
-        home.keep(replace(found, inlet={**found.inlet, "batches": taken}), round_ + 1)
+        yield from batches_of([*recorder.envelopes(), reported(hosted.report(inlet.reading), round_)])
+        with carried(task):
+            home.settle(replace(found, inlet={**found.inlet, **inlet.turns(SystemClock().now())}), round_ + 1)
 
 
-def _steps(assignment: Assignment, hosted: Hosted, inlet: SourceInlet, exactly: int | None) -> Iterator[int]:
-    """Take batches and push them through the chain; yields their number, so far, after each."""
+def _steps(assignment: Assignment, hosted: Hosted, inlet: SourceInlet, after: TaskState | None) -> Iterator[int]:
+    """Take batches and push them through the chain; yields their number, so far, after each.
+
+    Where an earlier attempt came to its end, ``after`` says how many rows it took.
+    """
     share = max(1, assignment.rows // len(assignment.stages.lanes))
-    taken, rows, since = 0, 0, time.monotonic()
-    while not inlet.ended and (rows < share if exactly is None else taken < exactly):
-        polled = inlet.poll(SystemClock().now())
-        if polled is None:
-            if inlet.ended or (exactly is None and (taken or time.monotonic() - since > _PATIENCE)):
-                return
-            time.sleep(_PAUSE)
-            continue
-        if polled.flow is not None:
+    left = share if after is None else _rows(splits_of(after)) - _rows(inlet.splits)
+    taken, since = 0, time.monotonic()
+    while not inlet.ended and (left > 0 or (after is not None and after.ended)):
+        polled = inlet.poll(SystemClock().now(), None if after is None else max(1, left))
+        if polled is not None and polled.flow is not None:
             if polled.rejected is not None:
                 hosted.chain.set_aside(polled.rejected, 0)
-            rows += len(polled.flow.rows)  # type: ignore[union-attr]
+            left -= len(polled.flow.rows)  # type: ignore[union-attr]
             hosted.push(0, polled.flow)
             taken += 1
             yield taken
+        elif not inlet.ended:
+            if after is None and time.monotonic() - since > _PATIENCE:
+                return
+            time.sleep(_PAUSE)
 
 
-def _batches(state: TaskState) -> int:
-    found: Any = state.inlet["batches"]
-    return int(found)
+def _rows(splits: Sequence[SplitState]) -> int:
+    return sum(split.rows or 0 for split in splits)
 
 
 def _inlet(vertex: Vertex, subtask: int, state: TaskState) -> SourceInlet:
-    source = _source(vertex)
-    return SourceInlet(
-        source, splits_of(state), SourceContext(vertex.head.name, subtask, vertex.parallelism, SystemClock())
-    )
+    context = SourceContext(vertex.head.name, subtask, vertex.parallelism, SystemClock())
+    inlet = SourceInlet(_source(vertex), splits_of(state), context)
+    inlet.go_on(state.inlet, SystemClock().now())
+    return inlet
 
 
 def splits_of(lane: TaskState) -> list[SplitState]:
@@ -126,7 +135,7 @@ def splits_of(lane: TaskState) -> list[SplitState]:
 def check_input(assignment: Assignment, round_: int) -> None:
     """Raise InputChanged where a split is no longer what the lanes before micro-batch ``round_`` know it as."""
     for vertex, subtask in assignment.stages.lanes:
-        lane = assignment.home.lane(task_id(vertex.name, subtask), round_)
+        lane = assignment.home.task(task_id(vertex.name, subtask), round_)
         for state in splits_of(lane) if lane is not None else ():
             _source(vertex).check(state.split)
 
@@ -148,7 +157,7 @@ def source_of(assignment: Assignment, name: str) -> type:
             """What there is to read is known when it has been read."""
 
         def latestOffset(self, start: dict[str, int], limit: Any = None) -> dict[str, int]:  # noqa: N802
-            return {"round": start["round"] + (not _ended(assignment, start["round"]))}
+            return {"round": start["round"] + (not ended(assignment, start["round"]))}
 
         def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Lane]:
             lanes = range(len(assignment.stages.lanes))
@@ -174,7 +183,7 @@ def source_of(assignment: Assignment, name: str) -> type:
     return Lanes
 
 
-def _ended(assignment: Assignment, round_: int) -> bool:
+def ended(assignment: Assignment, round_: int) -> bool:
     """Whether every lane had come to its end before micro-batch ``round_``."""
-    states = [assignment.home.lane(task_id(vertex.name, i), round_) for vertex, i in assignment.stages.lanes]
+    states = [assignment.home.task(task_id(vertex.name, i), round_) for vertex, i in assignment.stages.lanes]
     return all([state is not None and state.ended for state in states])

@@ -63,5 +63,5 @@ class SparkMeter:
 
     def _splits(self) -> list[SplitState]:
         home, stages = self._driver.assignment.home, self._driver.assignment.stages
-        lanes = [home.lane(task_id(vertex.name, i), self._driver.done) for vertex, i in stages.lanes]
+        lanes = [home.task(task_id(vertex.name, i), self._driver.done) for vertex, i in stages.lanes]
         return [split for lane in lanes if lane is not None for split in splits_of(lane)]

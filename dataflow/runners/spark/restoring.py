@@ -20,8 +20,7 @@ __all__ = ["restored"]
 def restored(assignment: Assignment, done: int) -> RestoreReport | None:
     """The restore of what stood behind ``done`` micro-batches; None: none was done.
 
-    To be asked before the job goes on: rows read again are known from lanes that had been through the micro-batch that
-    was cut short.
+    To be asked before what lanes left of the micro-batch that was cut short is forgotten: it tells the rows read again.
     """
     if not done:
         return None
@@ -44,7 +43,7 @@ def restored(assignment: Assignment, done: int) -> RestoreReport | None:
 def _splits(assignment: Assignment, round_: int) -> Mapping[str, SplitState]:
     """The splits of the lanes that have come to micro-batch ``round_``, by "source/split"."""
     lanes = [
-        (vertex.head.name, assignment.home.lane(task_id(vertex.name, subtask), round_))
+        (vertex.head.name, assignment.home.task(task_id(vertex.name, subtask), round_))
         for vertex, subtask in assignment.stages.lanes
     ]
     return {

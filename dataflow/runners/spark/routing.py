@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from dataflow.events import Data, Element
+from dataflow.events import Data
 from dataflow.graph import Partitioning
 from dataflow.plan import Link
-from dataflow.runners.spark.envelopes import RAW, TO_DRIVER, Content, Envelope, batch_of, envelopes_of, together
+from dataflow.runners.spark.envelopes import RAW, TO_DRIVER, Content, Envelope, batches_of, envelopes_of, together
 from dataflow.runners.spark.hosting import Hosted, Recorder
 from dataflow.runners.spark.lanes import Assignment
 from dataflow.runners.spark.reports import reported
@@ -34,17 +34,14 @@ def router_of(assignment: Assignment) -> Callable[[Iterable[pa.RecordBatch]], It
     def route(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raw: dict[int, list[Envelope]] = defaultdict(list)
         for batch in batches:
-            passing = []
-            for envelope in envelopes_of(batch):
+            envelopes = list(envelopes_of(batch))
+            for envelope in envelopes:
                 if envelope.slot == RAW:
                     raw[envelope.link].append(envelope)
-                else:
-                    passing.append(envelope)
-            if passing:
-                yield batch_of(passing)
+            yield from batches_of(envelope for envelope in envelopes if envelope.slot != RAW)
         context = pyspark().TaskContext.get()
         for number, envelopes in raw.items():
-            yield batch_of(list(routed(assignment, number, envelopes, context.partitionId() if context else 0)))
+            yield from batches_of(routed(assignment, number, envelopes, context.partitionId() if context else 0))
 
     return route
 
@@ -87,31 +84,38 @@ def _rows(content: Content) -> Iterator[Data]:
 
 
 def _dealt(stages: Stages, link: Link, number: int, raw: list[Envelope]) -> Iterator[Envelope]:
-    """Rows of many subtasks to the slots of the target. What one of them says of time is said for all."""
+    """Rows of many subtasks to the slots of the target; and what those say of time who are to be heard."""
     slots = range(stages.plan.vertices[link.target].parallelism)
     channels = [Channel(1 << 60, f"{number} -> {slot}") for slot in slots]
     output = stages.output(link, channels)
     contents = {e.source: Content.decode(e.payload) for e in raw}
     found = [Content() for _ in slots]
     for step in sorted({step for content in contents.values() for step in content.steps}):
-        rows: list[Any] = []
-        control: list[Element] = []
-        for source, content in contents.items():
-            for element in content.steps.get(step, ()):
-                if isinstance(element, Data):
-                    rows.append(element.rows)
-                elif source == 0:
-                    control.append(element)
-        for batch in _joined(rows):
+        for batch in _joined([element.rows for content in contents.values() for element in _of(content, step)]):
             output.emit(batch, 0)
-        for element in control:
-            output.send(element)
         for channel, content in zip(channels, found, strict=True):
             while channel.head is not None:
                 content.add(step, [channel.take()])
+    spoken = {source: _control(contents[source]) for source in range(stages.speakers(link)) if source in contents}
     for slot, content in zip(slots, found, strict=True):
+        where = stages.slot(link.target, slot)
         if content.steps:
-            yield Envelope(stages.slot(link.target, slot), number, 0, raw[0].round, content.encode())
+            yield Envelope(where, number, 0, raw[0].round, content.encode())
+        for source, payload in spoken.items():
+            if payload is not None:
+                yield Envelope(where, number, source, raw[0].round, payload)
+
+
+def _of(content: Content, step: int) -> Iterator[Any]:
+    return (element for element in content.steps.get(step, ()) if isinstance(element, Data))
+
+
+def _control(content: Content) -> bytes | None:
+    """All but the rows; None where there is nothing."""
+    found = Content()
+    for step, elements in content.steps.items():
+        found.add(step, [element for element in elements if not isinstance(element, Data)])
+    return found.encode() if found.steps else None
 
 
 def _joined(rows: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

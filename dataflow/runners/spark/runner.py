@@ -9,26 +9,35 @@ from __future__ import annotations
 import logging
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Duration, microseconds
-from dataflow.errors import CheckpointsExist, ConfigurationError, JobTimeout, NoCheckpoint, UnsupportedOnRunner
+from dataflow.errors import (
+    CheckpointsExist,
+    ConfigurationError,
+    JobCancelled,
+    JobTimeout,
+    NoCheckpoint,
+    UnsupportedOnRunner,
+)
 from dataflow.operator import Guarantee
 from dataflow.plan import Plan
 from dataflow.protocol.recovery import Policy, parse
 from dataflow.runners.base import RunResult, TaskMetrics
-from dataflow.runners.spark.driving import Driver, two_phase
+from dataflow.runners.spark.driving import Driver
 from dataflow.runners.spark.envelopes import DDL
 from dataflow.runners.spark.explaining import Explanation, explained
-from dataflow.runners.spark.failing import delivered
+from dataflow.runners.spark.failing import Carrier, delivered
 from dataflow.runners.spark.home import Home
-from dataflow.runners.spark.lanes import Assignment, beginnings, check_input, source_of
+from dataflow.runners.spark.lanes import Assignment, beginnings, check_input, ended, source_of
 from dataflow.runners.spark.metering import SparkMeter
 from dataflow.runners.spark.restoring import restored
 from dataflow.runners.spark.routing import router_of
@@ -43,6 +52,8 @@ from dataflow.specs import Read, Write
 from dataflow.store.base import CheckpointStore
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dataflow.pipeline import Pipeline
 
 __all__ = ["SparkJob", "SparkRunner"]
@@ -112,16 +123,15 @@ class SparkRunner:
                 'use restore="auto" or "latest", or begin again in another directory',
             )  # fmt: skip
         session = session_for(self._session, self._conf)
-        lanes = parallelism or session.sparkContext.defaultParallelism
+        home = Home(Path(location or tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
+        lanes = parallelism or home.lanes or min(session.sparkContext.defaultParallelism, max_key_groups)
         stages = _staged(pipeline, lanes, max_key_groups)
-        home = Home(
-            Path(location if location is not None else tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute()
-        )
         assignment = Assignment(stages, home, uuid.uuid4().hex[:12], self._rows)
         with ExitStack() as held:
             if location is None:
                 held.callback(home.remove)
-            driver = _begin(assignment, pipeline.name, policy, held)
+            held.enter_context(home.hold(assignment.run_id))
+            driver = _begin(assignment, pipeline.name, lanes, policy, held)
             query = _query(session, assignment, driver, bounded=pipeline.graph.bounded)
             meter = SparkMeter(driver)
             line = ProgressLine(pipeline.name, meter, sys.stderr, driver.clock) if progress else NoLine()
@@ -156,48 +166,54 @@ def _location(checkpoint: Checkpointing | None) -> Path | None:
     return Path(checkpoint.location)
 
 
-def _begin(assignment: Assignment, pipeline: str, policy: Policy, held: ExitStack) -> Driver:
-    """Lock what the sinks write to, and bring sinks and lanes to the point the job starts from."""
+def _begin(assignment: Assignment, pipeline: str, lanes: int, policy: Policy, held: ExitStack) -> Driver:
+    """Lock what the sinks write to, bring sinks and tasks to the point the job starts from; all checks come first."""
     home, plan = assignment.home, assignment.stages.plan
     if home.used and policy is Policy.NEVER:
         raise CheckpointsExist(f'a job lives in {home.path} and restore="never" was asked for: use another directory')
     if not home.used and policy is Policy.LATEST:
         raise NoCheckpoint(f'restore="latest": no job lives in {home.path}; restore="auto" begins one')
+    done = home.done if home.used else 0
     if home.used:
         saved = home.job()
-        refuse_another(saved["nodes"], saved["tasks"], f"the job in {home.path}", pipeline, plan)
-    sinks = two_phase(assignment)
-    for sink in sinks.values():
+        refuse_another(saved["nodes"], saved["tasks"], f"the job in {home.path}", saved["pipeline"], plan)
+        check_input(assignment, done)
+    report = restored(assignment, done)
+    if home.used:
+        home.forget_beyond(done)
+    driver = Driver(assignment, done, report)
+    for sink in driver.sinks.values():
         held.enter_context(sink.hold(assignment.run_id))
-    done = home.done if home.used else 0
-    for sink in sinks.values():
+    for sink in driver.sinks.values():
         if home.used:
             sink.recover(done, [])
         else:
             sink.begin()
     if not home.used:
         tasks = [task for _, _, task in plan.tasks()]
-        home.begin({"pipeline": pipeline, "nodes": plan.describe(), "tasks": tasks}, beginnings(assignment.stages))
-    else:
-        check_input(assignment, done)
-    driver = Driver(assignment, sinks, restored(assignment, done))
-    driver.open(done)
-    held.callback(driver.close)
-    return driver
+        job = {"pipeline": pipeline, "lanes": lanes, "nodes": plan.describe(), "tasks": tasks}
+        home.begin(job, [*beginnings(assignment.stages), *driver.beginnings()])
+    try:
+        return held.enter_context(driver)
+    except Carrier as error:
+        raise delivered(str(error)) or error from None
 
 
 def _query(session: Any, assignment: Assignment, driver: Driver, *, bounded: bool) -> Any:
     """The streaming query: lanes, then for each level a shuffle to its slots and what follows in each partition."""
     name = f"barrierflow_{assignment.run_id}"
-    session.dataSource.register(source_of(assignment, name))
+    session.dataSource.register(
+        source_of(replace(assignment, stages=assignment.stages.for_workers(with_sources=True)), name)
+    )
     frame = session.readStream.format(name).load()
     stages: Stages = assignment.stages
-    router = router_of(assignment)
+    far = replace(assignment, stages=stages.for_workers(with_sources=False))
+    router = router_of(far)
     if _needs_routing(stages):
         frame = frame.mapInArrow(router, DDL)
     for level in range(1, stages.depth + 1):
         frame = frame.groupBy("slot").transformWithState(
-            statefulProcessor=processor_of(assignment, level),
+            statefulProcessor=processor_of(far, level),
             outputStructType=DDL,
             outputMode="Append",
             timeMode="None",
@@ -239,6 +255,8 @@ class SparkJob:
         self._line = line
         self._meter = meter
         self._started = driver.clock.now()
+        self._ending = threading.Lock()
+        self._tables: Mapping[str, pa.Table] = {}
         self._result: RunResult | None = None
 
     @property
@@ -273,6 +291,8 @@ class SparkJob:
             try:
                 while not self._over():
                     self._line.tick()
+                    if self._driver.full:
+                        return self.stop()
                     if limit is not None and self._driver.clock.now() - self._started > limit:
                         self.cancel()
                         raise JobTimeout(f"the job was not done in time and was cancelled: {self.progress()}")
@@ -285,16 +305,25 @@ class SparkJob:
                 if self.state is JobState.RUNNING:
                     self._end(JobState.FAILED)
                 raise
-        self._end(JobState.FINISHED)
-        self._result = self._made(JobState.FINISHED)
+        self._end(JobState.FINISHED if ended(self._driver.assignment, self._driver.done) else JobState.STOPPED)
+        if self.state is JobState.CANCELLED:
+            raise JobCancelled("the job was cancelled")
+        self._result = self._result or self._made(self.state)
         return self._result
 
     def _end(self, state: JobState) -> None:
-        if self.state is JobState.RUNNING:
-            self._meter.state = state
-            self.query.stop()
-            self._tables = self._driver.tables()
-            self._held.close()
+        """Stop the query, if that is news, and let go of everything."""
+        with self._ending:
+            if self.state is not JobState.RUNNING:
+                return
+            try:
+                self.query.stop()
+                if state is JobState.FINISHED:
+                    self._driver.finish()
+                self._tables = self._driver.tables()
+            finally:
+                self._meter.state = state
+                self._held.close()
 
     def _over(self) -> bool:
         try:

@@ -20,9 +20,10 @@ from dataflow.errors import UnsupportedOnRunner
 from dataflow.graph import Graph, Node, Partitioning
 from dataflow.operator import TwoPhaseSink
 from dataflow.plan import Link, Plan, Vertex, of
+from dataflow.runners.spark.absent import NoSink, NoSource
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.output import ForwardOutput, Output, output_for
-from dataflow.specs import Read, Write
+from dataflow.specs import Read, Spec, Write
 
 __all__ = ["Hosting", "Stages", "staged"]
 
@@ -79,6 +80,23 @@ class Stages:
             found[name] = before + (self.hosting[name] is Hosting.SLOT)
         return found
 
+    def for_workers(self, *, with_sources: bool) -> Stages:
+        """The same stages without what stays in the driver, and without sources where nobody reads: to be pickled."""
+        nodes = {node.id: replace(node, spec=self._carried(node, with_sources)) for node in self.plan.graph}
+        vertices = {
+            vertex.name: Vertex(vertex.name, vertex.parallelism, [nodes[node.id] for node in vertex.nodes])
+            for vertex in self.plan.vertices.values()
+        }
+        graph = Graph(list(nodes.values()))
+        return Stages(replace(self.plan, graph=graph, logical=graph, vertices=vertices), self.hosting)
+
+    def _carried(self, node: Node, with_sources: bool) -> Spec:  # noqa: FBT001
+        if isinstance(node.spec, Read) and not with_sources:
+            return Read(NoSource(node.schema, node.spec.source.sides))
+        if isinstance(node.spec, Write) and not isinstance(node.spec.sink, TwoPhaseSink):
+            return Write(NoSink())
+        return node.spec
+
     @property
     def depth(self) -> int:
         """How many shuffles there are."""
@@ -90,10 +108,13 @@ class Stages:
         return [v for v in vertices if self.levels[v.name] == level and self.hosting[v.name] is hosting]
 
     def speakers(self, link: Link) -> int:
-        """How many subtasks say of time what it is over a link. All slots of a vertex hear the same, so one will do."""
-        if self.hosting[link.source] is Hosting.LANE:
-            return self.plan.vertices[link.source].parallelism
-        return 1
+        """How many subtasks must be heard about time over a link: one, where all of the vertex hear the same."""
+        return 1 if self._in_unison(link.source) else self.plan.vertices[link.source].parallelism
+
+    def _in_unison(self, vertex: str) -> bool:
+        """Whether all subtasks hear the same: lanes do not, and nobody does who hears a single subtask."""
+        forward = any(link.partitioning is Partitioning.FORWARD for link in self.plan.inputs(vertex))
+        return self.hosting[vertex] is Hosting.SLOT and not forward
 
     def channels(self, vertex: str, subtask: int) -> list[tuple[int, int]]:
         """The (link, source) pairs from which a slot hears, in the order of its watermarks."""
