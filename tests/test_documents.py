@@ -30,7 +30,8 @@ def commands() -> list[str]:
 
 
 def run(*arguments: str) -> str:
-    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(arguments, cwd=ROOT, env=mine, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

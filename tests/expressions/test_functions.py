@@ -59,7 +59,7 @@ x = col("x")
         (x.str.split(","), lambda text: text.split(",")),
         (concat_str([x, "-", x], separator="+"), lambda text: f"{text}+-+{text}"),
     ],
-    ids=str,
+    ids=lambda value: None if callable(value) else str(value),
 )
 @given(layout=st.sampled_from(LAYOUTS), values=rows)
 def test_text_is_pythons(

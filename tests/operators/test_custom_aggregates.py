@@ -134,7 +134,7 @@ def wrong_finish(state: Any) -> Any:
         ({"gives": pa.string()}, "gives is float64, int64, bool or a time, got string"),
         ({"name": "two words"}, "'two words'"),
     ],
-    ids=str,
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else value,
 )
 def test_mistakes_show_up_when_it_is_made(functions: dict[str, Any], message: str) -> None:
     right = {"name": "mine", "init": (0.0, 0.0), "step": add_square, "finish": root_mean}
