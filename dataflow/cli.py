@@ -122,7 +122,7 @@ def _with_place(command: _F) -> _F:
             "modes",
             multiple=True,
             type=click.Choice([mode.value for mode in Mode]),
-            help="Try this checkpoint mode; may be repeated. Default: all (of the runner).",
+            help="Try this checkpoint mode; may be repeated. Default: all.",
         ),
         click.option(
             "--directory",
