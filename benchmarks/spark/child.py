@@ -102,7 +102,9 @@ def _native(session: Any, task: Task, files: list[str], place: Path) -> pa.Table
         _finish(frame.writeStream.outputMode("update").foreachBatch(keep), place)
         columns = list(zip(*found.values(), strict=True))
         return pa.table(dict(zip(("auction", "n", "total", "top"), map(pa.array, columns), strict=True)))
-    timed = bids.withWatermark("event_time", "3 seconds")
+    timed = bids.withColumn("event_time", f.col("event_time").cast("timestamp")).withWatermark(
+        "event_time", "3 seconds"
+    )
     frame = timed.groupBy(f.window("event_time", "10 seconds"), "auction").count()
     rows = frame.select("auction", f.col("window.start").alias("window_start"), f.col("count").alias("n"))
     _finish(rows.writeStream.outputMode("append").format("parquet").option("path", str(place / "out")), place)

@@ -54,9 +54,9 @@ def main(directory: Path, master: str) -> None:
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.local.dir": str(directory / "local"),
     }
-    runner = flow.SparkRunner(rows_per_trigger=6_000, conf=conf)
+    runner = flow.SparkRunner(rows_per_trigger=12_000, conf=conf)
     checkpoint = flow.Checkpointing(directory / "job")
-    result = pipeline(directory).run(runner, parallelism=LANES, max_key_groups=8, checkpoint=checkpoint)
+    result = pipeline(directory).run(runner, parallelism=LANES, max_key_groups=4, checkpoint=checkpoint)
     print(f"done after {len(result.checkpoints)} micro-batches", flush=True)
 
 

@@ -15,7 +15,7 @@ import operators as op
 from dataflow import col
 from dataflow.runners.spark.runner import SparkRunner
 
-ROWS = 3_000
+ROWS = 2_000
 
 
 def clicks() -> pa.Table:
@@ -81,17 +81,14 @@ def ordered(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
-@pytest.mark.parametrize("build", [totals, late, chained, joined, failing])
-@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize(("build", "lanes"), [(totals, 2), (late, 1), (chained, 2), (joined, 2), (failing, 2)])
 def test_tables_and_counters_are_those_of_the_local_engine(
     spark: Any, build: Callable[[flow.Pipeline], None], lanes: int
 ) -> None:
-    if build is late and lanes == 2:
-        pytest.skip("which rows are late depends on how two tasks take turns")
     with flow.Pipeline(build.__name__) as p:
         build(p)
     local = p.run(parallelism=lanes)
-    there = p.run(SparkRunner(spark, rows_per_trigger=1_000), parallelism=lanes, max_key_groups=8)
+    there = p.run(SparkRunner(spark, rows_per_trigger=1_000), parallelism=lanes, max_key_groups=4)
     assert {name: ordered(table) for name, table in there.tables.items()} == {
         name: ordered(table) for name, table in local.tables.items()
     }
@@ -108,10 +105,10 @@ def test_files_are_committed_once_a_micro_batch_and_read_as_if_the_local_engine_
         source.key_by("user").agg(op.count().alias("n"), emit="updates", name="counts").sink(
             op.write_csv(tmp_path / "counts"), name="counts-out"
         )
-    p.run(SparkRunner(spark, rows_per_trigger=1_000), parallelism=2, max_key_groups=8)
+    p.run(SparkRunner(spark, rows_per_trigger=1_000), parallelism=2, max_key_groups=4)
     positive = [row for row in clicks().to_pylist() if (row["value"] or 0) > 0]
     assert ordered(op.read_committed(tmp_path / "rows")) == sorted(map(repr, positive))
-    assert len(list((tmp_path / "rows" / "_commits").glob("*.json"))) >= 3
+    assert len(list((tmp_path / "rows" / "_commits").glob("*.json"))) >= 2
 
 
 def test_an_error_of_a_users_function_is_raised_as_it_was_with_the_operators_name(spark: Any) -> None:
