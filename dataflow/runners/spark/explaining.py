@@ -15,7 +15,7 @@ __all__ = ["Explanation", "explained"]
 
 _NOTES: Final = (
     "a micro-batch is the barrier: Checkpointing(every=) and its timeouts do not count; exactly once",
-    "operators keep parallelism 1 a key group; parallelism= is the number of lanes a source is read in",
+    "parallelism= is the number of lanes in which a source is read; keyed operators have a slot for each key group",
     "lanes take turns batch by batch; with one lane the rows that are late are those of a local run with parallelism=1",
     "emit='updates' gives an update per batch and key; how many there are depends on the batches, as it does locally",
 )

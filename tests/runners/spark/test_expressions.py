@@ -16,9 +16,10 @@ import dataflow as flow
 from dataflow.errors import ConfigurationError, UnsupportedOnRunner
 from dataflow.expressions import Expr, col, lit, when
 from dataflow.runners.spark import to_column
+from dataflow.runners.spark.session import missing
 from tests.expressions.cases import Case, Kept
 from tests.expressions.semantics import SEMANTICS
-from tests.runners.spark.engine import failure, frame, on_spark, plain, what_is_missing
+from tests.runners.spark.engine import failure, frame, on_spark, plain
 
 ZONED = pa.timestamp("us", "America/New_York")
 UNKNOWN_TO_SPARK = ("uint64", "time64[us]")
@@ -152,7 +153,7 @@ def test_without_pyspark_the_error_says_what_to_install() -> None:
 
 def test_a_missing_java_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert what_is_missing() == "Java is missing: apt-get install openjdk-17-jre-headless"
+    assert missing() == "Java is missing, Spark needs 17 or newer: apt-get install openjdk-17-jre-headless"
 
 
 def test_hashes_and_truncated_times_may_stand_anywhere_in_arithmetic(spark: Any) -> None:
