@@ -20,7 +20,7 @@ import click
 from dataflow import __version__
 from dataflow.checkpointing import Mode
 from dataflow.clock import SystemClock, duration_text, microseconds
-from dataflow.compare.options import KillPoint, Options
+from dataflow.compare.options import KillPoint, Options, RunnerName
 from dataflow.errors import ConfigurationError, DataflowError
 
 if TYPE_CHECKING:
@@ -138,23 +138,34 @@ def _with_place(command: _F) -> _F:
 
 
 def _modes(names: tuple[str, ...]) -> list[Mode]:
-    return [Mode(name) for name in dict.fromkeys(names)] or list(Mode)
+    return [Mode(name) for name in dict.fromkeys(names)]
 
 
 @main.command()
 @_with_place
 @click.option("--flights", type=int, help="Use only the first so many flights (at least 20,000). Default: all 336,776.")
+@click.option(
+    "--runner",
+    default=RunnerName.LOCAL.value,
+    show_default=True,
+    type=click.Choice([name.value for name in RunnerName]),
+    help="What runs the job; `spark` has mode `aligned` only, and needs the extra `spark` and Java 17.",
+)
 @_with_traceback
-def demo(modes: tuple[str, ...], directory: Path | None, flights: int | None, *, keep: bool, as_json: bool) -> None:
+def demo(
+    modes: tuple[str, ...], directory: Path | None, flights: int | None, runner: str, *, keep: bool, as_json: bool
+) -> None:
     """Kill a running job with SIGKILL in the middle of a checkpoint, restore it, and check its result.
 
     The job counts the flights of New York's airports in 2013 and averages their delays, per airport and airline. Needs
     the extra `demo`: pip install 'barrierflow[demo]'.
+
+    On Spark a micro-batch is the checkpoint: driver, JVM and workers are killed in the middle of one.
     """
     from dataflow.demo import show
 
     def run(folder: Path, say: Callable[[str], None]) -> Report:
-        return show(folder, _modes(modes), flights=flights, say=say)
+        return show(folder, _modes(modes), runner=RunnerName(runner), flights=flights, say=say)
 
     _report(run, directory, keep=keep, as_json=as_json)
 
@@ -220,7 +231,7 @@ def compare(
     from dataflow.compare.subject import Subject
 
     options = Options(
-        modes=_modes(modes),
+        modes=_modes(modes) or list(Mode),
         every=every,
         slow=_costs(slow),
         kill=KillPoint(kill),

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from shutil import rmtree
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from dataflow.checkpointing import Mode
 from dataflow.clock import Clock, SystemClock
 from dataflow.compare.claims import Claim, LastRows, Unsettled, claims
 from dataflow.compare.killing import Moment, kill_at, moment
-from dataflow.compare.options import KillPoint, Options, Scene
+from dataflow.compare.options import KillPoint, Options, RunnerName, Scene
 from dataflow.compare.report import CompareReport, Cost, ModeReport, Restoration
+from dataflow.compare.spark_trial import SparkTrial
 from dataflow.compare.subject import Subject, redirected
-from dataflow.compare.trial import Trial
+from dataflow.compare.trial import LocalTrial, Trial
 from dataflow.compare.verdict import Verdict, equal, judge
 from dataflow.errors import ConfigurationError
 from dataflow.events import BarrierKind
@@ -55,7 +54,7 @@ def compare(
     found = claims(pipeline.graph, options.parallelism)
     sinks = {node.name: (found[node.name], node.schema) for node in pipeline.graph if node.name in found}
     say("warming up")
-    _warm_up(subject, folder, options)
+    _trial(subject, folder / "warm-up", Mode.ALIGNED, options).warm_up()
     comparison = _Comparison(subject, folder, options, sinks, say)
     modes = [comparison.mode(mode) for mode in options.modes]
     return CompareReport(pipeline.name, str(folder), modes, clock.now() - started)
@@ -185,31 +184,28 @@ class _Comparison:
         )
 
 
-def _warm_up(subject: Subject, folder: Path, options: Options) -> None:
-    """Let every kernel be compiled or loaded before anything is timed: as far as two checkpoints, and no further.
-
-    What goes wrong here goes wrong again, and is told, when it counts.
-    """
-    with (
-        suppress(Exception),
-        _trial(subject, folder / "warm-up", Mode.ALIGNED, options).start("never") as job,
-    ):
-        for _ in range(2):
-            job.checkpoint()
-    rmtree(folder / "warm-up", ignore_errors=True)
-
-
 def _trial(subject: Subject, folder: Path, mode: Mode, options: Options) -> Trial:
-    return Trial(
-        subject=subject,
-        folder=str(folder),
-        mode=mode.value,
-        every=options.every,
-        parallelism=options.parallelism,
-        credit=options.credit,
-        slow=options.slow,
-        alignment_timeout=options.alignment_timeout,
-    )
+    match options.runner:
+        case RunnerName.LOCAL:
+            return LocalTrial(
+                subject=subject,
+                folder=str(folder),
+                mode=mode.value,
+                every=options.every,
+                parallelism=options.parallelism,
+                credit=options.credit,
+                slow=options.slow,
+                alignment_timeout=options.alignment_timeout,
+            )
+        case RunnerName.SPARK:
+            return SparkTrial(
+                subject=subject,
+                folder=str(folder),
+                parallelism=options.parallelism,
+                rows_per_trigger=options.rows_per_trigger,
+            )
+        case never:
+            assert_never(never)
 
 
 def _anything(_: Scene) -> bool:
@@ -227,6 +223,7 @@ def _what_shows(mode: Mode, undisturbed: RunResult) -> Callable[[Scene], bool]:
 
 def _cost(result: RunResult) -> Cost:
     periodic = [record.duration for record in result.checkpoints if record.kind is BarrierKind.CHECKPOINT]
+    parts = [record for record in result.checkpoints if record.tasks]  # a micro-batch of Spark's has no tasks' parts
     names = dict.fromkeys(operator.operator for task in result.metrics for operator in task.operators)
     operators = {name: result.operator(name) for name in names}
     return Cost(
@@ -234,9 +231,9 @@ def _cost(result: RunResult) -> Cost:
         failed=len(result.failures),
         median=round(median(periodic)) if periodic else None,
         worst=max(periodic, default=None),
-        blocked=result.blocked,
-        in_flight=max((record.in_flight_rows for record in result.checkpoints), default=0),
-        state_bytes=max((record.size for record in result.checkpoints), default=0),
+        blocked=result.blocked if parts else None,
+        in_flight=max((record.in_flight_rows for record in parts), default=None),
+        state_bytes=max((record.size for record in parts), default=None),
         duration=result.duration,
         rows={name: (found.rows_in, found.rows_out) for name, found in operators.items()},
     )

@@ -8,7 +8,19 @@ from enum import Enum
 
 from dataflow.checkpointing import Mode
 
-__all__ = ["KillPoint", "Options", "Scene"]
+__all__ = ["KillPoint", "Options", "RunnerName", "Scene"]
+
+
+class RunnerName(Enum):
+    """What runs the pipeline."""
+
+    LOCAL = "local"
+    SPARK = "spark"
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The checkpoint modes it has."""
+        return tuple(Mode) if self is RunnerName.LOCAL else (Mode.ALIGNED,)
 
 
 class KillPoint(Enum):
@@ -52,6 +64,8 @@ class Options:
         patience: the lowest id of the checkpoint that may be the newest complete one at the kill.
         shows: whether a scene shows what the mode does; another one is taken at the last attempt only. None: a scene
             with duplicates or rows in flight, where the undisturbed run had checkpoints with them.
+        runner: on Spark a micro-batch is a checkpoint, and ``every``, ``slow`` and ``credit`` do not count.
+        rows_per_trigger: rows that a micro-batch takes.
     """
 
     modes: Sequence[Mode] = tuple(Mode)
@@ -64,3 +78,5 @@ class Options:
     attempts: int = 5
     patience: int = 1
     shows: Callable[[Mode, Scene], bool] | None = None
+    runner: RunnerName = RunnerName.LOCAL
+    rows_per_trigger: int = 1_000_000

@@ -20,11 +20,11 @@ __all__ = ["CompareReport", "Cost", "ModeReport", "Restoration"]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The checkpoints of a run that nobody disturbed.
+    """The checkpoints of a run that nobody disturbed. None: the runner's have no such thing.
 
     Attributes:
         completed, failed: how many, the last one at end of input included.
-        median, worst: microseconds from trigger to completion, of the periodic ones; None: there was none.
+        median, worst: microseconds from trigger to completion, of the periodic ones.
         blocked: microseconds that barriers blocked each channel.
         in_flight: the most rows that one checkpoint stored as channel state.
         state_bytes: the size of the largest checkpoint.
@@ -36,9 +36,9 @@ class Cost:
     failed: int
     median: int | None
     worst: int | None
-    blocked: Mapping[str, int]
-    in_flight: int
-    state_bytes: int
+    blocked: Mapping[str, int] | None
+    in_flight: int | None
+    state_bytes: int | None
     duration: int
     rows: Mapping[str, tuple[int, int]]
 
@@ -119,7 +119,7 @@ class ModeReport:
             "checkpoints_failed": cost.failed,
             "checkpoint_us_median": cost.median,
             "checkpoint_us_worst": cost.worst,
-            "blocked_us": dict(cost.blocked),
+            "blocked_us": None if cost.blocked is None else dict(cost.blocked),
             "state_bytes": cost.state_bytes,
             "in_flight_rows_stored": cost.in_flight,
             "rows_in_and_out": {name: list(rows) for name, rows in cost.rows.items()},
@@ -140,9 +140,9 @@ class ModeReport:
             "checkpoints": f"{cost.completed:,}" + (f", {cost.failed:,} failed" if cost.failed else ""),
             "median duration": _time(cost.median),
             "worst duration": _time(cost.worst),
-            "blocked": _time(sum(cost.blocked.values())),
-            "bytes": f"{cost.state_bytes:,}",
-            "in flight": f"{cost.in_flight:,}",
+            "blocked": _time(None if cost.blocked is None else sum(cost.blocked.values())),
+            "bytes": _number(cost.state_bytes),
+            "in flight": _number(cost.in_flight),
             "killed in": str(r.in_progress or "-") if r else "-",
             "restored": str(r.checkpoint or "none") if r else "-",
             "restore": _time(r.duration) if r else "-",
@@ -150,6 +150,10 @@ class ModeReport:
             "duplicates": f"{max(r.duplicates.values(), default=0):,}" if r else "-",
             "result": "FAILED" if self.failures else self.result,
         }
+
+
+def _number(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
 
 
 def _time(length: int | None) -> str:

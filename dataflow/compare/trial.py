@@ -1,43 +1,59 @@
 """One run of a pipeline in a folder of its own: undisturbed, to be killed, or restored.
 
-Run as a module (``python -m dataflow.compare.trial JSON``) it is the process that is killed.
+Run as a module (``python -m dataflow.compare.trial JSON never``) it is the process that is killed.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING
 
 import msgspec
 
 import dataflow as flow
 from dataflow.checkpointing import Mode
+from dataflow.compare.options import Scene
 from dataflow.compare.subject import Subject, redirected
 from dataflow.errors import DataflowError, PipelineFailed, UnnamedStateWarning
+from dataflow.store.directory import DirectoryStore
 from operators.sinks.parquet import committed_files, read_committed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Trial"]
+__all__ = ["LocalTrial", "Trial"]
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """Where and how ``subject`` is run. Durations are texts such as "50ms", for a trial travels as JSON."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial(ABC):
+    """Where ``subject`` is run, and with how many subtasks. It travels to its process as JSON."""
 
     subject: Subject
     folder: str
-    mode: str
-    every: str
     parallelism: int
-    credit: int
-    slow: Mapping[str, str] = field(default_factory=dict)
-    alignment_timeout: str | None = None
+
+    @abstractmethod
+    def run(self, restore: str) -> flow.RunResult:
+        """Run to the end of the input. Raises: PipelineFailed for what a user's own code raised."""
+
+    @abstractmethod
+    def look(self) -> Scene:
+        """The scene in the checkpoint directory. Raises: CheckpointError, OSError where a process is at work there."""
+
+    @abstractmethod
+    def warm_up(self) -> None:
+        """Let what is slow only the first time happen before anything is timed."""
+
+    def command(self, restore: str) -> list[str]:
+        """What runs it in a process of its own."""
+        return [sys.executable, "-m", type(self).__module__, msgspec.json.encode(self).decode(), restore]
 
     @property
     def checkpoints(self) -> Path:
@@ -55,8 +71,19 @@ class Trial:
         """The subject's pipeline, writing into this folder."""
         return redirected(self.subject.pipeline(), Path(self.folder) / "output")
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalTrial(Trial):
+    """On the local runner. Durations are texts such as "50ms"."""
+
+    mode: str
+    every: str
+    credit: int
+    slow: Mapping[str, str] = field(default_factory=dict)
+    alignment_timeout: str | None = None
+
     def run(self, restore: str) -> flow.RunResult:
-        """Run to the end of the input. Raises: PipelineFailed for what a user's own code raised."""
+        """Run in this process."""
         try:
             with self.start(restore) as job:
                 return job.wait()
@@ -67,6 +94,28 @@ class Trial:
             for note in getattr(error, "__notes__", ()):
                 failed.add_note(note)
             raise failed from error
+
+    def look(self) -> Scene:
+        """The newest complete checkpoint, and the one of which parts are written."""
+        store = DirectoryStore(self.checkpoints)
+        completed, newest = store.checkpoints(), store.highest_id()
+        complete = completed[-1] if completed else 0
+        underway = newest > complete and any(store.folder(newest).path.glob("*.part"))
+        in_progress = newest if underway else 0
+        if not complete:
+            return Scene(in_progress=in_progress)
+        summary = store.manifest(complete).summary
+        return Scene(complete, in_progress, summary["duplicated"], summary["in_flight_rows"])
+
+    def warm_up(self) -> None:
+        """Compile or load every kernel: as far as two checkpoints, and no further.
+
+        What goes wrong here goes wrong again, and is told, when it counts.
+        """
+        with suppress(Exception), self.start("never") as job:
+            for _ in range(2):
+                job.checkpoint()
+        rmtree(self.folder, ignore_errors=True)
 
     def start(self, restore: str) -> flow.LocalJob:
         """Begin to run, with all duplicates stored."""
@@ -93,4 +142,4 @@ class Trial:
 
 
 if __name__ == "__main__":
-    msgspec.json.decode(sys.argv[1], type=Trial).run("never")
+    msgspec.json.decode(sys.argv[1], type=LocalTrial).run(sys.argv[2])

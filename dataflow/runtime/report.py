@@ -41,11 +41,11 @@ class RestoreReport:
         duplicates: by operator, subtask and channel.
         in_flight: what was between tasks and is put back into its channel, ahead of everything that is read.
         passed_over: newer checkpoints that could not be restored, with the reason.
-        state_bytes: the size of the checkpoint's parts.
+        state_bytes: the size of the checkpoint's parts; None on Spark, which keeps the state of operators itself.
         not_read: the "source/split" that a source has now and had not when the job began: they are not part of this
             job and are not read.
         duration: microseconds from the start of the search for a checkpoint until the job was built, its sinks
-            recovered; None where no job was built from it.
+            recovered; None where no job was built from it, and on Spark, which brings back state as it goes on.
     """
 
     checkpoint: int
@@ -57,7 +57,7 @@ class RestoreReport:
     duplicates: Sequence[Duplicates] = ()
     in_flight: Sequence[ChannelState] = ()
     passed_over: Sequence[Skipped] = ()
-    state_bytes: int = 0
+    state_bytes: int | None = 0
     not_read: Sequence[str] = ()
     duration: int | None = None
 

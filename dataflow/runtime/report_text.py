@@ -69,7 +69,8 @@ def sections(report: RestoreReport) -> Iterator[Section]:
         yield Section.of("not read", summary, [(split,) for split in report.not_read])
     yield _in_flight(report)
     yield _duplicates(report)
-    yield Section("state", _count(report.state_bytes, "byte"))
+    if report.state_bytes is not None:
+        yield Section("state", _count(report.state_bytes, "byte"))
     if report.duration is not None:
         yield Section("took", duration_text(report.duration))
 

@@ -10,7 +10,7 @@ import pytest
 from dataflow.compare.killing import Missed, Moment, kill_at, moment
 from dataflow.compare.options import KillPoint, Scene
 from dataflow.compare.subject import Subject
-from dataflow.compare.trial import Trial
+from dataflow.compare.trial import LocalTrial
 
 NOT_YET, RIGHT, TOO_LATE = Moment.NOT_YET, Moment.RIGHT, Moment.TOO_LATE
 NOTHING, FIRST, DONE, NEXT = Scene(), Scene(in_progress=1), Scene(complete=1), Scene(complete=1, in_progress=2)
@@ -34,11 +34,11 @@ def test_patience_waits_for_a_later_checkpoint() -> None:
     assert [moment(KillPoint.IN_CHECKPOINT, scene, 5) for scene in scenes] == [NOT_YET, NOT_YET, RIGHT]
 
 
-def _trial(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Trial:
+def _trial(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> LocalTrial:
     monkeypatch.syspath_prepend(home)
     monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[2]}:{home}")
     options: dict[str, Any] = {"mode": "aligned", "every": "20ms", "parallelism": 2, "credit": 4} | changes
-    return Trial(Subject("mine:made"), str(folder), **options)
+    return LocalTrial(subject=Subject("mine:made"), folder=str(folder), **options)
 
 
 @pytest.mark.parametrize(

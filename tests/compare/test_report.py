@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,12 @@ def test_what_was_not_done_is_a_dash_in_the_table_and_null_in_json() -> None:
     cells = _report().modes[-1].cells()
     assert {cells[heading] for heading in ("killed in", "restored", "restore", "re-injected", "duplicates")} == {"-"}
     assert _report().modes[-1].to_json()["restoration"] is None
+
+
+def test_what_a_runner_does_not_have_is_a_dash_in_the_table_and_null_in_json() -> None:
+    mode = ModeReport(Mode.ALIGNED, Path("here"), replace(COST, blocked=None, in_flight=None, state_bytes=None))
+    assert {mode.cells()[heading] for heading in ("blocked", "bytes", "in flight")} == {"-"}
+    assert {mode.to_json()[name] for name in ("blocked_us", "state_bytes", "in_flight_rows_stored")} == {None}
 
 
 @pytest.mark.parametrize(("width", "lines"), [(200, 4), (80, 12)])

@@ -22,6 +22,7 @@ from dataflow.runners.spark.reports import Counters, handles_of, read_report
 from dataflow.runners.spark.staging import Hosting, Stages
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.parts import TaskState
+from dataflow.runtime.report import RestoreReport
 from dataflow.specs import Write
 
 if TYPE_CHECKING:
@@ -36,10 +37,14 @@ def own_tasks(stages: Stages) -> list[str]:
 
 
 class Driver:
-    """The driver's part of a job, from behind ``done`` micro-batches on; a context manager around its own sinks."""
+    """The driver's part of a job, from behind ``done`` micro-batches on; a context manager around its own sinks.
 
-    def __init__(self, assignment: Assignment, done: int) -> None:
+    ``restored`` is what the job went back to; None: it is a new one.
+    """
+
+    def __init__(self, assignment: Assignment, done: int, restored: RestoreReport | None = None) -> None:
         self.assignment = assignment
+        self.restored = restored
         self.counters = Counters()
         self.records: list[CheckpointRecord] = []
         self.clock: Clock = SystemClock()

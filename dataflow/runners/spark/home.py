@@ -79,6 +79,11 @@ class Home:
             else 0
         )
 
+    def has_come_to(self, round_: int) -> bool:
+        """Whether every task stands before micro-batch ``round_``, or has been there."""
+        tasks = self.path / "tasks"
+        return tasks.is_dir() and all((task / str(round_)).exists() for task in tasks.iterdir())
+
     def task(self, task: str, round_: int) -> TaskState | None:
         """A task before micro-batch ``round_``; None: it has not come so far."""
         path = self._task(task, round_)

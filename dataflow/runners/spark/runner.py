@@ -39,6 +39,7 @@ from dataflow.runners.spark.failing import Carrier, delivered
 from dataflow.runners.spark.home import Home
 from dataflow.runners.spark.lanes import Assignment, beginnings, check_input, ended, source_of
 from dataflow.runners.spark.metering import SparkMeter
+from dataflow.runners.spark.restoring import restored
 from dataflow.runners.spark.routing import router_of
 from dataflow.runners.spark.session import pyspark, session_for
 from dataflow.runners.spark.slots import processor_of
@@ -177,8 +178,10 @@ def _begin(assignment: Assignment, pipeline: str, lanes: int, policy: Policy, he
         saved = home.job()
         refuse_another(saved["nodes"], saved["tasks"], f"the job in {home.path}", saved["pipeline"], plan)
         check_input(assignment, done)
+    report = restored(assignment, done)
+    if home.used:
         home.forget_beyond(done)
-    driver = Driver(assignment, done)
+    driver = Driver(assignment, done, report)
     for sink in driver.sinks.values():
         held.enter_context(sink.hold(assignment.run_id))
     for sink in driver.sinks.values():
@@ -351,7 +354,7 @@ class SparkJob:
             tables=self._tables,
             checkpoints=tuple(self._driver.records) if self._checkpoint is not None else (),
             failures=(),
-            restore_report=None,
+            restore_report=self._driver.restored,
             metrics=metrics,
             duration=self._driver.clock.now() - self._started,
         )

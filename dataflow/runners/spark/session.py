@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from dataflow.errors import ConfigurationError
 
-__all__ = ["check_settings", "functions", "missing", "pyspark", "session_for"]
+__all__ = ["check_installed", "check_settings", "functions", "missing", "pyspark", "session_for"]
 
 
 def pyspark(module: str = "pyspark") -> Any:
@@ -91,14 +91,19 @@ def missing() -> str | None:
     return None
 
 
+def check_installed() -> None:
+    """Raises: ConfigurationError where Spark cannot run here, with what to install."""
+    if (problem := missing()) is not None:
+        raise ConfigurationError(f"the Spark runner cannot start: {problem}")
+
+
 def session_for(given: Any, conf: Mapping[str, str]) -> Any:
     """The session that a job runs in: the one ``given``, else the active one, else a new one on this machine.
 
     One that is there is used as it is. Raises: ConfigurationError where it cannot run our jobs, with what to change;
     where Spark cannot run at all, with what to install.
     """
-    if (problem := missing()) is not None:
-        raise ConfigurationError(f"the Spark runner cannot start: {problem}")
+    check_installed()
     sql = pyspark("pyspark.sql")
     session = given or sql.SparkSession.getActiveSession()
     if session is not None and conf:

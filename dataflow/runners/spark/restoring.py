@@ -1,0 +1,52 @@
+"""What a job that goes on where it was killed goes back to: the report of a restore, as the local runner gives it.
+
+Nothing is delivered twice, and nothing is in flight between two micro-batches. The state of operators is Spark's: how
+large it is, and how long it takes to bring it back, is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dataflow.checkpointing import Mode
+from dataflow.plan import task_id
+from dataflow.runners.spark.lanes import Assignment, splits_of
+from dataflow.runtime.inlet import SplitState
+from dataflow.runtime.report import RestoreReport
+
+__all__ = ["restored"]
+
+
+def restored(assignment: Assignment, done: int) -> RestoreReport | None:
+    """The restore of what stood behind ``done`` micro-batches; None: none was done.
+
+    To be asked before what lanes left of the micro-batch that was cut short is forgotten: it tells the rows read again.
+    """
+    if not done:
+        return None
+    then, later = (_splits(assignment, round_) for round_ in (done, done + 1))
+    left = {key: split for key, split in then.items() if not split.done}
+    return RestoreReport(
+        checkpoint=done,
+        location=str(assignment.home.path),
+        mode=Mode.ALIGNED,
+        finished=not left,
+        offsets={key: split.offset for key, split in left.items()},
+        replayed={
+            key: (later[key].rows or 0) - split.rows if key in later else 0
+            for key, split in left.items()
+            if split.rows is not None
+        },
+        state_bytes=None,
+    )
+
+
+def _splits(assignment: Assignment, round_: int) -> Mapping[str, SplitState]:
+    """The splits of the lanes that have come to micro-batch ``round_``, by "source/split"."""
+    lanes = [
+        (vertex.head.name, assignment.home.task(task_id(vertex.name, subtask), round_))
+        for vertex, subtask in assignment.stages.lanes
+    ]
+    return {
+        f"{source}/{split.split.id}": split for source, lane in lanes if lane is not None for split in splits_of(lane)
+    }
