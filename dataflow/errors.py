@@ -124,6 +124,14 @@ class PipelineFailed(DataflowError):
     """A user's own code raised in a run that this library made on its own account, such as one of a comparison."""
 
 
+class SparkFailed(DataflowError):
+    """Spark itself failed. ``spark_error`` is what it raised, with the frames of its JVM."""
+
+    def __init__(self, reason: str, spark_error: Exception) -> None:
+        super().__init__(f"Spark failed: {reason}")
+        self.spark_error = spark_error
+
+
 class JobCancelled(DataflowError):
     """The job was cancelled before its input ended."""
 
@@ -137,6 +145,13 @@ class UnnamedStateWarning(UserWarning):
 
     Their automatic names count operators of their kind, so another source, aggregate or sink put in before them
     renames them, and the checkpoint no longer fits.
+    """
+
+
+class IgnoredSettingWarning(UserWarning):
+    """A setting that the runner has no use for.
+
+    To silence it: ``warnings.filterwarnings("ignore", category=IgnoredSettingWarning)``
     """
 
 

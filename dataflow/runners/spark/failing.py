@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from dataflow.errors import SparkFailed
 from dataflow.runners.spark.session import pyspark
 
-__all__ = ["Carrier", "carried", "delivered"]
+__all__ = ["Carrier", "carried", "delivered", "failed"]
 
+_LONGEST: Final = 1_000
 _MARK: Final = re.compile(r"barrierflow-error\[([A-Za-z0-9+/=]+)\]")
 
 
@@ -51,6 +53,12 @@ def _mark(error: Exception) -> str:
     except Exception:
         pickled = pickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), notes, where))
     return f"barrierflow-error[{base64.b64encode(pickled).decode()}]"
+
+
+def failed(error: Exception) -> SparkFailed:
+    """What to raise for an error of Spark's own: its first lines."""
+    text = str(error).partition("=== Streaming Query ===")[0].partition("JVM stacktrace")[0].strip()
+    return SparkFailed(text[:_LONGEST], error)
 
 
 def delivered(text: str) -> Exception | None:

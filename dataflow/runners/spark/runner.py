@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import uuid
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -23,10 +24,12 @@ from dataflow.clock import Duration, microseconds
 from dataflow.errors import (
     CheckpointsExist,
     ConfigurationError,
+    IgnoredSettingWarning,
     JobCancelled,
     JobTimeout,
     NoCheckpoint,
     UnsupportedOnRunner,
+    user_frame,
 )
 from dataflow.operator import Guarantee
 from dataflow.plan import Plan
@@ -35,7 +38,7 @@ from dataflow.runners.base import RunResult, TaskMetrics
 from dataflow.runners.spark.driving import Driver
 from dataflow.runners.spark.envelopes import DDL
 from dataflow.runners.spark.explaining import Explanation, explained
-from dataflow.runners.spark.failing import Carrier, delivered
+from dataflow.runners.spark.failing import Carrier, delivered, failed
 from dataflow.runners.spark.home import Home
 from dataflow.runners.spark.lanes import Assignment, beginnings, check_input, ended, source_of
 from dataflow.runners.spark.metering import SparkMeter
@@ -163,6 +166,13 @@ def _location(checkpoint: Checkpointing | None) -> Path | None:
             f"checkpoints in {checkpoint.location!r}", "spark", "Spark keeps its own, in a directory",
             "give Checkpointing(...) the path of a directory",
         )  # fmt: skip
+    if checkpoint.every is not None:
+        warnings.warn(
+            "on Spark every micro-batch is a checkpoint: Checkpointing(every=) does not count, SparkRunner("
+            "rows_per_trigger=) says how long one is; exactly once",
+            IgnoredSettingWarning,
+            stacklevel=user_frame(),
+        )
     return Path(checkpoint.location)
 
 
@@ -329,10 +339,7 @@ class SparkJob:
         try:
             return bool(self.query.awaitTermination(_LONG))
         except pyspark("pyspark.errors").StreamingQueryException as error:
-            found = delivered(str(error))
-            if found is None:
-                raise
-            raise found from None
+            raise delivered(str(error)) or failed(error) from None
 
     def _made(self, state: JobState) -> RunResult:
         plan: Plan = self._driver.assignment.stages.plan

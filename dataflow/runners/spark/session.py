@@ -114,6 +114,11 @@ def session_for(given: Any, conf: Mapping[str, str]) -> Any:
         raise ConfigurationError(
             f"expected Spark {_SPARK[0]}.{_SPARK[1]} or newer, found {session.version}: upgrade it"
         )
+    if str(session.conf.get("spark.speculation", "false")).lower() == "true":
+        raise ConfigurationError(
+            "expected a session without speculation, found spark.speculation=true: of two attempts at reading the same "
+            "rows one would be thrown away; start it with spark.speculation=false"
+        )
     if session.conf.get(_STATE_STORE, "") != _ROCKS:
         raise ConfigurationError(
             "expected a session that keeps state in RocksDB, which transformWithState needs: "

@@ -11,7 +11,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.errors import ConfigurationError, UnsupportedOnRunner
+from dataflow.errors import ConfigurationError, IgnoredSettingWarning, UnsupportedOnRunner
 from dataflow.runners.spark.staging import Hosting, Stages, staged
 
 TABLE = pa.table({"k": [1, 2], "x": [3, 4]})
@@ -100,3 +100,13 @@ def test_the_local_runner_has_nothing_to_explain() -> None:
         source(p).sink(op.collect(), name="out")
     with pytest.raises(ConfigurationError, match="nothing to explain"):
         p.explain(runner="local")
+
+
+def test_an_interval_between_checkpoints_is_said_not_to_count(tmp_path: Path) -> None:
+    with flow.Pipeline() as p:
+        source(p).sink(op.collect(), name="out")
+    with (
+        pytest.warns(IgnoredSettingWarning, match="every micro-batch is a checkpoint"),
+        pytest.raises(UnsupportedOnRunner, match="restore=7"),
+    ):
+        p.run("spark", checkpoint=flow.Checkpointing(tmp_path, every="1s"), restore=7)
