@@ -108,7 +108,8 @@ def _lines(result: RunResult) -> list[str]:
         done = len(result.checkpoints)
         worst = max((c.duration for c in result.checkpoints), default=0)
         lines.append(f"  checkpoints: {done} completed, {len(result.failures)} failed, slowest {duration_text(worst)}")
-        lines += [f"  writer: {result.persistence}"] if done else []
+        written = any(record.tasks for record in result.checkpoints)  # by us, that is, and not by Spark
+        lines += [f"  writer: {result.persistence}"] if written else []
     lines += [f"  failed {failure}" for failure in result.failures[-3:]]
     if result.restore_report is not None:
         lines += ["  " + line for line in str(result.restore_report).splitlines()]
