@@ -127,7 +127,7 @@ class PipelineFailed(DataflowError):
 class SparkFailed(DataflowError):
     """Spark itself failed. ``spark_error`` is what it raised, with the frames of its JVM."""
 
-    def __init__(self, reason: str, spark_error: Exception) -> None:
+    def __init__(self, reason: str, spark_error: BaseException) -> None:
         super().__init__(f"Spark failed: {reason}")
         self.spark_error = spark_error
 

@@ -49,6 +49,7 @@ class Driver:
         self.records: list[CheckpointRecord] = []
         self.clock: Clock = SystemClock()
         self.done = done
+        self.error: BaseException | None = None
         stages = assignment.stages
         self.sinks: dict[str, TwoPhaseSink] = {
             node.name: node.spec.sink
@@ -87,7 +88,18 @@ class Driver:
         return {name: collector.result() for name, collector in self._collectors.items()}
 
     def batch(self, frame: Any, number: int) -> None:
-        """``foreachBatch``: what micro-batch ``number`` sent to the driver."""
+        """``foreachBatch``: what micro-batch ``number`` sent to the driver.
+
+        An error stays in ``error``, and Spark is told in a few words: its patterns overflow the stack on long texts,
+        and an exit would leave it without an answer, waiting for ever.
+        """
+        try:
+            self._batch(frame, number)
+        except BaseException as error:
+            self.error = error
+            raise RuntimeError(f"micro-batch {number}: {type(error).__name__}") from None
+
+    def _batch(self, frame: Any, number: int) -> None:
         started = self.clock.now()
         rows: list[Envelope] = [e for batch in frame.toArrow().to_batches() for e in envelopes_of(batch)]
         with carried("the driver"):

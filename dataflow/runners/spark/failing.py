@@ -16,7 +16,7 @@ from typing import Any, Final
 from dataflow.errors import SparkFailed
 from dataflow.runners.spark.session import pyspark
 
-__all__ = ["Carrier", "carried", "delivered", "failed"]
+__all__ = ["Carrier", "carried", "delivered", "failed", "original"]
 
 _LONGEST: Final = 1_000
 _MARK: Final = re.compile(r"barrierflow-error\[([A-Za-z0-9+/=]+)\]")
@@ -55,7 +55,20 @@ def _mark(error: Exception) -> str:
     return f"barrierflow-error[{base64.b64encode(pickled).decode()}]"
 
 
-def failed(error: Exception) -> SparkFailed:
+def original(error: BaseException) -> BaseException:
+    """What the user should see in the place of ``error``, which was raised in this process."""
+    if isinstance(error, Carrier) and error.__cause__ is not None:
+        return error.__cause__
+    if isinstance(error, Carrier) or _is_sparks(error):
+        return delivered(str(error)) or failed(error)
+    return error
+
+
+def _is_sparks(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
+def failed(error: BaseException) -> SparkFailed:
     """What to raise for an error of Spark's own: its first lines."""
     text = str(error).partition("=== Streaming Query ===")[0].partition("JVM stacktrace")[0].strip()
     return SparkFailed(text[:_LONGEST], error)

@@ -38,7 +38,7 @@ from dataflow.runners.base import RunResult, TaskMetrics
 from dataflow.runners.spark.driving import Driver
 from dataflow.runners.spark.envelopes import DDL
 from dataflow.runners.spark.explaining import Explanation, explained
-from dataflow.runners.spark.failing import Carrier, delivered, failed
+from dataflow.runners.spark.failing import Carrier, original
 from dataflow.runners.spark.home import Home
 from dataflow.runners.spark.lanes import Assignment, beginnings, check_input, ended, source_of
 from dataflow.runners.spark.metering import SparkMeter
@@ -206,7 +206,7 @@ def _begin(assignment: Assignment, pipeline: str, lanes: int, policy: Policy, he
     try:
         return held.enter_context(driver)
     except Carrier as error:
-        raise delivered(str(error)) or error from None
+        raise original(error) from None
 
 
 def _query(session: Any, assignment: Assignment, driver: Driver, *, bounded: bool) -> Any:
@@ -304,8 +304,9 @@ class SparkJob:
                     if self._driver.full:
                         return self.stop()
                     if limit is not None and self._driver.clock.now() - self._started > limit:
+                        reached = self.progress()
                         self.cancel()
-                        raise JobTimeout(f"the job was not done in time and was cancelled: {self.progress()}")
+                        raise JobTimeout(f"the job was not done in time and was cancelled: {reached}")
             except KeyboardInterrupt as interrupt:  # Spark's own handler raises it in this thread
                 self._end(JobState.STOPPED)
                 if self._checkpoint is not None:
@@ -331,15 +332,28 @@ class SparkJob:
                 if state is JobState.FINISHED:
                     self._driver.finish()
                 self._tables = self._driver.tables()
+            except Carrier as error:
+                state = JobState.FAILED
+                raise original(error) from None
             finally:
                 self._meter.state = state
                 self._held.close()
 
     def _over(self) -> bool:
+        found: BaseException | None = None
         try:
-            return bool(self.query.awaitTermination(_LONG))
+            over = bool(self.query.awaitTermination(_LONG))
         except pyspark("pyspark.errors").StreamingQueryException as error:
-            raise delivered(str(error)) or failed(error) from None
+            found, over = original(self._driver.error or error), True
+        else:
+            if over and self._driver.error is not None:
+                found = original(self._driver.error)
+        if found is None:
+            return over
+        with self._ending:  # who stops a query interrupts it, and it may take that for a failure
+            if self.state is JobState.RUNNING:
+                raise found from None
+        return True
 
     def _made(self, state: JobState) -> RunResult:
         plan: Plan = self._driver.assignment.stages.plan
