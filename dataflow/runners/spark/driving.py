@@ -127,9 +127,11 @@ class Driver:
                         self._own[name].push(0, element)
 
     def finish(self) -> None:
-        """All input was read: the driver's own sinks are told, and their counters taken."""
+        """All input was read: the driver's own sinks are told, once; a job that is run again knows that they were."""
         for hosted in self._own.values():
-            hosted.finish()
+            if not hosted.ended:
+                hosted.finish()
+                self.assignment.home.keep(hosted.state(self.done), self.done)
 
     def beginnings(self) -> list[TaskState]:
         """The driver's own tasks before the first micro-batch."""

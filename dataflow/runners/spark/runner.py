@@ -45,6 +45,7 @@ from dataflow.runners.spark.metering import SparkMeter
 from dataflow.runners.spark.restoring import restored
 from dataflow.runners.spark.routing import router_of
 from dataflow.runners.spark.session import pyspark, session_for
+from dataflow.runners.spark.shipping import check_shippable
 from dataflow.runners.spark.slots import processor_of
 from dataflow.runners.spark.staging import Stages, staged
 from dataflow.runners.watching import JobProgress, NoLine, ProgressLine
@@ -129,6 +130,7 @@ class SparkRunner:
         home = Home(Path(location or tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
         lanes = parallelism or home.lanes or min(session.sparkContext.defaultParallelism, max_key_groups)
         stages = _staged(pipeline, lanes, max_key_groups)
+        check_shippable(stages)
         assignment = Assignment(stages, home, uuid.uuid4().hex[:12], self._rows)
         with ExitStack() as held:
             if location is None:

@@ -40,6 +40,32 @@ class Refused(flow.Sink):
         return Refusing()
 
 
+class Counting(flow.Operator):
+    """Writes at the end how many rows there were."""
+
+    def __init__(self, context: flow.OperatorContext, path: Path) -> None:
+        self.path = path
+        self.rows: Any = context.restored.values["rows"] if context.restored else 0
+
+    def process(self, port: int, batch: pa.RecordBatch, out: flow.Out) -> None:
+        self.rows += batch.num_rows
+
+    def finish(self, out: flow.Out) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{self.rows} rows\n")
+
+    def snapshot(self) -> flow.Snapshot:
+        return flow.Snapshot(values={"rows": self.rows})
+
+
+class Counted(flow.Sink):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def writer(self, context: flow.OperatorContext) -> flow.Operator:
+        return Counting(context, self.path)
+
+
 def job(sink: flow.Sink, *more: flow.Sink) -> flow.Pipeline:
     with flow.Pipeline("numbers") as p:
         source = p.source(op.from_arrow(NUMBERS, batch_rows=10), name="numbers")
@@ -92,3 +118,25 @@ def test_a_job_cancelled_within_a_micro_batch_says_so_and_comes_to_the_same_end_
 def test_a_job_that_runs_out_of_time_says_how_far_it_came(spark: Any) -> None:
     with pytest.raises(flow.errors.JobTimeout, match=r"\b0% done"):
         job(op.write_batches(lambda batch: None)).run(SparkRunner(spark), parallelism=1, timeout="1us")
+
+
+def test_a_sink_that_writes_at_the_end_does_so_once_however_often_the_job_is_run(spark: Any, tmp_path: Path) -> None:
+    for _ in range(2):
+        job(Counted(tmp_path / "count")).run(
+            SparkRunner(spark), parallelism=1, checkpoint=flow.Checkpointing(tmp_path / "job")
+        )
+    assert (tmp_path / "count").read_text() == "100 rows\n"
+
+
+def test_an_operator_that_cannot_be_sent_to_workers_is_refused_by_name(spark: Any) -> None:
+    lock = threading.Lock()
+
+    def guarded(batch: pa.RecordBatch) -> pa.RecordBatch:
+        with lock:
+            return batch
+
+    with flow.Pipeline("guarded") as p:
+        source = p.source(op.from_arrow(NUMBERS), name="numbers")
+        source.map_batches(guarded, schema=source.schema, name="guard").sink(op.collect(), name="out")
+    with pytest.raises(flow.errors.UnsupportedOnRunner, match=r"operator 'guard'.*cannot pickle '_thread.lock'"):
+        p.run(SparkRunner(spark), parallelism=1)
