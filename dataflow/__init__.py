@@ -30,7 +30,8 @@ if _TYPE_CHECKING:
     from dataflow.runners.base import RunResult
     from dataflow.runners.local import LocalJob, LocalRunner
     from dataflow.runners.simulated import SimulatedRunner
-    from dataflow.runners.spark.runner import SparkJob, SparkRunner
+    from dataflow.runners.spark.job import SparkJob
+    from dataflow.runners.spark.runner import SparkRunner
     from dataflow.runners.watching import JobProgress
     from dataflow.runtime.restore import RestoreReport
     from dataflow.store.directory import DirectoryStore
@@ -89,7 +90,7 @@ _LAZY = {
     "JobProgress": "dataflow.runners.watching",
     "RestoreReport": "dataflow.runtime.restore",
     "SparkRunner": "dataflow.runners.spark.runner",
-    "SparkJob": "dataflow.runners.spark.runner",
+    "SparkJob": "dataflow.runners.spark.job",
     "LocalRunner": "dataflow.runners.local",
     "LocalJob": "dataflow.runners.local",
     "SimulatedRunner": "dataflow.runners.simulated",

@@ -70,6 +70,11 @@ class Home:
         return self.job()["lanes"] if self.used else None
 
     @property
+    def key_groups(self) -> int | None:
+        """The key groups that the job began with; None: no job began here."""
+        return self.job()["key_groups"] if self.used else None
+
+    @property
     def done(self) -> int:
         """How many micro-batches Spark counts as done."""
         log = self.path / "spark" / "commits"

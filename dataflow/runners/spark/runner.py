@@ -1,4 +1,4 @@
-"""Pipelines on Spark Structured Streaming: the runner and the running job.
+"""Pipelines on Spark Structured Streaming: the runner.
 
 Spark distributes, schedules, shuffles, keeps state and recovers; what runs in its workers are the operators of the
 local engine, in chains like those of local tasks. A micro-batch takes the place of the barrier.
@@ -9,63 +9,52 @@ from __future__ import annotations
 import logging
 import sys
 import tempfile
-import threading
 import uuid
 import warnings
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from dataflow.checkpointing import Checkpointing, Mode
-from dataflow.clock import Duration, microseconds
 from dataflow.errors import (
     CheckpointsExist,
     ConfigurationError,
     IgnoredSettingWarning,
-    JobCancelled,
-    JobTimeout,
     NoCheckpoint,
     UnsupportedOnRunner,
     user_frame,
 )
-from dataflow.operator import Guarantee
-from dataflow.plan import Plan
 from dataflow.protocol.recovery import Policy, parse
-from dataflow.runners.base import RunResult, TaskMetrics
 from dataflow.runners.spark.driving import Driver
 from dataflow.runners.spark.envelopes import DDL
 from dataflow.runners.spark.explaining import Explanation, explained
 from dataflow.runners.spark.failing import Carrier, original
 from dataflow.runners.spark.home import Home
-from dataflow.runners.spark.lanes import Assignment, beginnings, check_input, ended, source_of
+from dataflow.runners.spark.job import SparkJob
+from dataflow.runners.spark.lanes import Assignment, beginnings, check_input, source_of
 from dataflow.runners.spark.metering import SparkMeter
 from dataflow.runners.spark.restoring import restored
 from dataflow.runners.spark.routing import router_of
-from dataflow.runners.spark.session import pyspark, session_for
+from dataflow.runners.spark.session import session_for
 from dataflow.runners.spark.shipping import check_shippable
 from dataflow.runners.spark.slots import processor_of
 from dataflow.runners.spark.staging import Stages, staged
-from dataflow.runners.watching import JobProgress, NoLine, ProgressLine
-from dataflow.runtime.job import JobState
-from dataflow.runtime.progress import Meter
+from dataflow.runners.watching import NoLine, ProgressLine
 from dataflow.runtime.restore import refuse_another
-from dataflow.specs import Read, Write
+from dataflow.specs import Read
 from dataflow.store.base import CheckpointStore
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dataflow.pipeline import Pipeline
 
-__all__ = ["SparkJob", "SparkRunner"]
+__all__ = ["SparkRunner"]
 
 log = logging.getLogger("dataflow.spark")
 
-_LONG = 0.1
-"""Seconds between two looks at a query."""
+_KEY_GROUPS = 128
+"""Slots of a keyed operator. Each costs a call a micro-batch, and there are no more tasks than slots."""
 
 
 class SparkRunner:
@@ -89,7 +78,9 @@ class SparkRunner:
     def __repr__(self) -> str:
         return f"SparkRunner(rows_per_trigger={self._rows:_})"
 
-    def explain(self, pipeline: Pipeline, *, parallelism: int | None = None, max_key_groups: int = 128) -> Explanation:
+    def explain(
+        self, pipeline: Pipeline, *, parallelism: int | None = None, max_key_groups: int = _KEY_GROUPS
+    ) -> Explanation:
         """What becomes of each operator; needs no Spark unless ``parallelism`` is left open.
 
         Raises: UnsupportedOnRunner for what cannot be done on Spark.
@@ -104,17 +95,18 @@ class SparkRunner:
         parallelism: int | None = None,
         checkpoint: Checkpointing | None = None,
         restore: object = "auto",
-        max_key_groups: int = 128,
+        max_key_groups: int | None = None,
         progress: bool = False,
     ) -> SparkJob:
         """Begin to run ``pipeline``; the returned job is a context manager.
 
         Args:
-            parallelism: lanes of each source that does not say otherwise; None: as many as the session has cores.
+            parallelism: lanes of each source that does not say otherwise; None: as many as the job began with, or as
+                the session has cores.
             checkpoint: where the job lives, on a disk that all workers see; None: a temporary directory, and a failure
                 means to begin again. Spark's micro-batch is the barrier: of the rest only mode ``"aligned"`` counts.
             restore: ``"auto"`` (go on where the last micro-batch ended, else a fresh start), ``"never"``, ``"latest"``.
-            max_key_groups: slots that keys are dealt out in.
+            max_key_groups: slots that keys are dealt out in; None: as many as the job began with, 128 for a new one.
             progress: while somebody waits for the job, keep a line about it on standard error.
 
         Raises: UnsupportedOnRunner for what cannot be done here exactly, before anything starts.
@@ -128,8 +120,9 @@ class SparkRunner:
             )  # fmt: skip
         session = session_for(self._session, self._conf)
         home = Home(Path(location or tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
-        lanes = parallelism or home.lanes or min(session.sparkContext.defaultParallelism, max_key_groups)
-        stages = _staged(pipeline, lanes, max_key_groups)
+        groups = max_key_groups or home.key_groups or _KEY_GROUPS
+        lanes = parallelism or home.lanes or min(session.sparkContext.defaultParallelism, groups)
+        stages = _staged(pipeline, lanes, groups)
         check_shippable(stages)
         assignment = Assignment(stages, home, uuid.uuid4().hex[:12], self._rows)
         with ExitStack() as held:
@@ -203,7 +196,8 @@ def _begin(assignment: Assignment, pipeline: str, lanes: int, policy: Policy, he
             sink.begin()
     if not home.used:
         tasks = [task for _, _, task in plan.tasks()]
-        job = {"pipeline": pipeline, "lanes": lanes, "nodes": plan.describe(), "tasks": tasks}
+        fixed = {"lanes": lanes, "key_groups": plan.max_key_groups}
+        job = {"pipeline": pipeline, **fixed, "nodes": plan.describe(), "tasks": tasks}
         home.begin(job, [*beginnings(assignment.stages), *driver.beginnings()])
     try:
         return held.enter_context(driver)
@@ -244,146 +238,3 @@ def _needs_routing(stages: Stages) -> bool:
         stages.hosting[link.source] is Hosting.LANE and stages.hosting[link.target] is not Hosting.SLOT
         for link in stages.plan.links
     )
-
-
-class SparkJob:
-    """A job running on Spark; a context manager that cancels it if it is left early. ``query`` is Spark's own."""
-
-    def __init__(
-        self,
-        pipeline: str,
-        query: Any,
-        driver: Driver,
-        checkpoint: Checkpointing | None,
-        held: ExitStack,
-        line: ProgressLine | NoLine,
-        meter: SparkMeter,
-    ) -> None:
-        self.query = query
-        self._pipeline = pipeline
-        self._driver = driver
-        self._checkpoint = checkpoint
-        self._held = held
-        self._line = line
-        self._meter = meter
-        self._started = driver.clock.now()
-        self._ending = threading.Lock()
-        self._tables: Mapping[str, pa.Table] = {}
-        self._result: RunResult | None = None
-
-    @property
-    def state(self) -> JobState:
-        """Where the job stands."""
-        return self._meter.state
-
-    def progress(self) -> JobProgress:
-        """Where the job stands after the micro-batches that are done; ``query.lastProgress`` has Spark's own view."""
-        return self._meter.read()
-
-    def cancel(self) -> None:
-        """Stop now; the micro-batch in progress is given up, and comes again after a restart."""
-        self._end(JobState.CANCELLED)
-
-    def stop(self) -> RunResult:
-        """Stop; a later run with ``restore="auto"`` goes on behind the last micro-batch that was done."""
-        if self._result is None:
-            self._end(JobState.STOPPED)
-            self._result = self._made(JobState.STOPPED)
-        return self._result
-
-    def wait(self, timeout: Duration | None = None) -> RunResult:
-        """Until the job is over (or cancelled, after ``timeout``, with JobTimeout); raises what made it fail.
-
-        Ctrl-C stops the query before KeyboardInterrupt goes on.
-        """
-        if self._result is not None:
-            return self._result
-        limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
-        with closing(self._line):
-            try:
-                while not self._over():
-                    self._line.tick()
-                    if self._driver.full:
-                        return self.stop()
-                    if limit is not None and self._driver.clock.now() - self._started > limit:
-                        reached = self.progress()
-                        self.cancel()
-                        raise JobTimeout(f"the job was not done in time and was cancelled: {reached}")
-            except KeyboardInterrupt as interrupt:  # Spark's own handler raises it in this thread
-                self._end(JobState.STOPPED)
-                if self._checkpoint is not None:
-                    interrupt.add_note("run again with restore='auto' to go on behind the last micro-batch")
-                raise
-            except BaseException:
-                if self.state is JobState.RUNNING:
-                    self._end(JobState.FAILED)
-                raise
-        self._end(JobState.FINISHED if ended(self._driver.assignment, self._driver.done) else JobState.STOPPED)
-        if self.state is JobState.CANCELLED:
-            raise JobCancelled("the job was cancelled")
-        self._result = self._result or self._made(self.state)
-        return self._result
-
-    def _end(self, state: JobState) -> None:
-        """Stop the query, if that is news, and let go of everything."""
-        with self._ending:
-            if self.state is not JobState.RUNNING:
-                return
-            try:
-                self.query.stop()
-                if state is JobState.FINISHED:
-                    self._driver.finish()
-                self._tables = self._driver.tables()
-            except Carrier as error:
-                state = JobState.FAILED
-                raise original(error) from None
-            finally:
-                self._meter.state = state
-                self._held.close()
-
-    def _over(self) -> bool:
-        found: BaseException | None = None
-        try:
-            over = bool(self.query.awaitTermination(_LONG))
-        except pyspark("pyspark.errors").StreamingQueryException as error:
-            found, over = original(self._driver.error or error), True
-        else:
-            if over and self._driver.error is not None:
-                found = original(self._driver.error)
-        if found is None:
-            return over
-        with self._ending:  # who stops a query interrupts it, and it may take that for a failure
-            if self.state is JobState.RUNNING:
-                raise found from None
-        return True
-
-    def _made(self, state: JobState) -> RunResult:
-        plan: Plan = self._driver.assignment.stages.plan
-        counters = self._driver.metrics()
-        metrics = []
-        for vertex in plan.vertices.values():
-            operators = [counters.of(node.name) for node in vertex.nodes]
-            metrics.append(TaskMetrics(vertex.name, Meter(busy=sum(o.busy for o in operators)), operators, ()))
-        graph = plan.graph
-        durable = Guarantee.EXACTLY_ONCE if self._checkpoint is not None else Guarantee.AT_MOST_ONCE
-        rows = {o.operator: o.rows_in for task in metrics for o in task.operators}
-        return RunResult(
-            pipeline=self._pipeline,
-            state=state,
-            mode=None if self._checkpoint is None else Mode.ALIGNED,
-            guarantee=graph.guarantee(durable),
-            rows_in={node.name: rows[node.name] for node in graph if isinstance(node.spec, Read)},
-            rows_out={node.name: rows[node.name] for node in graph if isinstance(node.spec, Write)},
-            tables=self._tables,
-            checkpoints=tuple(self._driver.records) if self._checkpoint is not None else (),
-            failures=(),
-            restore_report=self._driver.restored,
-            metrics=metrics,
-            duration=self._driver.clock.now() - self._started,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.cancel()
