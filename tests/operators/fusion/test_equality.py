@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataflow.expressions import Expr, col, lit
@@ -201,6 +201,7 @@ def check(loop: Looped, given_: pa.RecordBatch) -> None:
 
 
 @pytest.mark.parametrize("tree", range(2))
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32))
 def test_random_trees_over_mild_data_are_the_same(tree: int, seed: int) -> None:
     check(looped(tree), batch(SCHEMA, seed, wild=False))
