@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dataflow.clock import Clock, SystemClock
-from dataflow.events import BarrierKind, Data
+from dataflow.events import BarrierKind
 from dataflow.operator import Collector, TwoPhaseSink
 from dataflow.plan import task_id
 from dataflow.runners.spark.envelopes import REPORT, Content, Envelope, envelopes_of, together
@@ -19,21 +19,15 @@ from dataflow.runners.spark.failing import carried
 from dataflow.runners.spark.hosting import Hosted, Recorder
 from dataflow.runners.spark.lanes import Assignment
 from dataflow.runners.spark.reports import Counters, handles_of, read_report
-from dataflow.runners.spark.staging import Hosting, Stages
+from dataflow.runners.spark.staging import Hosting
 from dataflow.runtime.attempts import CheckpointRecord
-from dataflow.runtime.parts import TaskState
 from dataflow.runtime.report import RestoreReport
 from dataflow.specs import Write
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Driver", "own_tasks"]
-
-
-def own_tasks(stages: Stages) -> list[str]:
-    """The names of the driver's own tasks: sinks that are not committed in two phases, one subtask each."""
-    return [task_id(name, 0) for name, hosting in stages.hosting.items() if hosting is Hosting.DRIVER]
+__all__ = ["Driver"]
 
 
 class Driver:
@@ -121,10 +115,8 @@ class Driver:
         for e in envelopes:
             contents[self.assignment.stages.plan.links[e.link].target].append(Content.decode(e.payload))
         for name, found in contents.items():
-            for elements in together(found).steps.values():
-                for element in elements:
-                    if isinstance(element, Data):
-                        self._own[name].push(0, element)
+            for rows in together(found).rows():
+                self._own[name].push(0, rows)
 
     def finish(self) -> None:
         """All input was read: the driver's own sinks are told, once; a job that is run again knows that they were."""
@@ -132,10 +124,6 @@ class Driver:
             if not hosted.ended:
                 hosted.finish()
                 self.assignment.home.keep(hosted.state(self.done), self.done)
-
-    def beginnings(self) -> list[TaskState]:
-        """The driver's own tasks before the first micro-batch."""
-        return [TaskState(task, inlet={"watermarks": [None]}) for task in own_tasks(self.assignment.stages)]
 
     def metrics(self) -> Counters:
         """The counters of every operator, those of the driver's own sinks included; to be asked for at the end."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from dataflow.events import Element
+from dataflow.events import Data, Element
 from dataflow.runtime.parts import joined, packed, table_of, unpacked
 from dataflow.state.codec import decode, encode
 
@@ -66,6 +66,10 @@ class Content:
         found = list(elements)
         if found:
             self.steps.setdefault(step, []).extend(found)
+
+    def rows(self) -> Iterator[Data]:
+        """The rows alone, in order."""
+        return (element for found in self.steps.values() for element in found if isinstance(element, Data))
 
     def encode(self) -> bytes:
         """As a cell."""

@@ -116,9 +116,7 @@ class Hosted:
             self.chain = Chain(wired(place, recorder.output))
 
     def _gate(self, stages: Stages, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInlet:
-        numbers = stages.channels(vertex.name, subtask) or [
-            (number, 0) for number, link in enumerate(stages.plan.links) if link.target == vertex.name
-        ]
+        numbers = stages.channels(vertex.name, subtask)
         self._channels = {place: Channel(_PLENTY, f"{place}") for place in numbers}
         gate = InputGate(
             list(self._channels.values()), Aligner(len(numbers), end_of_input=EndOfInputPolicy.ALIGN), RoundRobin()

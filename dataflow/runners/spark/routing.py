@@ -23,7 +23,6 @@ from dataflow.runners.spark.lanes import Assignment
 from dataflow.runners.spark.reports import reported
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.staging import Hosting, Stages
-from dataflow.runtime.channel import Channel
 
 __all__ = ["router_of"]
 
@@ -70,40 +69,28 @@ def _written(
     recorder = Recorder(stages, partition, round_, dealt=False)
     vertex = stages.plan.vertices[link.target]
     with Hosted(stages, vertex, partition, None, assignment.run_id, recorder) as hosted:
-        for data in _rows(together([Content.decode(e.payload) for e in raw])):
+        for data in together([Content.decode(e.payload) for e in raw]).rows():
             hosted.push(0, data)
         hosted.state(round_ + 1)
         yield reported(hosted.report(), round_)
 
 
-def _rows(content: Content) -> Iterator[Data]:
-    for elements in content.steps.values():
-        for element in elements:
-            if isinstance(element, Data):
-                yield element
-
-
 def _dealt(stages: Stages, link: Link, number: int, raw: list[Envelope]) -> Iterator[Envelope]:
     """Rows of many subtasks to the slots of the target; and what those say of time who are to be heard."""
-    slots = range(stages.plan.vertices[link.target].parallelism)
-    channels = [Channel(1 << 60, f"{number} -> {slot}") for slot in slots]
-    output = stages.output(link, channels)
+    round_ = raw[0].round
+    recorder = Recorder(stages, 0, round_, dealt=True)
+    output = recorder.output(number, link)
     contents = {e.source: Content.decode(e.payload) for e in raw}
-    found = [Content() for _ in slots]
     for step in sorted({step for content in contents.values() for step in content.steps}):
         for batch in _joined([element.rows for content in contents.values() for element in _of(content, step)]):
             output.emit(batch, 0)
-        for channel, content in zip(channels, found, strict=True):
-            while channel.head is not None:
-                content.add(step, [channel.take()])
-    spoken = {source: _control(contents[source]) for source in range(stages.speakers(link)) if source in contents}
-    for slot, content in zip(slots, found, strict=True):
-        where = stages.slot(link.target, slot)
-        if content.steps:
-            yield Envelope(where, number, 0, raw[0].round, content.encode())
-        for source, payload in spoken.items():
-            if payload is not None:
-                yield Envelope(where, number, source, raw[0].round, payload)
+        recorder.step(step)
+    yield from recorder.envelopes()
+    for source in range(stages.speakers(link)):
+        payload = _control(contents[source]) if source in contents else None
+        if payload is not None:
+            for subtask in range(stages.plan.vertices[link.target].parallelism):
+                yield Envelope(stages.slot(link.target, subtask), number, source, round_, payload)
 
 
 def _of(content: Content, step: int) -> Iterator[Any]:

@@ -198,7 +198,7 @@ def _begin(assignment: Assignment, pipeline: str, lanes: int, policy: Policy, he
         tasks = [task for _, _, task in plan.tasks()]
         fixed = {"lanes": lanes, "key_groups": plan.max_key_groups}
         job = {"pipeline": pipeline, **fixed, "nodes": plan.describe(), "tasks": tasks}
-        home.begin(job, [*beginnings(assignment.stages), *driver.beginnings()])
+        home.begin(job, beginnings(assignment.stages))
     try:
         return held.enter_context(driver)
     except Carrier as error:

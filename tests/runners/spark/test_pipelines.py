@@ -61,7 +61,7 @@ def joined(p: flow.Pipeline) -> None:
     second = p.source(op.from_arrow(clicks().slice(0, 700), batch_rows=90), name="more")
     both = first.union(second)
     both.key_by("user").agg(op.count().alias("n"), emit="final", name="counts").sink(op.collect(), name="out")
-    both.filter(col("value") == 8).sink(op.collect(), name="eights")
+    both.filter(col("value") == 8).rebalance().sink(op.collect(), name="eights")
 
 
 def failing(p: flow.Pipeline) -> None:
