@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -77,24 +78,32 @@ def widen(state: Any, value: Any) -> None:
     state[1] = max(state[1], value)
 
 
-SPREAD = op.aggregate_kernel("spread", init=(math.inf, -math.inf), step=widen, finish=lambda state: state[1] - state[0])
+@cache
+def spread() -> Any:
+    """Compiled where it is asked for first: collecting tests should not take seconds."""
+    return op.aggregate_kernel(
+        "spread", init=(math.inf, -math.inf), step=widen, finish=lambda state: state[1] - state[0]
+    )
 
-IN_SQL = {
-    "rows": (op.count(), "count(*)"),
-    "variance": (col("i").variance(), "var_samp(i)"),
-    "deviation": (col("i").stddev(ddof=0), "stddev_pop(i)"),
-    "first": (col("s").first("n"), "first(s order by n)"),
-    "last": (col("t").last("n"), "last(t order by n)"),
-    "at least": (col("s").arg_min("n"), "arg_min(s, n)"),
-    "at greatest": (col("d").arg_max("n"), "arg_max(d, n)"),
-    "texts": (col("s").count_distinct(), "count(distinct s)"),
-    "numbers": (col("f").count_distinct(), "count(distinct f)"),
-    "min text": (col("s").min(), "min(s)"),
-    "max money": (col("d").max(), "max(d)"),
-    "money": (col("d").sum(), "sum(d)"),
-    "true": (col("b").sum(), "sum(b::int)::bigint"),
-    "spread": (SPREAD("i"), "(max(i) - min(i))::double"),
-}
+
+@cache
+def in_sql() -> dict[str, tuple[Any, str]]:
+    return {
+        "rows": (op.count(), "count(*)"),
+        "variance": (col("i").variance(), "var_samp(i)"),
+        "deviation": (col("i").stddev(ddof=0), "stddev_pop(i)"),
+        "first": (col("s").first("n"), "first(s order by n)"),
+        "last": (col("t").last("n"), "last(t order by n)"),
+        "at least": (col("s").arg_min("n"), "arg_min(s, n)"),
+        "at greatest": (col("d").arg_max("n"), "arg_max(d, n)"),
+        "texts": (col("s").count_distinct(), "count(distinct s)"),
+        "numbers": (col("f").count_distinct(), "count(distinct f)"),
+        "min text": (col("s").min(), "min(s)"),
+        "max money": (col("d").max(), "max(d)"),
+        "money": (col("d").sum(), "sum(d)"),
+        "true": (col("b").sum(), "sum(b::int)::bigint"),
+        "spread": (spread()("i"), "(max(i) - min(i))::double"),
+    }
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 4])
@@ -103,12 +112,12 @@ def test_pipelines_that_crash_agree_with_duckdb(emit: str, parallelism: int) -> 
     table = generated(1_500, seed=parallelism)
     with flow.Pipeline("many") as p:
         rows = p.source(op.from_arrow(table, splits=3, batch_rows=100), name="rows").key_by("k")
-        rows.agg(emit=emit, name="all", **{name: aggregation for name, (aggregation, _) in IN_SQL.items()}).sink(
+        rows.agg(emit=emit, name="all", **{name: aggregation for name, (aggregation, _) in in_sql().items()}).sink(
             op.collect(), name="out"
         )
     crashing = flow.SimulatedRunner(seed=parallelism, faults=Faults(crashes=2))
     result = p.run(crashing, parallelism=parallelism, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms"))
-    query = f"select k, {', '.join(sql for _, sql in IN_SQL.values())} from t group by k"
+    query = f"select k, {', '.join(sql for _, sql in in_sql().values())} from t group by k"
     expected = {row[0]: list(row[1:]) for row in duckdb.connect().register("t", table).sql(query).fetchall()}
     found = last_per_key(result.table("out").to_pylist())
     assert found == {key: [near(value) for value in values] for key, values in expected.items()}
@@ -120,7 +129,7 @@ def near(value: Any) -> Any:
 
 def test_a_checkpoint_of_another_kernel_is_refused() -> None:
     other = op.aggregate_kernel("spread", init=(0.0,), step=keep, finish=lambda state: state[0])
-    harness = Harness([SPREAD("i").alias("x")])
+    harness = Harness([spread()("i").alias("x")])
     harness.process(("a", 1, 1.0))
     with pytest.raises(flow.errors.CheckpointMismatch, match="spread:"):
         Harness([other("i").alias("x")], restored=harness.stored())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataflow.clock import ManualClock
 from dataflow.expressions import output_schema
@@ -118,8 +119,15 @@ class Looped:
 
 
 def spelt(batches: Sequence[pa.RecordBatch | None]) -> list[object]:
-    """Batches as text, in which NaN is NaN and the two zeros differ."""
-    return [None if batch is None else (str(batch.schema), repr(batch.to_pydict())) for batch in batches]
+    """Batches to compare, in which NaN is NaN and the two zeros differ."""
+    return [None if batch is None else (batch.schema, *map(_bits, batch.columns)) for batch in batches]
+
+
+def _bits(column: pa.Array) -> pa.Array:
+    if not pa.types.is_floating(column.type):
+        return column
+    wide = column.cast(pa.float64())
+    return pc.if_else(pc.is_nan(wide), float("nan"), wide).view(pa.int64())
 
 
 def outcome(batches: object) -> object:

@@ -50,52 +50,43 @@ SCHEMA = pa.schema(
 SIZES = [0, 1, 2, 7, 8, 9, 63, 64, 65, 1023, 1024, 1025, 3000]
 
 
-def column(dtype: pa.DataType, rows: int, draw: random.Random, *, wild: bool, nulls: float) -> pa.Array:
-    mask = [draw.random() < nulls for _ in range(rows)]
+FLOATS = [0.0, -0.0, 0.5, -1.5, 2.0, 3.7, -0.25]
+WILD_FLOATS = [0.0, -0.0, float("nan"), float("inf"), -float("inf"), 0.5, -1.5, 1e30, 2.0**63, -(2.0**63), 2.0**24 + 1]
+
+
+def values(dtype: pa.DataType, *, wild: bool) -> pa.Array:
+    """What a column is drawn from."""
     if pa.types.is_integer(dtype):
-        low, high = (0, 5) if pa.types.is_unsigned_integer(dtype) else (-4, 5)
-        bits = dtype.bit_width - (not pa.types.is_unsigned_integer(dtype))
-        extremes = [0, 1, 2**bits - 1, 2**bits - 2] + ([] if low == 0 else [-(2**bits), -1])
-        values: list[object] = [draw.choice(extremes) if wild else draw.randint(low, high) for _ in range(rows)]
-    elif pa.types.is_floating(dtype):
-        extremes_f = [
-            0.0,
-            -0.0,
-            float("nan"),
-            float("inf"),
-            -float("inf"),
-            0.5,
-            -1.5,
-            1e30,
-            2.0**63,
-            -(2.0**63),
-            2.0**24 + 1,
-        ]
-        mild = [0.0, -0.0, 0.5, -1.5, 2.0, 3.7, -0.25]
-        values = [draw.choice(extremes_f if wild and dtype != pa.float16() else mild) for _ in range(rows)]
-    elif pa.types.is_boolean(dtype):
-        values = [draw.random() < 0.5 for _ in range(rows)]
-    elif pa.types.is_dictionary(dtype):
-        indices = pa.array([draw.randrange(3) for _ in range(rows)], pa.int32(), mask=np.array(mask, bool))
-        return pa.DictionaryArray.from_arrays(indices, pa.array(["x", "y", None]))
-    elif pa.types.is_string(dtype):
-        values = [draw.choice(["", "a", "long enough to matter"]) for _ in range(rows)]
-    elif pa.types.is_list(dtype):
-        values = [[1] * draw.randrange(3) for _ in range(rows)]
-    elif pa.types.is_decimal(dtype):
-        values = [Decimal(draw.randint(-9, 9)) for _ in range(rows)]
-    else:
-        width = pa.int32() if dtype.bit_width == 32 else pa.int64()
-        low = 0 if pa.types.is_time(dtype) else -5
-        return pa.array([draw.randint(low, 5) for _ in range(rows)], width, mask=np.array(mask, bool)).cast(dtype)
-    return pa.array([None if null else value for null, value in zip(mask, values, strict=True)], dtype)
+        unsigned = pa.types.is_unsigned_integer(dtype)
+        bits = dtype.bit_width - (not unsigned)
+        extremes = [0, 1, 2**bits - 1, 2**bits - 2] + ([] if unsigned else [-(2**bits), -1])
+        return pa.array(extremes if wild else range(0 if unsigned else -4, 6), dtype)
+    if pa.types.is_floating(dtype):
+        return pa.array(WILD_FLOATS if wild and dtype != pa.float16() else FLOATS, dtype)
+    if pa.types.is_dictionary(dtype):
+        return pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pa.array(["x", "y", None]))
+    if pa.types.is_string(dtype):
+        return pa.array(["", "a", "long enough to matter"])
+    if pa.types.is_boolean(dtype):
+        return pa.array([False, True])
+    if pa.types.is_list(dtype):
+        return pa.array([[], [1], [1, 1]], dtype)
+    if pa.types.is_decimal(dtype):
+        return pa.array([Decimal(value) for value in range(-9, 10)], dtype)
+    width = pa.int32() if dtype.bit_width == 32 else pa.int64()
+    return pa.array(range(0 if pa.types.is_time(dtype) else -5, 6), width).cast(dtype)
+
+
+def column(dtype: pa.DataType, rows: int, draw: np.random.Generator, *, wild: bool, nulls: float) -> pa.Array:
+    among = values(dtype, wild=wild)
+    return among.take(pa.array(draw.integers(len(among), size=rows), mask=draw.random(rows) < nulls))
 
 
 def batch(schema: pa.Schema, seed: int, *, wild: bool, rows: int | None = None) -> pa.RecordBatch:
     """Columns with and without nulls, as a slice that begins and ends anywhere."""
-    draw = random.Random(seed)
-    rows = draw.choice(SIZES) if rows is None else rows
-    before, behind = draw.randrange(12), draw.randrange(3)
+    draw = np.random.default_rng(seed)
+    rows = int(draw.choice(SIZES)) if rows is None else rows
+    before, behind = int(draw.integers(12)), int(draw.integers(3))
     nulls = draw.choice([0.0, 0.0, 0.3, 1.0])
     arrays = [
         column(dtype, before + rows + behind, draw, wild=wild, nulls=draw.choice([0.0, nulls]))

@@ -22,6 +22,7 @@ STEPS: tuple[Step, ...] = (
     Filter(col("b") | (col("i8") != 0)),
     Project((*map(col, SCHEMA.names), (col("i32") * 3).alias("m"))),
 )
+EXTREMES: tuple[Step, ...] = (Project((*map(col, ("f64", "f32", "i64", "u64")), (col("f64") * -1.0).alias("n"))),)
 KEYS = [("i8", "u64", "b"), ("m",), ("f32", "ts", "day", "took", "at")]
 
 
@@ -47,8 +48,7 @@ def test_parts_are_those_of_hash_partition(keys: tuple[str, ...], seed: int) -> 
 
 @given(seed=st.integers(0, 2**32), rows=st.integers(1, 4))
 def test_extreme_keys_are_spread_the_same(seed: int, rows: int) -> None:
-    steps = (Project((col("f64"), col("f32"), col("i64"), col("u64"), (col("f64") * -1.0).alias("n"))),)
-    check(spreading(("f64", "i64", "u64", "n", "f32"), steps), batch(SCHEMA, seed, wild=True, rows=rows))
+    check(spreading(("f64", "i64", "u64", "n", "f32"), EXTREMES), batch(SCHEMA, seed, wild=True, rows=rows))
 
 
 def test_a_run_is_not_spread_by_what_is_no_word() -> None:
