@@ -191,6 +191,9 @@ class Sink(ABC):
     """Where rows go: a description that makes one writer a subtask."""
 
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    idempotent: bool = False
+    """Whether rows that are written again change nothing that counts. Runners that repeat work refuse other sinks, but
+    those that take back what was written."""
 
     @property
     def target(self) -> str | None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from dataflow.expressions import count
     from dataflow.windows import tumbling
     from operators.custom_aggregates import aggregate_kernel
-    from operators.sinks.batches import write_batches
+    from operators.sinks.batches import upsert_batches, write_batches
     from operators.sinks.collect import collect
     from operators.sinks.console import console
     from operators.sinks.csv import write_csv
@@ -50,6 +50,7 @@ __all__ = [
     "uniform",
     "watch",
     "write_batches",
+    "upsert_batches",
     "write_csv",
     "write_ipc",
     "write_json",
@@ -79,6 +80,7 @@ _HOMES = {
     "uniform": "operators.sources.recipes",
     "watch": "operators.sources.watch",
     "write_batches": "operators.sinks.batches",
+    "upsert_batches": "operators.sinks.batches",
     "write_csv": "operators.sinks.csv",
     "write_ipc": "operators.sinks.ipc",
     "write_json": "operators.sinks.json_lines",

@@ -61,6 +61,7 @@ class ConsoleSink(Sink):
     """See ``console``."""
 
     guarantee = Guarantee.AT_LEAST_ONCE
+    idempotent = True  # tables are to be looked at, not counted
 
     def __init__(self, *, limit: int | None, file: TextIO | None) -> None:
         self._limit = limit

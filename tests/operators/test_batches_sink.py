@@ -40,6 +40,18 @@ def test_the_function_gets_every_row_in_batches() -> None:
     assert "end to end at least once" in str(result)
 
 
+def test_rows_that_replace_what_their_key_had_count_once_however_often_they_come() -> None:
+    prices: dict[int, int] = {}
+
+    def put(batch: pa.RecordBatch) -> None:
+        prices.update(zip(batch["x"].to_pylist(), batch["x"].to_pylist(), strict=True))
+
+    crashing = flow.SimulatedRunner(seed=3, faults=Faults(crashes=2))
+    result = pipeline(op.upsert_batches(put)).run(crashing, parallelism=2, checkpoint=in_memory())
+    assert prices == {x: x for x in range(60)}
+    assert result.guarantee is Guarantee.EXACTLY_ONCE
+
+
 def test_it_is_not_called_with_batches_without_rows() -> None:
     calls: list[pa.RecordBatch] = []
     pipeline(op.write_batches(calls.append), rows=0).run()

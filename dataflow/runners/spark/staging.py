@@ -18,7 +18,7 @@ from functools import cached_property
 
 from dataflow.errors import UnsupportedOnRunner
 from dataflow.graph import Graph, Node, Partitioning
-from dataflow.operator import TwoPhaseSink
+from dataflow.operator import Guarantee, TwoPhaseSink
 from dataflow.plan import Link, Plan, Vertex, of
 from dataflow.runners.spark.absent import NoSink, NoSource
 from dataflow.runtime.channel import Channel
@@ -179,7 +179,16 @@ def _stands_apart(graph: Graph, node: Node, parallelism: int) -> bool:
             "behind broadcast() it gets each row once a subtask",
             "leave broadcast() out",
         )
-    return not isinstance(node.spec.sink, TwoPhaseSink) or not _is_in_lane(graph, node)
+    sink = node.spec.sink
+    if sink.guarantee is not Guarantee.EXACTLY_ONCE and not sink.idempotent:
+        raise UnsupportedOnRunner(
+            f"sink {node.name!r}, {sink!r},",
+            "spark",
+            "micro-batches are repeated after a failure, and nobody takes back what it wrote",
+            "write files, or, where writing a row again changes nothing, say so: op.upsert_batches(function), or "
+            "idempotent = True in a sink of your own",
+        )
+    return not isinstance(sink, TwoPhaseSink) or not _is_in_lane(graph, node)
 
 
 def _is_in_lane(graph: Graph, node: Node) -> bool:

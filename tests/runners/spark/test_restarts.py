@@ -36,6 +36,8 @@ class Refusing(flow.Operator):
 
 
 class Refused(flow.Sink):
+    idempotent = True
+
     def writer(self, context: flow.OperatorContext) -> flow.Operator:
         return Refusing()
 
@@ -59,6 +61,8 @@ class Counting(flow.Operator):
 
 
 class Counted(flow.Sink):
+    idempotent = True
+
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -84,7 +88,7 @@ def raising(error: BaseException) -> Callable[[pa.RecordBatch], None]:
 @pytest.mark.parametrize("error", [Locked(), SystemExit(3)], ids=["locked", "exit"])
 def test_an_error_in_a_sink_of_the_driver_is_raised_as_it_is(spark: Any, error: BaseException) -> None:
     with pytest.raises(type(error)) as caught:
-        job(op.write_batches(raising(error))).run(SparkRunner(spark), parallelism=1)
+        job(op.upsert_batches(raising(error))).run(SparkRunner(spark), parallelism=1)
     assert caught.value is error
 
 
@@ -105,19 +109,19 @@ def test_a_job_cancelled_within_a_micro_batch_says_so_and_comes_to_the_same_end_
 
     options: dict[str, Any] = {"parallelism": 1, "checkpoint": flow.Checkpointing(tmp_path / "job")}
     runner = SparkRunner(spark, rows_per_trigger=60)
-    first = job(op.write_parquet(tmp_path / "out"), op.write_batches(waiting)).start(runner, **options)
+    first = job(op.write_parquet(tmp_path / "out"), op.upsert_batches(waiting)).start(runner, **options)
     assert begun.wait(60)
     threading.Timer(0.3, go_on.set).start()
     first.cancel()
     with pytest.raises(flow.errors.JobCancelled):
         first.wait()
-    job(op.write_parquet(tmp_path / "out"), op.write_batches(lambda batch: None)).run(runner, **options)
+    job(op.write_parquet(tmp_path / "out"), op.upsert_batches(lambda batch: None)).run(runner, **options)
     assert sorted(op.read_committed(tmp_path / "out")["x"].to_pylist()) == NUMBERS["x"].to_pylist()
 
 
 def test_a_job_that_runs_out_of_time_says_how_far_it_came(spark: Any) -> None:
     with pytest.raises(flow.errors.JobTimeout, match=r"\b0% done"):
-        job(op.write_batches(lambda batch: None)).run(SparkRunner(spark), parallelism=1, timeout="1us")
+        job(op.upsert_batches(lambda batch: None)).run(SparkRunner(spark), parallelism=1, timeout="1us")
 
 
 def test_a_sink_that_writes_at_the_end_does_so_once_however_often_the_job_is_run(spark: Any, tmp_path: Path) -> None:

@@ -56,8 +56,21 @@ def test_each_shuffle_is_a_level_and_all_slots_of_a_vertex_speak_with_one_voice(
 def test_other_sinks_are_in_the_driver() -> None:
     with flow.Pipeline() as p:
         source(p).sink(op.collect(), name="rows")
-        source(p, "more").sink(op.write_batches(print), name="calls")
+        source(p, "more").sink(op.upsert_batches(print), name="calls")
     assert [stages(p).hosting[name] for name in ("rows", "calls")] == [Hosting.DRIVER, Hosting.DRIVER]
+
+
+def test_a_sink_that_would_count_a_row_twice_is_refused() -> None:
+    with flow.Pipeline() as p:
+        source(p).sink(op.write_batches(print), name="calls")
+    with pytest.raises(UnsupportedOnRunner, match=r"sink 'calls', write_batches\(print\),.*say so: op.upsert_batches"):
+        stages(p)
+
+
+def test_tables_are_printed_again_without_harm() -> None:
+    with flow.Pipeline() as p:
+        source(p).sink(op.console(), name="shown")
+    assert stages(p).hosting["shown"] is Hosting.DRIVER
 
 
 def test_a_sink_behind_broadcast_is_refused(tmp_path: Path) -> None:
