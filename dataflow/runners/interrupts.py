@@ -19,8 +19,8 @@ __all__ = ["CtrlC"]
 class CtrlC:
     """While entered, Ctrl-C adds one to ``count`` and does nothing else.
 
-    It steps in for Python's own handler, or one of which ``replaces`` says that it does no better, and in the main thread
-    only; a handler that somebody else installed stays. Afterwards everything is as it was found.
+    It steps in for Python's own handler, or one of which ``replaces`` says that it does no better, and in the main
+    thread only; a handler that somebody else installed stays. Afterwards everything is as it was found.
 
     >>> with CtrlC() as pressed:
     ...     signal.raise_signal(signal.SIGINT)

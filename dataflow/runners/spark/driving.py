@@ -18,6 +18,7 @@ from dataflow.runners.spark.envelopes import REPORT, Content, Envelope, envelope
 from dataflow.runners.spark.failing import carried
 from dataflow.runners.spark.hosting import Hosted, Recorder
 from dataflow.runners.spark.lanes import Assignment
+from dataflow.runners.spark.quiet import Told
 from dataflow.runners.spark.reports import Counters, handles_of, read_report
 from dataflow.runners.spark.staging import Hosting
 from dataflow.runtime.attempts import CheckpointRecord
@@ -44,6 +45,7 @@ class Driver:
         self.clock: Clock = SystemClock()
         self.done = done
         self.error: BaseException | None = None
+        self.given_up = False  # a micro-batch that is under way must not be committed any more
         stages = assignment.stages
         self.sinks: dict[str, TwoPhaseSink] = {
             node.name: node.spec.sink
@@ -91,7 +93,7 @@ class Driver:
             self._batch(frame, number)
         except BaseException as error:
             self.error = error
-            raise RuntimeError(f"micro-batch {number}: {type(error).__name__}") from None
+            raise Told(f"micro-batch {number}: {type(error).__name__}") from None
 
     def _batch(self, frame: Any, number: int) -> None:
         started = self.clock.now()
@@ -99,6 +101,8 @@ class Driver:
         with carried("the driver"):
             reports = [read_report(e.payload) for e in rows if e.link == REPORT]
             self._deliver([e for e in rows if e.link != REPORT])
+            if self.given_up:
+                raise Told("the job is over")
             for hosted in self._own.values():
                 self.assignment.home.keep(hosted.state(number + 1), number + 1)
             for name, handles in handles_of(reports).items():
