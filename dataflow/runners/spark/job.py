@@ -152,7 +152,7 @@ class SparkJob:
                 state = JobState.FAILED
                 raise original(error) from None
             finally:
-                self._meter.state = state
+                self._meter.end(state)
                 self._let_go()
 
     def _stop_query(self) -> None:
@@ -193,7 +193,8 @@ class SparkJob:
         metrics = []
         for vertex in plan.vertices.values():
             operators = [counters.of(node.name) for node in vertex.nodes]
-            metrics.append(TaskMetrics(vertex.name, Meter(busy=sum(o.busy for o in operators)), operators, ()))
+            busy = max(counters.busy(vertex.name), sum(o.busy for o in operators))
+            metrics.append(TaskMetrics(vertex.name, Meter(busy=busy), operators, ()))
         graph = plan.graph
         durable = Guarantee.EXACTLY_ONCE if self._checkpoint is not None else Guarantee.AT_MOST_ONCE
         rows = {o.operator: o.rows_in for task in metrics for o in task.operators}
@@ -210,6 +211,7 @@ class SparkJob:
             restore_report=self._driver.restored,
             metrics=metrics,
             duration=self._driver.clock.now() - self._started,
+            micro_batches=self._driver.timing.taken(self._driver.done),
         )
 
     def __enter__(self) -> Self:
