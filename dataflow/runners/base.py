@@ -16,6 +16,7 @@ from dataflow.graph import Graph
 from dataflow.operator import Collector, Guarantee
 from dataflow.row_errors import RowError
 from dataflow.runners import summary
+from dataflow.runners.micro_batches import MicroBatches
 from dataflow.runners.persistence import Persistence
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.inlet import ChannelMetrics, SourceInlet
@@ -84,6 +85,7 @@ class RunResult:
         restore_report: what was restored and which rows were delivered twice; None for a fresh start.
         metrics: per subtask; times in microseconds.
         duration: microseconds.
+        micro_batches: on Spark, where the time went around the operators; None on other runners.
     """
 
     pipeline: str
@@ -98,6 +100,7 @@ class RunResult:
     restore_report: RestoreReport | None
     metrics: Sequence[TaskMetrics]
     duration: int
+    micro_batches: MicroBatches | None = None
 
     def table(self, name: str | None = None) -> pa.Table:
         """What ``op.collect()`` gathered: the sink called ``name``, or the only one.

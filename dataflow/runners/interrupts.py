@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Self
+from typing import Any, Self
 
 __all__ = ["CtrlC"]
 
@@ -18,7 +19,8 @@ __all__ = ["CtrlC"]
 class CtrlC:
     """While entered, Ctrl-C adds one to ``count`` and does nothing else.
 
-    It steps in for Python's own handler only, and in the main thread only; a handler that somebody installed stays.
+    It steps in for Python's own handler, or one of which ``replaces`` says that it does no better, and in the main
+    thread only; a handler that somebody else installed stays. Afterwards everything is as it was found.
 
     >>> with CtrlC() as pressed:
     ...     signal.raise_signal(signal.SIGINT)
@@ -26,20 +28,22 @@ class CtrlC:
     1
     """
 
-    def __init__(self) -> None:
+    def __init__(self, replaces: Callable[[Any], bool] = lambda handler: False) -> None:
         self.count = 0
-        self._installed = False
+        self._replaces = replaces
+        self._found: Any = None
 
     def __enter__(self) -> Self:
-        main = threading.current_thread() is threading.main_thread()
-        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        handler = signal.getsignal(signal.SIGINT)
+        ordinary = handler is signal.default_int_handler or self._replaces(handler)
+        if ordinary and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._add)
-            self._installed = True
+            self._found = handler
         return self
 
     def _add(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._installed:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self._found is not None:
+            signal.signal(signal.SIGINT, self._found)

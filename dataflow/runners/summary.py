@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dataflow.runners.base import RunResult
+    from dataflow.runners.micro_batches import MicroBatches
 
 __all__ = ["as_dict", "as_html", "as_text", "renderable"]
 
 _OPERATORS: Final = ("operator", "rows in", "rows out", "busy", "share")
+_PHASES: Final = ("micro-batches", "time", "share")
 _TASKS: Final = ("task", "busy", "waiting", "blocked", "back-pressured")
 _ENGINE: Final = "(engine)"
 _LONGEST: Final = 200
@@ -29,7 +31,7 @@ _LONGEST: Final = 200
 
 def as_text(result: RunResult) -> str:
     """The summary as lines of plain text."""
-    tables = [_aligned(_OPERATORS, _operators(result)), _aligned(_TASKS, _tasks(result))]
+    tables = [_aligned(heads, rows) for heads, rows in _tables(result)]
     return "\n".join([*_lines(result), *("  " + line for table in tables for line in table)])
 
 
@@ -38,13 +40,13 @@ def renderable(result: RunResult) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    tables = [_table(_OPERATORS, _operators(result)), _table(_TASKS, _tasks(result))]
+    tables = [_table(heads, rows) for heads, rows in _tables(result)]
     return Group(*[Text(line) for line in _lines(result)], *tables)
 
 
 def as_html(result: RunResult) -> str:
     """The summary for a notebook."""
-    tables = [_html(_OPERATORS, _operators(result)), _html(_TASKS, _tasks(result))]
+    tables = [_html(heads, rows) for heads, rows in _tables(result)]
     return f"<pre>{escape(chr(10).join(_lines(result)))}</pre>" + "".join(tables)
 
 
@@ -89,6 +91,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
             }
             for t in result.metrics
         ],
+        "micro_batches": None if result.micro_batches is None else result.micro_batches.to_json(),
     }
 
 
@@ -110,10 +113,22 @@ def _lines(result: RunResult) -> list[str]:
         lines.append(f"  checkpoints: {done} completed, {len(result.failures)} failed, slowest {duration_text(worst)}")
         written = any(record.tasks for record in result.checkpoints)  # by us, that is, and not by Spark
         lines += [f"  writer: {result.persistence}"] if written else []
+    lines += [f"  {result.micro_batches.headline}"] if result.micro_batches is not None else []
     lines += [f"  failed {failure}" for failure in result.failures[-3:]]
     if result.restore_report is not None:
         lines += ["  " + line for line in str(result.restore_report).splitlines()]
     return lines
+
+
+def _tables(result: RunResult) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
+    """Each table: its heads and its rows."""
+    batches = result.micro_batches
+    phases = [] if batches is None else [(_PHASES, _phases(batches))]
+    return [(_OPERATORS, _operators(result)), (_TASKS, _tasks(result)), *phases]
+
+
+def _phases(batches: MicroBatches) -> list[tuple[str, ...]]:
+    return [(name, duration_text(time), _share(time, batches.duration)) for name, time in batches.phases.items()]
 
 
 def _operators(result: RunResult) -> list[tuple[str, ...]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dataflow.store.files import Buffer
     from dataflow.store.manifest import Manifest, PartHandle
 
-__all__ = ["RestoreReport", "Restored", "find", "preview", "refuse_another", "with_new_input"]
+__all__ = ["RestoreReport", "Restored", "find", "new_input", "preview", "refuse_another", "with_new_input"]
 
 log = logging.getLogger("dataflow.restore")
 
@@ -91,7 +91,18 @@ def preview(store: CheckpointStore, checkpoint: int) -> RestoreReport:
 
 
 def with_new_input(restored: Restored, plan: Plan) -> Restored:
-    """``restored``, its report completed by the splits that are new; warns of them, source by source.
+    """``restored``, its report completed by the splits that are new; warns of them, source by source."""
+    known: dict[str, set[str]] = {}
+    for vertex in plan.vertices.values():
+        if isinstance(vertex.head.spec, Read):
+            entries: list[Any] = [restored.states[task].inlet["splits"] for task in vertex.tasks]
+            known[vertex.head.name] = {split["id"] for splits in entries for split in splits}
+    found = new_input(plan, known, f"the job that checkpoint {restored.report.checkpoint} belongs to")
+    return replace(restored, report=replace(restored.report, not_read=found)) if found else restored
+
+
+def new_input(plan: Plan, known: Mapping[str, Collection[str]], job: str) -> tuple[str, ...]:
+    """The splits, as "source/split", that sources list now and ``job`` does not know; warns of them, source by source.
 
     A job's input is settled when it begins. What came later is for a job of its own, and must not go unnoticed.
     """
@@ -99,20 +110,17 @@ def with_new_input(restored: Restored, plan: Plan) -> Restored:
     for vertex in plan.vertices.values():
         if not isinstance(vertex.head.spec, Read):
             continue
-        entries: list[Any] = [restored.states[task].inlet["splits"] for task in vertex.tasks]
-        known = {split["id"] for splits in entries for split in splits}
         name = vertex.head.name
-        new = [split for split in _listed(vertex.head.spec.source, name) if split not in known]
+        new = [split for split in _listed(vertex.head.spec.source, name) if split not in known[name]]
         found += [f"{name}/{split}" for split in new]
         if new:
             message = (
-                f"{len(new)} new splits of source {name!r} (first: {new[0]!r}) are not part of the job that checkpoint "
-                f"{restored.report.checkpoint} belongs to and are not read; run them as a job of their own, with "
-                "another checkpoint directory"
+                f"{len(new)} new splits of source {name!r} (first: {new[0]!r}) are not part of {job} and are not read; "
+                "run them as a job of their own, with another checkpoint directory"
             )
             log.warning("%s", message)
             warnings.warn(message, NewInputWarning, stacklevel=user_frame())
-    return replace(restored, report=replace(restored.report, not_read=tuple(found))) if found else restored
+    return tuple(found)
 
 
 def _listed(source: Source, name: str) -> list[str]:
@@ -202,8 +210,10 @@ def refuse_another(
 
     ``nodes`` and ``saved_tasks`` describe the plan that ``what`` is from. Raises: CheckpointMismatch.
     """
-    saved = [_identity(node) for node in nodes if node["stateful"]]
-    now = [_identity(node) for node in plan.describe() if node["stateful"]]
+    described = plan.describe()
+    keyed = _keyed(nodes) & _keyed(described)
+    saved = [_identity(node, keyed) for node in nodes if node["stateful"]]
+    now = [_identity(node, keyed) for node in described if node["stateful"]]
     found = differences(saved, now)
     tasks = [task for _, _, task in plan.tasks()]
     if not found and list(saved_tasks) != tasks:
@@ -221,6 +231,15 @@ def refuse_another(
         )
 
 
-def _identity(node: Mapping[str, Any]) -> dict[str, Any]:
-    """What must not change: all but the inputs, which a stateless operator put in between would rename."""
-    return {key: value for key, value in node.items() if key not in ("inputs", "stateful")}
+def _keyed(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The operators whose state is found by key."""
+    return {node["name"] for node in nodes if node["keys"]}
+
+
+def _identity(node: Mapping[str, Any], keyed: Collection[str]) -> dict[str, Any]:
+    """What must not change: all but the inputs, which a stateless operator put in between would rename.
+
+    Key groups say where the state of a key is: to operators that are not ``keyed`` their number means nothing.
+    """
+    ignored = {"inputs", "stateful"} if node["name"] in keyed else {"inputs", "stateful", "max_key_groups"}
+    return {key: value for key, value in node.items() if key not in ignored}

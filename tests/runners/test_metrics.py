@@ -67,3 +67,18 @@ def test_the_number_of_key_groups_is_fixed_by_the_first_checkpoint(tmp_path: Pat
     p.run(checkpoint=flow.Checkpointing(tmp_path / "ckpt"), max_key_groups=16)
     with pytest.raises(CheckpointMismatch, match=r"'counts': max_key_groups were 16, now 32"):
         p.run(checkpoint=flow.Checkpointing(tmp_path / "ckpt"), max_key_groups=32)
+
+
+def test_operators_without_keys_have_nothing_to_do_with_key_groups(tmp_path: Path) -> None:
+    def run(total: str, groups: int) -> None:
+        with flow.Pipeline("mixed") as p:
+            p.source(op.from_arrow(NUMBERS.slice(0, 100)), name="numbers").map_batches(
+                lambda batch: batch, name="same"
+            ).key_by("n").agg(op.count().alias(total), name="counts").sink(op.collect(), name="out")
+        p.run(checkpoint=flow.Checkpointing(tmp_path / "ckpt"), max_key_groups=groups)
+
+    run("c", 16)
+    with pytest.raises(CheckpointMismatch) as caught:
+        run("c", 32)
+    assert str(caught.value).count("max_key_groups") == 1
+    assert "operator 'counts': max_key_groups were 16, now 32" in str(caught.value)

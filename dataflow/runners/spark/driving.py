@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dataflow.clock import Clock, SystemClock
@@ -18,8 +19,10 @@ from dataflow.runners.spark.envelopes import REPORT, Content, Envelope, envelope
 from dataflow.runners.spark.failing import carried
 from dataflow.runners.spark.hosting import Hosted, Recorder
 from dataflow.runners.spark.lanes import Assignment
+from dataflow.runners.spark.quiet import Told
 from dataflow.runners.spark.reports import Counters, handles_of, read_report
 from dataflow.runners.spark.staging import Hosting
+from dataflow.runners.spark.timing import Timing
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.report import RestoreReport
 from dataflow.specs import Write
@@ -39,11 +42,13 @@ class Driver:
     def __init__(self, assignment: Assignment, done: int, restored: RestoreReport | None = None) -> None:
         self.assignment = assignment
         self.restored = restored
-        self.counters = Counters()
+        self._counters = Counters()
+        self.timing = Timing(done)
         self.records: list[CheckpointRecord] = []
         self.clock: Clock = SystemClock()
         self.done = done
         self.error: BaseException | None = None
+        self.given_up = False  # a micro-batch that is under way must not be committed any more
         stages = assignment.stages
         self.sinks: dict[str, TwoPhaseSink] = {
             node.name: node.spec.sink
@@ -91,20 +96,23 @@ class Driver:
             self._batch(frame, number)
         except BaseException as error:
             self.error = error
-            raise RuntimeError(f"micro-batch {number}: {type(error).__name__}") from None
+            raise Told(f"micro-batch {number}: {type(error).__name__}") from None
 
     def _batch(self, frame: Any, number: int) -> None:
         started = self.clock.now()
+        self.timing.catch_up(number)
         rows: list[Envelope] = [e for batch in frame.toArrow().to_batches() for e in envelopes_of(batch)]
         with carried("the driver"):
             reports = [read_report(e.payload) for e in rows if e.link == REPORT]
             self._deliver([e for e in rows if e.link != REPORT])
+            if self.given_up:
+                raise Told("the job is over")
             for hosted in self._own.values():
                 self.assignment.home.keep(hosted.state(number + 1), number + 1)
             for name, handles in handles_of(reports).items():
                 self.sinks[name].commit(number + 1, handles)
         for report in reports:
-            self.counters.add(report)
+            self._counters.add(report)
         self.done = number + 1
         # how much state there is, and what was written of it, Spark knows: query.recentProgress
         self.records.append(CheckpointRecord(number + 1, BarrierKind.CHECKPOINT, self.clock.now() - started, 0, {}))
@@ -126,7 +134,9 @@ class Driver:
                 self.assignment.home.keep(hosted.state(self.done), self.done)
 
     def metrics(self) -> Counters:
-        """The counters of every operator, those of the driver's own sinks included; to be asked for at the end."""
+        """The counters of every operator as they are now, those of the driver's own sinks included."""
+        found = self._counters.copy()
         for hosted in self._own.values():
-            self.counters.add(hosted.report())
-        return self.counters
+            report = hosted.report()  # of its whole life, most of which it waits
+            found.add(replace(report, busy=sum(operator[5] for operator in report.operators)))
+        return found

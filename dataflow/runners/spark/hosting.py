@@ -37,11 +37,15 @@ _PLENTY = 1 << 60
 
 @dataclass(frozen=True)
 class Report:
-    """What a subtask did in a micro-batch: the counters of ``OperatorMetrics`` per operator, and what it staged."""
+    """What a subtask did in a micro-batch: the counters of ``OperatorMetrics`` per operator, and what it staged.
+
+    ``busy`` are the microseconds it was there: its operators, and what it took to put it up and take it down.
+    """
 
     task: str
     operators: Sequence[Sequence[Any]]
     handles: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    busy: int = 0
 
 
 class Recorder:
@@ -110,6 +114,7 @@ class Hosted:
         self._recorder = recorder
         self._inlet: GateInlet | SourceInlet = splits or self._gate(stages, vertex, subtask, state)
         self._clock = SystemClock()
+        self._began = self._clock.now()
         self._state = state
         place = Place(stages.plan, vertex, subtask, self._clock, run_id, state, splits)
         with carried(self.task):
@@ -229,4 +234,4 @@ class Hosted:
             for node in self.chain.nodes
         ]
         handles = {node.name: list(node.transactions()) for node in self.chain.nodes if node.uncommitted}
-        return Report(self.task, operators, handles)
+        return Report(self.task, operators, handles, self._clock.now() - self._began)

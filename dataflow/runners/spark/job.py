@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
@@ -14,11 +16,14 @@ from dataflow.errors import JobCancelled, JobTimeout
 from dataflow.operator import Guarantee
 from dataflow.plan import Plan
 from dataflow.runners.base import RunResult, TaskMetrics
+from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.spark.driving import Driver
 from dataflow.runners.spark.failing import Carrier, original
 from dataflow.runners.spark.metering import SparkMeter
+from dataflow.runners.spark.quiet import is_sparks
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.watching import JobProgress, NoLine, ProgressLine
+from dataflow.runtime.background import Background
 from dataflow.runtime.job import JobState
 from dataflow.runtime.progress import Meter
 from dataflow.specs import Read, Write
@@ -28,8 +33,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkJob"]
 
+log = logging.getLogger("dataflow.spark")
+
 _LONG = 0.1
 """Seconds between two looks at a query."""
+_GRACE = 5.0
+"""Seconds that whoever stops a query waits for a call of a user's function in the driver to return."""
 
 
 class SparkJob:
@@ -54,6 +63,8 @@ class SparkJob:
         self._meter = meter
         self._started = driver.clock.now()
         self._ending = threading.Lock()
+        self._stopped = threading.Event()
+        self._background = Background(1)
         self._tables: Mapping[str, pa.Table] = {}
         self._result: RunResult | None = None
 
@@ -80,25 +91,26 @@ class SparkJob:
     def wait(self, timeout: Duration | None = None) -> RunResult:
         """Until the job is over (or cancelled, after ``timeout``, with JobTimeout); raises what made it fail.
 
-        Ctrl-C stops the query before KeyboardInterrupt goes on.
+        Ctrl-C stops the query before KeyboardInterrupt goes on. Where a user's function in the driver does not return
+        within seconds, neither waits for it: it ends, and the directory of the job is free, when the function returns.
         """
         if self._result is not None:
             return self._result
         limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
-        with closing(self._line):
+        with CtrlC(replaces=is_sparks) as pressed, closing(self._line):
             try:
                 while not self._over():
                     self._line.tick()
+                    if pressed.count:
+                        raise KeyboardInterrupt
                     if self._driver.full:
                         return self.stop()
                     if limit is not None and self._driver.clock.now() - self._started > limit:
                         reached = self.progress()
                         self.cancel()
                         raise JobTimeout(f"the job was not done in time and was cancelled: {reached}")
-            except KeyboardInterrupt as interrupt:  # Spark's own handler raises it in this thread
-                self._end(JobState.STOPPED)
-                if self._checkpoint is not None:
-                    interrupt.add_note("run again with restore='auto' to go on behind the last micro-batch")
+            except KeyboardInterrupt as interrupt:
+                self._interrupted(interrupt)
                 raise
             except BaseException:
                 if self.state is JobState.RUNNING:
@@ -111,13 +123,28 @@ class SparkJob:
         self._result = self._result or self._made(self.state)
         return self._result
 
+    def _interrupted(self, interrupt: KeyboardInterrupt) -> None:
+        """Stop, and note on ``interrupt`` how to go on."""
+        self._line.close()
+        # to the terminal, not to the log: who pressed Ctrl-C must know what is going on
+        print("interrupted: stopping the query", file=sys.stderr, flush=True)
+        self._end(JobState.STOPPED)
+        if self._checkpoint is None:
+            interrupt.add_note("the job had no checkpoints: run it again from the beginning")
+        else:
+            done = f"{self._driver.done} micro-batches were done" if self._driver.done else "no micro-batch was done"
+            interrupt.add_note(f"{done}; run again with restore='auto' to go on behind them")
+
     def _end(self, state: JobState) -> None:
         """Stop the query, if that is news, and let go of everything."""
         with self._ending:
             if self.state is not JobState.RUNNING:
                 return
+            self._driver.given_up = state is not JobState.FINISHED
+            self._background.submit("query", self._stop_query)
             try:
-                self.query.stop()
+                if not self._stopped.wait(_GRACE):
+                    log.warning("%s, but a function in the driver has not returned yet", state.value)
                 if state is JobState.FINISHED:
                     self._driver.finish()
                 self._tables = self._driver.tables()
@@ -125,8 +152,24 @@ class SparkJob:
                 state = JobState.FAILED
                 raise original(error) from None
             finally:
-                self._meter.state = state
-                self._held.close()
+                self._meter.end(state)
+                self._let_go()
+
+    def _stop_query(self) -> None:
+        try:
+            self.query.stop()
+        except Exception as error:  # whoever killed the JVM has stopped it, too
+            log.debug("the query could not be stopped: %s", error)
+        finally:
+            self._stopped.set()
+
+    def _let_go(self) -> None:
+        """Give locks back: now, or when the last call of a user's function has returned."""
+        if self._stopped.is_set():
+            self._held.close()
+            self._background.close()
+        else:
+            self._background.submit("query", self._held.close)
 
     def _over(self) -> bool:
         found: BaseException | None = None
@@ -150,7 +193,8 @@ class SparkJob:
         metrics = []
         for vertex in plan.vertices.values():
             operators = [counters.of(node.name) for node in vertex.nodes]
-            metrics.append(TaskMetrics(vertex.name, Meter(busy=sum(o.busy for o in operators)), operators, ()))
+            busy = max(counters.busy(vertex.name), sum(o.busy for o in operators))
+            metrics.append(TaskMetrics(vertex.name, Meter(busy=busy), operators, ()))
         graph = plan.graph
         durable = Guarantee.EXACTLY_ONCE if self._checkpoint is not None else Guarantee.AT_MOST_ONCE
         rows = {o.operator: o.rows_in for task in metrics for o in task.operators}
@@ -167,6 +211,7 @@ class SparkJob:
             restore_report=self._driver.restored,
             metrics=metrics,
             duration=self._driver.clock.now() - self._started,
+            micro_batches=self._driver.timing.taken(self._driver.done),
         )
 
     def __enter__(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from dataflow.plan import task_id
@@ -24,13 +25,25 @@ class SparkMeter:
         self._driver = driver
         self._started = driver.clock.now()
         self._read_at, self._rows_in, self._rate = self._started, 0, 0.0
-        self.state = JobState.RUNNING
+        self._last: JobProgress | None = None
+
+    @property
+    def state(self) -> JobState:
+        """Where the job stands."""
+        return JobState.RUNNING if self._last is None else self._last.state
+
+    def end(self, state: JobState) -> None:
+        """The job is over, and so is its directory, perhaps; this is where it stood."""
+        self._last = replace(self.read(), state=state)
 
     def read(self) -> JobProgress:
         """The job as it is now. Nothing is under way between tasks when a micro-batch is done."""
+        if self._last is not None:
+            return self._last
         driver, now = self._driver, self._driver.clock.now()
         graph = driver.assignment.stages.plan.graph
-        operators = {node.name: driver.counters.of(node.name) for node in graph}
+        counters = driver.metrics()
+        operators = {node.name: counters.of(node.name) for node in graph}
         rows_in = sum(operators[node.name].rows_in for node in graph if isinstance(node.spec, Read))
         if now > self._read_at and rows_in != self._rows_in:
             self._rate = (rows_in - self._rows_in) * _SECOND / (now - self._read_at)

@@ -41,13 +41,24 @@ class Counters:
 
     _rows: dict[str, list[int]] = field(default_factory=dict)
     _samples: dict[str, list[RowError]] = field(default_factory=dict)
+    _busy: dict[str, int] = field(default_factory=dict)
 
     def add(self, report: Report) -> None:
         """Count what a subtask did in a micro-batch that is done."""
+        vertex = report.task.rpartition("[")[0]
+        self._busy[vertex] = self._busy.get(vertex, 0) + report.busy
         for name, *counts, samples in report.operators:
             self._rows[name] = [a + b for a, b in zip(self._rows.get(name, [0] * 5), counts, strict=True)]
-            kept = self._samples.setdefault(name, [])
-            kept += [RowError(*sample) for sample in samples[: SAMPLES - len(kept)]]
+            kept = self._samples.get(name, [])
+            self._samples[name] = [*kept, *(RowError(*sample) for sample in samples[: SAMPLES - len(kept)])]
+
+    def busy(self, vertex: str) -> int:
+        """Microseconds of all subtasks of a vertex, those of its operators among them."""
+        return self._busy.get(vertex, 0)
+
+    def copy(self) -> Counters:
+        """These counters, to add to. Readers and the one thread that counts need no lock."""
+        return Counters(dict(self._rows), dict(self._samples), dict(self._busy))
 
     def of(self, name: str) -> OperatorMetrics:
         """One operator."""

@@ -13,6 +13,7 @@ from dataflow.plan import task_id
 from dataflow.runners.spark.lanes import Assignment, splits_of
 from dataflow.runtime.inlet import SplitState
 from dataflow.runtime.report import RestoreReport
+from dataflow.runtime.restore import new_input
 
 __all__ = ["restored"]
 
@@ -21,14 +22,19 @@ def restored(assignment: Assignment, done: int) -> RestoreReport | None:
     """The restore of what stood behind ``done`` micro-batches; None: none was done.
 
     To be asked before what lanes left of the micro-batch that was cut short is forgotten: it tells the rows read again.
+    Warns of splits that came after the job began, and names them in the report.
     """
+    home = assignment.home
+    not_read = (
+        new_input(assignment.stages.plan, _known(assignment, done), f"the job in {home.path}") if home.used else ()
+    )
     if not done:
         return None
     then, later = (_splits(assignment, round_) for round_ in (done, done + 1))
     left = {key: split for key, split in then.items() if not split.done}
     return RestoreReport(
         checkpoint=done,
-        location=str(assignment.home.path),
+        location=str(home.path),
         mode=Mode.ALIGNED,
         finished=not left,
         offsets={key: split.offset for key, split in left.items()},
@@ -38,7 +44,17 @@ def restored(assignment: Assignment, done: int) -> RestoreReport | None:
             if split.rows is not None
         },
         state_bytes=None,
+        not_read=not_read,
     )
+
+
+def _known(assignment: Assignment, done: int) -> Mapping[str, set[str]]:
+    """The splits of each source that the job began with."""
+    found: dict[str, set[str]] = {vertex.head.name: set() for vertex, _ in assignment.stages.lanes}
+    for vertex, subtask in assignment.stages.lanes:
+        lane = assignment.home.task(task_id(vertex.name, subtask), done)
+        found[vertex.head.name].update(state.split.id for state in (splits_of(lane) if lane is not None else ()))
+    return found
 
 
 def _splits(assignment: Assignment, round_: int) -> Mapping[str, SplitState]:

@@ -131,6 +131,7 @@ class SparkRunner:
             held.enter_context(home.hold(assignment.run_id))
             driver = _begin(assignment, pipeline.name, lanes, policy, held)
             query = _query(session, assignment, driver, bounded=pipeline.graph.bounded)
+            driver.timing.query = query
             meter = SparkMeter(driver)
             line = ProgressLine(pipeline.name, meter, sys.stderr, driver.clock) if progress else NoLine()
             return SparkJob(pipeline.name, query, driver, checkpoint, held.pop_all(), line, meter)

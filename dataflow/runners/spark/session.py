@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dataflow.errors import ConfigurationError
+from dataflow.runners.spark.quiet import hushed
 
 __all__ = ["check_installed", "check_settings", "functions", "missing", "pyspark", "session_for"]
 
@@ -64,6 +66,7 @@ _SPARK, _JAVA = (4, 3), 17
 _OURS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.worker.reuse": "true",
@@ -134,7 +137,11 @@ def _started(session: Any, conf: Mapping[str, str]) -> Any:
         builder = builder.master("local[*]")
     for key, value in {**_OURS, **conf}.items():
         builder = builder.config(key, value)
-    made = builder.getOrCreate()
+    interrupts = signal.getsignal(signal.SIGINT)
+    with hushed():
+        made = builder.getOrCreate()
+    if signal.getsignal(signal.SIGINT) is not interrupts:
+        signal.signal(signal.SIGINT, interrupts)
     if "spark.sql.shuffle.partitions" not in conf:
         made.conf.set("spark.sql.shuffle.partitions", str(made.sparkContext.defaultParallelism))
     return made

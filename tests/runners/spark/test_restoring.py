@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,9 @@ from dataflow.runtime.inlet import SplitState
 from dataflow.runtime.parts import TaskState
 from dataflow.source import Split
 
+SPLITS = ["rows-0-5", "rows-5-10"]
+A, B = (f"in/{split}" for split in SPLITS)
+
 
 @pytest.fixture
 def assignment(tmp_path: Path) -> Assignment:
@@ -31,7 +35,7 @@ def assignment(tmp_path: Path) -> Assignment:
 
 
 def _come(assignment: Assignment, lane: int, round_: int, rows: int, *, done: bool = False) -> None:
-    split = SplitState(Split(f"{lane}"), offset=rows, done=done, rows=rows)
+    split = SplitState(Split(SPLITS[lane]), offset=rows, done=done, rows=rows)
     state = TaskState(task_id("in", lane), ended=done, inlet={"splits": [split.to_json()]})
     assignment.home.keep(state, round_)
 
@@ -46,7 +50,7 @@ def test_rows_that_lanes_had_read_beyond_are_read_again(assignment: Assignment) 
     _come(assignment, 0, 2, 5)
     report = restored(assignment, 1)
     assert report is not None
-    assert (report.checkpoint, report.offsets, report.replayed) == (1, {"in/0": 3, "in/1": 4}, {"in/0": 2, "in/1": 0})
+    assert (report.checkpoint, report.offsets, report.replayed) == (1, {A: 3, B: 4}, {A: 2, B: 0})
     assert not report.finished
     assert "state" not in str(report)
 
@@ -57,3 +61,24 @@ def test_splits_that_were_through_are_not_gone_back_to(assignment: Assignment) -
     report = restored(assignment, 1)
     assert report is not None
     assert (report.finished, report.offsets, report.rows_replayed) == (True, {}, 0)
+
+
+def test_input_that_came_after_the_job_began_is_warned_of_and_named(assignment: Assignment) -> None:
+    for lane in range(2):
+        _come(assignment, lane, 1, 5)
+    with flow.Pipeline("numbers") as p:
+        p.source(op.from_arrow(pa.table({"x": range(15)}), splits=3), name="in").sink(op.collect(), name="out")
+    grown = replace(assignment, stages=staged(p.graph, parallelism=2, key_groups=8))
+    with pytest.warns(
+        flow.errors.NewInputWarning, match=r"1 new splits of source 'in' \(first: 'rows-10-15'\).*another"
+    ):
+        report = restored(grown, 1)
+    assert report is not None
+    assert report.not_read == ("in/rows-10-15",)
+
+
+def test_input_is_settled_when_a_job_begins_and_not_with_its_first_micro_batch(assignment: Assignment) -> None:
+    with flow.Pipeline("numbers") as p:
+        p.source(op.from_arrow(pa.table({"x": range(15)}), splits=3), name="in").sink(op.collect(), name="out")
+    with pytest.warns(flow.errors.NewInputWarning, match="1 new splits of source 'in'"):
+        restored(replace(assignment, stages=staged(p.graph, parallelism=2, key_groups=8)), 0)

@@ -1,0 +1,141 @@
+"""Where the time of a run went, micro-batch by micro-batch, as the engine below tells it: Spark, today.
+
+What operators did stands in ``RunResult.metrics``, as for every runner. This is what went on around them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dataflow.clock import duration_text
+
+__all__ = ["MicroBatch", "MicroBatches", "StateUse"]
+
+
+@dataclass(frozen=True, slots=True)
+class StateUse:
+    """The state behind one shuffle after a micro-batch. Times are microseconds, summed over partitions.
+
+    Attributes:
+        slots: how many slots have state: key groups, or subtasks.
+        updated: slots that this micro-batch reached.
+        memory: bytes that the store holds in memory.
+        updating: spent in the tasks that host the slots, operators included.
+        committing: spent on making the state durable.
+    """
+
+    slots: int
+    updated: int
+    memory: int
+    updating: int
+    committing: int
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """One micro-batch. Times are microseconds.
+
+    Attributes:
+        number: that of the engine, from 0 in the life of a job.
+        duration: from its trigger to its end.
+        phases: what of it went into what, under the engine's own names: Spark plans (``queryPlanning``), runs it
+            (``addBatch``, all operators and sinks included), and logs it (``walCommit``, ``commitOffsets``).
+        states: one a shuffle.
+    """
+
+    number: int
+    duration: int
+    phases: Mapping[str, int]
+    states: Sequence[StateUse] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatches:
+    """The micro-batches of a run, in order; ``print`` them for a summary.
+
+    >>> first = MicroBatch(0, 900_000, {"addBatch": 800_000}, [StateUse(4, 4, 2_000_000, 300_000, 5_000)])
+    >>> second = MicroBatch(1, 1_500_000, {"addBatch": 1_000_000, "walCommit": 400_000}, [StateUse(4, 2, 7, 0, 5_000)])
+    >>> MicroBatches([first, second])
+    2 micro-batches in 2.40 s, slowest 1.50 s; state: 4 slots, 0.0 MB in memory, 10.0 ms to commit
+      addBatch   1.80 s
+      walCommit  400.0 ms
+      (other)    200.0 ms
+    """
+
+    batches: Sequence[MicroBatch]
+
+    @property
+    def duration(self) -> int:
+        """Microseconds of all together."""
+        return sum(batch.duration for batch in self.batches)
+
+    @property
+    def phases(self) -> Mapping[str, int]:
+        """Microseconds by phase over all micro-batches, the longest first; ``(other)`` is in none of Spark's."""
+        found: Counter[str] = Counter()
+        for batch in self.batches:
+            found.update(batch.phases)
+        rest = self.duration - found.total()
+        return {name: time for name, time in [*found.most_common(), ("(other)", max(0, rest))] if time}
+
+    @property
+    def states(self) -> Sequence[StateUse]:
+        """The state behind each shuffle after the last micro-batch; times are those of all of them."""
+        if not self.batches:
+            return ()
+        columns = zip(*[batch.states for batch in self.batches], strict=False)
+        return [
+            StateUse(
+                uses[-1].slots,
+                sum(use.updated for use in uses),
+                uses[-1].memory,
+                sum(use.updating for use in uses),
+                sum(use.committing for use in uses),
+            )
+            for uses in columns
+        ]
+
+    @property
+    def headline(self) -> str:
+        """How many there were, how long they took, and how much state there is, in a line."""
+        slowest = max((batch.duration for batch in self.batches), default=0)
+        line = (
+            f"{len(self.batches):,} micro-batches in {duration_text(self.duration)}, slowest {duration_text(slowest)}"
+        )
+        if not self.states:
+            return line
+        slots, memory, committing = (
+            sum(getattr(s, name) for s in self.states) for name in ("slots", "memory", "committing")
+        )
+        return (
+            f"{line}; state: {slots:,} slots, {memory / 1e6:,.1f} MB in memory, {duration_text(committing)} to commit"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What JSON can hold; times in microseconds."""
+        return {
+            "count": len(self.batches),
+            "duration_us": self.duration,
+            "slowest_us": max((batch.duration for batch in self.batches), default=0),
+            "phases_us": dict(self.phases),
+            "state": [
+                {
+                    "slots": state.slots,
+                    "memory_bytes": state.memory,
+                    "updating_us": state.updating,
+                    "committing_us": state.committing,
+                }
+                for state in self.states
+            ],
+        }
+
+    def __str__(self) -> str:
+        width = max(map(len, self.phases), default=0)
+        return "\n".join(
+            [self.headline, *(f"  {name:<{width}}  {duration_text(time)}" for name, time in self.phases.items())]
+        )
+
+    __repr__ = __str__

@@ -1,0 +1,96 @@
+"""What Spark and py4j print that says nothing to a user, and how it is kept off the terminal.
+
+A session that we start prints what users' functions print in its workers, and nothing else: Spark says what it has to
+say as an exception. Its JVM and its workers write straight to the standard error of this process, so what is known to
+be noise is taken out of the stream itself; log levels come too late for some of it, and do not reach the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+from dataflow.runtime.background import Background
+
+__all__ = ["Told", "hushed", "is_sparks", "without_noise"]
+
+_STDERR: Final = 2
+_NOISE: Final = re.compile(
+    rb"WARNING: Using incubator modules"
+    rb"|Using Spark's default log4j profile"
+    rb"|Setting (default|Spark) log level to "
+    rb"|To adjust logging level use "
+    rb"|\S+ \S+ WARN (NativeCodeLoader|Utils): "
+    rb"|(Starting )?Streaming TransformWithStateInPandas Python worker"
+)
+
+
+class Told(RuntimeError):
+    """Raised to make Spark give a micro-batch up, where somebody else has the reason."""
+
+
+def is_sparks(handler: object) -> bool:
+    """Whether a handler of signals is one that PySpark installed: it calls the JVM from wherever it strikes."""
+    return str(getattr(handler, "__module__", "")).startswith("pyspark")
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """Processes that are started inside, and theirs, write to our standard error as long as they live, less the noise.
+
+    What this process itself writes meanwhile goes the same way.
+    """
+    logging.getLogger("py4j.clientserver").addFilter(_FILTER)
+    try:
+        terminal = os.dup(_STDERR)
+    except OSError:  # closed: there is nobody to spare
+        yield
+        return
+    sys.stderr.flush()
+    reading, writing = os.pipe()
+    os.dup2(writing, _STDERR)
+    os.close(writing)
+    Background(1).submit("standard error of Spark", partial(_pump, reading, terminal))
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, _STDERR)
+
+
+def _pump(reading: int, terminal: int) -> None:
+    with open(reading, "rb", buffering=0) as source, open(terminal, "wb", buffering=0) as target:
+        for line in without_noise(source):
+            try:
+                target.write(line)
+            except OSError:  # the terminal is gone; who writes must not wait for it
+                continue
+
+
+def without_noise(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines worth showing; an empty one right behind noise is part of it.
+
+    >>> list(without_noise(iter([b"Setting default log level to WARN\\n", b"\\n", b"mine\\n", b"\\n"])))
+    [b'mine\\n', b'\\n']
+    """
+    dropped = False
+    for line in lines:
+        dropped = _NOISE.match(line) is not None or (dropped and not line.strip())
+        if not dropped:
+            yield line
+
+
+class _Filter(logging.Filter):
+    """py4j prints with its stack whatever a function raises that it called."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], Told))
+
+
+_FILTER: Final = _Filter()
