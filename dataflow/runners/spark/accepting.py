@@ -36,8 +36,9 @@ def differences(found: pa.Schema, declared: pa.Schema) -> list[str]:
     for field in declared:
         at = found.get_field_index(field.name)
         if at < 0:
-            missing = "is there more than once" if field.name in found.names else "is missing"
-            said.append(f"column {field.name!r} {missing}{did_you_mean(field.name, found.names)}")
+            others = [name for name in found.names if name != field.name]
+            what = "missing" if len(others) == len(found) else "there more than once"
+            said.append(f"column {field.name!r} is {what}{did_you_mean(field.name, others)}")
         elif not fits(found.field(at).type, field.type):
             there = found.field(at).type
             said.append(

@@ -7,10 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import dataflow as flow
 import operators as op
 from dataflow import col
+from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, UnsupportedOnRunner
+from dataflow.runners.spark.accepting import conformed, differences, fits
+from dataflow.runners.spark.readers import gathered
+from tests.runners.spark import child_of_readers as child
+from tests.runners.spark.test_kills import rows as rows_of
+from tests.runners.spark.test_kills import survive
 
 ROWS = 600
 
@@ -74,3 +81,158 @@ def test_the_rows_are_those_of_a_local_run_and_a_later_run_takes_what_is_new(spa
     assert [committed(there, name) for name in ("kept", "free")] == [committed(here, name) for name in ("kept", "free")]
     assert again.table("top").schema == local.table("top").schema
     assert rows(again.table("top")) == rows(local.table("top"))
+
+
+def on_reader(p: flow.Pipeline, spark: Any, **sources: Any) -> str:
+    return str(p.explain(flow.SparkRunner(spark, sources=sources), parallelism=1))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("orders") / "in", 0)
+
+
+def test_it_is_told_what_spark_reads_and_which_settings_do_not_count(spark: Any, folder: Path, tmp_path: Path) -> None:
+    told = on_reader(pipeline(folder, tmp_path), spark, orders=streamed(spark, folder))
+    assert f"read by Spark: FileSource[{folder}]" in told
+    assert "rows_per_trigger= does not count" in told
+
+
+class Counting(flow.Operator):
+    """Remembers."""
+
+
+def keyed(read: flow.Stream) -> flow.Stream:
+    return read.key_by("shop").agg(op.count().alias("n"), emit="final", name="counts")
+
+
+def timed(read: flow.Stream) -> flow.Stream:
+    return read.with_watermark("at", delay="1s", name="clock")
+
+
+def spread(read: flow.Stream) -> flow.Stream:
+    return read.rebalance().filter(col("price") > 3, name="cheap")
+
+
+def remembering(read: flow.Stream) -> flow.Stream:
+    return read.apply(lambda context: Counting(), schema=read.schema, name="own")
+
+
+def united(read: flow.Stream) -> flow.Stream:
+    return read.union(read.filter(col("price") > 3), name="both")
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (keyed, "operator 'counts'.*keeps state.*SparkRunner without sources="),
+        (timed, "operator 'clock'.*event time"),
+        (spread, r"operator 'cheap'.*leave rebalance\(\)"),
+        (remembering, "operator 'own'.*say stateless = True"),
+        (united, "operator 'both'.*a sink of its own"),
+    ],
+)
+def test_what_needs_more_than_a_row_at_a_time_is_refused(spark: Any, folder: Path, build: Any, said: str) -> None:
+    with flow.Pipeline("refused") as p:
+        build(p.source(op.read_parquet(folder), name="orders")).sink(op.collect(), name="out")
+    with pytest.raises(UnsupportedOnRunner, match=said):
+        on_reader(p, spark, orders=streamed(spark, folder))
+
+
+def test_what_cannot_stand_for_a_source_is_refused(spark: Any, folder: Path, tmp_path: Path) -> None:
+    p, frame = pipeline(folder, tmp_path), streamed(spark, folder)
+    with pytest.raises(ConfigurationError, match=r"no source 'order' \(did you mean 'orders'\?\)"):
+        on_reader(p, spark, order=frame)
+    with pytest.raises(ConfigurationError, match=r"spark.readStream in the place of spark.read"):
+        on_reader(p, spark, orders=spark.read.parquet(str(folder)))
+    with pytest.raises(ConfigurationError, match="expected a streaming DataFrame, found a Table"):
+        on_reader(p, spark, orders=orders())
+    with pytest.raises(UnsupportedOnRunner, match=r"source 'orders'.*column 'shop' is missing.*it needs id: uint32"):
+        on_reader(p, spark, orders=frame.drop("shop"))
+    with pytest.raises(ConfigurationError, match=r"of another session: use session.readStream"):
+        p.run(flow.SparkRunner(spark.newSession(), sources={"orders": frame}))
+
+
+def test_either_all_sources_are_read_by_spark_or_none(spark: Any, folder: Path) -> None:
+    with flow.Pipeline("two") as p:
+        for name in ("orders", "more"):
+            p.source(op.read_parquet(folder), name=name).sink(op.collect(), name=f"{name}-out")
+    frame = streamed(spark, folder)
+    with pytest.raises(UnsupportedOnRunner, match=r"source 'more'.*a DataFrame for 'more', too, or for none"):
+        on_reader(p, spark, orders=frame)
+    found = p.run(flow.SparkRunner(spark, sources={"orders": frame, "more": frame}))
+    assert [rows(found.table(f"{name}-out")) for name in ("orders", "more")] == [rows(orders())] * 2
+
+
+def test_a_job_goes_on_with_the_reader_it_began_with_and_a_value_that_does_not_fit_is_named(
+    spark: Any, folder: Path, tmp_path: Path
+) -> None:
+    p, job = pipeline(folder, tmp_path / "out"), flow.Checkpointing(tmp_path / "job")
+    negative = streamed(spark, folder).selectExpr("-1 as id", "* except (id)")
+    with pytest.raises(SchemaMismatch, match="source 'orders', read by Spark: column 'id' is declared as uint32"):
+        p.run(flow.SparkRunner(spark, sources={"orders": negative}), checkpoint=job)
+    with pytest.raises(CheckpointMismatch, match=r"began with Spark reading \['orders'\], and now it is to read \[\]"):
+        p.run(flow.SparkRunner(spark), checkpoint=job)
+
+
+def test_a_job_that_is_killed_on_a_reader_of_sparks_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    child.pipeline(tmp_path).run()
+    assert survive(tmp_path / "work", "local[2]", kills=2, seed=3, child="child_of_readers.py")
+    for output in child.OUTPUTS:
+        assert rows_of(tmp_path / "work" / output) == rows_of(tmp_path / output)
+
+
+# --- types, without Spark
+
+
+@pytest.mark.parametrize(
+    ("found", "declared"),
+    [
+        (pa.int64(), pa.uint32()),
+        (pa.decimal128(20, 0), pa.uint64()),
+        (pa.float32(), pa.float64()),
+        (pa.decimal128(10, 2), pa.decimal128(12, 3)),
+        (pa.string(), pa.dictionary(pa.int8(), pa.large_string())),
+        (pa.binary(), pa.binary(4)),
+        (pa.date32(), pa.date64()),
+        (pa.duration("us"), pa.duration("ms")),
+        (pa.timestamp("us", "UTC"), pa.timestamp("s", "Asia/Tokyo")),
+        (pa.list_(pa.struct({"a": pa.int64()})), pa.large_list(pa.struct({"a": pa.int32()}))),
+        (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.int32())),
+    ],
+)
+def test_a_type_that_has_room_for_every_value_may_stand_for_the_declared_one(
+    found: pa.DataType, declared: pa.DataType
+) -> None:
+    assert fits(found, declared)
+    nothing = pa.record_batch({"x": pa.nulls(2, found)})
+    assert conformed(nothing, pa.schema({"x": declared}), "s").schema == pa.schema({"x": declared})
+
+
+@pytest.mark.parametrize(
+    ("found", "declared"),
+    [
+        (pa.float64(), pa.int64()),
+        (pa.float64(), pa.float32()),
+        (pa.string(), pa.int64()),
+        (pa.int64(), pa.bool_()),
+        (pa.decimal128(12, 3), pa.decimal128(12, 2)),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (pa.struct({"a": pa.int64()}), pa.struct({"b": pa.int64()})),
+        (pa.int64(), pa.list_(pa.int64())),
+    ],
+)
+def test_a_type_that_would_change_a_value_may_not(found: pa.DataType, declared: pa.DataType) -> None:
+    assert not fits(found, declared)
+
+
+def test_a_column_that_is_there_twice_is_no_column() -> None:
+    twice = pa.schema([("x", pa.int64()), ("x", pa.int64())])
+    assert differences(twice, pa.schema({"x": pa.int64()})) == ["column 'x' is there more than once"]
+
+
+def test_small_batches_are_put_together_in_order_and_empty_ones_left_out() -> None:
+    batches = [pa.record_batch({"x": pa.array(range(n * 10_000, (n + 1) * 10_000))}) for n in range(30)]
+    found = list(gathered([*batches[:5], batches[0].slice(0, 0), *batches[5:]]))
+    assert [batch.num_rows for batch in found] == [140_000, 140_000, 20_000]
+    assert pa.Table.from_batches(found)["x"].to_pylist() == list(range(300_000))
