@@ -15,6 +15,7 @@ from dataflow import col
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, UnsupportedOnRunner
 from dataflow.runners.spark.accepting import conformed, differences, fits
 from dataflow.runners.spark.readers import gathered
+from tests.needs import need_spark
 from tests.runners.spark import child_of_readers as child
 from tests.runners.spark.test_kills import rows as rows_of
 from tests.runners.spark.test_kills import survive
@@ -175,11 +176,23 @@ def test_a_job_goes_on_with_the_reader_it_began_with_and_a_value_that_does_not_f
         p.run(flow.SparkRunner(spark), checkpoint=job)
 
 
-def test_a_job_that_is_killed_on_a_reader_of_sparks_loses_and_repeats_nothing(tmp_path: Path) -> None:
+def check_kills(tmp_path: Path, kills: int, seed: int, master: str) -> None:
     child.pipeline(tmp_path).run()
-    assert survive(tmp_path / "work", "local[2]", kills=2, seed=3, child="child_of_readers.py")
+    work = tmp_path / f"work-{seed}"
+    assert survive(work, master, kills, seed, "child_of_readers.py")
     for output in child.OUTPUTS:
-        assert rows_of(tmp_path / "work" / output) == rows_of(tmp_path / output)
+        assert rows_of(work / output) == rows_of(tmp_path / output)
+
+
+def test_a_job_that_is_killed_on_a_reader_of_sparks_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    need_spark()
+    check_kills(tmp_path, kills=1, seed=3, master="local[2]")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(4))
+def test_many_kills_on_a_reader_of_sparks_lose_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
+    check_kills(tmp_path, kills=4, seed=seed, master="local-cluster[2,1,1024]" if seed % 2 else "local[2]")
 
 
 # --- types, without Spark
