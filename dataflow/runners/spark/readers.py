@@ -1,33 +1,25 @@
 """Spark's own readers in the place of sources, for pipelines without state.
 
-The user's streaming DataFrame stands for a source. What is behind the source runs where Spark has read the rows: a
-partition of Spark's is a subtask, made anew in each micro-batch, so nothing in it can remember anything. Which rows are
-in a micro-batch, and where to go on after a restart, is Spark's business; the number of the batch is the commit's.
+The user's streaming DataFrame stands for a source. Which rows are in a micro-batch, and where to go on after a restart,
+is Spark's business; the number of the micro-batch is the commit's. What does not go with that is refused here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
-from typing import Any, Final, assert_never
+from typing import Any, assert_never
 
 import pyarrow as pa
 
-from dataflow.clock import SystemClock
 from dataflow.errors import ConfigurationError, UnsupportedOnRunner, did_you_mean
-from dataflow.events import Data
 from dataflow.graph import Graph, Node
-from dataflow.plan import Vertex, task_id
-from dataflow.runners.spark.accepting import conformed, differences
-from dataflow.runners.spark.envelopes import DDL, batches_of
-from dataflow.runners.spark.failing import carried
-from dataflow.runners.spark.hosting import Hosted, Recorder
+from dataflow.runners.spark.accepting import differences
+from dataflow.runners.spark.envelopes import DDL
 from dataflow.runners.spark.lanes import Assignment
-from dataflow.runners.spark.reports import reported
+from dataflow.runners.spark.reading import chain_of
 from dataflow.runners.spark.session import functions, pyspark
 from dataflow.runners.spark.staging import Hosting, Stages
-from dataflow.runtime.inlet import SourceInlet
-from dataflow.source import SourceContext
 from dataflow.specs import (
     Aggregate,
     Apply,
@@ -45,11 +37,6 @@ from dataflow.specs import (
 )
 
 __all__ = ["Readers"]
-
-_ROWS: Final = 1 << 17
-"""Rows that a chain gets at a time: Spark gives 10,000, and a call costs the same for more."""
-_BATCH_ID: Final = "streaming.sql.batchId"
-"""The property in which Spark tells its tasks which micro-batch they are of."""
 
 
 class Readers:
@@ -137,7 +124,7 @@ class Readers:
         """A DataFrame of envelopes: what the chains behind all sources make of the rows; no source need travel."""
         read = [
             frame.select(*[functions().col(f"`{name.replace('`', '``')}`") for name in vertex.head.schema.names])
-            .mapInArrow(_chain_of(assignment, vertex), DDL)
+            .mapInArrow(chain_of(assignment, vertex), DDL)
             for vertex in assignment.stages.plan.vertices.values()
             if assignment.stages.hosting[vertex.name] is Hosting.READER
             for frame in [self._frames[vertex.head.name]]
@@ -174,59 +161,3 @@ def _refuse_state(node: Node) -> None:
         f"operator {node.name!r}", "spark", f"{reason}, and behind Spark's own readers each row stands for itself",
         f"{instead}, or let the pipeline read its sources: SparkRunner without sources=",
     )  # fmt: skip
-
-
-def _chain_of(assignment: Assignment, vertex: Vertex) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for ``mapInArrow``: a partition of a micro-batch through the chain behind a source."""
-
-    def chain(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = pyspark().TaskContext.get()
-        return read(assignment, vertex, batches, context.partitionId(), int(context.getLocalProperty(_BATCH_ID)))
-
-    return chain
-
-
-def read(
-    assignment: Assignment, vertex: Vertex, batches: Iterable[pa.RecordBatch], partition: int, round_: int
-) -> Iterator[pa.RecordBatch]:
-    """Partition ``partition`` of micro-batch ``round_``, as envelopes; nothing comes of one without rows."""
-    source = vertex.head
-    stages, wide = assignment.stages.for_partition(vertex, partition)
-    recorder = Recorder(stages, partition, round_, dealt=True)
-    waiting = gathered(batches)
-    if (first := next(waiting, None)) is None:
-        return
-    nobody: Any = source.spec.source  # type: ignore[union-attr]
-    nowhere = SourceInlet(nobody, [], SourceContext(source.name, partition, wide.parallelism, SystemClock()))
-    task = task_id(vertex.name, partition)
-    with Hosted(stages, wide, partition, None, assignment.run_id, recorder, nowhere) as hosted:
-        rows: pa.RecordBatch | None = first
-        step = 0
-        while rows is not None:
-            with carried(task):
-                fitting = conformed(rows, source.schema, source.name)
-            hosted.push(0, Data(fitting, 0))
-            recorder.step(step)
-            step += 1
-            rows = next(waiting, None)
-        hosted.state(round_ + 1)
-        yield from batches_of([*recorder.envelopes(), reported(hosted.report(), round_)])
-
-
-def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of a size that is worth a call; none is empty."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-            rows += batch.num_rows
-        if rows >= _ROWS:
-            yield from _joined(waiting)
-            waiting, rows = [], 0
-    if waiting:
-        yield from _joined(waiting)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from pa.Table.from_batches(batches).combine_chunks().to_batches() if len(batches) > 1 else batches
