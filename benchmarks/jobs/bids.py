@@ -75,6 +75,15 @@ class Bids:
                     _write(_shifted(bids, repetition * self._lasts), file)
         return made
 
+    def segments(self) -> list[Path]:
+        """All columns, a file for each row group, like the segments of a log."""
+        parts = self._row_groups
+        made = self._names("segment", 0, parts)
+        for part, file in enumerate(made):
+            if not file.exists():
+                _write(self._part(part, parts), file)
+        return made
+
     @property
     def _lasts(self) -> int:
         """Milliseconds of event time."""

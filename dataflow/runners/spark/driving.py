@@ -114,6 +114,8 @@ class Driver:
         for report in reports:
             self._counters.add(report)
         self.done = number + 1
+        if not self.assignment.stages.lanes:
+            self.assignment.home.forget(number)
         # how much state there is, and what was written of it, Spark knows: query.recentProgress
         self.records.append(CheckpointRecord(number + 1, BarrierKind.CHECKPOINT, self.clock.now() - started, 0, {}))
 
@@ -127,11 +129,15 @@ class Driver:
                 self._own[name].push(0, rows)
 
     def finish(self) -> None:
-        """All input was read: the driver's own sinks are told, once; a job that is run again knows that they were."""
+        """All input was read: the driver's own sinks are told, once; a job that is run again knows that they were.
+
+        Spark's own readers may find more to read then: sinks behind them are told at the end of every run.
+        """
         for hosted in self._own.values():
             if not hosted.ended:
                 hosted.finish()
-                self.assignment.home.keep(hosted.state(self.done), self.done)
+                if self.assignment.stages.lanes:
+                    self.assignment.home.keep(hosted.state(self.done), self.done)
 
     def metrics(self) -> Counters:
         """The counters of every operator as they are now, those of the driver's own sinks included."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import Final, assert_never
@@ -18,6 +18,13 @@ _NOTES: Final = (
     "parallelism= is the number of lanes in which a source is read; keyed operators have a slot for each key group",
     "lanes take turns batch by batch; with one lane the rows that are late are those of a local run with parallelism=1",
     "emit='updates' gives an update per batch and key; how many there are depends on the batches, as it does locally",
+)
+
+_NOTES_ON_READERS: Final = (
+    "a micro-batch is the barrier: Checkpointing(every=) and its timeouts do not count; exactly once",
+    "what is in a micro-batch is up to the DataFrame (maxFilesPerTrigger, maxOffsetsPerTrigger): "
+    "rows_per_trigger= does not count",
+    "Spark's partitions are the subtasks: parallelism= does not count",
 )
 
 
@@ -45,22 +52,24 @@ class Explanation:
         return f"<table><tr><th>operator<th>kind<th>on Spark</tr>{body}</table><ul>{notes}</ul>"
 
 
-def explained(pipeline: str, stages: Stages) -> Explanation:
-    """What becomes of each operator."""
+def explained(pipeline: str, stages: Stages, readers: Mapping[str, str] | None = None) -> Explanation:
+    """What becomes of each operator; ``readers`` tells what Spark reads in the place of sources."""
     rows = [
-        (node.name, node.kind, _place(stages, vertex, node))
+        (node.name, node.kind, _place(stages, vertex, node, readers or {}))
         for vertex in stages.plan.vertices.values()
         for node in vertex.nodes
     ]
-    return Explanation(pipeline, tuple(rows))
+    return Explanation(pipeline, tuple(rows), _NOTES_ON_READERS if readers else _NOTES)
 
 
-def _place(stages: Stages, vertex: Vertex, node: Node) -> str:
+def _place(stages: Stages, vertex: Vertex, node: Node, readers: Mapping[str, str]) -> str:
     if node is not vertex.head:
         return f"in the tasks of {vertex.name!r}"
     match stages.hosting[vertex.name]:
         case Hosting.LANE:
             return f"a streaming source of {vertex.parallelism} partitions"
+        case Hosting.READER:
+            return f"read by Spark: {readers[vertex.name]}; the chain in mapInArrow"
         case Hosting.SLOT:
             shuffle = f"shuffle {stages.levels[vertex.name]}: transformWithState"
             return f"{shuffle}, {vertex.parallelism} slots{_by(stages, vertex)}"

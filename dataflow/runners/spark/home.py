@@ -52,6 +52,7 @@ class Home:
         for state in states:
             self.keep(state, 0)
         with storing("write", self.path):
+            DISK.make_directories(self.path / "tasks")
             DISK.write_new(self.path / "job.json", json.dumps(job, indent=1).encode())
 
     def job(self) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class SparkMeter:
         """The rows of all splits, and how many of them were read; None: nobody knows."""
         counts = [rows_of(split) for split in self._splits()]
         known = [count for count in counts if count is not None]
-        if len(known) < len(counts):
+        if len(known) < len(counts) or not counts:
             return None, 0
         return sum(total for total, _ in known), sum(read for _, read in known)
 

@@ -1,7 +1,7 @@
 """What a job that goes on where it was killed goes back to: the report of a restore, as the local runner gives it.
 
 Nothing is delivered twice, and nothing is in flight between two micro-batches. The state of operators is Spark's: how
-large it is, and how long it takes to bring it back, is not known here.
+large it is, and how long it takes to bring it back, is not known here. Neither is where Spark's own readers stand.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def restored(assignment: Assignment, done: int) -> RestoreReport | None:
         checkpoint=done,
         location=str(home.path),
         mode=Mode.ALIGNED,
-        finished=not left,
+        finished=bool(assignment.stages.lanes) and not left,
         offsets={key: split.offset for key, split in left.items()},
         replayed={
             key: (later[key].rows or 0) - split.rows if key in later else 0

@@ -65,9 +65,9 @@ def routed(assignment: Assignment, number: int, raw: list[Envelope], partition: 
 def _written(
     assignment: Assignment, link: Link, number: int, raw: list[Envelope], partition: int
 ) -> Iterator[Envelope]:
-    stages, round_ = assignment.stages, raw[0].round
+    round_ = raw[0].round
+    stages, vertex = assignment.stages.for_partition(assignment.stages.plan.vertices[link.target], partition)
     recorder = Recorder(stages, partition, round_, dealt=False)
-    vertex = stages.plan.vertices[link.target]
     with Hosted(stages, vertex, partition, None, assignment.run_id, recorder) as hosted:
         for data in together([Content.decode(e.payload) for e in raw]).rows():
             hosted.push(0, data)

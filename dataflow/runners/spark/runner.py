@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.errors import (
+    CheckpointMismatch,
     CheckpointsExist,
     ConfigurationError,
     IgnoredSettingWarning,
@@ -35,6 +36,7 @@ from dataflow.runners.spark.home import Home
 from dataflow.runners.spark.job import SparkJob
 from dataflow.runners.spark.lanes import Assignment, beginnings, check_input, source_of
 from dataflow.runners.spark.metering import SparkMeter
+from dataflow.runners.spark.readers import Readers
 from dataflow.runners.spark.restoring import restored
 from dataflow.runners.spark.routing import router_of
 from dataflow.runners.spark.session import session_for
@@ -64,16 +66,26 @@ class SparkRunner:
         session: the SparkSession to use, as it is; None: the active one, else one on this machine is started.
         rows_per_trigger: rows that a micro-batch should take from all sources together; it takes whole batches.
         conf: settings of Spark's for the session that is started, over those that we choose.
+        sources: streaming DataFrames of the session by the names of sources: Spark reads in their place. For pipelines
+            without state; the pipeline stays as it is, and reads its own sources on other runners. How much a
+            micro-batch takes is up to the DataFrame (``maxFilesPerTrigger``, ``maxOffsetsPerTrigger``). Where the
+            pipeline's own sources are bounded, a run takes what there is when it starts, and a later one what is new.
     """
 
     def __init__(
-        self, session: Any = None, *, rows_per_trigger: int = 1_000_000, conf: Mapping[str, str] | None = None
+        self,
+        session: Any = None,
+        *,
+        rows_per_trigger: int = 1_000_000,
+        conf: Mapping[str, str] | None = None,
+        sources: Mapping[str, Any] | None = None,
     ) -> None:
         if rows_per_trigger < 1:
             raise ConfigurationError(f"SparkRunner(rows_per_trigger=) is at least 1, got {rows_per_trigger}")
         self._session = session
         self._rows = rows_per_trigger
         self._conf = dict(conf or {})
+        self._readers = Readers(sources or {})
 
     def __repr__(self) -> str:
         return f"SparkRunner(rows_per_trigger={self._rows:_})"
@@ -85,8 +97,13 @@ class SparkRunner:
 
         Raises: UnsupportedOnRunner for what cannot be done on Spark.
         """
-        lanes = parallelism or session_for(self._session, self._conf).sparkContext.defaultParallelism
-        return explained(pipeline.name, _staged(pipeline, lanes, max_key_groups))
+        lanes = parallelism or self._found().sparkContext.defaultParallelism
+        return explained(pipeline.name, _staged(pipeline, lanes, max_key_groups, self._readers), self._readers.texts())
+
+    def _found(self) -> Any:
+        session = session_for(self._session or self._readers.session, self._conf)
+        self._readers.check_session(session)
+        return session
 
     def start(
         self,
@@ -118,35 +135,38 @@ class SparkRunner:
                 f"restore={restore!r}", "spark", "Spark goes back to its last micro-batch and no further",
                 'use restore="auto" or "latest", or begin again in another directory',
             )  # fmt: skip
-        session = session_for(self._session, self._conf)
+        session = self._found()
         home = Home(Path(location or tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
         groups = max_key_groups or home.key_groups or _KEY_GROUPS
         lanes = parallelism or home.lanes or min(session.sparkContext.defaultParallelism, groups)
-        stages = _staged(pipeline, lanes, groups)
+        stages = _staged(pipeline, lanes, groups, self._readers)
         check_shippable(stages)
         assignment = Assignment(stages, home, uuid.uuid4().hex[:12], self._rows)
         with ExitStack() as held:
             if location is None:
                 held.callback(home.remove)
             held.enter_context(home.hold(assignment.run_id))
-            driver = _begin(assignment, pipeline.name, lanes, policy, held)
-            query = _query(session, assignment, driver, bounded=pipeline.graph.bounded)
+            driver = _begin(assignment, pipeline.name, lanes, policy, self._readers.names, held)
+            query = _query(session, assignment, driver, self._readers, bounded=pipeline.graph.bounded)
             driver.timing.query = query
             meter = SparkMeter(driver)
             line = ProgressLine(pipeline.name, meter, sys.stderr, driver.clock) if progress else NoLine()
             return SparkJob(pipeline.name, query, driver, checkpoint, held.pop_all(), line, meter)
 
 
-def _staged(pipeline: Pipeline, lanes: int, key_groups: int) -> Stages:
+def _staged(pipeline: Pipeline, lanes: int, key_groups: int, readers: Readers) -> Stages:
+    readers.check(pipeline.graph)
     for node in pipeline.graph:
-        if isinstance(node.spec, Read) and not node.spec.source.replayable:
+        if isinstance(node.spec, Read) and node.name not in readers and not node.spec.source.replayable:
             raise UnsupportedOnRunner(
                 f"source {node.name!r}",
                 "spark",
                 "its rows cannot be read again, and Spark repeats micro-batches",
                 "use the local runner, or write the rows to files first",
             )
-    return staged(pipeline.graph, parallelism=lanes, key_groups=key_groups)
+    stages = staged(pipeline.graph, parallelism=lanes, key_groups=key_groups, readers=readers.names)
+    readers.check_stages(stages)
+    return stages
 
 
 def _location(checkpoint: Checkpointing | None) -> Path | None:
@@ -172,7 +192,9 @@ def _location(checkpoint: Checkpointing | None) -> Path | None:
     return Path(checkpoint.location)
 
 
-def _begin(assignment: Assignment, pipeline: str, lanes: int, policy: Policy, held: ExitStack) -> Driver:
+def _begin(
+    assignment: Assignment, pipeline: str, lanes: int, policy: Policy, readers: list[str], held: ExitStack
+) -> Driver:
     """Lock what the sinks write to, bring sinks and tasks to the point the job starts from; all checks come first."""
     home, plan = assignment.home, assignment.stages.plan
     if home.used and policy is Policy.NEVER:
@@ -183,6 +205,11 @@ def _begin(assignment: Assignment, pipeline: str, lanes: int, policy: Policy, he
     if home.used:
         saved = home.job()
         refuse_another(saved["nodes"], saved["tasks"], f"the job in {home.path}", saved["pipeline"], plan)
+        if saved.get("readers", []) != readers:
+            raise CheckpointMismatch(
+                f"the job in {home.path} began with Spark reading {saved.get('readers', [])}, and now it is to read "
+                f"{readers}: give SparkRunner(sources=) the same, or begin in another directory"
+            )
         check_input(assignment, done)
     report = restored(assignment, done)
     if home.used:
@@ -197,7 +224,7 @@ def _begin(assignment: Assignment, pipeline: str, lanes: int, policy: Policy, he
             sink.begin()
     if not home.used:
         tasks = [task for _, _, task in plan.tasks()]
-        fixed = {"lanes": lanes, "key_groups": plan.max_key_groups}
+        fixed = {"lanes": lanes, "key_groups": plan.max_key_groups, "readers": readers}
         job = {"pipeline": pipeline, **fixed, "nodes": plan.describe(), "tasks": tasks}
         home.begin(job, beginnings(assignment.stages))
     try:
@@ -206,15 +233,16 @@ def _begin(assignment: Assignment, pipeline: str, lanes: int, policy: Policy, he
         raise original(error) from None
 
 
-def _query(session: Any, assignment: Assignment, driver: Driver, *, bounded: bool) -> Any:
-    """The streaming query: lanes, then for each level a shuffle to its slots and what follows in each partition."""
+def _query(session: Any, assignment: Assignment, driver: Driver, readers: Readers, *, bounded: bool) -> Any:
+    """The streaming query: lanes or readers, then for each level a shuffle to its slots, and what follows there."""
     name = f"barrierflow_{assignment.run_id}"
-    session.dataSource.register(
-        source_of(replace(assignment, stages=assignment.stages.for_workers(with_sources=True)), name)
-    )
-    frame = session.readStream.format(name).load()
     stages: Stages = assignment.stages
     far = replace(assignment, stages=stages.for_workers(with_sources=False))
+    if readers:
+        frame = readers.frame(far)
+    else:
+        session.dataSource.register(source_of(replace(assignment, stages=stages.for_workers(with_sources=True)), name))
+        frame = session.readStream.format(name).load()
     router = router_of(far)
     if _needs_routing(stages):
         frame = frame.mapInArrow(router, DDL)
@@ -232,10 +260,11 @@ def _query(session: Any, assignment: Assignment, driver: Driver, *, bounded: boo
 
 
 def _needs_routing(stages: Stages) -> bool:
-    """Whether lanes leave anything raw."""
+    """Whether lanes or readers leave anything raw."""
     from dataflow.runners.spark.staging import Hosting
 
     return any(
-        stages.hosting[link.source] is Hosting.LANE and stages.hosting[link.target] is not Hosting.SLOT
+        stages.hosting[link.source] in (Hosting.LANE, Hosting.READER)
+        and stages.hosting[link.target] is not Hosting.SLOT
         for link in stages.plan.links
     )

@@ -1,17 +1,18 @@
 """What becomes of each vertex of a plan on Spark, and in which order. Pure.
 
 A vertex with a source is a **lane** a subtask: a partition of the stream's source, read batch by batch, with the chain
-behind it. One whose state is found by key, or that takes rows from more than one subtask, has a **slot** a subtask: a
-key of Spark's, its state one value; keyed vertices have one for each key group. A sink behind slots writes in every
-**partition** what its rows are there, for a key group is too little for a file. Sinks that cannot be committed in two
-phases get their rows in the **driver**.
+behind it. Where Spark reads in the place of a source, each of Spark's partitions has the chain. One whose state is
+found by key, or that takes rows from more than one subtask, has a **slot** a subtask: a key of Spark's, its state one
+value; keyed vertices have one for each key group. A sink behind slots writes in every **partition** what its rows are
+there, for a key group is too little for a file. Sinks that cannot be committed in two phases get their rows in the
+**driver**.
 
 Slots are in levels: one shuffle each, in which all vertices of the level are hosted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -32,6 +33,7 @@ class Hosting(Enum):
     """Where a vertex runs."""
 
     LANE = "a partition of the source"
+    READER = "mapInArrow behind a reader of Spark's"
     SLOT = "transformWithState, state as one value per slot"
     PARTITION = "mapInArrow, committed by the driver"
     DRIVER = "the driver"
@@ -97,6 +99,13 @@ class Stages:
             return Write(NoSink())
         return node.spec
 
+    def for_partition(self, vertex: Vertex, partition: int) -> tuple[Stages, Vertex]:
+        """The same with room for ``partition`` among the subtasks of a vertex: Spark has as many as it likes."""
+        wide = Vertex(vertex.name, max(vertex.parallelism, partition + 1), vertex.nodes)
+        vertices = {**self.plan.vertices, vertex.name: wide}
+        groups = max(self.plan.max_key_groups, wide.parallelism)
+        return Stages(replace(self.plan, vertices=vertices, max_key_groups=groups), self.hosting), wide
+
     @property
     def depth(self) -> int:
         """How many shuffles there are."""
@@ -133,8 +142,10 @@ class Stages:
         return output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
 
 
-def staged(graph: Graph, *, parallelism: int, key_groups: int) -> Stages:
+def staged(graph: Graph, *, parallelism: int, key_groups: int, readers: Container[str] = ()) -> Stages:
     """Plan ``graph`` for Spark, with ``parallelism`` lanes a source that does not say otherwise.
+
+    In the place of the sources called ``readers`` Spark reads.
 
     Raises: UnsupportedOnRunner for a sink that would get every row several times over; what ``plan.of`` raises.
     """
@@ -148,7 +159,7 @@ def staged(graph: Graph, *, parallelism: int, key_groups: int) -> Stages:
         combine=lambda node: True,
         apart=lambda node: node.name in names,
     )
-    return Stages(plan, {vertex.name: _hosting(plan, vertex) for vertex in plan.vertices.values()})
+    return Stages(plan, {vertex.name: _hosting(vertex, readers) for vertex in plan.vertices.values()})
 
 
 def _widened(graph: Graph, parallelism: int, key_groups: int) -> Graph:
@@ -201,10 +212,10 @@ def _is_in_lane(graph: Graph, node: Node) -> bool:
     return isinstance(node.spec, Read)
 
 
-def _hosting(plan: Plan, vertex: Vertex) -> Hosting:
+def _hosting(vertex: Vertex, readers: Container[str]) -> Hosting:
     head = vertex.head
     if isinstance(head.spec, Read):
-        return Hosting.LANE
+        return Hosting.READER if head.name in readers else Hosting.LANE
     if isinstance(head.spec, Write):
         return Hosting.PARTITION if isinstance(head.spec.sink, TwoPhaseSink) else Hosting.DRIVER
     return Hosting.SLOT

@@ -30,9 +30,9 @@ LIMIT = 180
 class Life:
     """One process of the job, and all that it started."""
 
-    def __init__(self, work: Path, master: str) -> None:
+    def __init__(self, work: Path, master: str, child: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, str(Path(__file__).with_name("child.py")), str(work), master]
+        command = [sys.executable, str(Path(__file__).with_name(child)), str(work), master]
         self.log = work / "log"
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
@@ -97,14 +97,14 @@ def rounds(work: Path) -> Iterator[int]:
         pause.wait(0.02)
 
 
-def survive(work: Path, master: str, kills: int, seed: int) -> list[str]:
+def survive(work: Path, master: str, kills: int, seed: int, child: str = "child.py") -> list[str]:
     """Kill the job so often, each time a little further on, then let it come to its end; answers what was killed."""
     rng = random.Random(seed)
     work.mkdir()
     struck: list[str] = []
     aim = 0
     while True:
-        life = Life(work, master)
+        life = Life(work, master, child)
         if len(struck) < kills:
             aim += rng.randrange(2)
             for round_ in rounds(work):

@@ -1,0 +1,124 @@
+"""Rows of Spark's as rows of ours: which Arrow type that Spark gives may stand for which declared one.
+
+Spark has fewer types: no unsigned integers, no unit of time but the microsecond, no dictionaries. So a column may have
+the type that Spark gives it, if every value of the declared type has a place there, and is cast in the worker, checked
+value by value. What would change a value, or guess a time zone, is refused. Nullability does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import types
+
+from dataflow.errors import SchemaMismatch, did_you_mean
+
+__all__ = ["conformed", "differences", "fits"]
+
+_TEXT: Final = (types.is_string, types.is_large_string, types.is_string_view)
+_BYTES: Final = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
+_LISTS: Final = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+
+
+def differences(found: pa.Schema, declared: pa.Schema) -> list[str]:
+    """What keeps rows of ``found``, as Spark gives them, from being rows of ``declared``. More columns are no harm.
+
+    >>> spark = pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC"), "note": pa.string()})
+    >>> differences(spark, pa.schema({"id": pa.int32(), "at": pa.timestamp("ms", "Europe/Paris")}))
+    []
+    >>> for said in differences(spark, pa.schema({"id": pa.float64(), "at": pa.timestamp("ms")})): print(said)
+    column 'id' is declared as double, and is int64: cast it in the DataFrame, or declare the source with that type
+    column 'at' is declared as timestamp[ms], and is timestamp[us, tz=UTC]: cast it to TIMESTAMP_NTZ, in the zone meant
+    """
+    said = []
+    for field in declared:
+        at = found.get_field_index(field.name)
+        if at < 0:
+            others = [name for name in found.names if name != field.name]
+            what = "missing" if len(others) == len(found) else "there more than once"
+            said.append(f"column {field.name!r} is {what}{did_you_mean(field.name, others)}")
+        elif not fits(found.field(at).type, field.type):
+            there = found.field(at).type
+            said.append(
+                f"column {field.name!r} is declared as {field.type}, and is {there}: {_instead(there, field.type)}"
+            )
+    return said
+
+
+def fits(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Whether values of Spark's type ``found`` may be cast, checked, to ``declared``.
+
+    >>> fits(pa.int16(), pa.uint8()), fits(pa.float64(), pa.int64()), fits(pa.string(), pa.large_string())
+    (True, False, True)
+    """
+    if found == declared:
+        return True
+    if types.is_dictionary(declared):
+        return fits(found, declared.value_type)
+    if types.is_integer(declared):
+        return types.is_integer(found) or (types.is_uint64(declared) and found == pa.decimal128(20, 0))
+    if types.is_floating(declared):
+        return types.is_floating(found) and found.bit_width <= declared.bit_width
+    if types.is_decimal(declared):
+        return types.is_decimal(found) and _whole(found) <= _whole(declared) and found.scale <= declared.scale
+    if types.is_timestamp(declared):
+        return types.is_timestamp(found) and (found.tz is None) == (declared.tz is None)
+    if types.is_struct(declared):
+        return types.is_struct(found) and _same(list(found), list(declared))
+    if types.is_map(declared):
+        return (
+            types.is_map(found)
+            and fits(found.key_type, declared.key_type)
+            and fits(found.item_type, declared.item_type)
+        )
+    if _any(declared, _LISTS):
+        return _any(found, _LISTS) and fits(found.value_type, declared.value_type)
+    kinds = (_TEXT, _BYTES, (types.is_date,), (types.is_duration,), (types.is_time,))
+    return any([_any(found, kind) and _any(declared, kind) for kind in kinds])
+
+
+def _same(found: list[pa.Field], declared: list[pa.Field]) -> bool:
+    return [f.name for f in found] == [d.name for d in declared] and all(
+        [fits(f.type, d.type) for f, d in zip(found, declared, strict=True)]
+    )
+
+
+def _any(dtype: pa.DataType, kind: tuple[Callable[[pa.DataType], bool], ...]) -> bool:
+    return any([of(dtype) for of in kind])
+
+
+def _whole(dtype: pa.DataType) -> int:
+    """Digits before the point."""
+    return int(dtype.precision - dtype.scale)
+
+
+def _instead(found: pa.DataType, declared: pa.DataType) -> str:
+    if types.is_timestamp(found) and types.is_timestamp(declared):
+        wanted = "TIMESTAMP_NTZ" if declared.tz is None else "TIMESTAMP"
+        return f"cast it to {wanted}, in the zone meant"
+    return "cast it in the DataFrame, or declare the source with that type"
+
+
+def conformed(batch: pa.RecordBatch, schema: pa.Schema, source: str) -> pa.RecordBatch:
+    """A batch of Spark's with the columns of ``schema``, in which it has every column by name.
+
+    Raises: SchemaMismatch where a value has no place in the declared type, naming the column.
+    """
+    if batch.schema == schema:
+        return batch
+    return pa.record_batch(list(_cast(batch, schema, source)), schema=schema)
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema, source: str) -> Iterator[pa.Array]:
+    for field in schema:
+        column = batch.column(field.name)
+        try:
+            yield column if column.type == field.type else column.cast(field.type)
+        except pa.ArrowException as error:
+            raise SchemaMismatch(
+                f"source {source!r}, read by Spark: column {field.name!r} is declared as {field.type}, and a value of "
+                f"Spark's {column.type} has no place there ({error}): filter such rows in the DataFrame, or declare a "
+                "wider type"
+            ) from error

@@ -1,0 +1,54 @@
+"""The comparison on Spark: engines agree on a job without state, and the figures have the promised shape.
+
+Nothing here looks at how long anything took.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.spark.usage import Peak, cpu_seconds, watched
+from tests.documents import ROOT
+from tests.needs import need_spark
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    whole = [sys.executable, "-m", "benchmarks.spark", *arguments]
+    return subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_one_round_over_few_bids_gives_equal_answers_and_figures_of_every_engine(tmp_path: Path) -> None:
+    need_spark()
+    few = ("--jobs=S1", "--rows=2000", "--rows-per-trigger=1000", "--pairs=1")
+    done = command(*few, f"--folder={tmp_path}", f"--json={tmp_path}/found.json")
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    assert [one["engine"] for one in found] == ["ours", "on Spark's reader", "native"]
+    assert min(one[name] for one in found for name in ("wall", "cpu", "rows", "peak", "checkpoint")) > 0
+    assert "S1: rows per CPU-second, ours over Spark's own: " in done.stdout
+
+
+def test_an_unknown_job_is_refused_with_those_there_are() -> None:
+    done = command("--jobs=J2,J9")
+    assert done.returncode == 2
+    assert "'J9' is none of J2, J3, S1, K1" in done.stderr
+
+
+def test_children_count_with_their_time_and_memory() -> None:
+    before, alone = cpu_seconds(), Peak()
+    alone.look()
+    busy = "import time; rows = bytearray(64 << 20)\nwhile time.process_time() < 0.5: pass\nprint(flush=True); input()"
+    with (
+        watched() as peak,
+        subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child,
+    ):
+        assert child.stdout is not None
+        child.stdout.readline()
+        peak.look()
+        child.communicate(b"\n")
+    assert cpu_seconds() - before >= 0.5
+    assert peak.size - alone.size >= 64 << 20
