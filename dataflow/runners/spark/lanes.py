@@ -25,9 +25,10 @@ from dataflow.runners.spark.hosting import Hosted, Recorder
 from dataflow.runners.spark.reports import reported
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.staging import Stages
-from dataflow.runtime.inlet import SourceInlet, SplitState
+from dataflow.runners.spark.takes import RecordingInlet, RepeatingInlet, Take
+from dataflow.runtime.inlet import SplitState
 from dataflow.runtime.parts import TaskState
-from dataflow.source import Source, SourceContext, Split
+from dataflow.source import Json, Source, SourceContext, Split
 
 __all__ = ["Assignment", "beginnings", "check_input", "ended", "source_of", "splits_of"]
 
@@ -77,53 +78,77 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
                 f"nothing in {home.path} says where {task} stands before micro-batch {round_}: does this worker see "
                 "the directory of the job? checkpoint= must name one that all workers see"
             )
-        inlet = _inlet(vertex, subtask, state)
+        attempt = _Attempt(assignment, vertex, subtask, state, after)
+        inlet = attempt.inlet
     with Hosted(stages, vertex, subtask, state, assignment.run_id, recorder, inlet) as hosted:
         taken = 0
-        for taken in _steps(assignment, hosted, inlet, after):
+        for taken in attempt.steps(hosted):
             recorder.step((taken - 1) * len(stages.lanes) + number)
-        hosted.ring()
+        rang = attempt.ring(hosted)
         if inlet.ended:
             hosted.finish()
         recorder.step(taken * len(stages.lanes) + number)
         found = hosted.state(round_ + 1)
         yield from batches_of([*recorder.envelopes(), reported(hosted.report(inlet.reading), round_)])
         with carried(task):
-            home.settle(replace(found, inlet={**found.inlet, **inlet.turns(SystemClock().now())}), round_ + 1)
+            told = {**found.inlet, **inlet.turns(SystemClock().now()), "rang": rang, "takes": attempt.takes}
+            home.settle(replace(found, inlet=told), round_ + 1)
 
 
-def _steps(assignment: Assignment, hosted: Hosted, inlet: SourceInlet, after: TaskState | None) -> Iterator[int]:
-    """Take batches and push them through the chain; yields their number, so far, after each.
+class _Attempt:
+    """A lane through a micro-batch, from ``state`` on; ``after`` is where it ends, if an attempt has settled that."""
 
-    Where an earlier attempt came to its end, ``after`` says how many rows it took.
-    """
-    share = max(1, assignment.rows // len(assignment.stages.lanes))
-    left = share if after is None else _rows(splits_of(after)) - _rows(inlet.splits)
-    taken, since = 0, time.monotonic()
-    while not inlet.ended and (left > 0 or (after is not None and after.ended)):
-        polled = inlet.poll(SystemClock().now(), None if after is None else max(1, left))
-        if polled is not None and polled.flow is not None:
-            if polled.rejected is not None:
-                hosted.chain.set_aside(polled.rejected, 0)
-            left -= len(polled.flow.rows)  # type: ignore[union-attr]
-            hosted.push(0, polled.flow)
-            taken += 1
-            yield taken
-        elif not inlet.ended:
-            if after is None and time.monotonic() - since > _PATIENCE:
-                return
-            time.sleep(_PAUSE)
+    def __init__(
+        self, assignment: Assignment, vertex: Vertex, subtask: int, state: TaskState, after: TaskState | None
+    ) -> None:
+        found: Any = None if after is None else after.inlet
+        self._after = found
+        self._left = max(1, assignment.rows // len(assignment.stages.lanes))
+        context = SourceContext(vertex.head.name, subtask, vertex.parallelism, SystemClock())
+        source, splits = _source(vertex), splits_of(state)
+        self.inlet: RecordingInlet | RepeatingInlet
+        if after is None:
+            self.inlet = RecordingInlet(source, splits, context)
+        else:
+            self.inlet = RepeatingInlet(source, splits, context, [Take.of(take) for take in found["takes"]])
+        self.inlet.go_on(state.inlet, SystemClock().now())
 
+    @property
+    def takes(self) -> list[Json]:
+        """What was taken."""
+        inlet = self.inlet
+        return [take.to_json() for take in inlet.takes] if isinstance(inlet, RecordingInlet) else self._after["takes"]
 
-def _rows(splits: Sequence[SplitState]) -> int:
-    return sum(split.rows or 0 for split in splits)
+    def steps(self, hosted: Hosted) -> Iterator[int]:
+        """Take batches and push them through the chain; yields their number, so far, after each."""
+        taken, since = 0, time.monotonic()
+        while self._goes_on:
+            polled = self.inlet.poll(SystemClock().now())
+            if polled is not None and polled.flow is not None:
+                if polled.rejected is not None:
+                    hosted.chain.set_aside(polled.rejected, 0)
+                self._left -= len(polled.flow.rows)  # type: ignore[union-attr]
+                hosted.push(0, polled.flow)
+                taken += 1
+                yield taken
+            elif self._goes_on:
+                if self._after is None and time.monotonic() - since > _PATIENCE:
+                    return
+                time.sleep(_PAUSE)
 
+    @property
+    def _goes_on(self) -> bool:
+        if isinstance(self.inlet, RepeatingInlet):
+            return bool(self.inlet.left)
+        return not self.inlet.ended and self._left > 0
 
-def _inlet(vertex: Vertex, subtask: int, state: TaskState) -> SourceInlet:
-    context = SourceContext(vertex.head.name, subtask, vertex.parallelism, SystemClock())
-    inlet = SourceInlet(_source(vertex), splits_of(state), context)
-    inlet.go_on(state.inlet, SystemClock().now())
-    return inlet
+    def ring(self, hosted: Hosted) -> list[str]:
+        """Call the timers that are due, or were; answers whose they are."""
+        if self._after is None:
+            return hosted.ring()
+        self.inlet.go_on(self._after, SystemClock().now())
+        hosted.ring_again(self._after["rang"])
+        return list(self._after["rang"])
 
 
 def splits_of(lane: TaskState) -> list[SplitState]:
