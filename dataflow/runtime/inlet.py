@@ -329,8 +329,10 @@ class SourceInlet(Inlet):
             self._readers.pop(index).close()
 
     def turns(self, now: int) -> Mapping[str, Json]:
-        """Whose turn it is, and for how long (microseconds) splits were quiet: for an inlet that goes on from here."""
-        return {"turn": self._current, "quiet": {split: now - first for split, (first, _) in self._quiet.items()}}
+        """For an inlet that goes on from here: whose turn it is, for how long splits were quiet, what peers know."""
+        quiet: Json = {split: now - first for split, (first, _) in self._quiet.items()}
+        clocks: Json = {name: list(told) for name, told in self._peers.told(self._context.subtask).items()}
+        return {"turn": self._current, "quiet": quiet, "clocks": clocks}
 
     def go_on(self, turns: Mapping[str, Json], now: int) -> None:
         """Go on where ``turns`` was asked for, if it was."""

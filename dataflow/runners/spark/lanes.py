@@ -8,10 +8,9 @@ first attempt that comes to its end; later attempts take the same batches.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,17 +24,13 @@ from dataflow.runners.spark.hosting import Hosted, Recorder
 from dataflow.runners.spark.reports import reported
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.staging import Stages
-from dataflow.runners.spark.takes import RecordingInlet, RepeatingInlet, Take
+from dataflow.runners.spark.takes import Attempt
 from dataflow.runtime.inlet import SplitState
 from dataflow.runtime.parts import TaskState
-from dataflow.source import Json, Source, SourceContext, Split
+from dataflow.runtime.peers import Peers
+from dataflow.source import Source, SourceContext, Split
 
 __all__ = ["Assignment", "beginnings", "check_input", "ended", "source_of", "splits_of"]
-
-_PATIENCE: Final = 0.5
-"""Seconds that a lane waits for its first rows: a micro-batch costs as much with none."""
-_PAUSE: Final = 0.005
-"""Seconds between two looks."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +73,14 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
                 f"nothing in {home.path} says where {task} stands before micro-batch {round_}: does this worker see "
                 "the directory of the job? checkpoint= must name one that all workers see"
             )
-        attempt = _Attempt(assignment, vertex, subtask, state, after)
+        waits = bool(state.inlet.get("clocks")) and _waits(assignment, vertex, subtask, round_)
+        context = SourceContext(vertex.head.name, subtask, vertex.parallelism, SystemClock())
+        attempt = Attempt(_source(vertex), context, splits_of(state), None if after is None else after.inlet)
         inlet = attempt.inlet
+        inlet.go_on(state.inlet, SystemClock().now())
     with Hosted(stages, vertex, subtask, state, assignment.run_id, recorder, inlet) as hosted:
         taken = 0
-        for taken in attempt.steps(hosted):
+        for taken in attempt.steps(hosted, 0 if waits else max(1, assignment.rows // len(stages.lanes))):
             recorder.step((taken - 1) * len(stages.lanes) + number)
         rang = attempt.ring(hosted)
         if inlet.ended:
@@ -95,60 +93,19 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
             home.settle(replace(found, inlet=told), round_ + 1)
 
 
-class _Attempt:
-    """A lane through a micro-batch, from ``state`` on; ``after`` is where it ends, if an attempt has settled that."""
+def _waits(assignment: Assignment, vertex: Vertex, subtask: int, round_: int) -> bool:
+    """Whether a lane sits micro-batch ``round_`` out, too far ahead of another one of its source (``max_drift``).
 
-    def __init__(
-        self, assignment: Assignment, vertex: Vertex, subtask: int, state: TaskState, after: TaskState | None
-    ) -> None:
-        found: Any = None if after is None else after.inlet
-        self._after = found
-        self._left = max(1, assignment.rows // len(assignment.stages.lanes))
-        context = SourceContext(vertex.head.name, subtask, vertex.parallelism, SystemClock())
-        source, splits = _source(vertex), splits_of(state)
-        self.inlet: RecordingInlet | RepeatingInlet
-        if after is None:
-            self.inlet = RecordingInlet(source, splits, context)
-        else:
-            self.inlet = RepeatingInlet(source, splits, context, [Take.of(take) for take in found["takes"]])
-        self.inlet.go_on(state.inlet, SystemClock().now())
-
-    @property
-    def takes(self) -> list[Json]:
-        """What was taken."""
-        inlet = self.inlet
-        return [take.to_json() for take in inlet.takes] if isinstance(inlet, RecordingInlet) else self._after["takes"]
-
-    def steps(self, hosted: Hosted) -> Iterator[int]:
-        """Take batches and push them through the chain; yields their number, so far, after each."""
-        taken, since = 0, time.monotonic()
-        while self._goes_on:
-            polled = self.inlet.poll(SystemClock().now())
-            if polled is not None and polled.flow is not None:
-                if polled.rejected is not None:
-                    hosted.chain.set_aside(polled.rejected, 0)
-                self._left -= len(polled.flow.rows)  # type: ignore[union-attr]
-                hosted.push(0, polled.flow)
-                taken += 1
-                yield taken
-            elif self._goes_on:
-                if self._after is None and time.monotonic() - since > _PATIENCE:
-                    return
-                time.sleep(_PAUSE)
-
-    @property
-    def _goes_on(self) -> bool:
-        if isinstance(self.inlet, RepeatingInlet):
-            return bool(self.inlet.left)
-        return not self.inlet.ended and self._left > 0
-
-    def ring(self, hosted: Hosted) -> list[str]:
-        """Call the timers that are due, or were; answers whose they are."""
-        if self._after is None:
-            return hosted.ring()
-        self.inlet.go_on(self._after, SystemClock().now())
-        hosted.ring_again(self._after["rang"])
-        return list(self._after["rang"])
+    Where lanes stood before it is all that counts, so every attempt decides the same. The one that is furthest behind
+    never waits, and takes its full share: waiting costs no more micro-batches than it needs anyway.
+    """
+    peers = Peers(vertex.parallelism)
+    for other in range(vertex.parallelism):
+        lane = assignment.home.task(task_id(vertex.name, other), round_)
+        clocks: Any = {} if lane is None else lane.inlet.get("clocks", {})
+        for clock, (at, drift) in clocks.items():
+            peers.reached(clock, other, at, drift)
+    return peers.ahead(subtask)
 
 
 def splits_of(lane: TaskState) -> list[SplitState]:

@@ -7,20 +7,27 @@ wait for the rows. Time is repeated, too: which splits were found at their end, 
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from dataflow.clock import SystemClock
 from dataflow.errors import InputChanged
+from dataflow.runners.spark.hosting import Hosted
 from dataflow.runtime.inlet import Input, SourceInlet, SplitState
 from dataflow.source import Json, Source, SourceContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RecordingInlet", "RepeatingInlet", "Take"]
+__all__ = ["Attempt", "RecordingInlet", "RepeatingInlet", "Take"]
 
+_PATIENCE: Final = 0.5
+"""Seconds that a lane waits for its first rows: a micro-batch costs as much with none."""
+_PAUSE: Final = 0.005
+"""Seconds between two looks."""
 _LONGEST: Final = 60_000_000
 """Microseconds that rows which were there before may take to come again."""
 
@@ -116,6 +123,55 @@ class RepeatingInlet(SourceInlet):
                 "read on from an offset; make it do so, or use the local runner"
             )
         return bool(self._came) and came == take.rows
+
+
+class Attempt:
+    """A lane's attempt at a micro-batch. ``settled`` is where it ends, if an earlier one came to its end; else None."""
+
+    inlet: RecordingInlet | RepeatingInlet
+
+    def __init__(self, source: Source, context: SourceContext, splits: Sequence[SplitState], settled: Any) -> None:
+        self._settled = settled
+        if settled is None:
+            self.inlet = RecordingInlet(source, splits, context)
+        else:
+            self.inlet = RepeatingInlet(source, splits, context, [Take.of(take) for take in settled["takes"]])
+
+    @property
+    def takes(self) -> Json:
+        """What was taken, as JSON."""
+        inlet = self.inlet
+        return [take.to_json() for take in inlet.takes] if isinstance(inlet, RecordingInlet) else self._settled["takes"]
+
+    def steps(self, hosted: Hosted, share: int) -> Iterator[int]:
+        """Take batches of ``share`` rows together, and push them through the chain; yields their number after each."""
+        taken, left, since = 0, share, time.monotonic()
+        while self._goes_on(left):
+            polled = self.inlet.poll(SystemClock().now())
+            if polled is not None and polled.flow is not None:
+                if polled.rejected is not None:
+                    hosted.chain.set_aside(polled.rejected, 0)
+                left -= len(polled.flow.rows)  # type: ignore[union-attr]
+                hosted.push(0, polled.flow)
+                taken += 1
+                yield taken
+            elif self._goes_on(left):
+                if self._settled is None and time.monotonic() - since > _PATIENCE:
+                    return
+                time.sleep(_PAUSE)
+
+    def _goes_on(self, left: int) -> bool:
+        if isinstance(self.inlet, RepeatingInlet):
+            return bool(self.inlet.left)
+        return not self.inlet.ended and left > 0
+
+    def ring(self, hosted: Hosted) -> list[str]:
+        """Call the timers that are due, or were at first; answers whose they are."""
+        if self._settled is None:
+            return hosted.ring()
+        self.inlet.go_on(self._settled, SystemClock().now())
+        hosted.ring_again(self._settled["rang"])
+        return list(self._settled["rang"])
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
