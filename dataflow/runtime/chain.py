@@ -243,13 +243,21 @@ class Chain:
 
     def due(self, now: int) -> bool:
         """Ring the earliest timer that is due; False: none is. The chain must not be busy."""
-        for node in self.nodes:
-            if node.timers and node.timers[0] <= now:
-                self.working = node
-                node.ring(heapq.heappop(node.timers))
-                self.working = None
-                return True
-        return False
+        node = self.first_due(now)
+        if node is None:
+            return False
+        self.ring(node)
+        return True
+
+    def first_due(self, now: int) -> ChainNode | None:
+        """The operator whose timer ``due`` would ring."""
+        return next((node for node in self.nodes if node.timers and node.timers[0] <= now), None)
+
+    def ring(self, node: ChainNode) -> None:
+        """Ring the next timer of an operator, due or not. The chain must not be busy."""
+        self.working = node
+        node.ring(heapq.heappop(node.timers))
+        self.working = None
 
     @property
     def next_timer(self) -> int | None:

@@ -270,15 +270,21 @@ class SourceInlet(Inlet):
             if batch is None or not self._source.bounded:  # a split without an end must not keep the others waiting
                 self._current = (index + 1) % len(self.splits)
             if batch is not None:
-                self._quiet.pop(state.split.id, None)
-                self.current = state.split.id
-                self.current_batch = self.next_batch(self.current)
-                self._batches[self.current] = self.current_batch + (not self._readers[index].mid_batch)
-                rejected = self._readers[index].rejected() if self._source.sides else None
-                return Input(0, Data(batch, self.epoch), rejected=rejected)
+                return self._gave(index, batch, self._rejected(index), whole=not self._readers[index].mid_batch)
             if not state.done:
                 self._quiet[state.split.id] = (self._quiet.get(state.split.id, (now, now))[0], now)
         return None
+
+    def _gave(self, index: int, batch: pa.RecordBatch, rejected: pa.RecordBatch | None, *, whole: bool) -> Input:
+        """Rows that came of a split; ``whole``: they end a batch of the source's."""
+        self.current = self.splits[index].split.id
+        self._quiet.pop(self.current, None)
+        self.current_batch = self.next_batch(self.current)
+        self._batches[self.current] = self.current_batch + whole
+        return Input(0, Data(batch, self.epoch), rejected=rejected)
+
+    def _rejected(self, index: int) -> pa.RecordBatch | None:
+        return self._readers[index].rejected() if self._source.sides else None
 
     def next_batch(self, split: str) -> int:
         return self._batches.get(split, 0)
@@ -309,17 +315,24 @@ class SourceInlet(Inlet):
         self.reading += self._context.clock.now() - started
         state.offset = reader.offset
         if batch is END:
-            state.done = True
-            self._quiet.pop(state.split.id, None)
-            self._readers.pop(index).close()
+            self._end(index)
             return None
         if batch is not None and state.rows is not None:
             state.rows += batch.num_rows
         return batch
 
+    def _end(self, index: int) -> None:
+        state = self.splits[index]
+        state.done = True
+        self._quiet.pop(state.split.id, None)
+        if index in self._readers:
+            self._readers.pop(index).close()
+
     def turns(self, now: int) -> Mapping[str, Json]:
-        """Whose turn it is, and for how long (microseconds) splits were quiet: for an inlet that goes on from here."""
-        return {"turn": self._current, "quiet": {split: now - first for split, (first, _) in self._quiet.items()}}
+        """For an inlet that goes on from here: whose turn it is, for how long splits were quiet, what peers know."""
+        quiet: Json = {split: now - first for split, (first, _) in self._quiet.items()}
+        clocks: Json = {name: list(told) for name, told in self._peers.told(self._context.subtask).items()}
+        return {"turn": self._current, "quiet": quiet, "clocks": clocks}
 
     def go_on(self, turns: Mapping[str, Json], now: int) -> None:
         """Go on where ``turns`` was asked for, if it was."""

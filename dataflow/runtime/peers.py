@@ -6,6 +6,7 @@ state; which task is ahead is the operating system's choice, and without a limit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 __all__ = ["Peers"]
@@ -43,6 +44,10 @@ class Peers:
         if found is None:
             found = self._clocks[clock] = _Clock(drift, [None] * self._tasks)
         found.times[task] = time
+
+    def told(self, task: int) -> Mapping[str, tuple[int | None, int]]:
+        """What ``task`` said last by each clock: where it is, and how far ahead it may be."""
+        return {name: (clock.times[task], clock.drift) for name, clock in self._clocks.items()}
 
     def ahead(self, task: int) -> bool:
         """Whether ``task`` is more than ``drift`` ahead of another one by any of the clocks."""

@@ -10,6 +10,7 @@ from typing import Final, assert_never
 from dataflow.graph import Node, Partitioning
 from dataflow.plan import Vertex
 from dataflow.runners.spark.staging import Hosting, Stages
+from dataflow.specs import Watermarks
 
 __all__ = ["Explanation", "explained"]
 
@@ -18,6 +19,10 @@ _NOTES: Final = (
     "parallelism= is the number of lanes in which a source is read; keyed operators have a slot for each key group",
     "lanes take turns batch by batch; with one lane the rows that are late are those of a local run with parallelism=1",
     "emit='updates' gives an update per batch and key; how many there are depends on the batches, as it does locally",
+)
+_DRIFT: Final = (
+    "max_drift= is looked at before each micro-batch: a lane too far ahead sits it out, so lanes are no further apart "
+    "than that and what a micro-batch takes"
 )
 
 _NOTES_ON_READERS: Final = (
@@ -59,7 +64,12 @@ def explained(pipeline: str, stages: Stages, readers: Mapping[str, str] | None =
         for vertex in stages.plan.vertices.values()
         for node in vertex.nodes
     ]
-    return Explanation(pipeline, tuple(rows), _NOTES_ON_READERS if readers else _NOTES)
+    if readers:
+        return Explanation(pipeline, tuple(rows), _NOTES_ON_READERS)
+    drift = [
+        node for node in stages.plan.graph if isinstance(node.spec, Watermarks) and node.spec.max_drift is not None
+    ]
+    return Explanation(pipeline, tuple(rows), (*_NOTES, _DRIFT) if drift else _NOTES)
 
 
 def _place(stages: Stages, vertex: Vertex, node: Node, readers: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -116,7 +117,7 @@ class Home:
         Raises: CheckpointDamaged where another attempt took other rows; Spark then tries again, and takes those.
         """
         path = self._task(state.task, round_)
-        own = path.with_name(f"{os.getpid()}-{path.name}")
+        own = path.with_name(f"{uuid.uuid4().hex}-{path.name}")  # hosts may have the same process ids
         with storing("write", path):
             DISK.make_directories(path.parent)
             DISK.write_new(own, state.encode("sample").to_pybytes())
@@ -124,7 +125,7 @@ class Home:
                 os.link(own, path)
             except FileExistsError:
                 first = TaskState.decode(DISK.read(path))
-                if (first.ended, first.inlet["splits"]) != (state.ended, state.inlet["splits"]):
+                if (first.ended, first.inlet["takes"]) != (state.ended, state.inlet["takes"]):
                     raise CheckpointDamaged(
                         f"{state.task}: two attempts at micro-batch {round_ - 1} took different rows, of which the "
                         "first counts"

@@ -20,7 +20,7 @@ from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runners.spark.envelopes import RAW, Content, Envelope
 from dataflow.runners.spark.failing import carried
 from dataflow.runners.spark.staging import Hosting, Stages
-from dataflow.runtime.chain import Chain, Flow
+from dataflow.runtime.chain import Chain, ChainNode, Flow
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.gate import InputGate, RoundRobin
 from dataflow.runtime.inlet import GateInlet, SourceInlet
@@ -190,15 +190,26 @@ class Hosted:
                 self.push(0, Watermark(MAX_WATERMARK))
             self.push(0, EndOfInput())
 
-    def ring(self) -> None:
-        """Call the timers that are due, unless everything has ended."""
-        if self.ended:
-            return
+    def ring(self) -> list[str]:
+        """Call the timers that are due, unless everything has ended; answers whose they are."""
+        rang: list[str] = []
         now = self._clock.now()
+        while not self.ended and (node := self.chain.first_due(now)) is not None:
+            rang.append(node.name)
+            self._ring(node)
+        return rang
+
+    def ring_again(self, names: Sequence[str]) -> None:
+        """Call the timers that ``ring`` called when the micro-batch was first tried, whatever the time is."""
+        nodes = {node.name: node for node in self.chain.nodes}
+        for name in names:
+            self._ring(nodes[name])
+
+    def _ring(self, node: ChainNode) -> None:
         with self._carried():
-            while self.chain.due(now):
-                while self.chain.advance():
-                    pass
+            self.chain.ring(node)
+            while self.chain.advance():
+                pass
 
     def state(self, round_: int) -> TaskState:
         """The subtask at the end of micro-batch ``round_``; two-phase writers prepare what they have.

@@ -8,11 +8,10 @@ first attempt that comes to its end; later attempts take the same batches.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,16 +25,13 @@ from dataflow.runners.spark.hosting import Hosted, Recorder
 from dataflow.runners.spark.reports import reported
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.staging import Stages
-from dataflow.runtime.inlet import SourceInlet, SplitState
+from dataflow.runners.spark.takes import Attempt
+from dataflow.runtime.inlet import SplitState
 from dataflow.runtime.parts import TaskState
+from dataflow.runtime.peers import Peers
 from dataflow.source import Source, SourceContext, Split
 
 __all__ = ["Assignment", "beginnings", "check_input", "source_of", "splits_of", "unpacked"]
-
-_PATIENCE: Final = 0.5
-"""Seconds that a lane waits for its first rows: a micro-batch costs as much with none."""
-_PAUSE: Final = 0.005
-"""Seconds between two looks."""
 
 
 @dataclass(frozen=True)
@@ -83,53 +79,39 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
                 f"nothing in {home.path} says where {task} stands before micro-batch {round_}: does this worker see "
                 "the directory of the job? checkpoint= must name one that all workers see"
             )
-        inlet = _inlet(vertex, subtask, state)
+        waits = bool(state.inlet.get("clocks")) and _waits(assignment, vertex, subtask, round_)
+        context = SourceContext(vertex.head.name, subtask, vertex.parallelism, SystemClock())
+        attempt = Attempt(_source(vertex), context, splits_of(state), None if after is None else after.inlet)
+        inlet = attempt.inlet
+        inlet.go_on(state.inlet, SystemClock().now())
     with Hosted(stages, vertex, subtask, state, assignment.run_id, recorder, inlet) as hosted:
         taken = 0
-        for taken in _steps(assignment, hosted, inlet, after):
+        for taken in attempt.steps(hosted, 0 if waits else max(1, assignment.rows // len(stages.lanes))):
             recorder.step((taken - 1) * len(stages.lanes) + number)
-        hosted.ring()
+        rang = attempt.ring(hosted)
         if inlet.ended:
             hosted.finish()
         recorder.step(taken * len(stages.lanes) + number)
         found = hosted.state(round_ + 1)
         yield from batches_of([*recorder.envelopes(), reported(hosted.report(inlet.reading), round_)])
         with carried(task):
-            home.settle(replace(found, inlet={**found.inlet, **inlet.turns(SystemClock().now())}), round_ + 1)
+            told = {**found.inlet, **inlet.turns(SystemClock().now()), "rang": rang, "takes": attempt.takes}
+            home.settle(replace(found, inlet=told), round_ + 1)
 
 
-def _steps(assignment: Assignment, hosted: Hosted, inlet: SourceInlet, after: TaskState | None) -> Iterator[int]:
-    """Take batches and push them through the chain; yields their number, so far, after each.
+def _waits(assignment: Assignment, vertex: Vertex, subtask: int, round_: int) -> bool:
+    """Whether a lane sits micro-batch ``round_`` out, too far ahead of another one of its source (``max_drift``).
 
-    Where an earlier attempt came to its end, ``after`` says how many rows it took.
+    Where lanes stood before it is all that counts, so every attempt decides the same. The one that is furthest behind
+    never waits, and takes its full share: waiting costs no more micro-batches than it needs anyway.
     """
-    share = max(1, assignment.rows // len(assignment.stages.lanes))
-    left = share if after is None else _rows(splits_of(after)) - _rows(inlet.splits)
-    taken, since = 0, time.monotonic()
-    while not inlet.ended and (left > 0 or (after is not None and after.ended)):
-        polled = inlet.poll(SystemClock().now(), None if after is None else max(1, left))
-        if polled is not None and polled.flow is not None:
-            if polled.rejected is not None:
-                hosted.chain.set_aside(polled.rejected, 0)
-            left -= len(polled.flow.rows)  # type: ignore[union-attr]
-            hosted.push(0, polled.flow)
-            taken += 1
-            yield taken
-        elif not inlet.ended:
-            if after is None and time.monotonic() - since > _PATIENCE:
-                return
-            time.sleep(_PAUSE)
-
-
-def _rows(splits: Sequence[SplitState]) -> int:
-    return sum(split.rows or 0 for split in splits)
-
-
-def _inlet(vertex: Vertex, subtask: int, state: TaskState) -> SourceInlet:
-    context = SourceContext(vertex.head.name, subtask, vertex.parallelism, SystemClock())
-    inlet = SourceInlet(_source(vertex), splits_of(state), context)
-    inlet.go_on(state.inlet, SystemClock().now())
-    return inlet
+    peers = Peers(vertex.parallelism)
+    for other in range(vertex.parallelism):
+        lane = assignment.home.task(task_id(vertex.name, other), round_)
+        clocks: Any = {} if lane is None else lane.inlet.get("clocks", {})
+        for clock, (at, drift) in clocks.items():
+            peers.reached(clock, other, at, drift)
+    return peers.ahead(subtask)
 
 
 def splits_of(lane: TaskState) -> list[SplitState]:

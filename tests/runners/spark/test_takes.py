@@ -1,0 +1,141 @@
+"""A micro-batch that is tried twice: the second attempt takes what the first did. No Spark is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow.clock import ManualClock
+from dataflow.errors import InputChanged
+from dataflow.events import Idle
+from dataflow.plan import task_id
+from dataflow.runners.spark.envelopes import REPORT, Content, Envelope, envelopes_of
+from dataflow.runners.spark.home import Home
+from dataflow.runners.spark.lanes import Assignment, beginnings, read, splits_of
+from dataflow.runners.spark.staging import staged
+from dataflow.runners.spark.takes import RepeatingInlet, Take
+from dataflow.runtime.inlet import SplitState
+from dataflow.source import SourceContext
+from dataflow.testing import Pause, ScriptedSource
+
+Put = Callable[[str, int], None]
+
+
+def begun(source: flow.Source, home: Path, rows: int = 1_000_000, **watermark: Any) -> Assignment:
+    """A job of one lane over ``source``, whose rows are counted behind a shuffle."""
+    with flow.Pipeline("twice") as p:
+        stream = p.source(source, name="in")
+        timed = stream.with_watermark("ts", name="time", **watermark) if "ts" in stream.schema.names else stream
+        timed.key_by("x").agg(op.count().alias("n"), name="counts").sink(op.collect(), name="out")
+    stages = staged(p.graph, parallelism=1, key_groups=2)
+    made = Assignment(stages, Home(home), "run", rows)
+    made.home.begin({}, beginnings(stages))
+    return made
+
+
+def attempt(assignment: Assignment, round_: int = 0) -> list[tuple[Envelope, Content]]:
+    """What the lane sends in a micro-batch, step by step."""
+    sent = [e for batch in read(assignment, 0, round_) for e in envelopes_of(batch)]
+    return [(e, Content.decode(e.payload)) for e in sent if e.link != REPORT]
+
+
+def taken(assignment: Assignment, round_: int) -> int:
+    """The rows that the lane has taken in all before a micro-batch."""
+    state = assignment.home.task(task_id("in", 0), round_)
+    assert state is not None
+    return sum(split.rows or 0 for split in splits_of(state))
+
+
+@pytest.fixture
+def put(tmp_path: Path) -> Put:
+    """Puts a file of so many rows where a source watches."""
+    (tmp_path / "in").mkdir()
+
+    def put(name: str, count: int) -> None:
+        (tmp_path / "in" / f"{name}.tmp").write_text("x\n" + "7\n" * count)
+        (tmp_path / "in" / f"{name}.tmp").rename(tmp_path / "in" / f"{name}.csv")
+
+    return put
+
+
+def watching(directory: Path) -> flow.Source:
+    return op.watch(directory, op.read_csv, pattern="*.csv", every="1us", splits=3)
+
+
+def test_files_that_appear_meanwhile_are_left_to_the_next_micro_batch(put: Put, tmp_path: Path) -> None:
+    for number in range(6):
+        put(f"a{number}", 10 + number)
+    assignment = begun(watching(tmp_path / "in"), tmp_path / "job")
+    first = attempt(assignment)
+    for number in range(6):
+        put(f"b{number}", 20 + number)
+    assert attempt(assignment) == first
+    assert attempt(assignment) == first
+    attempt(assignment, 1)
+    assert [taken(assignment, round_) for round_ in (1, 2)] == [75, 75 + 135]
+
+
+def seconds(rows: int = 10) -> pa.Table:
+    return pa.table({"x": range(rows), "ts": pa.array(range(rows), pa.timestamp("s"))})
+
+
+def test_event_time_moves_at_the_same_steps(tmp_path: Path) -> None:
+    """Also where a split is found at its end, which lets time move on to the next one's."""
+    assignment = begun(op.from_arrow(seconds(), splits=3, batch_rows=2), tmp_path, rows=7)
+    for round_ in range(2):
+        assert attempt(assignment, round_) == attempt(assignment, round_)
+
+
+def test_a_split_that_fell_silent_is_silent_again(tmp_path: Path) -> None:
+    assignment = begun(op.paced(op.from_arrow(seconds(), splits=2), [1_000, 0.001]), tmp_path, idle_after="100ms")
+    first = attempt(assignment)
+    assert Idle() in [element for _, content in first for step in content.steps.values() for element in step]
+    assert attempt(assignment) == first
+
+
+def batch(*values: int) -> pa.RecordBatch:
+    return pa.record_batch({"x": pa.array(values, pa.int64())})
+
+
+def repeating(takes: list[Take], *scripts: list[pa.RecordBatch | Pause]) -> RepeatingInlet:
+    source = ScriptedSource(*scripts)
+    context = SourceContext("in", 0, 1, ManualClock())
+    return RepeatingInlet(source, [SplitState(split) for split in source.splits()], context, takes)
+
+
+def polled(inlet: RepeatingInlet, now: int = 0) -> list[int] | None:
+    found: Any = inlet.poll(now)
+    return None if found is None else found.flow.rows["x"].to_pylist()
+
+
+def test_a_batch_that_comes_in_pieces_now_is_put_together() -> None:
+    inlet = repeating([Take((), 0, 3)], [batch(1), Pause(1), batch(2, 3), batch(4)])
+    assert [polled(inlet) for _ in range(3)] == [None, None, [1, 2, 3]]
+    assert not inlet.left
+
+
+def test_splits_are_asked_in_the_order_of_the_first_attempt() -> None:
+    inlet = repeating([Take((), 1, 1), Take((1,), 0, 1), Take((0,), None)], [batch(1)], [batch(2)])
+    assert [polled(inlet) for _ in range(3)] == [[2], [1], None]
+    assert inlet.ended
+
+
+def test_a_split_that_gives_fewer_rows_is_named() -> None:
+    inlet = repeating([Take((), 0, 2)], [batch(1)])
+    with pytest.raises(
+        InputChanged, match=r"in: split 'script-0' gave a batch of 2 rows when it was first read, and 1"
+    ):
+        [polled(inlet) for _ in range(2)]
+
+
+def test_rows_that_do_not_come_again_are_not_waited_for_for_ever() -> None:
+    inlet = repeating([Take((), 0, 2)], [Pause(99), batch(1, 2)])
+    assert polled(inlet) is None
+    with pytest.raises(InputChanged, match="and 0 now"):
+        polled(inlet, now=60_000_001)
