@@ -1,11 +1,30 @@
-"""Hypothesis profiles: ``HYPOTHESIS_PROFILE=thorough`` for a long look, else the quick one."""
+"""Hypothesis profiles: ``HYPOTHESIS_PROFILE=thorough`` for a long look, else the quick one. One Spark session for all."""
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
 from hypothesis import settings
+
+from tests.needs import need_spark
 
 settings.register_profile("quick", max_examples=100, deadline=None)
 settings.register_profile("thorough", max_examples=5_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Starting it costs more than most tests. Skips where Spark cannot run, with what to install; on CI that fails."""
+    need_spark()
+    from tests.runners.spark.engine import session
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # they print each expected error with its stack
+    made = session(tmp_path_factory.mktemp("spark"))
+    yield made
+    made.stop()

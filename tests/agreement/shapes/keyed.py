@@ -1,0 +1,181 @@
+"""Shapes with keys: aggregates at the end and as changelogs, in chains, by keys of all kinds, hot and many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+from tests.agreement.data import POOLS, generated
+from tests.agreement.running import ALL, FEW, MERGEABLE
+from tests.agreement.shapes.scene import Scene, Shape
+
+__all__ = ["KEYED"]
+
+DICTIONARY = "dictionary<values=string, indices=int32, ordered=0>"
+
+
+def table(scene: Scene, rows: int = 400, batch_rows: int = 37, splits: int = 2) -> flow.Stream:
+    return scene.read(op.from_arrow(generated(seed=5, rows=rows), splits=splits, batch_rows=batch_rows))
+
+
+def aggregates(scene: Scene) -> None:
+    """Every aggregate, by one key and by several."""
+    rows = table(scene)
+    asked = {name: one.aggregation for name, one in ALL.items()}
+    scene.show(rows.key_by("k").agg(**asked, emit="final"), "by one", near=True)
+    scene.show(rows.key_by("bool", DICTIONARY, "float").agg(**asked, emit="final"), "by three", near=True)
+
+
+def all_keys(scene: Scene) -> None:
+    """Keys of every type, each on its own."""
+    rows = table(scene)
+    for type_ in POOLS:
+        scene.show(rows.key_by(str(type_)).agg(n=op.count(), s=col("price").sum(), emit="final"), str(type_))
+
+
+def updates(scene: Scene) -> None:
+    """Changelogs, and changelogs of changelogs."""
+    rows = table(scene)
+    running = rows.key_by("k", "bool").agg(n=op.count(), s=col("price").sum(), emit="updates", name="running")
+    scene.show(running, "running", last=("k", "bool"))
+    most = running.key_by("k").agg(most=col("n").max(), emit="updates", name="most")
+    scene.show(most, "most", last=("k",))
+    spaced = rows.key_by("k").agg(n=op.count(), emit="updates", every="10s", name="spaced")
+    scene.show(spaced, "spaced", last=("k",))
+
+
+def chained(scene: Scene) -> None:
+    """Three shuffles one behind the other, with rows computed between them."""
+    first = table(scene).key_by("k", "int8").agg(n=op.count(), s=col("price").sum(), emit="final", name="first")
+    second = first.with_columns(half=col("n") // 2).key_by("half").agg(m=col("n").sum(), c=op.count(), emit="final")
+    scene.show(first, "first")
+    scene.show(second, "second")
+    scene.show(second.filter(col("c") > 1).key_by("c").agg(total=col("m").sum(), emit="final"), "third")
+
+
+def folded(scene: Scene) -> None:
+    """Batches so long that they are folded before the shuffle, most rows of a few hot keys."""
+    draw = np.random.default_rng(1)
+    hot = np.where(draw.random(20_000) < 0.9, 7, draw.integers(0, 3_000, 20_000))
+    rows = pa.table({"key": hot, "text": [f"k{key}" for key in hot], "v": draw.integers(-99, 99, 20_000)})
+    stream = scene.read(op.from_arrow(rows, splits=2, batch_rows=5_000))
+    totals = {"n": op.count(), "s": col("v").sum(), "least": col("v").min()}
+    scene.show(stream.key_by("key").agg(**totals, emit="final"), "by number")
+    scene.show(stream.key_by("text").agg(**totals, emit="final"), "by text")
+    scene.show(stream.key_by("text").agg(**totals, emit="updates"), "running", last=("text",))
+    scene.show(stream.key_by("key").agg(v=col("v").variance(), d=col("v").count_distinct(), emit="final"), near=True)
+
+
+def merged(scene: Scene) -> None:
+    """All aggregates that are folded, over long batches."""
+    rows = table(scene, rows=12_000, batch_rows=4_500)
+    asked = {name: one.aggregation for name, one in MERGEABLE.items()}
+    scene.show(rows.key_by("k").agg(**asked, emit="final"), near=True)
+
+
+def add_square(state: Any, value: Any) -> None:
+    state[0] += value * value
+    state[1] += 1
+
+
+def join_squares(state: Any, other: Any) -> None:
+    state[0] += other[0]
+    state[1] += other[1]
+
+
+def own_aggregates(scene: Scene) -> None:
+    """Compiled aggregates of a user."""
+    squares = op.aggregate_kernel(
+        "squares", init=(0.0, 0.0), step=add_square, merge=join_squares, finish=lambda state: state[0]
+    )
+    rows = table(scene)
+    scene.show(rows.key_by("k").agg(squares=squares("price"), emit="final"))
+    few = {name: one.aggregation for name, one in FEW.items()}
+    scene.show(rows.key_by("k").agg(squares=squares("n"), **few, emit="updates"), "run", last=("k",), near=True)
+
+
+def keyed_rows(scene: Scene) -> None:
+    """Keyed streams without aggregates: filters, functions, sinks and other partitionings behind key_by."""
+    rows = table(scene).select("n", "k", "price")
+    keyed = rows.key_by("k")
+    scene.show(keyed, "sink")
+    scene.show(keyed.filter(col("price") > 0).map(lambda row: row), "rows")
+    scene.show(keyed.rebalance().map_batches(lambda batch: batch), "and spread")
+    scene.show(rows.key_by("n").union(rows.key_by("k")).key_by("price").agg(n=op.count(), emit="final"), "union")
+
+
+class Newest(flow.Operator):
+    """The first rows of each key go on, those of keys known already go to side output ``again``; at the end the
+    ``most`` greatest."""
+
+    def __init__(self, context: flow.OperatorContext, *, most: int) -> None:
+        self.most = most
+        empty = context.input_schemas[0].empty_table()
+        self.seen = context.restored.tables["seen"] if context.restored else empty
+        self.calls = context.restored.values["calls"] if context.restored else 0
+
+    def process(self, port: int, batch: pa.RecordBatch, out: flow.Out) -> None:
+        known = set(self.seen["k"].to_pylist())
+        new = []
+        for row, k in enumerate(batch["k"].to_pylist()):
+            if k not in known:
+                new.append(row)
+                known.add(k)
+        out.emit(batch.take(pa.array(new, pa.int64())))
+        again = sorted(set(range(batch.num_rows)) - set(new))
+        out.emit(batch.take(pa.array(again, pa.int64())), tag="again")
+        self.seen = pa.concat_tables([self.seen, pa.Table.from_batches([batch])])
+        self.calls += 1
+
+    def finish(self, out: flow.Out) -> Iterator[None]:
+        for k in pc.unique(self.seen["k"]):
+            same = pc.is_null(self.seen["k"]) if not k.is_valid else pc.fill_null(pc.equal(self.seen["k"], k), False)
+            best = self.seen.filter(same).sort_by([("n", "descending")]).slice(0, self.most)
+            for batch in best.to_batches():
+                out.emit(batch, tag="best")
+            yield
+
+    def snapshot(self) -> flow.Snapshot:
+        return flow.Snapshot({"calls": self.calls}, {"seen": self.seen})
+
+
+def own_operators(scene: Scene) -> None:
+    """Deduplication and the greatest rows of a key, by an operator with state and side outputs."""
+    rows = table(scene).select("n", "k", "price")
+    newest = rows.key_by("k").apply(partial(Newest, most=3), name="newest")
+    scene.show(newest, "first", late=True)
+    scene.show(newest.side("again"), "again", late=True)
+    best = newest.side("best")
+    scene.show(best, "best")
+    scene.show(best.key_by("price").agg(n=op.count(), emit="final"), "by price")
+
+
+def many_keys(scene: Scene) -> None:
+    """A key for each row but one."""
+    x = range(4_000)
+    rows = pa.table({"id": [f"id-{max(1, n)}" for n in x], "v": [n % 11 for n in x], "w": [n % 3 for n in x]})
+    stream = scene.read(op.from_arrow(rows, splits=2, batch_rows=1_000))
+    scene.show(stream.key_by("id").agg(n=op.count(), v=col("v").max(), emit="final"))
+    scene.show(stream.key_by("id", "w").agg(n=op.count(), emit="updates"), "running", last=("id", "w"))
+
+
+KEYED: list[Shape] = [
+    aggregates,
+    all_keys,
+    updates,
+    chained,
+    folded,
+    merged,
+    own_aggregates,
+    keyed_rows,
+    own_operators,
+    many_keys,
+]

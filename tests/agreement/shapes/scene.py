@@ -1,0 +1,70 @@
+"""A pipeline of many shapes side by side, and what may be asked of each of its sinks.
+
+Every shape has sources and sinks of its own in the one pipeline, so that one job on an engine answers for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dataflow as flow
+import operators as op
+
+__all__ = ["Rows", "Scene", "Shape", "pictured"]
+
+_BRACKETS = str.maketrans("[]/", "()-")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What is settled of the rows of a sink; all of them, unless it says otherwise.
+
+    Args:
+        last: of a changelog only the last row of each of these columns is settled: how many come before depends on how
+            batches are cut, and a task of the local engine slices those that take it long.
+        late: with other batches, or these in another order, other rows are late.
+        near: floats are sums in any order.
+    """
+
+    last: Sequence[str] | None = None
+    late: bool = False
+    near: bool = False
+
+
+@dataclass
+class Scene:
+    """Where a shape puts its sources and sinks; ``folder`` is for its files."""
+
+    pipeline: flow.Pipeline
+    folder: Path
+    label: str = ""
+    sinks: dict[str, Rows] = field(default_factory=dict)
+
+    def read(self, source: flow.Source, name: str = "in", **options: Any) -> flow.Stream:
+        """A source of the shape at work."""
+        return self.pipeline.source(source, name=self._named(name), **options)
+
+    def show(self, stream: flow.Stream, name: str = "out", **settled: Any) -> None:
+        """A sink of the shape at work; ``settled`` as for ``Rows``."""
+        whole = self._named(name)
+        self.sinks[whole] = Rows(**settled)
+        stream.sink(op.collect(), name=whole)
+
+    def _named(self, name: str) -> str:
+        return f"{self.label}: {name}".translate(_BRACKETS)
+
+
+Shape = Callable[[Scene], None]
+
+
+def pictured(name: str, shapes: Iterable[Shape], folder: Path) -> Scene:
+    """All shapes in one pipeline."""
+    with flow.Pipeline(name) as p:
+        scene = Scene(p, folder)
+        for shape in shapes:
+            scene.label = shape.__name__
+            shape(scene)
+    return scene
