@@ -18,6 +18,7 @@ import pyarrow as pa
 from dataflow.clock import SystemClock
 from dataflow.errors import CheckpointDamaged
 from dataflow.plan import Vertex, task_id
+from dataflow.runners.spark.at_work import at_work
 from dataflow.runners.spark.envelopes import DDL, batches_of
 from dataflow.runners.spark.failing import carried
 from dataflow.runners.spark.home import Home
@@ -78,7 +79,10 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
                 "the directory of the job? checkpoint= must name one that all workers see"
             )
         inlet = _inlet(vertex, subtask, state)
-    with Hosted(stages, vertex, subtask, state, assignment.run_id, recorder, inlet) as hosted:
+    with (
+        at_work(home, vertex, subtask),
+        Hosted(stages, vertex, subtask, state, assignment.run_id, recorder, inlet) as hosted,
+    ):
         taken = 0
         for taken in _steps(assignment, hosted, inlet, after):
             recorder.step((taken - 1) * len(stages.lanes) + number)

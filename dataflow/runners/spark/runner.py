@@ -27,6 +27,7 @@ from dataflow.errors import (
     user_frame,
 )
 from dataflow.protocol.recovery import Policy, parse
+from dataflow.runners.spark.at_work import forget
 from dataflow.runners.spark.driving import Driver
 from dataflow.runners.spark.envelopes import DDL
 from dataflow.runners.spark.explaining import Explanation, explained
@@ -187,6 +188,7 @@ def _begin(assignment: Assignment, pipeline: str, lanes: int, policy: Policy, he
     report = restored(assignment, done)
     if home.used:
         home.forget_beyond(done)
+    forget(home)
     driver = Driver(assignment, done, report)
     for sink in driver.sinks.values():
         held.enter_context(sink.hold(assignment.run_id))
