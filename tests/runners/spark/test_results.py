@@ -59,4 +59,4 @@ def test_no_micro_batch_is_missing_from_the_times_and_progress_is_true_meanwhile
     assert seen == sorted(seen)
     assert seen[-1] == 400
     over = job.progress()
-    assert (over.state, over.rows_in, over.done) == (flow.JobState.FINISHED, 400, 1.0)
+    assert (over.state, over.rows_in, over.done) == (result.state, 400, 1.0)
