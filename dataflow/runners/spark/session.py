@@ -62,6 +62,7 @@ def check_settings() -> None:
 _STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _SPARK, _JAVA = (4, 3), 17
+_INSTALL: Final = "apt-get install openjdk-17-jre-headless"
 
 _OURS: Final = {
     "spark.ui.enabled": "false",
@@ -80,18 +81,28 @@ what changed in a micro-batch; no micro-batches without rows; no servers but on 
 
 def missing() -> str | None:
     """What to install before Spark runs here; None: nothing."""
-    if find_spec("pyspark") is None:
-        return "pyspark is missing: pip install 'barrierflow[spark]'"
+    for module in ("pyspark", "pandas", "google.protobuf"):  # pyspark asks for these when it runs, and brings neither
+        if not _is_there(module):
+            return f"{module} is missing: pip install 'barrierflow[spark]'"
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java" if home is None else str(Path(home, "bin", "java")))
+    if java is None and home is not None:
+        return f"JAVA_HOME={home} has no bin/java: unset it, or set it to a Java {_JAVA} or newer"
     if java is None:
-        return f"Java is missing, Spark needs {_JAVA} or newer: apt-get install openjdk-17-jre-headless"
+        return f"Java is missing, Spark needs {_JAVA} or newer: {_INSTALL}"
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(\d+)', told)
     if found is None or int(found[1]) < _JAVA:
         was = (told.splitlines() or ["nothing"])[0]
-        return f"Java {_JAVA} or newer is missing (found {was}): apt-get install openjdk-17-jre-headless"
+        return f"Java {_JAVA} or newer is missing (found {was} at {java}): {_INSTALL}"
     return None
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package around it
+        return False
 
 
 def check_installed() -> None:
@@ -112,6 +123,7 @@ def session_for(given: Any, conf: Mapping[str, str]) -> Any:
     if session is not None and conf:
         raise ConfigurationError("SparkRunner(conf=) is for a session that it starts, and there is one: set it there")
     session = session or _started(sql.SparkSession, conf)
+    _check_kind(session)
     version = tuple(int(part) for part in session.version.split(".")[:2])
     if version < _SPARK:
         raise ConfigurationError(
@@ -128,6 +140,23 @@ def session_for(given: Any, conf: Mapping[str, str]) -> Any:
             f'session.conf.set("{_STATE_STORE}", "{_ROCKS}")'
         )
     return session
+
+
+def _check_kind(session: Any) -> None:
+    """Refuse what is no session of a Spark that this process drives."""
+    kind = type(session)
+    if kind.__module__.startswith("pyspark.sql.connect"):
+        raise ConfigurationError(
+            "expected a classic SparkSession, found one of Spark Connect: sinks and commits need a driver in this "
+            "process; unset SPARK_REMOTE, and build the session with .master(...)"
+        )
+    if not isinstance(session, pyspark("pyspark.sql").SparkSession):
+        raise ConfigurationError(f"SparkRunner(session) takes a SparkSession, got {kind.__name__}: {session!r}")
+    java = session.sparkContext._jsc
+    if java is None or java.sc().isStopped():
+        raise ConfigurationError(
+            "expected a SparkSession that runs, found one that was stopped: build a new one, or give SparkRunner none"
+        )
 
 
 def _started(session: Any, conf: Mapping[str, str]) -> Any:

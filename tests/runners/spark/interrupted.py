@@ -15,7 +15,7 @@ import pyarrow as pa
 import dataflow as flow
 import operators as op
 
-ROWS = 8_000
+ROWS = 4_000
 
 
 def pipeline(directory: Path, told: Callable[[pa.RecordBatch], None]) -> flow.Pipeline:

@@ -71,5 +71,6 @@ def test_nobody_waits_for_ever_for_a_function_in_the_driver(
     go_on.set()
     job._background.submit("query", left.set)  # behind what gives the directory back
     assert left.wait(60)
+    assert not list((tmp_path / "out").glob("*.parquet")), "a micro-batch of a job that was over was committed"
     pipeline(tmp_path, lambda batch: None).run(SparkRunner(spark), **options(tmp_path))
     assert sorted(op.read_committed(tmp_path / "out")["n"].to_pylist()) == list(range(ROWS))
