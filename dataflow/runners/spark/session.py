@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from dataflow.errors import ConfigurationError
+from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.spark.quiet import hushed
+from dataflow.runtime.background import Background
 
 __all__ = ["check_installed", "check_settings", "functions", "missing", "pyspark", "session_for"]
 
@@ -59,6 +61,8 @@ def check_settings() -> None:
         )
 
 
+_LONG: Final = 0.1
+"""Seconds between two looks at signals."""
 _STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _SPARK, _JAVA = (4, 3), 17
@@ -142,6 +146,30 @@ def session_for(given: Any, conf: Mapping[str, str]) -> Any:
     return session
 
 
+def _call_apart(start: Callable[[], Any]) -> None:
+    """Call ``start``, quietly, on a thread of its own, so that Ctrl-C need not wait for it.
+
+    In the main thread PySpark would also put a handler of SIGINT in place, which calls the JVM wherever it strikes.
+    """
+    background, done = Background(1), Future[None]()
+
+    def call() -> None:
+        try:
+            start()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    with CtrlC() as pressed, hushed():
+        background.submit("session", call)
+        while not wait([done], _LONG).done:
+            if pressed.count:
+                raise KeyboardInterrupt
+    background.close()
+    done.result()
+
+
 def _check_kind(session: Any) -> None:
     """Refuse what is no session of a Spark that this process drives."""
     kind = type(session)
@@ -166,11 +194,8 @@ def _started(session: Any, conf: Mapping[str, str]) -> Any:
         builder = builder.master("local[*]")
     for key, value in {**_OURS, **conf}.items():
         builder = builder.config(key, value)
-    interrupts = signal.getsignal(signal.SIGINT)
-    with hushed():
-        made = builder.getOrCreate()
-    if signal.getsignal(signal.SIGINT) is not interrupts:
-        signal.signal(signal.SIGINT, interrupts)
+    _call_apart(builder.getOrCreate)
+    made = builder.getOrCreate()  # the same one, now also the active one of this thread
     if "spark.sql.shuffle.partitions" not in conf:
         made.conf.set("spark.sql.shuffle.partitions", str(made.sparkContext.defaultParallelism))
     return made

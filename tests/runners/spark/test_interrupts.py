@@ -15,6 +15,8 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.runners.interrupts import CtrlC
+from dataflow.runners.spark.quiet import is_sparks
 from dataflow.runners.spark.runner import SparkRunner
 from tests.runners.spark.engine import ROOT
 from tests.runners.spark.interrupted import ROWS, options, pipeline
@@ -74,3 +76,20 @@ def test_nobody_waits_for_ever_for_a_function_in_the_driver(
     assert not list((tmp_path / "out").glob("*.parquet")), "a micro-batch of a job that was over was committed"
     pipeline(tmp_path, lambda batch: None).run(SparkRunner(spark), **options(tmp_path))
     assert sorted(op.read_committed(tmp_path / "out")["n"].to_pylist()) == list(range(ROWS))
+
+
+def test_a_handler_of_sparks_is_put_aside_while_somebody_waits_and_comes_back() -> None:
+    def handler(number: int, frame: object) -> None:
+        raise AssertionError("it would call the JVM in the middle of another call")
+
+    handler.__module__ = "pyspark.core.context"
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with CtrlC(replaces=is_sparks) as pressed:
+            signal.raise_signal(signal.SIGINT)
+            assert pressed.count == 1
+        assert signal.getsignal(signal.SIGINT) is handler
+        with CtrlC() as pressed, pytest.raises(AssertionError, match="in the middle"):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
