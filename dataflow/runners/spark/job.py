@@ -67,6 +67,7 @@ class SparkJob:
         self._background = Background(1)
         self._tables: Mapping[str, pa.Table] = {}
         self._result: RunResult | None = None
+        self._failure: BaseException | None = None
 
     @property
     def state(self) -> JobState:
@@ -109,11 +110,10 @@ class SparkJob:
                         reached = self.progress()
                         self.cancel()
                         raise JobTimeout(f"the job was not done in time and was cancelled: {reached}")
-            except KeyboardInterrupt as interrupt:
-                self._interrupted(interrupt)
-                raise
-            except BaseException:
-                if self.state is JobState.RUNNING:
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt) and error is not self._failure:
+                    self._interrupted(error)
+                else:
                     self._end(JobState.FAILED)
                 raise
         job, done = self._driver.assignment, self._driver.done
@@ -172,18 +172,20 @@ class SparkJob:
             self._background.submit("query", self._held.close)
 
     def _over(self) -> bool:
+        home = self._driver.assignment.home
         found: BaseException | None = None
         try:
             over = bool(self.query.awaitTermination(_LONG))
-        except pyspark("pyspark.errors").StreamingQueryException as error:
-            found, over = original(self._driver.error or error), True
+        except (pyspark("pyspark.errors").PySparkException, pyspark("py4j.protocol").Py4JError, OSError) as error:
+            found, over = original(self._driver.error or error, home), True
         else:
             if over and self._driver.error is not None:
-                found = original(self._driver.error)
+                found = original(self._driver.error, home)
         if found is None:
             return over
         with self._ending:  # who stops a query interrupts it, and it may take that for a failure
             if self.state is JobState.RUNNING:
+                self._failure = found
                 raise found from None
         return True
 

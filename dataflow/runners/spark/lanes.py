@@ -18,6 +18,7 @@ import pyarrow as pa
 from dataflow.clock import SystemClock
 from dataflow.errors import CheckpointDamaged
 from dataflow.plan import Vertex, task_id
+from dataflow.runners.spark.at_work import at_work
 from dataflow.runners.spark.envelopes import DDL, batches_of
 from dataflow.runners.spark.failing import carried
 from dataflow.runners.spark.home import Home
@@ -84,7 +85,10 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
         attempt = Attempt(_source(vertex), context, splits_of(state), None if after is None else after.inlet)
         inlet = attempt.inlet
         inlet.go_on(state.inlet, SystemClock().now())
-    with Hosted(stages, vertex, subtask, state, assignment.run_id, recorder, inlet) as hosted:
+    with (
+        at_work(home, vertex, subtask),
+        Hosted(stages, vertex, subtask, state, assignment.run_id, recorder, inlet) as hosted,
+    ):
         taken = 0
         for taken in attempt.steps(hosted, 0 if waits else max(1, assignment.rows // len(stages.lanes))):
             recorder.step((taken - 1) * len(stages.lanes) + number)

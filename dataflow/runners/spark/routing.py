@@ -17,6 +17,7 @@ import pyarrow as pa
 from dataflow.events import Data
 from dataflow.graph import Partitioning
 from dataflow.plan import Link
+from dataflow.runners.spark.at_work import at_work
 from dataflow.runners.spark.envelopes import RAW, TO_DRIVER, Content, Envelope, batches_of, envelopes_of, together
 from dataflow.runners.spark.hosting import Hosted, Recorder
 from dataflow.runners.spark.lanes import Assignment
@@ -68,7 +69,10 @@ def _written(
     round_ = raw[0].round
     stages, vertex = assignment.stages.for_partition(assignment.stages.plan.vertices[link.target], partition)
     recorder = Recorder(stages, partition, round_, dealt=False)
-    with Hosted(stages, vertex, partition, None, assignment.run_id, recorder) as hosted:
+    with (
+        at_work(assignment.home, vertex, partition),
+        Hosted(stages, vertex, partition, None, assignment.run_id, recorder) as hosted,
+    ):
         for data in together([Content.decode(e.payload) for e in raw]).rows():
             hosted.push(0, data)
         hosted.state(round_ + 1)

@@ -28,6 +28,8 @@ from dataflow.errors import (
     user_frame,
 )
 from dataflow.protocol.recovery import Policy, parse
+from dataflow.runners.interrupts import CtrlC
+from dataflow.runners.spark.at_work import forget
 from dataflow.runners.spark.driving import Driver
 from dataflow.runners.spark.envelopes import DDL
 from dataflow.runners.spark.explaining import Explanation, explained
@@ -36,6 +38,7 @@ from dataflow.runners.spark.home import Home
 from dataflow.runners.spark.job import SparkJob
 from dataflow.runners.spark.lanes import Assignment, beginnings, check_input, source_of
 from dataflow.runners.spark.metering import SparkMeter
+from dataflow.runners.spark.quiet import is_sparks
 from dataflow.runners.spark.readers import Readers
 from dataflow.runners.spark.restoring import restored
 from dataflow.runners.spark.routing import router_of
@@ -142,7 +145,7 @@ class SparkRunner:
         stages = _staged(pipeline, lanes, groups, self._readers)
         check_shippable(stages)
         assignment = Assignment(stages, home, uuid.uuid4().hex[:12], self._rows)
-        with ExitStack() as held:
+        with CtrlC(replaces=is_sparks) as pressed, ExitStack() as held:
             if location is None:
                 held.callback(home.remove)
             held.enter_context(home.hold(assignment.run_id))
@@ -151,7 +154,11 @@ class SparkRunner:
             driver.timing.query = query
             meter = SparkMeter(driver)
             line = ProgressLine(pipeline.name, meter, sys.stderr, driver.clock) if progress else NoLine()
-            return SparkJob(pipeline.name, query, driver, checkpoint, held.pop_all(), line, meter)
+            job = SparkJob(pipeline.name, query, driver, checkpoint, held.pop_all(), line, meter)
+        if pressed.count:
+            job.cancel()
+            raise KeyboardInterrupt
+        return job
 
 
 def _staged(pipeline: Pipeline, lanes: int, key_groups: int, readers: Readers) -> Stages:
@@ -214,6 +221,7 @@ def _begin(
     report = restored(assignment, done)
     if home.used:
         home.forget_beyond(done)
+    forget(home)
     driver = Driver(assignment, done, report)
     for sink in driver.sinks.values():
         held.enter_context(sink.hold(assignment.run_id))

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from dataflow.errors import ConfigurationError
+from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.spark.quiet import hushed
+from dataflow.runtime.background import Background
 
 __all__ = ["check_installed", "check_settings", "functions", "missing", "pyspark", "session_for"]
 
@@ -59,9 +61,12 @@ def check_settings() -> None:
         )
 
 
+_LONG: Final = 0.1
+"""Seconds between two looks at signals."""
 _STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _SPARK, _JAVA = (4, 3), 17
+_INSTALL: Final = "apt-get install openjdk-17-jre-headless"
 
 _OURS: Final = {
     "spark.ui.enabled": "false",
@@ -80,18 +85,28 @@ what changed in a micro-batch; no micro-batches without rows; no servers but on 
 
 def missing() -> str | None:
     """What to install before Spark runs here; None: nothing."""
-    if find_spec("pyspark") is None:
-        return "pyspark is missing: pip install 'barrierflow[spark]'"
+    for module in ("pyspark", "pandas", "google.protobuf"):  # pyspark asks for these when it runs, and brings neither
+        if not _is_there(module):
+            return f"{module} is missing: pip install 'barrierflow[spark]'"
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java" if home is None else str(Path(home, "bin", "java")))
+    if java is None and home is not None:
+        return f"JAVA_HOME={home} has no bin/java: unset it, or set it to a Java {_JAVA} or newer"
     if java is None:
-        return f"Java is missing, Spark needs {_JAVA} or newer: apt-get install openjdk-17-jre-headless"
+        return f"Java is missing, Spark needs {_JAVA} or newer: {_INSTALL}"
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(\d+)', told)
     if found is None or int(found[1]) < _JAVA:
         was = (told.splitlines() or ["nothing"])[0]
-        return f"Java {_JAVA} or newer is missing (found {was}): apt-get install openjdk-17-jre-headless"
+        return f"Java {_JAVA} or newer is missing (found {was} at {java}): {_INSTALL}"
     return None
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package around it
+        return False
 
 
 def check_installed() -> None:
@@ -112,6 +127,7 @@ def session_for(given: Any, conf: Mapping[str, str]) -> Any:
     if session is not None and conf:
         raise ConfigurationError("SparkRunner(conf=) is for a session that it starts, and there is one: set it there")
     session = session or _started(sql.SparkSession, conf)
+    _check_kind(session)
     version = tuple(int(part) for part in session.version.split(".")[:2])
     if version < _SPARK:
         raise ConfigurationError(
@@ -130,6 +146,47 @@ def session_for(given: Any, conf: Mapping[str, str]) -> Any:
     return session
 
 
+def _call_apart(start: Callable[[], Any]) -> None:
+    """Call ``start``, quietly, on a thread of its own, so that Ctrl-C need not wait for it.
+
+    In the main thread PySpark would also put a handler of SIGINT in place, which calls the JVM wherever it strikes.
+    """
+    background, done = Background(1), Future[None]()
+
+    def call() -> None:
+        try:
+            start()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    with CtrlC() as pressed, hushed():
+        background.submit("session", call)
+        while not wait([done], _LONG).done:
+            if pressed.count:
+                raise KeyboardInterrupt
+    background.close()
+    done.result()
+
+
+def _check_kind(session: Any) -> None:
+    """Refuse what is no session of a Spark that this process drives."""
+    kind = type(session)
+    if kind.__module__.startswith("pyspark.sql.connect"):
+        raise ConfigurationError(
+            "expected a classic SparkSession, found one of Spark Connect: sinks and commits need a driver in this "
+            "process; unset SPARK_REMOTE, and build the session with .master(...)"
+        )
+    if not isinstance(session, pyspark("pyspark.sql").SparkSession):
+        raise ConfigurationError(f"SparkRunner(session) takes a SparkSession, got {kind.__name__}: {session!r}")
+    java = session.sparkContext._jsc
+    if java is None or java.sc().isStopped():
+        raise ConfigurationError(
+            "expected a SparkSession that runs, found one that was stopped: build a new one, or give SparkRunner none"
+        )
+
+
 def _started(session: Any, conf: Mapping[str, str]) -> Any:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = session.builder.appName("barrierflow")
@@ -137,11 +194,8 @@ def _started(session: Any, conf: Mapping[str, str]) -> Any:
         builder = builder.master("local[*]")
     for key, value in {**_OURS, **conf}.items():
         builder = builder.config(key, value)
-    interrupts = signal.getsignal(signal.SIGINT)
-    with hushed():
-        made = builder.getOrCreate()
-    if signal.getsignal(signal.SIGINT) is not interrupts:
-        signal.signal(signal.SIGINT, interrupts)
+    _call_apart(builder.getOrCreate)
+    made = builder.getOrCreate()  # the same one, now also the active one of this thread
     if "spark.sql.shuffle.partitions" not in conf:
         made.conf.set("spark.sql.shuffle.partitions", str(made.sparkContext.defaultParallelism))
     return made

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
+from dataflow.runners.spark.at_work import at_work
 from dataflow.runners.spark.envelopes import Envelope, by_channel
 from dataflow.runners.spark.hosting import Hosted, Recorder
 from dataflow.runners.spark.lanes import Assignment
@@ -30,7 +31,10 @@ def run(
     round_ = envelopes[0].round
     recorder = Recorder(stages, subtask, round_, dealt=False)
     before = None if state is None else TaskState.decode(state)
-    with Hosted(stages, vertex, subtask, before, assignment.run_id, recorder) as hosted:
+    with (
+        at_work(assignment.home, vertex, subtask),
+        Hosted(stages, vertex, subtask, before, assignment.run_id, recorder) as hosted,
+    ):
         hosted.feed(by_channel(envelopes))
         after = hosted.state(round_ + 1).encode("sample").to_pybytes()
         return [*recorder.envelopes(), reported(hosted.report(), round_)], after

@@ -6,7 +6,6 @@ import datetime
 import subprocess
 import sys
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +15,6 @@ import dataflow as flow
 from dataflow.errors import ConfigurationError, UnsupportedOnRunner
 from dataflow.expressions import Expr, col, lit, when
 from dataflow.runners.spark import to_column
-from dataflow.runners.spark.session import missing
 from tests.expressions.cases import Case, Kept
 from tests.expressions.semantics import SEMANTICS
 from tests.runners.spark.engine import failure, frame, on_spark, plain
@@ -149,11 +147,6 @@ except ConfigurationError as error:
 def test_without_pyspark_the_error_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
     assert "pip install 'barrierflow[spark]'" in done.stdout
-
-
-def test_a_missing_java_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert missing() == "Java is missing, Spark needs 17 or newer: apt-get install openjdk-17-jre-headless"
 
 
 def test_hashes_and_truncated_times_may_stand_anywhere_in_arithmetic(spark: Any) -> None:

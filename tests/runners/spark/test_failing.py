@@ -1,0 +1,110 @@
+"""What functions do to the processes they run in, and what of it reaches the user: with a name, and in a few lines."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow.errors import SparkFailed
+from dataflow.runners.spark.runner import SparkRunner
+
+NUMBERS = pa.table({"x": range(100)})
+
+
+class Locked(Exception):
+    """Cannot be pickled."""
+
+    def __init__(self) -> None:
+        super().__init__("no room")
+        self.lock = threading.Lock()
+
+
+def leave() -> NoReturn:
+    raise SystemExit(3)
+
+
+def lock() -> NoReturn:
+    raise Locked
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Doing(flow.Operator):
+    """Does something to its process when the 50 comes, behind a shuffle."""
+
+    def __init__(self, context: flow.OperatorContext, *, what: Callable[[], object]) -> None:
+        self.what = what
+
+    def process(self, port: int, batch: pa.RecordBatch, out: flow.Out) -> None:
+        if 50 in batch["x"].to_pylist():
+            self.what()
+        out.emit(batch)
+
+    def snapshot(self) -> flow.Snapshot:
+        return flow.Snapshot()
+
+
+def in_a_lane(what: Callable[[], object]) -> flow.Pipeline:
+    def do(batch: pa.RecordBatch) -> pa.RecordBatch:
+        what()
+        return batch
+
+    with flow.Pipeline("lane") as p:
+        source = p.source(op.from_arrow(NUMBERS, batch_rows=10), name="numbers")
+        source.map_batches(do, schema=source.schema, name="doing").sink(op.collect(), name="out")
+    return p
+
+
+def in_a_slot(what: Callable[[], object]) -> flow.Pipeline:
+    with flow.Pipeline("slot") as p:
+        source = p.source(op.from_arrow(NUMBERS, batch_rows=10), name="numbers").key_by("x")
+        source.apply(lambda context: Doing(context, what=what), schema=source.schema, name="doing").sink(
+            op.collect(), name="out"
+        )
+    return p
+
+
+def failure(spark: Any, pipeline: flow.Pipeline) -> BaseException:
+    with pytest.raises(BaseException) as caught:
+        pipeline.run(SparkRunner(spark), parallelism=1, max_key_groups=2, timeout="2min")
+    return caught.value
+
+
+def test_an_exit_in_a_lane_is_raised_as_locally_with_the_operators_name(spark: Any) -> None:
+    error = failure(spark, in_a_lane(leave))
+    assert isinstance(error, SystemExit)
+    assert error.code == 3
+    assert "in operator 'doing' of numbers[0]" in error.__notes__[0]
+
+
+def test_an_exception_that_cannot_be_pickled_comes_with_its_name_text_and_place(spark: Any) -> None:
+    error = failure(spark, in_a_slot(lock))
+    assert str(error) == "Locked: no room"
+    assert "in operator 'doing' of doing[" in error.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("build", "place"),
+    [(in_a_lane, r"numbers[0] (operators 'numbers', 'doing')"), (in_a_slot, r"doing[")],
+    ids=["lane", "slot"],
+)
+def test_the_death_of_a_worker_is_told_with_its_task_and_what_to_do_next(
+    spark: Any, build: Callable[[Callable[[], object]], flow.Pipeline], place: str
+) -> None:
+    error = failure(spark, build(die))
+    assert isinstance(error, SparkFailed)
+    assert f"a Python worker died without a word at {place}" in str(error)
+    assert "restore='auto'" in str(error)
+    assert "\tat " not in str(error)
+    assert len(str(error)) < 600
+    assert "exited unexpectedly" in str(error.spark_error)

@@ -1,0 +1,62 @@
+"""What a run on Spark says of itself: where the time went, and where it stands meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow.runners.spark.runner import SparkRunner
+
+NUMBERS = pa.table({"x": range(400)})
+RETAINED = "spark.sql.streaming.numRecentProgressUpdates"
+
+
+@pytest.fixture
+def forgetful(spark: Any) -> Iterator[Any]:
+    """The session, which keeps no more than two reports of Spark's."""
+    spark.conf.set(RETAINED, "3")
+    yield spark
+    spark.conf.unset(RETAINED)
+
+
+def test_no_micro_batch_is_missing_from_the_times_and_progress_is_true_meanwhile(
+    forgetful: Any, tmp_path: Path
+) -> None:
+    started, job, seen = threading.Event(), None, []
+
+    def look(batch: pa.RecordBatch) -> None:
+        assert started.wait(60)
+        seen.append(job.progress().rows_out)
+
+    with flow.Pipeline("numbers") as p:
+        source = p.source(op.from_arrow(NUMBERS, batch_rows=20), name="numbers")
+        source.sink(op.write_batches(look), name="looking")
+        source.key_by("x").agg(op.count().alias("n"), emit="final", name="counts").sink(op.collect(), name="out")
+    checkpoint = flow.Checkpointing(tmp_path)
+    job = p.start(SparkRunner(forgetful, rows_per_trigger=100), parallelism=1, max_key_groups=2, checkpoint=checkpoint)
+    started.set()
+    result = job.wait()
+    batches = result.micro_batches
+    assert batches is not None
+    assert [batch.number + 1 for batch in batches.batches] == [record.checkpoint for record in result.checkpoints]
+    assert len(batches.batches) >= 4
+    assert all(0 < batch.phases["addBatch"] <= batch.duration for batch in batches.batches)
+    assert sum(batches.phases.values()) == batches.duration < result.duration
+    assert [(state.slots, state.updated) for state in batches.states] == [(2, 2 * len(batches.batches))]
+    assert result.to_dict()["micro_batches"]["phases_us"]["addBatch"] == batches.phases["addBatch"]
+    assert f"  {batches.headline}\n" in str(result)
+    assert "addBatch" in str(result)
+    assert "addBatch" in result._repr_html_()
+    busy = {task.task: task.meter.busy for task in result.metrics}
+    assert busy["counts"] > result.operator("counts").busy > 0
+    assert seen == sorted(seen)
+    assert seen[-1] == 400
+    over = job.progress()
+    assert (over.state, over.rows_in, over.done) == (result.state, 400, 1.0)
