@@ -1,7 +1,7 @@
 """What is behind a source, where Spark has read the rows: in every partition of every micro-batch.
 
-A partition is a subtask that is made anew each time, so nothing in it can remember anything. Rows are gathered first, for
-Spark gives few at a time.
+A partition is a subtask that is made anew each time, so nothing in it can remember anything. Rows are gathered
+first, for Spark gives few at a time.
 """
 
 from __future__ import annotations
