@@ -87,7 +87,7 @@ class Home:
         )
 
     def offsets(self, round_: int) -> list[Json]:
-        """Where Spark's own readers stand before micro-batch ``round_``, in Spark's words, in the order of the query."""
+        """Where Spark's own readers stand before micro-batch ``round_``, in its words and the order of the query."""
         path = self.path / "spark" / "offsets" / str(round_ - 1)
         with storing("read", path):
             lines = DISK.read(path).decode().splitlines()
