@@ -24,6 +24,7 @@ from typing import Any, Final
 from dataflow.clock import SystemClock
 from dataflow.errors import CheckpointDamaged
 from dataflow.runtime.parts import TaskState
+from dataflow.source import Json
 from dataflow.store.files import DISK, storing
 from dataflow.store.lock import DirectoryLock
 
@@ -85,6 +86,13 @@ class Home:
             if log.is_dir()
             else 0
         )
+
+    def offsets(self, round_: int) -> list[Json]:
+        """Where Spark's own readers stand before micro-batch ``round_``, in its words and the order of the query."""
+        path = self.path / "spark" / "offsets" / str(round_ - 1)
+        with storing("read", path):
+            lines = DISK.read(path).decode().splitlines()
+        return [None if line == "-" else json.loads(line) for line in lines[2:]]
 
     def has_come_to(self, round_: int) -> bool:
         """Whether every task stands before micro-batch ``round_``, or has been there."""

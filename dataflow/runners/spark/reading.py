@@ -1,11 +1,12 @@
 """What is behind a source, where Spark has read the rows: in every partition of every micro-batch.
 
-A partition is a subtask that is made anew each time, so nothing in it can remember anything. Rows are gathered first, for
-Spark gives few at a time.
+A partition is a subtask that is made anew each time, so nothing in it can remember anything. Rows are gathered
+first, for Spark gives few at a time.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -56,15 +57,11 @@ def read(
     nowhere = SourceInlet(nobody, [], SourceContext(source.name, partition, wide.parallelism, SystemClock()))
     task = task_id(vertex.name, partition)
     with Hosted(stages, wide, partition, None, assignment.run_id, recorder, nowhere) as hosted:
-        rows: pa.RecordBatch | None = first
-        step = 0
-        while rows is not None:
+        for step, rows in enumerate(itertools.chain([first], waiting)):
             with carried(task):
                 fitting = conformed(rows, source.schema, source.name)
             hosted.push(0, Data(fitting, 0))
             recorder.step(step)
-            step += 1
-            rows = next(waiting, None)
         hosted.state(round_ + 1)
         yield from batches_of([*recorder.envelopes(), reported(hosted.report(), round_)])
 

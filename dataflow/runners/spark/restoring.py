@@ -1,7 +1,7 @@
 """What a job that goes on where it was killed goes back to: the report of a restore, as the local runner gives it.
 
 Nothing is delivered twice, and nothing is in flight between two micro-batches. The state of operators is Spark's: how
-large it is, and how long it takes to bring it back, is not known here. Neither is where Spark's own readers stand.
+large it is, and how long it takes to bring it back, is not known here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataflow.checkpointing import Mode
 from dataflow.plan import task_id
 from dataflow.runners.spark.lanes import Assignment, splits_of
+from dataflow.runners.spark.staging import Hosting
 from dataflow.runtime.inlet import SplitState
 from dataflow.runtime.report import RestoreReport
 from dataflow.runtime.restore import new_input
@@ -30,13 +31,15 @@ def restored(assignment: Assignment, done: int) -> RestoreReport | None:
     )
     if not done:
         return None
+    if not assignment.stages.lanes:
+        return _of_readers(assignment, done)
     then, later = (_splits(assignment, round_) for round_ in (done, done + 1))
     left = {key: split for key, split in then.items() if not split.done}
     return RestoreReport(
         checkpoint=done,
         location=str(home.path),
         mode=Mode.ALIGNED,
-        finished=bool(assignment.stages.lanes) and not left,
+        finished=not left,
         offsets={key: split.offset for key, split in left.items()},
         replayed={
             key: (later[key].rows or 0) - split.rows if key in later else 0
@@ -55,6 +58,24 @@ def _known(assignment: Assignment, done: int) -> Mapping[str, set[str]]:
         lane = assignment.home.task(task_id(vertex.name, subtask), done)
         found[vertex.head.name].update(state.split.id for state in (splits_of(lane) if lane is not None else ()))
     return found
+
+
+def _of_readers(assignment: Assignment, done: int) -> RestoreReport:
+    """Spark's own readers know where they go on, but not how many rows that is, nor whether there will be any."""
+    stages = assignment.stages
+    names = [v.head.name for v in stages.plan.vertices.values() if stages.hosting[v.name] is Hosting.READER]
+    offsets = assignment.home.offsets(done)
+    if len(offsets) != len(names):  # one DataFrame for two sources is read once
+        names = [", ".join(names)] * len(offsets)
+    found = {f"{name}/{number}": offset for number, (name, offset) in enumerate(zip(names, offsets, strict=True))}
+    return RestoreReport(
+        checkpoint=done,
+        location=str(assignment.home.path),
+        mode=Mode.ALIGNED,
+        finished=False,
+        offsets=found,
+        state_bytes=None,
+    )
 
 
 def _splits(assignment: Assignment, round_: int) -> Mapping[str, SplitState]:
