@@ -19,6 +19,7 @@ from dataflow.runners.spark.session import pyspark
 __all__ = ["Carrier", "carried", "delivered", "failed", "original"]
 
 _LONGEST: Final = 1_000
+_FRAME: Final = re.compile(r"\n\s+(?:at [\w.$/@]+\(.*\)|\.\.\. \d+ more)(?=\n|$)")
 _MARK: Final = re.compile(r"barrierflow-error\[([A-Za-z0-9+/=]+)\]")
 
 
@@ -69,8 +70,8 @@ def _is_sparks(error: BaseException) -> bool:
 
 
 def failed(error: BaseException) -> SparkFailed:
-    """What to raise for an error of Spark's own: its first lines."""
-    text = str(error).partition("=== Streaming Query ===")[0].partition("JVM stacktrace")[0].strip()
+    """What to raise for an error of Spark's own: its first lines, without the frames of the JVM between causes."""
+    text = _FRAME.sub("", str(error).partition("=== Streaming Query ===")[0].partition("JVM stacktrace")[0]).strip()
     return SparkFailed(text[:_LONGEST], error)
 
 

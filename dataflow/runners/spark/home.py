@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from dataflow.clock import SystemClock
-from dataflow.errors import CheckpointDamaged
+from dataflow.errors import CheckpointDamaged, DirectoryInUse
 from dataflow.runtime.parts import TaskState
 from dataflow.store.files import DISK, storing
-from dataflow.store.lock import DirectoryLock
+from dataflow.store.lock import FENCE, DirectoryLock
 
 __all__ = ["Home"]
 
@@ -64,6 +64,16 @@ class Home:
     def hold(self, run_id: str) -> AbstractContextManager[None]:
         """Keep all other processes out while inside. Raises: DirectoryInUse naming the holder."""
         return _held(self.path, run_id)
+
+    def check(self, run_id: str) -> None:
+        """Raises: DirectoryInUse where another run has taken over since ``hold``: what this one does counts no more."""
+        with storing("read", self.path / FENCE):
+            holder = json.loads(DISK.read(self.path / FENCE))
+        if holder.get("run") != run_id:
+            raise DirectoryInUse(
+                f"{self.path} was taken over by process {holder.get('pid')} on {holder.get('host')} (run "
+                f"{holder.get('run')!r}): run {run_id!r} may not write there any more; stop it"
+            )
 
     @property
     def lanes(self) -> int | None:

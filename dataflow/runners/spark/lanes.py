@@ -90,6 +90,7 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
         yield from batches_of([*recorder.envelopes(), reported(hosted.report(inlet.reading), round_)])
         with carried(task):
             told = {**found.inlet, **inlet.turns(SystemClock().now()), "rang": rang, "takes": attempt.takes}
+            home.check(assignment.run_id)
             home.settle(replace(found, inlet=told), round_ + 1)
 
 

@@ -34,7 +34,8 @@ def begun(home: Path, lanes: Sequence[Lane], rows: int, max_drift: str) -> Assig
         timed.key_by("k").window(op.tumbling("5s")).agg(op.count().alias("n"), name="n").sink(op.collect(), name="out")
     stages = staged(p.graph, parallelism=len(lanes), key_groups=4)
     made = Assignment(stages, Home(home), "run", rows * len(lanes))
-    made.home.begin({}, beginnings(stages))
+    with made.home.hold("run"):
+        made.home.begin({}, beginnings(stages))
     return made
 
 

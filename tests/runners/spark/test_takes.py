@@ -16,6 +16,7 @@ from dataflow.errors import InputChanged
 from dataflow.events import Idle
 from dataflow.plan import task_id
 from dataflow.runners.spark.envelopes import REPORT, Content, Envelope, envelopes_of
+from dataflow.runners.spark.failing import Carrier
 from dataflow.runners.spark.home import Home
 from dataflow.runners.spark.lanes import Assignment, beginnings, read, splits_of
 from dataflow.runners.spark.staging import staged
@@ -35,7 +36,8 @@ def begun(source: flow.Source, home: Path, rows: int = 1_000_000, **watermark: A
         timed.key_by("x").agg(op.count().alias("n"), name="counts").sink(op.collect(), name="out")
     stages = staged(p.graph, parallelism=1, key_groups=2)
     made = Assignment(stages, Home(home), "run", rows)
-    made.home.begin({}, beginnings(stages))
+    with made.home.hold("run"):
+        made.home.begin({}, beginnings(stages))
     return made
 
 
@@ -97,6 +99,14 @@ def test_a_split_that_fell_silent_is_silent_again(tmp_path: Path) -> None:
     first = attempt(assignment)
     assert Idle() in [element for _, content in first for step in content.steps.values() for element in step]
     assert attempt(assignment) == first
+
+
+def test_a_lane_of_a_run_that_was_replaced_settles_nothing(tmp_path: Path) -> None:
+    assignment = begun(op.from_arrow(seconds()), tmp_path)
+    with assignment.home.hold("another"), pytest.raises(Carrier) as caught:
+        attempt(assignment)
+    assert "taken over by process" in str(caught.value.__cause__)
+    assert assignment.home.task(task_id("in", 0), 1) is None
 
 
 def batch(*values: int) -> pa.RecordBatch:
