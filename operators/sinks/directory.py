@@ -56,6 +56,11 @@ class OutputDirectory:
         self._clock = clock
         self._holder: DirectoryLock | None = None  # of the run inside hold(); there is one at most
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the lock, which stays with its process; a process elsewhere may have another working directory."""
+        moved = OutputDirectory(self.path.absolute(), self._format, files=self._files, clock=self._clock)
+        return moved.__dict__
+
     @contextmanager
     def hold(self, run_id: str) -> Iterator[None]:
         """Keep all other jobs out while inside. Raises: DirectoryInUse naming the holder; StoreError."""

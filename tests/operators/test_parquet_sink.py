@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -371,3 +372,13 @@ def test_it_is_exactly_once() -> None:
 
 def listing(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_sink_that_is_sent_to_another_process_writes_where_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    sent = pickle.dumps(write_parquet("out"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert pickle.loads(sent).target == str(tmp_path / "out")

@@ -15,10 +15,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import dataflow as flow
 import operators as op
+from dataflow.errors import DirectoryInUse
 from tests.needs import need_spark
 from tests.runners.spark.child import LANES, OUTPUTS, pipeline
 from tests.runners.spark.engine import ROOT
@@ -151,6 +154,22 @@ def test_a_job_that_is_killed_leaves_what_an_undisturbed_one_does(expected: Path
     struck = survive(tmp_path / "work", "local[2]", kills=1, seed=5)
     assert struck
     check(tmp_path / "work", expected)
+
+
+def test_of_two_jobs_in_a_directory_one_runs_until_it_is_killed(spark: Any, expected: Path, tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    options: dict[str, Any] = {"parallelism": LANES, "max_key_groups": 4, "checkpoint": flow.Checkpointing(job)}
+    runner = flow.SparkRunner(spark, rows_per_trigger=20_000)
+    life = Life(tmp_path, "local[2]")
+    waited_for(life, lambda: (job / "spark" / "offsets" / "0").exists())
+    before = (job / "FENCE").read_text()
+    with pytest.raises(DirectoryInUse, match=rf"job is in use by process {life.process.pid} on .* wait for that job"):
+        pipeline(tmp_path).run(runner, **options)
+    assert (job / "FENCE").read_text() == before
+    life.kill_tree()
+    assert life.wait() == -signal.SIGKILL
+    pipeline(tmp_path).run(runner, **options)
+    check(tmp_path, expected)
 
 
 def put(work: Path, name: str, rows: range) -> None:
