@@ -99,6 +99,14 @@ class Home:
             max([int(file.name) for file in path.iterdir() if file.name.isdigit()], default=-1) if path.is_dir() else -1
         )
 
+    def check_new(self) -> None:
+        """Raises: CheckpointDamaged where a job begins that would go on with what Spark kept for another one."""
+        if (self.path / "spark").exists():
+            raise CheckpointDamaged(
+                f"{self.path} is not complete: expected job.json beside {self.spark}, which is an older job's; put it "
+                f"back, or {_AGAIN}"
+            )
+
     def check_complete(self, tasks: Sequence[str]) -> None:
         """Raises: CheckpointDamaged where a part of the directory that a restart needs is gone."""
         done, begun = self.done, self._newest("offsets")

@@ -198,6 +198,8 @@ def _begin(assignment: Assignment, pipeline: str, lanes: int, policy: Policy, he
         refuse_another(saved["nodes"], saved["tasks"], f"the job in {home.path}", saved["pipeline"], plan)
         home.check_complete(kept_tasks(assignment, done))
         check_input(assignment, done)
+    else:
+        home.check_new()
     report = restored(assignment, done)
     if home.used:
         home.forget_beyond(done)

@@ -48,6 +48,13 @@ def test_a_part_that_was_deleted_is_named(home: Home, gone: str, named: str) -> 
         home.check_complete(["in[0]"])
 
 
+def test_a_job_does_not_begin_where_spark_kept_something_for_another(home: Home, tmp_path: Path) -> None:
+    Home(tmp_path / "new").check_new()
+    (home.path / "job.json").unlink()
+    with pytest.raises(CheckpointDamaged, match=r"expected job.json beside .*job/spark, which is an older job's"):
+        home.check_new()
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff" * 99])
 def test_a_file_that_is_damaged_is_named(home: Home, content: bytes) -> None:
     (home.path / "tasks/in[0]/2").write_bytes(content)
