@@ -124,6 +124,18 @@ class OutputDirectory:
                     f"{self._format.title}: go on in that format, or begin again in another directory"
                 )
 
+    def refuse_unlisted(self, checkpoint: int) -> None:
+        """Raises: OutputExists for files that ``checkpoint`` or an earlier one committed, but no list names any more.
+
+        Readers of committed rows would miss them.
+        """
+        lost = [name for name in self.strangers() if (_number(name) or checkpoint + 1) <= checkpoint]
+        if lost:
+            raise OutputExists(
+                f"{self.path} holds {len(lost)} files ({lost[0]}, ...) of completed checkpoints that no list in "
+                f"{self.commits.path} names: put the lists back, or begin again in another directory"
+            )
+
     def remove_output(self) -> None:
         """Delete every committed file. Raises: OutputExists where there are files that are not ours."""
         if strangers := self.strangers():

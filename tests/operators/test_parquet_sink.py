@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -382,3 +383,11 @@ def test_a_sink_that_is_sent_to_another_process_writes_where_it_was_made(
     sent = pickle.dumps(write_parquet("out"))
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert pickle.loads(sent).target == str(tmp_path / "out")
+
+
+def test_a_restart_whose_commit_lists_are_gone_is_refused(tmp_path: Path) -> None:
+    sink = write_parquet(tmp_path)
+    run(sink, [rows(1)], X)
+    shutil.rmtree(tmp_path / "_commits")
+    with pytest.raises(OutputExists, match=r"1 files \(part-00000001-.*\) of completed checkpoints that no list in"):
+        sink.recover(2, [])
