@@ -125,6 +125,11 @@ class Home:
         tasks = self.path / "tasks"
         return tasks.is_dir() and all((task / str(round_)).exists() for task in tasks.iterdir())
 
+    def ended(self, tasks: Sequence[str], round_: int) -> bool:
+        """Whether all of ``tasks`` had come to their ends before micro-batch ``round_``."""
+        states = [self.task(task, round_) for task in tasks]
+        return all([state is not None and state.ended for state in states])
+
     def task(self, task: str, round_: int) -> TaskState | None:
         """A task before micro-batch ``round_``; None: it has not come so far."""
         path = self._task(task, round_)

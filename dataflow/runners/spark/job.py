@@ -16,7 +16,6 @@ from dataflow.plan import Plan
 from dataflow.runners.base import RunResult, TaskMetrics
 from dataflow.runners.spark.driving import Driver
 from dataflow.runners.spark.failing import Carrier, original
-from dataflow.runners.spark.lanes import ended
 from dataflow.runners.spark.metering import SparkMeter
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.watching import JobProgress, NoLine, ProgressLine
@@ -105,7 +104,8 @@ class SparkJob:
                 if self.state is JobState.RUNNING:
                     self._end(JobState.FAILED)
                 raise
-        self._end(JobState.FINISHED if ended(self._driver.assignment, self._driver.done) else JobState.STOPPED)
+        job, done = self._driver.assignment, self._driver.done
+        self._end(JobState.FINISHED if job.home.ended(job.lanes, done) else JobState.STOPPED)
         if self.state is JobState.CANCELLED:
             raise JobCancelled("the job was cancelled")
         self._result = self._result or self._made(self.state)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, cast
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from dataflow.runtime.parts import TaskState
 from dataflow.runtime.peers import Peers
 from dataflow.source import Source, SourceContext, Split
 
-__all__ = ["Assignment", "beginnings", "check_input", "ended", "kept_tasks", "source_of", "splits_of"]
+__all__ = ["Assignment", "beginnings", "check_input", "kept_tasks", "source_of", "splits_of", "unpacked"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class Assignment:
     home: Home
     run_id: str
     rows: int
+
+    @property
+    def lanes(self) -> list[str]:
+        """The tasks that are lanes, in the order of their numbers."""
+        return [task_id(vertex.name, subtask) for vertex, subtask in self.stages.lanes]
 
 
 def beginnings(stages: Stages) -> list[TaskState]:
@@ -123,7 +129,7 @@ def kept_tasks(assignment: Assignment, done: int) -> list[str]:
     """The tasks of which the job's directory says where they stand behind ``done`` micro-batches."""
     stages = assignment.stages
     own = [task_id(name, 0) for name, hosting in stages.hosting.items() if hosting is Hosting.DRIVER and done]
-    return [task_id(vertex.name, subtask) for vertex, subtask in stages.lanes] + own
+    return assignment.lanes + own
 
 
 def check_input(assignment: Assignment, round_: int) -> None:
@@ -135,49 +141,65 @@ def check_input(assignment: Assignment, round_: int) -> None:
 
 
 def source_of(assignment: Assignment, name: str) -> type:
-    """A class for ``session.dataSource.register``: the lanes as a streaming source called ``name``."""
+    """A class for ``session.dataSource.register``: the lanes as a streaming source called ``name``.
+
+    Spark makes a process for each step of planning a query, one of them for every micro-batch. So what travels names
+    nothing of ours before it is asked something: importing it costs more than such a process does.
+    """
     sources: Any = pyspark("pyspark.sql.datasource")
     streaming: Any = pyspark("pyspark.sql.streaming.datasource")
+    pack: Any = pyspark("pyspark.cloudpickle").dumps
+    packed: bytes = pack(assignment)
+    home: bytes = pack(assignment.home)
+    tasks, forms = assignment.lanes, DDL
 
     class Lane(sources.InputPartition):  # type: ignore[misc]
         def __init__(self, number: int, round_: int) -> None:
             super().__init__((number, round_))
 
     class Reader(sources.DataSourceStreamReader, streaming.SupportsTriggerAvailableNow):  # type: ignore[misc]
-        def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        def initialOffset(self):  # type: ignore[no-untyped-def]  # noqa: N802
             return {"round": 0}
 
-        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        def prepareForTriggerAvailableNow(self):  # type: ignore[no-untyped-def]  # noqa: N802
             """What there is to read is known when it has been read."""
 
-        def latestOffset(self, start: dict[str, int], limit: Any = None) -> dict[str, int]:  # noqa: N802
-            return {"round": start["round"] + (not ended(assignment, start["round"]))}
+        def latestOffset(self, start, limit=None):  # type: ignore[no-untyped-def]  # noqa: N802
+            from pickle import loads
 
-        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Lane]:
-            lanes = range(len(assignment.stages.lanes))
-            return [Lane(number, round_) for round_ in range(start["round"], end["round"]) for number in lanes]
+            return {"round": start["round"] + (not loads(home).ended(tasks, start["round"]))}
 
-        def read(self, partition: Lane) -> Iterator[pa.RecordBatch]:
-            return read(assignment, *partition.value)
+        def partitions(self, start, end):  # type: ignore[no-untyped-def]
+            return [
+                Lane(number, round_) for round_ in range(start["round"], end["round"]) for number in range(len(tasks))
+            ]
 
-        def commit(self, end: dict[str, int]) -> None:
-            assignment.home.forget(end["round"])
+        def read(self, partition):  # type: ignore[no-untyped-def]
+            from dataflow.runners.spark.lanes import read, unpacked
+
+            return read(unpacked(packed), *partition.value)
+
+        def commit(self, end):  # type: ignore[no-untyped-def]
+            from pickle import loads
+
+            loads(home).forget(end["round"])
 
     class Lanes(sources.DataSource):  # type: ignore[misc]
         @classmethod
-        def name(cls) -> str:
+        def name(cls):  # type: ignore[no-untyped-def]
             return name
 
-        def schema(self) -> str:
-            return DDL
+        def schema(self):  # type: ignore[no-untyped-def]
+            return forms
 
-        def streamReader(self, schema: Any) -> Reader:  # noqa: N802
+        def streamReader(self, schema):  # type: ignore[no-untyped-def]  # noqa: N802
             return Reader()
 
     return Lanes
 
 
-def ended(assignment: Assignment, round_: int) -> bool:
-    """Whether every lane had come to its end before micro-batch ``round_``."""
-    states = [assignment.home.task(task_id(vertex.name, i), round_) for vertex, i in assignment.stages.lanes]
-    return all([state is not None and state.ended for state in states])
+@lru_cache(maxsize=8)
+def unpacked(packed: bytes) -> Assignment:
+    """What ``source_of`` packed."""
+    found: Assignment = pyspark("pyspark.cloudpickle").loads(packed)
+    return found

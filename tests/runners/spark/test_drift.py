@@ -14,7 +14,7 @@ import dataflow as flow
 import operators as op
 from dataflow.plan import task_id
 from dataflow.runners.spark.home import Home
-from dataflow.runners.spark.lanes import Assignment, beginnings, ended, read, splits_of
+from dataflow.runners.spark.lanes import Assignment, beginnings, read, splits_of
 from dataflow.runners.spark.staging import staged
 from dataflow.testing import ScriptedSource
 
@@ -43,7 +43,7 @@ def micro_batches(assignment: Assignment) -> Iterator[int]:
     """Run the job, each lane twice in each micro-batch."""
     round_ = 0
     lanes = range(len(assignment.stages.lanes))
-    while not ended(assignment, round_):
+    while not assignment.home.ended(assignment.lanes, round_):
         for lane in [*lanes, *reversed(lanes)]:
             assert list(read(assignment, lane, round_))
         round_ += 1
