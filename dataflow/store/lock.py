@@ -22,7 +22,7 @@ from dataflow.clock import Clock
 from dataflow.errors import DirectoryInUse, StoreError
 from dataflow.store.files import FileSystem, storing
 
-__all__ = ["DirectoryLock"]
+__all__ = ["FENCE", "DirectoryLock"]
 
 LOCK: Final = "LOCK"
 FENCE: Final = "FENCE"

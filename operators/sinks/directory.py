@@ -56,6 +56,11 @@ class OutputDirectory:
         self._clock = clock
         self._holder: DirectoryLock | None = None  # of the run inside hold(); there is one at most
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the lock, which stays with its process; a process elsewhere may have another working directory."""
+        moved = OutputDirectory(self.path.absolute(), self._format, files=self._files, clock=self._clock)
+        return moved.__dict__
+
     @contextmanager
     def hold(self, run_id: str) -> Iterator[None]:
         """Keep all other jobs out while inside. Raises: DirectoryInUse naming the holder; StoreError."""
@@ -118,6 +123,18 @@ class OutputDirectory:
                     f"{self.path} holds output in another format ({file.file}), and this sink writes "
                     f"{self._format.title}: go on in that format, or begin again in another directory"
                 )
+
+    def refuse_unlisted(self, checkpoint: int) -> None:
+        """Raises: OutputExists for files that ``checkpoint`` or an earlier one committed, but no list names any more.
+
+        Readers of committed rows would miss them.
+        """
+        lost = [name for name in self.strangers() if (_number(name) or checkpoint + 1) <= checkpoint]
+        if lost:
+            raise OutputExists(
+                f"{self.path} holds {len(lost)} files ({lost[0]}, ...) of completed checkpoints that no list in "
+                f"{self.commits.path} names: put the lists back, or begin again in another directory"
+            )
 
     def remove_output(self) -> None:
         """Delete every committed file. Raises: OutputExists where there are files that are not ours."""

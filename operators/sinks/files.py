@@ -104,12 +104,14 @@ class FileSink(TwoPhaseSink):
         """Commit ``handles``, delete all else that is staged, and take back what later checkpoints committed.
 
         Later ones are committed where an older one was restored, because the newest was damaged or the user asked for
-        it: their rows come again. Readers may have seen them, so this is logged.
+        it: their rows come again. Readers may have seen them, so this is logged. Raises: OutputExists where lists of
+        what was committed are gone; StoreError.
         """
         self._directory.refuse_other_formats(handles)
         self._directory.make()
         self._directory.verify(checkpoint, handles)
         self._directory.commit(checkpoint, handles)
+        self._directory.refuse_unlisted(checkpoint)
         self._directory.clean_staging()
         if rows := self._directory.take_back(checkpoint):
             log = logging.getLogger(f"dataflow.{self._format.name}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -371,3 +373,21 @@ def test_it_is_exactly_once() -> None:
 
 def listing(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_sink_that_is_sent_to_another_process_writes_where_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    sent = pickle.dumps(write_parquet("out"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert pickle.loads(sent).target == str(tmp_path / "out")
+
+
+def test_a_restart_whose_commit_lists_are_gone_is_refused(tmp_path: Path) -> None:
+    sink = write_parquet(tmp_path)
+    run(sink, [rows(1)], X)
+    shutil.rmtree(tmp_path / "_commits")
+    with pytest.raises(OutputExists, match=r"1 files \(part-00000001-.*\) of completed checkpoints that no list in"):
+        sink.recover(2, [])

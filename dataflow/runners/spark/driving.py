@@ -104,6 +104,7 @@ class Driver:
         rows: list[Envelope] = [e for batch in frame.toArrow().to_batches() for e in envelopes_of(batch)]
         with carried("the driver"):
             reports = [read_report(e.payload) for e in rows if e.link == REPORT]
+            self.assignment.home.check(self.assignment.run_id)
             self._deliver([e for e in rows if e.link != REPORT])
             if self.given_up:
                 raise Told("the job is over")

@@ -22,16 +22,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from dataflow.clock import SystemClock
-from dataflow.errors import CheckpointDamaged
+from dataflow.errors import CheckpointDamaged, DirectoryInUse
 from dataflow.runtime.parts import TaskState
 from dataflow.source import Json
 from dataflow.store.files import DISK, storing
-from dataflow.store.lock import DirectoryLock
+from dataflow.store.lock import FENCE, DirectoryLock
 
 __all__ = ["Home"]
 
 _KEPT: Final = 2
 """States of lanes that are kept before the one that is needed: what Spark could go back to, and one more."""
+_AGAIN: Final = "begin again in another directory, with an output that is empty"
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,24 @@ class Home:
 
     def job(self) -> dict[str, Any]:
         """The job that began here."""
-        with storing("read", self.path):
-            found: dict[str, Any] = json.loads(DISK.read(self.path / "job.json"))
+        path = self.path / "job.json"
+        with storing("read", path), _read(path):
+            found: dict[str, Any] = json.loads(DISK.read(path))
         return found
 
     def hold(self, run_id: str) -> AbstractContextManager[None]:
         """Keep all other processes out while inside. Raises: DirectoryInUse naming the holder."""
         return _held(self.path, run_id)
+
+    def check(self, run_id: str) -> None:
+        """Raises: DirectoryInUse where another run has taken over since ``hold``: what this one does counts no more."""
+        with storing("read", self.path / FENCE):
+            holder = json.loads(DISK.read(self.path / FENCE))
+        if holder.get("run") != run_id:
+            raise DirectoryInUse(
+                f"{self.path} was taken over by process {holder.get('pid')} on {holder.get('host')} (run "
+                f"{holder.get('run')!r}): run {run_id!r} may not write there any more; stop it"
+            )
 
     @property
     def lanes(self) -> int | None:
@@ -80,11 +92,13 @@ class Home:
     @property
     def done(self) -> int:
         """How many micro-batches Spark counts as done."""
-        log = self.path / "spark" / "commits"
+        return self._newest("commits") + 1
+
+    def _newest(self, log: str) -> int:
+        """The number of the last entry of a log of Spark's; -1: there is none."""
+        path = self.path / "spark" / log
         return (
-            1 + max([int(file.name) for file in log.iterdir() if file.name.isdigit()], default=-1)
-            if log.is_dir()
-            else 0
+            max([int(file.name) for file in path.iterdir() if file.name.isdigit()], default=-1) if path.is_dir() else -1
         )
 
     def offsets(self, round_: int) -> list[Json]:
@@ -93,6 +107,27 @@ class Home:
         with storing("read", path):
             lines = DISK.read(path).decode().splitlines()
         return [None if line == "-" else json.loads(line) for line in lines[2:]]
+
+    def check_new(self) -> None:
+        """Raises: CheckpointDamaged where a job begins that would go on with what Spark kept for another one."""
+        if (self.path / "spark").exists():
+            raise CheckpointDamaged(
+                f"{self.path} is not complete: expected job.json beside {self.spark}, which is an older job's; put it "
+                f"back, or {_AGAIN}"
+            )
+
+    def check_complete(self, tasks: Sequence[str]) -> None:
+        """Raises: CheckpointDamaged where a part of the directory that a restart needs is gone."""
+        done, begun = self.done, self._newest("offsets")
+        gone = [str(self._task(task, done)) for task in tasks if not self._task(task, done).exists()]
+        if begun not in (done - 1, done):
+            gone.append(str(self.path / "spark" / ("commits" if begun > done else "offsets")))
+        if gone:
+            more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+            raise CheckpointDamaged(
+                f"{self.path} is not complete: Spark counts {done} micro-batches as done, {begun + 1} as begun, but "
+                f"{gone[0]}{more} is missing or older: put back what was deleted, or {_AGAIN}"
+            )
 
     def has_come_to(self, round_: int) -> bool:
         """Whether every task stands before micro-batch ``round_``, or has been there."""
@@ -109,7 +144,7 @@ class Home:
         path = self._task(task, round_)
         if not path.exists():
             return None
-        with storing("read", path):
+        with storing("read", path), _read(path):
             return TaskState.decode(DISK.read(path))
 
     def keep(self, state: TaskState, round_: int) -> None:
@@ -125,7 +160,7 @@ class Home:
         Raises: CheckpointDamaged where another attempt took other rows; Spark then tries again, and takes those.
         """
         path = self._task(state.task, round_)
-        own = path.with_name(f"{uuid.uuid4().hex}-{path.name}")  # hosts may have the same process ids
+        own = path.with_name(f"{uuid.uuid4().hex}.settling")  # hosts may have the same process ids
         with storing("write", path):
             DISK.make_directories(path.parent)
             DISK.write_new(own, state.encode("sample").to_pybytes())
@@ -152,10 +187,11 @@ class Home:
         for file, round_ in self._states():
             if round_ > done:
                 file.unlink(missing_ok=True)
+        for file in (self.path / "tasks").glob("*/*.settling"):
+            file.unlink(missing_ok=True)
 
     def _states(self) -> Iterator[tuple[Path, int]]:
-        for task in (self.path / "tasks").iterdir():
-            yield from ((file, int(file.name)) for file in task.iterdir() if file.name.isdigit())
+        yield from ((file, int(file.name)) for file in (self.path / "tasks").glob("*/*") if file.name.isdigit())
 
     def _task(self, task: str, round_: int) -> Path:
         return self.path / "tasks" / task / str(round_)
@@ -163,6 +199,15 @@ class Home:
     def remove(self) -> None:
         """All of it."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+@contextmanager
+def _read(path: Path) -> Iterator[None]:
+    """Say of what cannot be understood where it was found."""
+    try:
+        yield
+    except (CheckpointDamaged, ValueError) as error:
+        raise CheckpointDamaged(f"{path} is damaged: {error}; put a whole copy back, or {_AGAIN}") from error
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -25,14 +25,14 @@ from dataflow.runners.spark.home import Home
 from dataflow.runners.spark.hosting import Hosted, Recorder
 from dataflow.runners.spark.reports import reported
 from dataflow.runners.spark.session import pyspark
-from dataflow.runners.spark.staging import Stages
+from dataflow.runners.spark.staging import Hosting, Stages
 from dataflow.runners.spark.takes import Attempt
 from dataflow.runtime.inlet import SplitState
 from dataflow.runtime.parts import TaskState
 from dataflow.runtime.peers import Peers
 from dataflow.source import Source, SourceContext, Split
 
-__all__ = ["Assignment", "beginnings", "check_input", "source_of", "splits_of", "unpacked"]
+__all__ = ["Assignment", "beginnings", "check_input", "kept_tasks", "source_of", "splits_of", "unpacked"]
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,14 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
             hosted.finish()
         recorder.step(taken * len(stages.lanes) + number)
         found = hosted.state(round_ + 1)
-        yield from batches_of([*recorder.envelopes(), reported(hosted.report(inlet.reading), round_)])
+        report = hosted.report(inlet.reading)
+        if after is not None:  # Spark gives a micro-batch up when a second attempt sends other bytes than the first
+            report = replace(report, operators=cast(Any, after.inlet["counters"]))
+        yield from batches_of([*recorder.envelopes(), reported(report, round_)])
         with carried(task):
-            told = {**found.inlet, **inlet.turns(SystemClock().now()), "rang": rang, "takes": attempt.takes}
+            turns = inlet.turns(SystemClock().now())
+            told = {**found.inlet, **turns, "rang": rang, "takes": attempt.takes, "counters": report.operators}
+            home.check(assignment.run_id)
             home.settle(replace(found, inlet=told), round_ + 1)
 
 
@@ -122,6 +127,13 @@ def splits_of(lane: TaskState) -> list[SplitState]:
     """The splits of a lane, and how far each has been read."""
     entries: Any = lane.inlet["splits"]
     return [SplitState(Split(e["id"], e["info"]), e["offset"], e["done"], e["rows"]) for e in entries]
+
+
+def kept_tasks(assignment: Assignment, done: int) -> list[str]:
+    """The tasks of which the job's directory says where they stand behind ``done`` micro-batches."""
+    stages = assignment.stages
+    own = [task_id(name, 0) for name, hosting in stages.hosting.items() if hosting is Hosting.DRIVER and done]
+    return assignment.lanes + own
 
 
 def check_input(assignment: Assignment, round_: int) -> None:

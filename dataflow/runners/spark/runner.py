@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.errors import (
@@ -36,7 +37,7 @@ from dataflow.runners.spark.explaining import Explanation, explained
 from dataflow.runners.spark.failing import Carrier, original
 from dataflow.runners.spark.home import Home
 from dataflow.runners.spark.job import SparkJob
-from dataflow.runners.spark.lanes import Assignment, beginnings, check_input, source_of
+from dataflow.runners.spark.lanes import Assignment, beginnings, check_input, kept_tasks, source_of
 from dataflow.runners.spark.metering import SparkMeter
 from dataflow.runners.spark.quiet import is_sparks
 from dataflow.runners.spark.readers import Readers
@@ -196,7 +197,20 @@ def _location(checkpoint: Checkpointing | None) -> Path | None:
             IgnoredSettingWarning,
             stacklevel=user_frame(),
         )
-    return Path(checkpoint.location)
+    return _local(str(checkpoint.location))
+
+
+def _local(location: str) -> Path:
+    """The path of a directory that may be given as a ``file:`` URL."""
+    scheme, colon, rest = location.partition(":")
+    if colon and scheme == "file" and rest.startswith("/"):
+        return Path("/" + unquote(rest).lstrip("/"))
+    if colon and rest.startswith("//"):
+        raise UnsupportedOnRunner(
+            f"checkpoints in {location!r}", "spark", "lanes and sinks need a file system that is mounted everywhere",
+            "give Checkpointing(...) the path of a directory that driver and workers see under the same name",
+        )  # fmt: skip
+    return Path(location)
 
 
 def _begin(
@@ -212,12 +226,15 @@ def _begin(
     if home.used:
         saved = home.job()
         refuse_another(saved["nodes"], saved["tasks"], f"the job in {home.path}", saved["pipeline"], plan)
+        home.check_complete(kept_tasks(assignment, done))
         if saved.get("readers", []) != readers:
             raise CheckpointMismatch(
                 f"the job in {home.path} began with Spark reading {saved.get('readers', [])}, and now it is to read "
                 f"{readers}: give SparkRunner(sources=) the same, or begin in another directory"
             )
         check_input(assignment, done)
+    else:
+        home.check_new()
     report = restored(assignment, done)
     if home.used:
         home.forget_beyond(done)

@@ -14,7 +14,7 @@ import dataflow as flow
 import operators as op
 from dataflow.plan import task_id
 from dataflow.runners.spark.home import Home
-from dataflow.runners.spark.lanes import Assignment, beginnings, ended, read, splits_of
+from dataflow.runners.spark.lanes import Assignment, beginnings, read, splits_of
 from dataflow.runners.spark.staging import staged
 from dataflow.testing import ScriptedSource
 
@@ -34,7 +34,8 @@ def begun(home: Path, lanes: Sequence[Lane], rows: int, max_drift: str) -> Assig
         timed.key_by("k").window(op.tumbling("5s")).agg(op.count().alias("n"), name="n").sink(op.collect(), name="out")
     stages = staged(p.graph, parallelism=len(lanes), key_groups=4)
     made = Assignment(stages, Home(home), "run", rows * len(lanes))
-    made.home.begin({}, beginnings(stages))
+    with made.home.hold("run"):
+        made.home.begin({}, beginnings(stages))
     return made
 
 
@@ -42,7 +43,7 @@ def micro_batches(assignment: Assignment) -> Iterator[int]:
     """Run the job, each lane twice in each micro-batch."""
     round_ = 0
     lanes = range(len(assignment.stages.lanes))
-    while not ended(assignment, round_):
+    while not assignment.home.ended(assignment.lanes, round_):
         for lane in [*lanes, *reversed(lanes)]:
             assert list(read(assignment, lane, round_))
         round_ += 1

@@ -1,6 +1,6 @@
 """SIGKILL of a job on Spark, driver, JVM and workers: what it leaves in the end is what an undisturbed local run does.
 
-The long campaign, 20 kills with executors in processes of their own::
+The long campaign, 20 kills with executors in processes of their own, and one that is lost while its job goes on::
 
     pytest tests/runners/spark/test_kills.py -m soak -s
 """
@@ -13,12 +13,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import dataflow as flow
 import operators as op
+from dataflow.errors import DirectoryInUse
 from tests.needs import need_spark
 from tests.runners.spark.child import LANES, OUTPUTS, pipeline
 from tests.runners.spark.engine import ROOT
@@ -30,15 +33,15 @@ LIMIT = 180
 class Life:
     """One process of the job, and all that it started."""
 
-    def __init__(self, work: Path, master: str, child: str) -> None:
+    def __init__(self, work: Path, master: str, script: str = "child.py", limit: int = LIMIT) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, str(Path(__file__).with_name(child)), str(work), master]
+        command = [sys.executable, str(Path(__file__).with_name(script)), str(work), master]
         self.log = work / "log"
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
             )
-        self._limit = threading.Timer(LIMIT, self.kill_tree)
+        self._limit = threading.Timer(limit, self.kill_tree)
         self._limit.start()
 
     def tree(self) -> list[int]:
@@ -58,6 +61,10 @@ class Life:
         for pid in workers:
             _kill(pid)
         return bool(workers)
+
+    def executors(self) -> list[int]:
+        """The JVMs that are executors."""
+        return [pid for pid in self.tree() if b"CoarseGrainedExecutorBackend" in _command(pid)]
 
     def wait(self) -> int:
         try:
@@ -147,6 +154,58 @@ def test_a_job_that_is_killed_leaves_what_an_undisturbed_one_does(expected: Path
     struck = survive(tmp_path / "work", "local[2]", kills=1, seed=5)
     assert struck
     check(tmp_path / "work", expected)
+
+
+def test_of_two_jobs_in_a_directory_one_runs_until_it_is_killed(spark: Any, expected: Path, tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    options: dict[str, Any] = {"parallelism": LANES, "max_key_groups": 4, "checkpoint": flow.Checkpointing(job)}
+    runner = flow.SparkRunner(spark, rows_per_trigger=20_000)
+    life = Life(tmp_path, "local[2]")
+    waited_for(life, lambda: (job / "spark" / "offsets" / "0").exists())
+    before = (job / "FENCE").read_text()
+    with pytest.raises(DirectoryInUse, match=rf"job is in use by process {life.process.pid} on .* wait for that job"):
+        pipeline(tmp_path).run(runner, **options)
+    assert (job / "FENCE").read_text() == before
+    life.kill_tree()
+    assert life.wait() == -signal.SIGKILL
+    pipeline(tmp_path).run(runner, **options)
+    check(tmp_path, expected)
+
+
+def put(work: Path, name: str, rows: range) -> None:
+    """A file for the directory that is watched."""
+    whole = work / "in" / f"{name}.tmp"
+    whole.write_text("x\n" + "".join(f"{x}\n" for x in rows))
+    whole.rename(whole.with_suffix(".csv"))
+
+
+def waited_for(life: Life, found: Callable[[], bool]) -> None:
+    while not found():
+        assert life.process.poll() is None, life.log.read_text()[-3_000:]
+        threading.Event().wait(0.02)
+
+
+@pytest.mark.soak
+def test_a_lane_whose_executor_is_lost_is_read_again_as_it_was(tmp_path: Path) -> None:
+    need_spark()
+    (tmp_path / "in").mkdir()
+    for n in range(12):
+        put(tmp_path, f"a{n}", range(10 * n, 10 * n + 10))
+    life = Life(tmp_path, "local-cluster[2,1,1024]", "watching.py", limit=2 * LIMIT)
+    waited_for(life, lambda: any(tmp_path.glob("executor-*")))
+    for n in range(12, 24):  # more than there was when the lanes were first read
+        put(tmp_path, f"b{n}", range(10 * n, 10 * n + 10))
+    waiting = {int(path.name.partition("-")[2]) for path in tmp_path.glob("executor-*")}
+    executors = life.executors()
+    assert len(executors) == 2
+    _kill(min(executors, key=lambda pid: pid in waiting))  # the one that does not wait, if there is such a one
+    (tmp_path / "go").touch()
+    waited_for(life, lambda: any(tmp_path.glob("out/_commits/*.json")) and len(rows(tmp_path / "out")) >= 240)
+    (tmp_path / "stop").touch()
+    assert life.wait() == 0, life.log.read_text()[-3_000:]
+    assert op.read_committed(tmp_path / "out")["x"].sort().to_pylist() == list(range(240))
+    read = (tmp_path / "read").read_text().split()
+    assert len(read) > len(set(read)), "no lane was read again"
 
 
 @pytest.mark.soak
