@@ -197,7 +197,7 @@ def test_a_large_rate_gives_a_batch_every_ten_milliseconds() -> None:
 
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_a_table_of_fewer_rows_than_splits_names_no_split_twice(rows: int) -> None:
-    made = op.from_arrow(pa.table({"x": pa.array(range(rows), pa.int64())}), splits=4).splits()
+    made = from_arrow(pa.table({"x": pa.array(range(rows), pa.int64())}), splits=4).splits()
     assert len({split.id for split in made}) == len(made) == rows + 1
     assert sum(int(str(split.info["rows"])) for split in made) == rows
 
