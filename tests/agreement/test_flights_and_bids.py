@@ -25,7 +25,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 @pytest.fixture(scope="module")
 def local(scene: Scene) -> flow.RunResult:
     result = scene.pipeline.run(parallelism=1, timeout="60s")
-    counts = {name: result.operator(name).late for name in ("days", "auctions", "lenient")}
+    counts = {name: result.operator(name).late for name in ("quarters", "auctions", "lenient")}
     assert min(counts.values()) > 0, f"nothing is tried where nothing is late: {counts}"
     return result
 

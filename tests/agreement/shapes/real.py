@@ -13,16 +13,16 @@ FLIGHTS, BIDS = 9_000, 5_000
 
 
 def flights(scene: Scene) -> None:
-    """Days of airlines, weeks of those, what came too late for its day, and delays by route."""
+    """Six hours of airlines, weeks of those, what came too late for them, and delays by route."""
     files = prepare(scene.folder, limit=FLIGHTS)
-    source = op.read_parquet([files.fast, files.slow], batch_rows=500, dictionary=["carrier"])
-    rows = scene.read(source).with_watermark("scheduled", delay="10min")
-    days = rows.key_by("carrier", "origin").window(op.tumbling("1d"))
+    source = op.read_parquet([files.fast, files.slow], batch_rows=100, dictionary=["carrier"])
+    rows = scene.read(source).with_watermark("scheduled", delay="1min")
+    quarters = rows.key_by("carrier", "origin").window(op.tumbling("6h"))
     asked = {"flights": op.count(), "departed": col("departure").count(), "worst": col("delay").max()}
-    daily = days.agg(**asked, mean=col("delay").mean(), last=col("scheduled").max(), name="days")
-    scene.show(daily, "days", late=True)
-    scene.show(daily.side("late"), "late", late=True)
-    weeks = daily.key_by("carrier").window(op.tumbling("7d", offset="4d"))
+    quarter = quarters.agg(**asked, mean=col("delay").mean(), last=col("scheduled").max(), name="quarters")
+    scene.show(quarter, "quarters", late=True)
+    scene.show(quarter.side("late"), "late", late=True)
+    weeks = quarter.key_by("carrier").window(op.tumbling("7d", offset="4d"))
     weekly = weeks.agg(days=op.count(), flights=col("flights").sum(), worst=col("worst").max(), name="weeks")
     scene.show(weekly, "weeks", late=True)
     busy = weekly.filter(col("flights") > 50).key_by("window_start").agg(airlines=op.count(), emit="final")
