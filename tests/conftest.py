@@ -1,4 +1,4 @@
-"""Hypothesis profiles: ``HYPOTHESIS_PROFILE=thorough`` for a long look, else the quick one. One Spark session for all."""
+"""One Spark session for all tests. Hypothesis: ``HYPOTHESIS_PROFILE=thorough`` for a long look, else the quick one."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ class Place:
     """Subtask ``subtask`` of ``vertex``: where a chain runs, as part of run ``run_id``, from ``state`` on.
 
     ``splits`` is the inlet of a source. ``sample`` is for rows that a restore repeats (see ``ChainNode``).
+    ``key_groups`` says whose rows come here, if that is not the subtask's share.
     """
 
     plan: Plan
@@ -38,6 +39,7 @@ class Place:
     state: TaskState | None = None
     splits: SourceInlet | None = None
     sample: int | None = None
+    key_groups: range | None = None
 
 
 def wired(place: Place, output_of: Callable[[int, Link], Output]) -> list[ChainNode]:
@@ -64,7 +66,7 @@ def _chain_node(place: Place, node: Node) -> ChainNode:
         parallelism=vertex.parallelism,
         input_schemas=tuple(plan.graph.schema_of(edge) for edge in node.inputs),
         output_schema=node.schema,
-        key_groups=key_group_range(place.subtask, vertex.parallelism, plan.max_key_groups),
+        key_groups=place.key_groups or key_group_range(place.subtask, vertex.parallelism, plan.max_key_groups),
         max_key_groups=plan.max_key_groups,
         restored=state.operators.get(node.name) if state is not None else None,
         clock=place.clock,

@@ -87,9 +87,13 @@ class ArrowSource(Source):
         return wide_schema(self._table.schema)
 
     def splits(self) -> tuple[Split, ...]:
-        """Contiguous ranges whose lengths differ by at most one. ``info`` has rows, schema and content as hashes."""
+        """Contiguous ranges whose lengths differ by at most one. ``info`` has rows, schema and content as hashes.
+
+        A table of fewer rows than splits has one empty range, for splits are known by what they are called.
+        """
         if self._made is None:
-            self._made = tuple(self._split(index) for index in range(self._parts))
+            made = [self._split(index) for index in range(self._parts)]
+            self._made = tuple({split.id: split for split in made}.values())
         return self._made
 
     def _split(self, index: int) -> Split:

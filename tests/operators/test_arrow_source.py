@@ -195,6 +195,13 @@ def test_a_large_rate_gives_a_batch_every_ten_milliseconds() -> None:
     assert arrivals(source, source.splits()[0], 5_000, 6) == [0, 0, 500, 0, 500, 0]
 
 
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_a_table_of_fewer_rows_than_splits_names_no_split_twice(rows: int) -> None:
+    made = from_arrow(pa.table({"x": pa.array(range(rows), pa.int64())}), splits=4).splits()
+    assert len({split.id for split in made}) == len(made) == rows + 1
+    assert sum(int(str(split.info["rows"])) for split in made) == rows
+
+
 def test_every_split_has_its_own_rate() -> None:
     source = paced(from_arrow(pa.table({"x": range(3000)}), splits=3), [10, 1000])
     sums = [sum(arrivals(source, split, 100_000, 6)) for split in source.splits()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dataflow.clock import SystemClock
@@ -117,6 +117,9 @@ class Hosted:
         self._began = self._clock.now()
         self._state = state
         place = Place(stages.plan, vertex, subtask, self._clock, run_id, state, splits)
+        if stages.hosting[vertex.name] is Hosting.PARTITION:  # rows of any key, and Spark says how many there are
+            wide = Vertex(vertex.name, max(vertex.parallelism, subtask + 1), vertex.nodes)
+            place = replace(place, vertex=wide, key_groups=range(stages.plan.max_key_groups))
         with carried(self.task):
             self.chain = Chain(wired(place, recorder.output))
 

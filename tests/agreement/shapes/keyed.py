@@ -22,8 +22,9 @@ __all__ = ["KEYED"]
 DICTIONARY = "dictionary<values=string, indices=int32, ordered=0>"
 
 
-def table(scene: Scene, rows: int = 400, batch_rows: int = 37, splits: int = 2) -> flow.Stream:
-    return scene.read(op.from_arrow(generated(seed=5, rows=rows), splits=splits, batch_rows=batch_rows))
+def table(scene: Scene, rows: int = 400, batch_rows: int = 50, splits: int = 2) -> flow.Stream:
+    source = op.from_arrow(generated(seed=5, rows=rows), splits=splits, batch_rows=batch_rows)
+    return scene.shared(source, f"table of {rows} by {batch_rows}")
 
 
 def aggregates(scene: Scene) -> None:
@@ -64,9 +65,9 @@ def chained(scene: Scene) -> None:
 def folded(scene: Scene) -> None:
     """Batches so long that they are folded before the shuffle, most rows of a few hot keys."""
     draw = np.random.default_rng(1)
-    hot = np.where(draw.random(20_000) < 0.9, 7, draw.integers(0, 3_000, 20_000))
-    rows = pa.table({"key": hot, "text": [f"k{key}" for key in hot], "v": draw.integers(-99, 99, 20_000)})
-    stream = scene.read(op.from_arrow(rows, splits=2, batch_rows=5_000))
+    hot = np.where(draw.random(8_800) < 0.9, 7, draw.integers(0, 3_000, 8_800))
+    rows = pa.table({"key": hot, "text": [f"k{key}" for key in hot], "v": draw.integers(-99, 99, 8_800)})
+    stream = scene.read(op.from_arrow(rows, splits=2, batch_rows=4_400))
     totals = {"n": op.count(), "s": col("v").sum(), "least": col("v").min()}
     scene.show(stream.key_by("key").agg(**totals, emit="final"), "by number")
     scene.show(stream.key_by("text").agg(**totals, emit="final"), "by text")
@@ -76,7 +77,7 @@ def folded(scene: Scene) -> None:
 
 def merged(scene: Scene) -> None:
     """All aggregates that are folded, over long batches."""
-    rows = table(scene, rows=12_000, batch_rows=4_500)
+    rows = table(scene, rows=8_600, batch_rows=4_300)
     asked = {name: one.aggregation for name, one in MERGEABLE.items()}
     scene.show(rows.key_by("k").agg(**asked, emit="final"), near=True)
 
@@ -137,7 +138,7 @@ class Newest(flow.Operator):
 
     def finish(self, out: flow.Out) -> Iterator[None]:
         for k in pc.unique(self.seen["k"]):
-            same = pc.is_null(self.seen["k"]) if not k.is_valid else pc.fill_null(pc.equal(self.seen["k"], k), False)
+            same = pc.is_in(self.seen["k"], pa.array([k.as_py()], pa.string()))
             best = self.seen.filter(same).sort_by([("n", "descending")]).slice(0, self.most)
             for batch in best.to_batches():
                 out.emit(batch, tag="best")
@@ -160,7 +161,7 @@ def own_operators(scene: Scene) -> None:
 
 def many_keys(scene: Scene) -> None:
     """A key for each row but one."""
-    x = range(4_000)
+    x = range(2_000)
     rows = pa.table({"id": [f"id-{max(1, n)}" for n in x], "v": [n % 11 for n in x], "w": [n % 3 for n in x]})
     stream = scene.read(op.from_arrow(rows, splits=2, batch_rows=1_000))
     scene.show(stream.key_by("id").agg(n=op.count(), v=col("v").max(), emit="final"))

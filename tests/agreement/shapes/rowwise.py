@@ -46,6 +46,10 @@ def numbers(rows: int = 90) -> pa.Table:
     return pa.table({"x": pa.array(x, pa.int64()), "text": pa.array(text, pa.string())})
 
 
+def in_two(scene: Scene) -> flow.Stream:
+    return scene.shared(op.from_arrow(numbers(), splits=2, batch_rows=11), "numbers")
+
+
 def types(scene: Scene) -> None:
     """Every type, filtered and computed."""
     rows = scene.read(op.from_arrow(generated(seed=3), splits=3, batch_rows=17))
@@ -75,7 +79,7 @@ def in_pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch] | None:
 
 def functions(scene: Scene) -> None:
     """Rows to rows, rows to many, batches to batches."""
-    rows = scene.read(op.from_arrow(numbers(), splits=2, batch_rows=11))
+    rows = in_two(scene)
     twice = rows.map(lambda row: {"x": 2 * row["x"]}, schema=pa.schema({"x": pa.int64()}))
     scene.show(twice, "map")
     many = rows.flat_map(split_in_two).map_batches(as_polars).map_batches(in_pieces)
@@ -96,7 +100,7 @@ def risky_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def errors(scene: Scene) -> None:
     """Rows that fail, left out and set aside, in functions, in text, and where they have no time."""
-    rows = scene.read(op.from_arrow(numbers(), splits=2, batch_rows=13))
+    rows = in_two(scene)
     aside = rows.map(risky, on_error="side", name="risky")
     scene.show(aside, "good")
     scene.show(aside.side("errors").select("row", "error"), "bad")
@@ -113,7 +117,7 @@ def errors(scene: Scene) -> None:
 
 def branches(scene: Scene) -> None:
     """One stream used many times, and put together again, itself with itself too."""
-    rows = scene.read(op.from_arrow(numbers(), splits=3, batch_rows=10))
+    rows = in_two(scene)
     odd, even = rows.filter(col("x") % 2 == 1), rows.filter(col("x") % 2 == 0).rebalance()
     scene.show(odd.union(even, rows), "together")
     scene.show(odd.union(odd), "with itself")
@@ -154,7 +158,7 @@ PEOPLE = pa.table({"id": [0, 1, 2, 3, 3], "name": ["ann", "bob", None, "cy", "da
 
 def broadcast(scene: Scene) -> None:
     """A small table that every subtask has, beside rows dealt out, forwarded or keyed."""
-    rows = scene.read(op.from_arrow(numbers(), splits=2, batch_rows=10)).select(id=col("x") % 5, x=col("x"))
+    rows = in_two(scene).select(id=col("x") % 5, x=col("x"))
     people = scene.read(op.from_arrow(PEOPLE, batch_rows=2), "people")
     schema = pa.schema({"id": pa.int64(), "x": pa.int64(), "name": pa.string()})
     scene.show(rows.rebalance().apply(Both, people.broadcast(), schema=schema, name="dealt"), "dealt")

@@ -1,6 +1,6 @@
 """A pipeline of many shapes side by side, and what may be asked of each of its sinks.
 
-Every shape has sources and sinks of its own in the one pipeline, so that one job on an engine answers for all of them.
+Every shape has sinks of its own in the one pipeline, so that one job on an engine answers for all of them.
 """
 
 from __future__ import annotations
@@ -42,10 +42,17 @@ class Scene:
     folder: Path
     label: str = ""
     sinks: dict[str, Rows] = field(default_factory=dict)
+    streams: dict[str, flow.Stream] = field(default_factory=dict)
 
     def read(self, source: flow.Source, name: str = "in", **options: Any) -> flow.Stream:
         """A source of the shape at work."""
         return self.pipeline.source(source, name=self._named(name), **options)
+
+    def shared(self, source: flow.Source, name: str) -> flow.Stream:
+        """A source that shapes have in common: the same rows, cut the same way."""
+        if name not in self.streams:
+            self.streams[name] = self.pipeline.source(source, name=name)
+        return self.streams[name]
 
     def show(self, stream: flow.Stream, name: str = "out", **settled: Any) -> None:
         """A sink of the shape at work; ``settled`` as for ``Rows``."""

@@ -1,4 +1,4 @@
-"""Shapes with event time: windows of all lengths and times, in chains, late rows, silent splits, rows without a time."""
+"""Shapes with event time: windows of all lengths and times, in chains, late rows, rows without a time, timers."""
 
 from __future__ import annotations
 
@@ -33,18 +33,20 @@ def clicks(seed: int = 7, rows: int = 600, disorder: int = 6, type_: pa.DataType
     return pa.table({"row": range(rows), "user": user, "value": value, "ts": times})
 
 
-def timed(scene: Scene, delay: str = "6s", name: str = "in", **options: Any) -> flow.Stream:
-    settings = {"batch_rows": 25, "splits": 1, **options}
-    return scene.read(op.from_arrow(clicks(), **settings), name).with_watermark("ts", delay=delay)
+def timed(scene: Scene, delay: str = "6s", splits: int = 1) -> flow.Stream:
+    source = op.from_arrow(clicks(), batch_rows=25, splits=splits)
+    return scene.shared(source, f"clicks in {splits}").with_watermark("ts", delay=delay)
 
 
 def windows(scene: Scene) -> None:
     """Windows of times of every unit and zone, nobody late."""
+    table = clicks()
     for type_ in TIMES:
-        source = op.from_arrow(clicks(type_=type_), batch_rows=40, splits=2)
-        rows = scene.read(source, f"in {type_}").with_watermark("ts", delay="60s")
-        cut = rows.key_by("user").window(op.tumbling("7s", offset="3s"))
-        scene.show(cut.agg(n=op.count(), first=col("row").first(), last=col("row").last("row")), str(type_))
+        table = table.append_column(str(type_), clicks(type_=type_)["ts"])
+    source = scene.read(op.from_arrow(table, batch_rows=40, splits=2))
+    for type_ in TIMES:
+        cut = source.with_watermark(str(type_), delay="60s").key_by("user").window(op.tumbling("7s", offset="3s"))
+        scene.show(cut.agg(n=op.count(), first=col("row").first("row"), last=col("row").last("row")), str(type_))
 
 
 def aggregates(scene: Scene) -> None:
@@ -74,7 +76,7 @@ def allowed(scene: Scene) -> None:
     found = cut.agg(n=op.count(), values=col("value").count_distinct(), name="allowed windows")
     scene.show(found, last=WINDOW_OF_USER, late=True)
     scene.show(found.side("late"), "late", late=True)
-    unasked = timed(scene, "0s", "unasked").key_by("user").window(op.tumbling("5s"), lateness="2s")
+    unasked = timed(scene, "0s").key_by("user").window(op.tumbling("5s"), lateness="2s")
     scene.show(unasked.agg(n=op.count()), "without late rows", last=WINDOW_OF_USER, late=True)
 
 
@@ -86,7 +88,7 @@ def patient(scene: Scene) -> None:
 
 def chained(scene: Scene) -> None:
     """Windows over windows over windows, by other keys, and aggregates without time behind them."""
-    rows = timed(scene, splits=3, batch_rows=20)
+    rows = timed(scene, splits=2)
     short = rows.key_by("user").window(op.tumbling("2s")).agg(n=op.count(), s=col("value").sum(), name="short")
     longer = short.key_by("n").window(op.tumbling("6s")).agg(users=op.count(), n_most=col("s").max(), name="longer")
     longest = longer.key_by("users").window(op.tumbling("30s")).agg(c=op.count(), m=col("n_most").max())
@@ -108,7 +110,8 @@ def chained_late(scene: Scene) -> None:
 
 def renamed(scene: Scene) -> None:
     """Event time through functions, other names, filters before and behind."""
-    rows = scene.read(op.from_arrow(clicks(), batch_rows=30, splits=2)).filter(col("value").is_not_null())
+    source = scene.shared(op.from_arrow(clicks(), batch_rows=25, splits=2), "clicks in 2")
+    rows = source.filter(col("value").is_not_null())
     at = rows.with_columns(at=col("ts").cast("timestamp[us]")).with_watermark("at", delay="10s", name="at")
     kept = at.select("user", "row", moment=col("at")).filter(col("row") % 7 != 0)
     many = kept.flat_map(lambda row: [row] * (row["row"] % 3)).map_batches(lambda batch: batch)
@@ -133,8 +136,8 @@ def timeless(scene: Scene) -> None:
     """Rows without an event time, left out or set aside."""
     table = clicks(rows=120)
     gaps = table.set_column(3, "ts", pa.array([None if n % 11 == 0 else t for n, t in enumerate(table["ts"])]))
+    rows = scene.read(op.from_arrow(gaps, batch_rows=15))
     for policy in ("skip", "side"):
-        rows = scene.read(op.from_arrow(gaps, batch_rows=15), f"in {policy}")
         known = rows.with_watermark("ts", delay="6s", on_error=policy, name=f"timeless {policy}")
         scene.show(known.key_by("user").window(op.tumbling("5s")).agg(n=op.count()), policy)
         if policy == "side":
@@ -225,7 +228,7 @@ class Beats(flow.Operator):
 
 def timers(scene: Scene) -> None:
     """An operator with timers on the wall, whose rows add up."""
-    rows = scene.read(op.from_arrow(clicks(), batch_rows=50, splits=2))
+    rows = timed(scene, splits=2)
     beats = rows.key_by("user").apply(Beats, schema=pa.schema({"n": pa.int64()}), name="beats")
     scene.show(beats.with_columns(all=col("n") * 0).key_by("all").agg(n=col("n").sum(), emit="final"))
 

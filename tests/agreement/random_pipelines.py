@@ -1,0 +1,202 @@
+"""Random pipelines: a recipe says it all, so a failure shows the recipe, and shrinks to a small one.
+
+A recipe is rows, how they are cut into splits and batches, steps without keys (with expressions of the trees that are
+tried on Spark one by one), and stages with keys: aggregates, changelogs, windows with and without lateness, and rows of
+operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+from dataflow.expressions import Aggregation, Expr
+from tests.agreement.shapes.scene import Scene
+from tests.runners.spark.trees import Trees, rows
+
+__all__ = ["Recipe", "cooked", "recipes"]
+
+KEYS = ["i", "k", "s", "p", "d", "m", "f", "small", "w"]
+"""Columns of the random rows, of many types."""
+FIRST, LAST = -300, 300
+"""Seconds of event time around 1970."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Something behind a key_by. ``size`` and ``lateness`` in seconds are of windows."""
+
+    kind: str
+    keys: tuple[str, ...]
+    size: int
+    lateness: int
+    wants_late: bool
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A pipeline and its rows. ``disorder`` and ``delay`` in seconds: rows are late where the delay is the lesser."""
+
+    seed: int
+    rows: int
+    splits: int
+    batch_rows: int
+    disorder: int
+    delay: int
+    steps: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    again: bool
+    """Whether a second source joins in, by a union."""
+
+    @property
+    def late(self) -> bool:
+        """Whether rows may be late, so that the order of batches matters."""
+        return self.delay < self.disorder or (self.splits > 1 and self.delay < LAST - FIRST)
+
+
+STAGES = st.builds(
+    Stage,
+    kind=st.sampled_from(["final", "updates", "window", "window", "window", "rows"]),
+    keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True).map(tuple),
+    size=st.sampled_from([1, 7, 30, 200]),
+    lateness=st.sampled_from([0, 0, 2, 20]),
+    wants_late=st.booleans(),
+)
+STEPS = st.sampled_from(["filter", "compute", "map", "flat_map", "map_batches", "rebalance", "select"])
+
+
+def recipes() -> st.SearchStrategy[Recipe]:
+    """Recipes of which each leads to a pipeline that runs."""
+    return st.builds(
+        Recipe,
+        seed=st.integers(0, 10_000),
+        rows=st.sampled_from([0, 1, 2, 9, 60, 150]),
+        splits=st.sampled_from([1, 1, 1, 2, 3]),
+        batch_rows=st.sampled_from([1, 3, 10, 25, 1_000]),
+        disorder=st.sampled_from([0, 5, 40]),
+        delay=st.sampled_from([0, 5, 40, LAST - FIRST]),
+        steps=st.lists(STEPS, max_size=4).map(tuple),
+        stages=st.lists(STAGES, min_size=1, max_size=3).map(tuple),
+        again=st.booleans(),
+    )
+
+
+def table(recipe: Recipe, seed: int) -> pa.Table:
+    """Random rows of every type that Spark has a word for, numbered, with event times out of order."""
+    draw = Random(seed)
+    n = range(recipe.rows)
+    width = (LAST - FIRST) / max(1, recipe.rows)
+    times = [int(1_000 * (FIRST + width * x - recipe.disorder * draw.random())) for x in n]
+    found = rows(draw, recipe.rows)
+    return found.append_column("at", pa.array(times, pa.timestamp("ms"))).append_column("n", pa.array(n, pa.int64()))
+
+
+def cooked(scene: Scene, recipe: Recipe) -> None:
+    """Put the pipeline of ``recipe`` into ``scene``."""
+    draw = Random(recipe.seed)
+    source = op.from_arrow(table(recipe, recipe.seed), splits=recipe.splits, batch_rows=recipe.batch_rows)
+    stream = scene.read(source)
+    timed = stream.with_watermark("at", delay=f"{recipe.delay}s")
+    if recipe.again and not recipe.late:
+        other = scene.read(op.from_arrow(table(recipe, recipe.seed + 1), batch_rows=7), "other")
+        timed = timed.union(other.with_watermark("at", delay=f"{recipe.delay}s"))
+    for step in recipe.steps:
+        timed = _stepped(timed, step, Trees(draw), recipe)
+    scene.show(timed, "rows")
+    for place, stage in enumerate(recipe.stages):
+        _staged(scene, timed, stage, f"{place} {stage.kind}", recipe, depth=0)
+
+
+def _stepped(stream: flow.Stream, step: str, trees: Trees, recipe: Recipe) -> flow.Stream:
+    match step:
+        case "filter":
+            found = _sound(stream, trees, "bool", recipe)
+            return stream.filter(found | (col("n") % 3 != 0))
+        case "compute":
+            made = {f"c{i}": _sound(stream, trees, kind, recipe) for i, kind in enumerate(["int", "text", "float"])}
+            return stream.with_columns(**made)
+        case "map":
+            return stream.map(_negated)
+        case "flat_map":
+            return stream.flat_map(_repeated)
+        case "map_batches":
+            return stream.map_batches(_halved)
+        case "rebalance" if not recipe.late:
+            return stream.rebalance()
+        case _:
+            return stream.select(*[name for name in stream.schema.names if name != "big"])
+
+
+def _negated(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "i": None if row["i"] is None else -row["i"]}
+
+
+def _repeated(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row] * (row["n"] % 3)
+
+
+def _halved(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    half = batch.num_rows // 2
+    return [batch.slice(0, half), batch.slice(half)]
+
+
+def _sound(stream: flow.Stream, trees: Trees, kind: str, recipe: Recipe) -> Expr:
+    """A random expression that can be computed for every row: the rows are known."""
+    every = [table(recipe, seed) for seed in (recipe.seed, recipe.seed + 1)]
+    for _ in range(20):
+        expr = trees.draw(kind, 2)
+        try:
+            for each in every:
+                for batch in each.to_batches():
+                    expr.evaluate(batch)
+            expr.dtype(stream.schema)
+        except Exception:
+            continue
+        return expr
+    return col("p") if kind == "bool" else col("n")
+
+
+def _aggregations(stream: flow.Stream, depth: int) -> dict[str, Aggregation]:
+    names = stream.schema.names
+    asked: dict[str, Aggregation] = {f"rows{depth}": op.count()}
+    if "total" in names:
+        asked |= {"sum": col("total").sum(), "least_of_all": col("least").min()}
+    if "n" in names:
+        asked |= {"least": col("n").min(), "greatest": col("n").max(), "total": col("n").sum()}
+    if "s" in names:
+        asked |= {"texts": col("s").count_distinct(), "text": col("s").max()}
+    return asked
+
+
+def _staged(scene: Scene, stream: flow.Stream, stage: Stage, label: str, recipe: Recipe, depth: int) -> None:
+    keys = [key for key in stage.keys if key in stream.schema.names] or [stream.schema.names[0]]
+    keyed = stream.key_by(*keys)
+    asked = _aggregations(stream, depth)
+    match stage.kind:
+        case "final":
+            found = keyed.agg(**asked, emit="final")
+            scene.show(found, label, late=depth > 0 and recipe.late)
+        case "updates":
+            scene.show(keyed.agg(**asked, emit="updates"), label, last=keys, late=depth > 0 and recipe.late)
+            return
+        case "window":
+            cut = keyed.window(op.tumbling(f"{stage.size}s"), lateness=f"{stage.lateness}s")
+            found = cut.agg(**asked, name=f"{scene.label} {label} windows")
+            scene.show(found, label, last=[*keys, "window_start"], late=recipe.late)
+            if stage.wants_late:
+                scene.show(found.side("late"), f"{label} late", late=recipe.late)
+            if stage.lateness:
+                return  # results that come once more, and how often they do, depend on how batches are cut
+        case _:
+            found = keyed.filter(col("n") % 2 == 0) if "n" in stream.schema.names else keyed.rebalance()
+            scene.show(found, label, late=depth > 0 and recipe.late)
+    if depth == 0:
+        behind = Stage("window" if found.time else "final", ("rows0", "k", "n"), stage.size * 3, 0, stage.wants_late)
+        _staged(scene, found, behind, f"{label} and", recipe, depth=1)
