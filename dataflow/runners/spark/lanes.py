@@ -99,11 +99,12 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
         found = hosted.state(round_ + 1)
         report = hosted.report(inlet.reading)
         if after is not None:  # Spark gives a micro-batch up when a second attempt sends other bytes than the first
-            report = replace(report, operators=cast(Any, after.inlet["counters"]))
+            report = replace(report, **cast(Any, after.inlet["counted"]))
         yield from batches_of([*recorder.envelopes(), reported(report, round_)])
         with carried(task):
             turns = inlet.turns(SystemClock().now())
-            told = {**found.inlet, **turns, "rang": rang, "takes": attempt.takes, "counters": report.operators}
+            counted: Any = {"operators": report.operators, "busy": report.busy}
+            told = {**found.inlet, **turns, "rang": rang, "takes": attempt.takes, "counted": counted}
             home.check(assignment.run_id)
             home.settle(replace(found, inlet=told), round_ + 1)
 
