@@ -33,7 +33,7 @@ def scene_of(chosen: Sequence[Recipe]) -> Scene:
     return scene
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(recipes(), st.integers(0, 1_000))
 def test_schedules_give_what_threads_give(recipe: Recipe, seed: int) -> None:
     scene = scene_of([recipe])
