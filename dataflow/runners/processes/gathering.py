@@ -1,0 +1,52 @@
+"""Parts of snapshots, gathered until each process has sent its own: then a snapshot is complete, and not before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dataflow.processes import GlobalState, ProcessGraph
+from dataflow.runners.processes.host import Part
+
+__all__ = ["Gathering"]
+
+
+class Gathering:
+    """The snapshots of a run of ``graph``, with the processes that began each."""
+
+    def __init__(self, graph: ProcessGraph) -> None:
+        self._graph = graph
+        self._parts: dict[int, dict[str, Part]] = {}
+        self.initiators: dict[int, list[str]] = {}
+        self.complete: dict[int, GlobalState] = {}
+
+    def begin(self, initiators: Sequence[str]) -> int:
+        """The number of a new snapshot."""
+        number = len(self.initiators)
+        self.initiators[number] = list(initiators)
+        self._parts[number] = {}
+        return number
+
+    @property
+    def under_way(self) -> Mapping[int, Sequence[str]]:
+        """The snapshots that are not complete, with the processes whose part is missing."""
+        return {n: [p for p in self._graph.processes if p not in parts] for n, parts in self._parts.items()}
+
+    def add(self, parts: Sequence[Part]) -> list[GlobalState]:
+        """Parts have come; answers the snapshots that are complete with them."""
+        done = []
+        for part in parts:
+            found = self._parts[part.snapshot]
+            found[part.process] = part
+            if len(found) == len(self._graph.processes):
+                done.append(self._made(part.snapshot, self._parts.pop(part.snapshot)))
+        return done
+
+    def _made(self, number: int, parts: Mapping[str, Part]) -> GlobalState:
+        made = self.complete[number] = GlobalState(
+            {name: parts[name].state for name in self._graph.processes},
+            {channel: parts[channel.target].channels[channel] for channel in self._graph.channels},
+            {name: parts[name].number for name in self._graph.processes},
+            number,
+            tuple(self.initiators[number]),
+        )
+        return made

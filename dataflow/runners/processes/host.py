@@ -1,0 +1,242 @@
+"""One process at work, and its part in every snapshot: the only place where actions are executed and markers obeyed.
+
+A host has no thread, no queue and no choice: whoever drives it says which action happens, hands it what comes out of
+channels, and puts what it answers into channels, at once and in order. That is all the atomicity there is to the marker
+rule, and every way to run a system of processes keeps it by construction.
+
+Items of a channel are numbered by their sender, so a channel that loses, repeats or reorders is found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from dataflow.errors import ConfigurationError, GraphError, did_you_mean
+from dataflow.events import Barrier, Data
+from dataflow.processes import Action, Channel, Process, ProcessGraph, Sends, actions_of
+from dataflow.protocol import actions as protocol
+from dataflow.protocol.markers import Markers
+from dataflow.traces import Event, Happening, MarkerReceived, MarkerSent, MessageId, Recorded
+
+__all__ = ["RECEIVE", "Host", "Item", "Part"]
+
+RECEIVE = "receive"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What a channel carries: the ``number``-th thing that its sender put into it, from 1; a message or a marker."""
+
+    channel: Channel
+    number: int
+    content: Data | Barrier
+    message: int = 0
+    clock: Mapping[str, int] | None = None
+
+    @property
+    def is_marker(self) -> bool:
+        return isinstance(self.content, Barrier)
+
+    @property
+    def value(self) -> Any:
+        """The message, or the number of the snapshot of a marker."""
+        return self.content.checkpoint if isinstance(self.content, Barrier) else self.content.rows[0]  # type: ignore[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A process's part of a snapshot: its state behind ``number`` events, and the states of its incoming channels."""
+
+    process: str
+    snapshot: int
+    number: int
+    state: Any
+    channels: Mapping[Channel, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a step: what to put into channels, what happened, and parts of snapshots that are complete."""
+
+    items: Sequence[Item]
+    happenings: Sequence[Happening]
+    parts: Sequence[Part]
+
+
+class Host:
+    """The process called ``name`` of ``graph``, a copy of it."""
+
+    def __init__(self, graph: ProcessGraph, name: str) -> None:
+        self.name = name
+        self.process: Process = deepcopy(graph.processes[name])
+        self.actions = actions_of(self.process)
+        self.receives = type(self.process).receive is not Process.receive
+        self.incoming = graph.into(name)
+        self._outgoing = {channel.target: channel for channel in graph.out_of(name)}
+        self._markers = Markers(len(self.incoming))
+        self._recorded: dict[int, tuple[int, Any]] = {}
+        self._events = 0
+        self._clock: dict[str, int] = {}
+        self._put = dict.fromkeys(self._outgoing.values(), 0)
+        self._sent = dict.fromkeys(self._outgoing.values(), 0)
+        self._taken = dict.fromkeys(self.incoming, 0)
+        for made in self.actions.values():
+            for sender in made.accepts:
+                if Channel(sender, name) not in self._taken:
+                    raise GraphError(
+                        f"process {name!r}, action {made.name!r}: it accepts messages from {sender!r}, and there is no "
+                        f"channel {Channel(sender, name)}; the channels are {', '.join(map(str, self.incoming))}"
+                    )
+
+    @property
+    def events(self) -> int:
+        """How many there were."""
+        return self._events
+
+    @property
+    def waiting(self) -> Mapping[int, Sequence[Channel]]:
+        """The snapshots under way here, with the channels whose marker is still to come."""
+        return {n: [self.incoming[i] for i in sorted(open_)] for n, open_ in self._markers.waiting.items()}
+
+    def knows(self, snapshot: int) -> bool:
+        """Whether the state has been recorded for ``snapshot``."""
+        return self._markers.knows(snapshot)
+
+    def enabled(self, action: Action, heads: Mapping[Channel, Item]) -> bool:
+        """Whether ``action`` can happen by itself, with these first items in the incoming channels."""
+        there = [heads.get(Channel(sender, self.name)) for sender in action.accepts]
+        if not action.spontaneous or not all([item is not None and not item.is_marker for item in there]):
+            return False
+        return bool(action.when(self.process))
+
+    def act(self, name: str, items: Sequence[Item] = (), arguments: Sequence[Any] = ()) -> Outcome:
+        """The action ``name`` happens and accepts ``items``, one from each process that it names."""
+        made = self.actions.get(name)
+        if made is None:
+            known = list(self.actions)
+            raise GraphError(f"process {self.name!r} has no action {name!r}{did_you_mean(name, known)}; it has {known}")
+        values = [self._taken_from(item) for item in items]
+        sends = self._called(made.name, lambda: getattr(self.process, made.name)(*values, *arguments))
+        return self._done(made.name, items, sends, tuple(arguments))
+
+    def deliver(self, item: Item) -> Outcome:
+        """The first item of a channel is received: a message by ``receive``, a marker by the rule."""
+        if item.is_marker:
+            assert isinstance(item.content, Barrier), item
+            self._check_order(item)
+            actions = self._markers.barrier(self.incoming.index(item.channel), item.content)
+            self._taken[item.channel] = item.number
+            return self._carried_out(actions, [MarkerReceived(item.channel, item.content.checkpoint)])
+        if not self.receives:
+            raise GraphError(
+                f"process {self.name!r} has no receive(sender, message): a message of {item.channel} is accepted by "
+                f"one of its actions, {[a.name for a in self.actions.values() if item.channel.source in a.accepts]}"
+            )
+        value = self._taken_from(item)
+        sends = self._called(RECEIVE, lambda: self.process.receive(item.channel.source, value))
+        return self._done(RECEIVE, [item], sends, ())
+
+    def begin(self, snapshot: int) -> Outcome:
+        """The process begins a snapshot by itself."""
+        return self._carried_out(self._markers.begin(snapshot), [], spontaneous=True)
+
+    def _taken_from(self, item: Item) -> Any:
+        self._check_order(item)
+        return item.value
+
+    def _check_order(self, item: Item) -> None:
+        expected = self._taken[item.channel] + 1
+        if item.number != expected:
+            raise ConfigurationError(
+                f"channel {item.channel} is not FIFO: expected its item {expected}, got {item.number}; the marker rule "
+                "is right on channels that lose, repeat and reorder nothing"
+            )
+
+    def _called(self, action: str, call: Any) -> Sends:
+        try:
+            sends: Sends = call()
+            self._check(action, sends)
+        except Exception as error:
+            error.add_note(f"in {action!r} of process {self.name!r}, its event {self._events + 1}")
+            raise
+        return sends
+
+    def _check(self, action: str, sends: Sends) -> None:
+        if sends is None:
+            return
+        if not isinstance(sends, Mapping):
+            raise TypeError(
+                f"{action!r} answers what it sends, a mapping from the receiver's name to a message, or None; "
+                f"got a {type(sends).__name__}"
+            )
+        for target in sends:
+            if target not in self._outgoing:
+                raise GraphError(
+                    f"process {self.name!r} sent a message to {target!r}, and there is no channel "
+                    f"{Channel(self.name, str(target))}; it sends to {list(self._outgoing)}"
+                )
+
+    def _done(self, action: str, accepted: Sequence[Item], sends: Sends, arguments: tuple[Any, ...]) -> Outcome:
+        """The event is over: what it took counts as received, and what it sent is on its way."""
+        self._events += 1
+        for item in accepted:
+            self._taken[item.channel] = item.number
+            assert isinstance(item.content, Data), item
+            self._markers.element(self.incoming.index(item.channel), item.content)
+            for process, number in (item.clock or {}).items():
+                self._clock[process] = max(self._clock.get(process, 0), number)
+        self._clock[self.name] = self._events
+        clock = dict(self._clock)
+        items = []
+        for target, value in (sends or {}).items():
+            channel = self._outgoing[target]
+            self._sent[channel] += 1
+            items.append(self._item(channel, Data((value,)), self._sent[channel], clock))
+        event = Event(
+            self.name,
+            self._events,
+            action,
+            tuple((MessageId(item.channel, item.message), item.value) for item in accepted),
+            tuple((MessageId(item.channel, item.message), item.value) for item in items),
+            clock,
+            arguments,
+        )
+        return Outcome(items, [event], [])
+
+    def _item(
+        self, channel: Channel, content: Data | Barrier, message: int = 0, clock: Mapping[str, int] | None = None
+    ) -> Item:
+        self._put[channel] += 1
+        return Item(channel, self._put[channel], content, message, clock)
+
+    def _carried_out(
+        self, actions: Sequence[protocol.Action], happened: list[Happening], *, spontaneous: bool = False
+    ) -> Outcome:
+        items: list[Item] = []
+        parts: list[Part] = []
+        for decided in actions:
+            match decided:
+                case protocol.TakeSnapshot(marker):
+                    snapshot = marker.checkpoint
+                    items += [self._item(channel, marker) for channel in self._outgoing.values()]
+                    state = self.process.snapshot()
+                    self._recorded[snapshot] = self._events, state
+                    happened.append(Recorded(self.name, snapshot, self._events, state, spontaneous))
+                    happened += [MarkerSent(channel, snapshot) for channel in self._outgoing.values()]
+                case protocol.Complete(snapshot, in_flight):
+                    number, state = self._recorded.pop(snapshot)
+                    channels = {
+                        channel: tuple(element.rows[0] for element in in_flight.get(i, ()))  # type: ignore[union-attr,index]
+                        for i, channel in enumerate(self.incoming)
+                    }
+                    parts.append(Part(self.name, snapshot, number, state, channels))
+                case protocol.Ignore():
+                    pass
+                case protocol.Abort():
+                    raise AssertionError(f"a snapshot of processes is never given up, got {decided}")
+                case never:
+                    assert_never(never)
+        return Outcome(items, happened, parts)

@@ -1,0 +1,213 @@
+"""A system of processes moved step by step, by hand or by whoever chooses: a whole run in one place, in one thread.
+
+A step is what cannot be split: an action happens, or the first item of a channel is received. Which steps can happen
+now is ``enabled``; nothing happens by itself.
+
+>>> from dataflow.processes import Automaton, ProcessGraph
+>>> graph = ProcessGraph().add("P1", Automaton(0, lambda state, sender, message: (state + message, None)))
+>>> graph.add("P2", Automaton(5, lambda state, sender, message: (state, {"P1": message}))).connect("P1", "P2")
+ProcessGraph(P1, P2; P1 -> P2, P2 -> P1)
+>>> system = System(graph)
+>>> number = system.snapshot("P2")
+>>> system.deliver("P2", "P1"), system.deliver("P1", "P2")
+(Marker(snapshot=0), Marker(snapshot=0))
+>>> print(system.snapshots[number])
+snapshot 0, begun by P2
+  P1: 0
+  P2: 5
+  P1 -> P2: []
+  P2 -> P1: []
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from dataflow.errors import GraphError
+from dataflow.processes import Channel, GlobalState, ProcessGraph
+from dataflow.runners.processes.gathering import Gathering
+from dataflow.runners.processes.host import Host, Item, Outcome
+from dataflow.traces import Trace
+
+__all__ = ["Act", "Deliver", "Marker", "Step", "System"]
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A marker of ``snapshot``, as one sees it in a channel."""
+
+    snapshot: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Act:
+    """The action ``action`` of ``process`` happens; it accepts the first message of each channel that it names."""
+
+    process: str
+    action: str
+
+    def __str__(self) -> str:
+        return f"{self.process} does {self.action}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Deliver:
+    """The first item of ``channel`` is received: a message, or a marker."""
+
+    channel: Channel
+
+    def __str__(self) -> str:
+        return f"deliver the head of {self.channel}"
+
+
+Step = Act | Deliver
+
+
+class System:
+    """A run of ``graph``. Raises: GraphError for a graph without processes, or with an action that can never happen."""
+
+    def __init__(self, graph: ProcessGraph) -> None:
+        if not graph.processes:
+            raise GraphError("expected a graph with a process, found none: graph.add(name, process)")
+        self.graph = graph
+        self._hosts = {name: Host(graph, name) for name in graph.processes}
+        self._channels: dict[Channel, deque[Item]] = {channel: deque() for channel in graph.channels}
+        self._gathering = Gathering(graph)
+        initial = {name: host.process.snapshot() for name, host in self._hosts.items()}
+        self.trace = Trace(list(graph.processes), graph.channels, initial)
+
+    @property
+    def channels(self) -> Mapping[Channel, Sequence[Any]]:
+        """What is in the channels now, first sent first: messages, and ``Marker``s."""
+        return {channel: [_shown(item) for item in items] for channel, items in self._channels.items()}
+
+    @property
+    def snapshots(self) -> Mapping[int, GlobalState]:
+        """The snapshots that are complete, by number."""
+        return self._gathering.complete
+
+    @property
+    def under_way(self) -> Mapping[int, Sequence[str]]:
+        """The snapshots that are not complete, with the processes whose part is missing."""
+        return self._gathering.under_way
+
+    @property
+    def state(self) -> GlobalState:
+        """Everything as it is now, which nobody inside the system can see. Markers are not part of it."""
+        return GlobalState(
+            {name: host.process.snapshot() for name, host in self._hosts.items()},
+            {c: tuple(item.value for item in items if not item.is_marker) for c, items in self._channels.items()},
+            {name: host.events for name, host in self._hosts.items()},
+        )
+
+    def enabled(self) -> list[Step]:
+        """The steps that can happen now, in the order of the graph."""
+        found: list[Step] = []
+        for channel, items in self._channels.items():
+            if items and (items[0].is_marker or self._hosts[channel.target].receives):
+                found.append(Deliver(channel))
+        for name, host in self._hosts.items():
+            heads = {c: self._channels[c][0] for c in host.incoming if self._channels[c]}
+            found += [Act(name, made.name) for made in host.actions.values() if host.enabled(made, heads)]
+        return found
+
+    def step(self, step: Step) -> None:
+        """Let ``step`` happen. Raises: what ``deliver`` and ``act`` do."""
+        match step:
+            case Act(process, action):
+                self.act(process, action)
+            case Deliver(channel):
+                self.deliver(channel.source, channel.target)
+            case never:
+                assert_never(never)
+
+    def deliver(self, source: str, target: str) -> Any:
+        """The first item of a channel is received; answers it.
+
+        Raises: GraphError where there is no such channel, or it is empty; what the process raises: then nothing has
+        been received.
+        """
+        items = self._items(source, target)
+        item = items[0]
+        self._happened(self._hosts[target].deliver(item))
+        items.popleft()
+        return _shown(item)
+
+    def act(self, process: str, action: str, *arguments: Any) -> None:
+        """An action of a process happens; ``arguments`` follow the messages that it accepts.
+
+        Raises: GraphError where there is none of that name, or a message that it accepts is not there; what the process
+        raises: then nothing has been received.
+        """
+        host = self._hosts[self.graph.known(process)]
+        made = host.actions.get(action)
+        channels = [Channel(sender, process) for sender in (made.accepts if made is not None else ())]
+        items = [self._message(channel, action) for channel in channels]
+        outcome = host.act(action, items, arguments)
+        for channel in channels:
+            self._channels[channel].popleft()
+        self._happened(outcome)
+
+    def snapshot(self, *initiators: str) -> int:
+        """One snapshot, begun by one process or by several at once; answers its number.
+
+        Raises: GraphError where the markers would not reach every process: it would never be complete.
+        """
+        missed = self.graph.unreachable(initiators)
+        if missed or not initiators:
+            together = ", ".join([*map(repr, initiators), repr(missed[0])])
+            raise GraphError(
+                f"a snapshot begun by {', '.join(initiators) or 'nobody'} never reaches {', '.join(missed)}: there is "
+                f"no way along channels; let one of them begin it as well: snapshot({together})"
+            )
+        number = self._gathering.begin(initiators)
+        for name in initiators:
+            self._happened(self._hosts[name].begin(number))
+        return number
+
+    def join(self, snapshot: int, process: str) -> None:
+        """``process`` begins a snapshot that others began already, before their markers come to it.
+
+        Where one has come, nothing happens. Raises: GraphError for a snapshot that nobody began.
+        """
+        if snapshot not in self._gathering.initiators:
+            begun = list(self._gathering.initiators)
+            raise GraphError(f"there is no snapshot {snapshot} to join; begun were {begun}")
+        host = self._hosts[self.graph.known(process)]
+        if not host.knows(snapshot):
+            self._gathering.initiators[snapshot].append(process)
+            self._happened(host.begin(snapshot))
+
+    def copy(self) -> System:
+        """The same run at the same point, to go on with otherwise."""
+        return deepcopy(self)
+
+    def _items(self, source: str, target: str) -> deque[Item]:
+        channel = Channel(self.graph.known(source), self.graph.known(target))
+        if channel not in self._channels:
+            raise GraphError(f"there is no channel {channel}; there are {', '.join(map(str, self._channels))}")
+        if not self._channels[channel]:
+            waiting = ", ".join([str(c) for c, items in self._channels.items() if items])
+            raise GraphError(f"channel {channel} is empty; something is in {waiting or 'none'}")
+        return self._channels[channel]
+
+    def _message(self, channel: Channel, action: str) -> Item:
+        items = self._channels[channel]
+        if not items or items[0].is_marker:
+            found = f"a marker of snapshot {items[0].value}, to be delivered first" if items else "nothing"
+            raise GraphError(f"{action!r} of {channel.target!r} accepts a message of {channel}, and there is {found}")
+        return items[0]
+
+    def _happened(self, outcome: Outcome) -> None:
+        for item in outcome.items:
+            self._channels[item.channel].append(item)
+        self.trace.happenings += outcome.happenings
+        self._gathering.add(outcome.parts)
+
+
+def _shown(item: Item) -> Any:
+    return Marker(item.value) if item.is_marker else item.value
