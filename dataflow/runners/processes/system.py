@@ -30,8 +30,8 @@ from typing import Any, assert_never
 from dataflow.errors import GraphError
 from dataflow.processes import Channel, GlobalState, ProcessGraph
 from dataflow.runners.processes.gathering import Gathering
-from dataflow.runners.processes.host import Host, Item, Outcome
-from dataflow.traces import Trace
+from dataflow.runners.processes.host import RECEIVE, Host, Item, Outcome
+from dataflow.traces import Event, Trace
 
 __all__ = ["Act", "Deliver", "Marker", "Step", "System"]
 
@@ -181,6 +181,23 @@ class System:
         if not host.knows(snapshot):
             self._gathering.initiators[snapshot].append(process)
             self._happened(host.begin(snapshot))
+
+    def repeat(self, event: Event) -> None:
+        """What another run of the graph did happens here: the same action, with the same messages.
+
+        Raises: GraphError where it cannot happen now, or comes out otherwise.
+        """
+        before = len(self.trace.happenings)
+        if event.action == RECEIVE:
+            ((identity, _),) = event.accepted
+            self.deliver(identity.channel.source, identity.channel.target)
+        else:
+            self.act(event.process, event.action, *event.arguments)
+        found = self.trace.happenings[before:]
+        if found != [event]:
+            raise GraphError(
+                f"expected {event}, and {', '.join(map(str, found))} happened: is the process deterministic?"
+            )
 
     def copy(self) -> System:
         """The same run at the same point, to go on with otherwise."""
