@@ -25,6 +25,7 @@ __all__ = [
     "NoCheckpoint",
     "OutputExists",
     "PartitionKeyWarning",
+    "ProcessFailed",
     "SchemaMismatch",
     "SinkBroken",
     "SourceError",
@@ -122,6 +123,10 @@ class DirectoryInUse(CheckpointError):
 
 class PipelineFailed(DataflowError):
     """A user's own code raised in a run that this library made on its own account, such as one of a comparison."""
+
+
+class ProcessFailed(DataflowError):
+    """A process of a ``ProcessGraph`` raised earlier in this run, and was asked to go on."""
 
 
 class SparkFailed(DataflowError):

@@ -157,7 +157,8 @@ def actions_of(process: Process) -> dict[str, Action]:
 class GlobalState:
     """The states of all processes and channels, as a snapshot recorded them, or as they were at a moment of a run.
 
-    ``cut`` says how many events of each process lie before it.
+    ``cut`` says how many events of each process lie before it, ``active`` which processes can act by themselves: an
+    action of theirs that needs no message could happen. The others are passive.
     """
 
     processes: Mapping[str, Any]
@@ -165,6 +166,7 @@ class GlobalState:
     cut: Mapping[str, int] = field(default_factory=dict)
     snapshot: int | None = None
     initiators: tuple[str, ...] = ()
+    active: tuple[str, ...] = ()
 
     def channel(self, source: str, target: str) -> tuple[Any, ...]:
         """The messages of one channel, first sent first."""

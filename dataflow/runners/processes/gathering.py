@@ -48,5 +48,14 @@ class Gathering:
             {name: parts[name].number for name in self._graph.processes},
             number,
             tuple(self.initiators[number]),
+            tuple(name for name in self._graph.processes if parts[name].active),
         )
+        return made
+
+    def copy(self) -> Gathering:
+        """The same at this point, to go on with otherwise."""
+        made = Gathering(self._graph)
+        made._parts = {number: dict(parts) for number, parts in self._parts.items()}
+        made.initiators = {number: list(names) for number, names in self.initiators.items()}
+        made.complete = dict(self.complete)
         return made
