@@ -270,6 +270,28 @@ class ProcessGraph:
                 new += [channel.target for channel in self.out_of(name)]
         return [name for name in self._processes if name not in reached]
 
+    def reaching(self) -> list[str]:
+        """Processes that reach everybody together, the first one alone where it does."""
+        chosen: list[str] = []
+        while missed := self.unreachable(chosen):
+            chosen.append(min(missed, key=lambda name: len(self.unreachable([*chosen, name]))))
+        return chosen
+
+    def check_reached(self, initiators: Sequence[str]) -> None:
+        """Raises: GraphError where a snapshot begun by ``initiators`` would never be complete, with who is missed."""
+        missed = self.unreachable(initiators)
+        if missed:
+            together = ", ".join([*map(repr, initiators), repr(missed[0])])
+            raise GraphError(
+                f"a snapshot begun by {', '.join(initiators) or 'nobody'} never reaches {', '.join(missed)}: there is "
+                f"no way along channels; let one of them begin it as well: snapshot({together})"
+            )
+
+    def check_not_empty(self) -> None:
+        """Raises: GraphError where there is no process."""
+        if not self._processes:
+            raise GraphError("expected a graph with a process, found none: graph.add(name, process)")
+
     @property
     def strongly_connected(self) -> bool:
         """Whether a snapshot begun by any one process reaches all."""

@@ -46,8 +46,7 @@ class System:
     """A run of ``graph``. Raises: GraphError for a graph without processes, or with an action that can never happen."""
 
     def __init__(self, graph: ProcessGraph) -> None:
-        if not graph.processes:
-            raise GraphError("expected a graph with a process, found none: graph.add(name, process)")
+        graph.check_not_empty()
         self.graph = graph
         self._stations = {name: Station(graph, name) for name in graph.processes}
         self._gathering = Gathering(graph)
@@ -121,13 +120,7 @@ class System:
 
         Raises: GraphError where the markers would not reach every process: it would never be complete.
         """
-        missed = self.graph.unreachable(initiators)
-        if missed or not initiators:
-            together = ", ".join([*map(repr, initiators), repr(missed[0])])
-            raise GraphError(
-                f"a snapshot begun by {', '.join(initiators) or 'nobody'} never reaches {', '.join(missed)}: there is "
-                f"no way along channels; let one of them begin it as well: snapshot({together})"
-            )
+        self.graph.check_reached(initiators)
         number = self._gathering.begin(initiators)
         for name in initiators:
             self._happened(self._stations[name].host.begin(number))
