@@ -270,9 +270,9 @@ class ProcessGraph:
                 new += [channel.target for channel in self.out_of(name)]
         return [name for name in self._processes if name not in reached]
 
-    def reaching(self) -> list[str]:
-        """Processes that reach everybody together, the first one alone where it does."""
-        chosen: list[str] = []
+    def reaching(self, *names: str) -> list[str]:
+        """``names``, and as few more as it takes to reach everybody along channels."""
+        chosen = list(names)
         while missed := self.unreachable(chosen):
             chosen.append(min(missed, key=lambda name: len(self.unreachable([*chosen, name]))))
         return chosen

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from dataflow.processes import GlobalState, ProcessGraph
+from dataflow.runners.processes.content import content_of
 from dataflow.runners.processes.host import Part
 
 __all__ = ["Gathering"]
@@ -51,6 +52,16 @@ class Gathering:
             tuple(name for name in self._graph.processes if parts[name].active),
         )
         return made
+
+    @property
+    def content(self) -> Hashable:
+        """The parts of the snapshots under way, and who is done with which; not how they came."""
+        return content_of(
+            {
+                number: {part.process: (part.state, part.active, part.channels) for part in parts.values()}
+                for number, parts in self._parts.items()
+            }
+        )
 
     def copy(self) -> Gathering:
         """The same at this point, to go on with otherwise."""

@@ -10,7 +10,7 @@ Items of a channel are numbered by their sender, so a channel that loses, repeat
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeVar, assert_never
@@ -20,6 +20,7 @@ from dataflow.events import Barrier, Data
 from dataflow.processes import Action, Channel, Process, ProcessGraph, Sends, actions_of
 from dataflow.protocol import actions as protocol
 from dataflow.protocol.markers import Markers
+from dataflow.runners.processes.content import content_of
 from dataflow.traces import Event, Happening, MarkerReceived, MarkerSent, MessageId, Recorded
 
 __all__ = ["RECEIVE", "Host", "Item", "Part"]
@@ -161,6 +162,16 @@ class Host:
         """The process begins a snapshot by itself."""
         self._check_alive()
         return self._carried_out(self._markers.begin(snapshot), [], spontaneous=True)
+
+    @property
+    def content(self) -> Hashable:
+        """What the process is, and its parts of snapshots under way; not how it came there."""
+        parts = [
+            (snapshot, content_of(state), active, sorted(waiting), content_of(self._markers.recorded(snapshot)))
+            for snapshot, waiting in self._markers.waiting.items()
+            for _, state, active in [self._recorded[snapshot]]
+        ]
+        return content_of(vars(self.process)), content_of(sorted(parts, key=lambda part: part[0]))
 
     def copy(self) -> Host:
         """The same at this point, to go on with otherwise."""

@@ -21,12 +21,13 @@ snapshot 0, begun by P2
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from dataflow.errors import GraphError
 from dataflow.processes import Channel, GlobalState, ProcessGraph
+from dataflow.runners.processes.content import content_of
 from dataflow.runners.processes.gathering import Gathering
 from dataflow.runners.processes.host import RECEIVE, Item, Outcome
 from dataflow.runners.processes.station import Act, Deliver, Station, Step
@@ -155,6 +156,19 @@ class System:
             raise GraphError(
                 f"expected {event}, and {', '.join(map(str, found))} happened: is the process deterministic?"
             )
+
+    @property
+    def content(self) -> Hashable:
+        """What everybody is, what is in channels and what is known of snapshots under way; not how it came there."""
+        items = [[(i.is_marker, content_of(i.value)) for i in self._queue(c)] for c in self.graph.channels]
+        hosts = [station.host.content for station in self._stations.values()]
+        return content_of([items, hosts]), self._gathering.content, len(self._gathering.initiators)
+
+    @property
+    def basic_content(self) -> Hashable:
+        """What everybody is and what is in channels, without a trace of snapshots."""
+        items = [[i.value for i in self._queue(c) if not i.is_marker] for c in self.graph.channels]
+        return content_of([items, [vars(station.host.process) for station in self._stations.values()]])
 
     def copy(self) -> System:
         """The same run at the same point, to go on with otherwise."""
