@@ -10,6 +10,8 @@ from dataflow.errors import ConfigurationError
 
 __all__ = ["content_of"]
 
+_PLAIN = frozenset([type(None), bool, int, float, complex, str, bytes])
+
 
 def content_of(value: Any) -> Hashable:
     """The content of a state or a message; numbers of different types differ.
@@ -19,21 +21,24 @@ def content_of(value: Any) -> Hashable:
 
     Raises: ConfigurationError for a value whose content cannot be seen.
     """
+    kind = type(value)
+    if kind in _PLAIN:
+        return kind, value
+    if kind is list or kind is tuple:
+        return kind, tuple([content_of(each) for each in value])
     match value:
-        case None | bool() | int() | float() | complex() | str() | bytes():
-            return type(value), value
         case list() | tuple():
-            return type(value), tuple([content_of(each) for each in value])
+            return kind, tuple([content_of(each) for each in value])
         case Mapping():
-            return type(value), frozenset([(content_of(key), content_of(each)) for key, each in value.items()])
+            return kind, frozenset([(content_of(key), content_of(each)) for key, each in value.items()])
         case Set():
-            return type(value), frozenset([content_of(each) for each in value])
+            return kind, frozenset([content_of(each) for each in value])
     if is_dataclass(value) and not isinstance(value, type):
-        return type(value), tuple([content_of(getattr(value, each.name)) for each in fields(value)])
-    if isinstance(value, type) or callable(value) or _compares(type(value)):
-        return type(value), value
+        return kind, tuple([content_of(getattr(value, each.name)) for each in fields(value)])
+    if isinstance(value, type) or callable(value) or _compares(kind):
+        return kind, value
     if hasattr(value, "__dict__"):
-        return type(value), content_of(vars(value))
+        return kind, content_of(vars(value))
     raise ConfigurationError(
         f"the content of a {type(value).__name__} cannot be seen: it has neither attributes nor __eq__ and __hash__; "
         "keep states and messages of plain values, or define these"

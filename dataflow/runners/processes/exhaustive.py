@@ -140,9 +140,8 @@ class _Explorer:
             if system.under_way and not system.enabled():
                 self._stuck += 1
             for said, following, began in self._following(system, begun_in):
-                now = self._basic.number(following)
                 for number in sorted(following.snapshots.keys() - system.snapshots.keys()):
-                    self._check(following, number, began[number], now, [*self._way(key), said])
+                    self._check(following, number, began[number], [*self._way(key), said])
                 open_ = {number: began[number] for number in following.under_way}
                 next_key = following.content, tuple(sorted(open_.items()))
                 if next_key not in self._found:
@@ -159,11 +158,10 @@ class _Explorer:
             following.step(step)
             yield str(step), following, begun_in
         for number in system.under_way:
-            for name in self._graph.processes:
+            for name in system.can_join(number):
                 following = _copy(system)
                 following.join(number, name)
-                if following.trace.happenings:
-                    yield f"{name} joins snapshot {number}", following, begun_in
+                yield f"{name} joins snapshot {number}", following, begun_in
         if len(system.under_way) + len(system.snapshots) < self._snapshots:
             for name in self._graph.processes:
                 following = _copy(system)
@@ -171,8 +169,8 @@ class _Explorer:
                 number = following.snapshot(*initiators)
                 yield f"{', '.join(initiators)} begins", following, {**begun_in, number: self._basic.number(system)}
 
-    def _check(self, system: System, number: int, begin: int, end: int, way: Sequence[str]) -> None:
-        state = system.snapshots[number]
+    def _check(self, system: System, number: int, begin: int, way: Sequence[str]) -> None:
+        state, end = system.snapshots[number], self._basic.number(system)
         content = shown_content(state)
         early = [c for c, items in system.channels.items() if Marker(number) in items]
         if early:

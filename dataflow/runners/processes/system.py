@@ -140,6 +140,10 @@ class System:
             self._gathering.initiators[snapshot].append(process)
             self._happened(host.begin(snapshot))
 
+    def can_join(self, snapshot: int) -> list[str]:
+        """The processes that have not recorded their state for ``snapshot`` yet."""
+        return [name for name, station in self._stations.items() if not station.host.knows(snapshot)]
+
     def repeat(self, event: Event) -> None:
         """What another run of the graph did happens here: the same action, with the same messages.
 
