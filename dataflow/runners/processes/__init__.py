@@ -1,7 +1,8 @@
 """Ways to run a ``ProcessGraph``, all of them on one ``Host`` a process.
 
 ``System`` by hand, ``Simulation`` from a seed, ``explore`` in every possible order, ``Threads`` with a thread for each
-process; ``detect`` takes snapshots of a run until a predicate holds.
+process; ``ObservedSystem`` takes snapshots with an observer in the place of markers. ``detect`` takes snapshots of a
+run until a predicate holds, ``check`` holds a snapshot against the run in which it was taken.
 """
 
 from __future__ import annotations
@@ -13,15 +14,28 @@ if TYPE_CHECKING:
     from dataflow.runners.processes.checking import check
     from dataflow.runners.processes.detecting import Detection, detect
     from dataflow.runners.processes.exhaustive import Exploration, explore
+    from dataflow.runners.processes.observing import ObservedSystem
     from dataflow.runners.processes.simulated import Simulation
     from dataflow.runners.processes.system import Marker, System
     from dataflow.runners.processes.threaded import Threads
 
-__all__ = ["System", "Marker", "Simulation", "Exploration", "explore", "Threads", "Detection", "detect", "check"]
+__all__ = [
+    "System",
+    "ObservedSystem",
+    "Marker",
+    "Simulation",
+    "Exploration",
+    "explore",
+    "Threads",
+    "Detection",
+    "detect",
+    "check",
+]
 
 _HOMES = {
     "System": "system",
     "Marker": "system",
+    "ObservedSystem": "observing",
     "Simulation": "simulated",
     "Exploration": "exhaustive",
     "explore": "exhaustive",

@@ -8,13 +8,13 @@ reached from the one in which it was begun, and from there the one in which it w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dataflow.errors import ConfigurationError, InconsistentSnapshot
 from dataflow.processes import GlobalState, ProcessGraph
 from dataflow.runners.processes.content import content_of
-from dataflow.runners.processes.system import Marker, System
+from dataflow.runners.processes.system import Join, Marker, System
 
 __all__ = ["Exploration", "explore"]
 
@@ -39,11 +39,14 @@ class Exploration:
     stuck: int
 
 
-def explore(graph: ProcessGraph, snapshots: int = 1, limit: int = 50_000) -> Exploration:
+def explore(
+    graph: ProcessGraph, snapshots: int = 1, limit: int = 50_000, *, rule: Callable[[ProcessGraph], System] = System
+) -> Exploration:
     """Take every run of ``graph`` with up to ``snapshots`` snapshots, under way together or one after the other.
 
     Any process begins one at any time, with others that it takes for the markers to reach everybody, and any joins one
     before its markers come. Processes must be deterministic. ``limit`` is on the number of configurations.
+    ``rule`` is as in ``Simulation``.
 
     >>> from dataflow.processes import Automaton, ProcessGraph
     >>> from dataflow.processes import Process, action
@@ -63,7 +66,7 @@ def explore(graph: ProcessGraph, snapshots: int = 1, limit: int = 50_000) -> Exp
 
     Raises: InconsistentSnapshot, with the steps that lead to it; ConfigurationError past ``limit``.
     """
-    return _Explorer(graph, snapshots, limit).run()
+    return _Explorer(graph, snapshots, limit, rule).run()
 
 
 class _Basic:
@@ -122,8 +125,8 @@ class _Basic:
 
 
 class _Explorer:
-    def __init__(self, graph: ProcessGraph, snapshots: int, limit: int) -> None:
-        self._graph, self._snapshots, self._limit = graph, snapshots, limit
+    def __init__(self, graph: ProcessGraph, snapshots: int, limit: int, rule: Callable[[ProcessGraph], System]) -> None:
+        self._graph, self._snapshots, self._limit, self._rule = graph, snapshots, limit, rule
         self._basic = _Basic(graph, limit)
         self._found: dict[Hashable, tuple[Hashable, str]] = {}
         self._recorded: dict[Hashable, GlobalState] = {}
@@ -131,7 +134,7 @@ class _Explorer:
         self._stuck = 0
 
     def run(self) -> Exploration:
-        start = System(self._graph)
+        start = self._rule(self._graph)
         key: Hashable = (start.content, ())
         self._found[key] = key, ""
         todo: deque[tuple[System, Hashable, dict[int, int]]] = deque([(start, key, {})])
@@ -153,15 +156,11 @@ class _Explorer:
 
     def _following(self, system: System, begun_in: dict[int, int]) -> Iterator[tuple[str, System, dict[int, int]]]:
         """Everything that can happen next: what it is, what comes of it, and in which state each snapshot was begun."""
-        for step in system.enabled():
+        joins = [Join(number, name) for number in system.under_way for name in system.can_join(number)]
+        for step in dict.fromkeys([*system.enabled(), *joins]):
             following = _copy(system)
             following.step(step)
             yield str(step), following, begun_in
-        for number in system.under_way:
-            for name in system.can_join(number):
-                following = _copy(system)
-                following.join(number, name)
-                yield f"{name} joins snapshot {number}", following, begun_in
         if len(system.under_way) + len(system.snapshots) < self._snapshots:
             for name in self._graph.processes:
                 following = _copy(system)

@@ -21,9 +21,9 @@ class Gathering:
         self.complete: dict[int, GlobalState] = {}
 
     def begin(self, initiators: Sequence[str]) -> int:
-        """The number of a new snapshot."""
+        """The number of a new snapshot; who is named twice begins it once, see ``initiators``."""
         number = len(self.initiators)
-        self.initiators[number] = list(initiators)
+        self.initiators[number] = list(dict.fromkeys(initiators))
         self._parts[number] = {}
         return number
 

@@ -38,6 +38,8 @@ class Item:
     content: Data | Barrier
     message: int = 0
     clock: Mapping[str, int] | None = None
+    tokens: frozenset[int] = frozenset()
+    """Of the variant with an observer: the snapshots for which the sender had recorded its state."""
 
     @property
     def is_marker(self) -> bool:
@@ -182,6 +184,15 @@ class Host:
             setattr(made, name, dict(getattr(self, name)))
         return made
 
+    @property
+    def counts(self) -> tuple[dict[Channel, int], dict[Channel, int]]:
+        """How many messages were sent along each outgoing channel, and items received from each incoming one."""
+        return dict(self._sent), dict(self._taken)
+
+    def recorded_state(self) -> Any:
+        """The state as of now. Raises: what the process raises."""
+        return self._called("snapshot", self.process.snapshot)
+
     def _taken_from(self, item: Item) -> Any:
         self._check_order(item)
         return item.value
@@ -276,7 +287,7 @@ class Host:
                 case protocol.TakeSnapshot(marker):
                     snapshot = marker.checkpoint
                     items += [self._item(channel, marker) for channel in self._outgoing.values()]
-                    state = self._called("snapshot", self.process.snapshot)
+                    state = self.recorded_state()
                     self._recorded[snapshot] = self._events, state, self.active
                     happened.append(Recorded(self.name, snapshot, self._events, state, spontaneous))
                     happened += [MarkerSent(channel, snapshot) for channel in self._outgoing.values()]

@@ -8,7 +8,7 @@ Assumes: processes have no randomness of their own, and do not look at clocks.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from dataflow.errors import ConfigurationError, SnapshotStuck
@@ -43,12 +43,14 @@ class Simulation:
     >>> [sum(p["balls"] for p in s.processes.values()) + len(s.in_flight) for s in run.snapshots.values()]
     [2, 2, 2]
 
+    ``rule`` takes the snapshots: ``System`` by markers, ``ObservedSystem`` by an observer.
+
     Raises: GraphError where ``System`` does.
     """
 
-    def __init__(self, graph: ProcessGraph, seed: int = 0) -> None:
+    def __init__(self, graph: ProcessGraph, seed: int = 0, *, rule: Callable[[ProcessGraph], System] = System) -> None:
         self.seed = seed
-        self.system = System(graph)
+        self.system = rule(graph)
         self._draw = random.Random(seed)
         self._steps = 0
 

@@ -15,7 +15,7 @@ from dataflow.errors import GraphError
 from dataflow.processes import Channel, ProcessGraph
 from dataflow.runners.processes.host import Host, Item, Outcome
 
-__all__ = ["Act", "Deliver", "Station", "Step"]
+__all__ = ["Act", "Deliver", "Join", "Move", "Station", "Step"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,7 +39,21 @@ class Deliver:
         return f"deliver the head of {self.channel}"
 
 
-Step = Act | Deliver
+@dataclass(frozen=True, slots=True, order=True)
+class Join:
+    """``process`` begins a snapshot that others began already, before word of it comes to it along channels."""
+
+    snapshot: int
+    process: str
+
+    def __str__(self) -> str:
+        return f"{self.process} joins snapshot {self.snapshot}"
+
+
+Move = Act | Deliver
+"""A step of the system itself."""
+
+Step = Move | Join
 
 
 class Station:
@@ -58,7 +72,7 @@ class Station:
         items = self.queues[channel]
         return bool(items) and (items[0].is_marker or self.host.receives)
 
-    def enabled(self) -> list[Step]:
+    def enabled(self) -> list[Move]:
         """The steps that can happen now: channels first, actions behind them."""
         return [*[Deliver(channel) for channel in self.queues if self.delivers(channel)], *self.acts()]
 
@@ -68,7 +82,7 @@ class Station:
         host = self.host
         return [Act(host.name, made.name) for made in host.actions.values() if host.enabled(made, heads)]
 
-    def takes(self, step: Step) -> list[Item]:
+    def takes(self, step: Move) -> list[Item]:
         """The items that ``step`` takes out of channels. Raises: GraphError where they are not there."""
         match step:
             case Deliver(channel):
@@ -81,7 +95,7 @@ class Station:
             case never:
                 assert_never(never)
 
-    def step(self, step: Step, arguments: Sequence[object] = ()) -> Outcome:
+    def step(self, step: Move, arguments: Sequence[object] = ()) -> Outcome:
         """Let ``step`` happen. Raises: what the process raises; then nothing has left a channel."""
         items = self.takes(step)
         match step:

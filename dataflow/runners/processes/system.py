@@ -30,10 +30,10 @@ from dataflow.processes import Channel, GlobalState, ProcessGraph
 from dataflow.runners.processes.content import content_of
 from dataflow.runners.processes.gathering import Gathering
 from dataflow.runners.processes.host import RECEIVE, Item, Outcome
-from dataflow.runners.processes.station import Act, Deliver, Station, Step
+from dataflow.runners.processes.station import Act, Deliver, Join, Move, Station, Step
 from dataflow.traces import Event, Trace
 
-__all__ = ["Act", "Deliver", "Marker", "Step", "System"]
+__all__ = ["Act", "Deliver", "Join", "Marker", "Step", "System"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,8 @@ class System:
                 self.act(process, action)
             case Deliver(channel):
                 self.deliver(channel.source, channel.target)
+            case Join(snapshot, process):
+                self.join(snapshot, process)
             case never:
                 assert_never(never)
 
@@ -123,7 +125,7 @@ class System:
         """
         self.graph.check_reached(initiators)
         number = self._gathering.begin(initiators)
-        for name in initiators:
+        for name in list(self._gathering.initiators[number]):
             self._happened(self._stations[name].host.begin(number))
         return number
 
@@ -132,9 +134,7 @@ class System:
 
         Where one has come, nothing happens. Raises: GraphError for a snapshot that nobody began.
         """
-        if snapshot not in self._gathering.initiators:
-            begun = list(self._gathering.initiators)
-            raise GraphError(f"there is no snapshot {snapshot} to join; begun were {begun}")
+        self._check_begun(snapshot)
         host = self._stations[self.graph.known(process)].host
         if not host.knows(snapshot):
             self._gathering.initiators[snapshot].append(process)
@@ -183,6 +183,11 @@ class System:
         made.trace = replace(self.trace, happenings=list(self.trace.happenings))
         return made
 
+    def _check_begun(self, snapshot: int) -> None:
+        begun = list(self._gathering.initiators)
+        if snapshot not in begun:
+            raise GraphError(f"there is no snapshot {snapshot} to join; begun were {begun}")
+
     def _queue(self, channel: Channel) -> Sequence[Item]:
         return self._stations[channel.target].queues[channel]
 
@@ -196,7 +201,7 @@ class System:
             raise GraphError(f"channel {channel} is empty; something is in {waiting or 'none'}")
         return channel
 
-    def _take(self, process: str, step: Step, arguments: Sequence[Any] = ()) -> None:
+    def _take(self, process: str, step: Move, arguments: Sequence[Any] = ()) -> None:
         self._happened(self._stations[process].step(step, arguments))
 
     def _happened(self, outcome: Outcome) -> None:

@@ -23,7 +23,7 @@ from dataflow.errors import ConfigurationError, GraphError, JobTimeout
 from dataflow.processes import GlobalState, ProcessGraph
 from dataflow.runners.processes.gathering import Gathering
 from dataflow.runners.processes.host import Item, Outcome
-from dataflow.runners.processes.station import Act, Deliver, Station, Step
+from dataflow.runners.processes.station import Act, Deliver, Move, Station
 from dataflow.runtime.background import Background
 from dataflow.traces import Trace
 
@@ -150,8 +150,9 @@ class Threads:
         with self._changed:
             self._check_running()
             number = self._gathering.begin(initiators)
-            self._pending += len(initiators)
-        for name in initiators:
+            named = self._gathering.initiators[number]
+            self._pending += len(named)
+        for name in named:
             self._inboxes[name].put(_Begin(number))
         return number
 
@@ -216,7 +217,7 @@ class Threads:
     def _work(self, name: str) -> None:
         """The whole life of a process's thread. Notes count as pending until what they made possible has happened."""
         station, inbox = self._stations[name], self._inboxes[name]
-        turns: list[Step] = [*map(Deliver, station.queues), *[Act(name, action) for action in station.host.actions]]
+        turns: list[Move] = [*map(Deliver, station.queues), *[Act(name, action) for action in station.host.actions]]
         worked = 1  # the beginning
         while not self._stopped:
             enabled = station.enabled()
@@ -260,7 +261,7 @@ class Threads:
             self._inboxes[item.channel.target].put(item)
 
 
-def _first(turns: list[Step], enabled: Sequence[Step]) -> Step:
+def _first(turns: list[Move], enabled: Sequence[Move]) -> Move:
     """The possible step that was taken the longest time ago; it goes to the end of ``turns``."""
     for i, step in enumerate(turns):
         if step in enabled:
