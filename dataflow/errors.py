@@ -133,7 +133,7 @@ class InconsistentSnapshot(DataflowError):
 
 
 class SnapshotStuck(DataflowError):
-    """A snapshot of processes that will not be complete: somebody leaves a message ahead of its marker."""
+    """A snapshot of processes that will not be complete: its observer waits for a message that nobody accepts."""
 
 
 class UnstablePredicateWarning(UserWarning):

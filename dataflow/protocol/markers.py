@@ -6,6 +6,8 @@ Chandy and Lamport, *Distributed Snapshots* (1985), section 3.1. Channels are FI
    every outgoing channel and records its state, with no message in between.
 2. From then on it records what it receives on every incoming channel, until the marker comes there. The channel that
    brought the first marker is empty: what was sent on it before the marker has been received before it.
+   Where a process leaves messages of a channel where they are and receives the marker behind them, they have not been
+   received: they are in the channel. So a marker waits for nobody.
 3. When the markers of all incoming channels are here, the process's part of the snapshot is complete.
 
 This is what ``overtaking`` does when nothing is overtaken, with one difference of policy: there a new checkpoint puts
@@ -16,7 +18,7 @@ Invariant: a snapshot that was begun is either complete or waits for a marker on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 
 from dataflow.events import Barrier, Element
 from dataflow.protocol.actions import Action, Complete, Ignore, TakeSnapshot
@@ -59,18 +61,18 @@ class Markers:
         """The process begins a snapshot by itself; where it has recorded its state for it already, nothing happens."""
         if self.knows(snapshot):
             return [Ignore(snapshot)]
-        return self._record(Barrier(snapshot), set(range(self._channels)))
+        return self._record(Barrier(snapshot), set(range(self._channels)), {})
 
-    def barrier(self, channel: int, marker: Barrier) -> list[Action]:
-        """A marker was received on ``channel``."""
+    def barrier(self, channel: int, marker: Barrier, unreceived: Sequence[Element] = ()) -> list[Action]:
+        """A marker was received on ``channel``, ahead of ``unreceived``, which stand there before it."""
         recorder = self._recorders.get(marker.checkpoint)
         if recorder is None:
             if marker.checkpoint in self._complete:
                 return [Ignore(marker.checkpoint)]
-            return self._record(marker, set(range(self._channels)) - {channel})
+            return self._record(marker, set(range(self._channels)) - {channel}, {channel: unreceived})
         if channel not in recorder.open:
             return [Ignore(marker.checkpoint)]
-        recorder.close(channel)
+        recorder.close(channel, unreceived)
         return self._try_complete(marker.checkpoint, recorder)
 
     def element(self, channel: int, element: Received) -> Received:
@@ -97,8 +99,10 @@ class Markers:
             assert recorder.open, f"snapshot {snapshot} waits for nothing, but is not complete"
             assert recorder.open <= set(range(self._channels)), f"{recorder.open} of {self._channels} channels"
 
-    def _record(self, marker: Barrier, channels: Set[int]) -> list[Action]:
+    def _record(self, marker: Barrier, channels: Set[int], unreceived: Mapping[int, Sequence[Element]]) -> list[Action]:
         recorder = self._recorders[marker.checkpoint] = Recorder(channels)
+        for channel, elements in unreceived.items():
+            recorder.overtake(channel, elements)
         return [TakeSnapshot(marker), *self._try_complete(marker.checkpoint, recorder)]
 
     def _try_complete(self, snapshot: int, recorder: Recorder) -> list[Action]:

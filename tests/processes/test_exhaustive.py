@@ -11,6 +11,7 @@ from dataflow.errors import ConfigurationError
 from dataflow.processes import Process, ProcessGraph, Sends, action
 from dataflow.runners.processes.content import content_of
 from dataflow.runners.processes.exhaustive import explore
+from dataflow.runners.processes.observing import ObservedSystem
 from tests.processes.test_simulated import Silent, to
 
 CASES = {case["name"]: case for case in json.loads(Path(__file__).with_name("classic_cases.json").read_text())}
@@ -110,10 +111,42 @@ def test_two_messages_on_a_channel_keep_their_order_in_every_snapshot() -> None:
         assert sent == list(range(1, state.processes["a"]["sent"] + 1))
 
 
-def test_snapshots_that_are_never_complete_are_counted() -> None:
-    found = explore(to(Silent()))
-    assert found.stuck > 0
-    assert explore(ring("a", "b")).stuck == 0
+def test_markers_wait_for_nobody_and_observers_wait_for_messages() -> None:
+    assert explore(to(Silent())).stuck == 0
+    assert explore(to(Silent()), rule=ObservedSystem).stuck > 0
+
+
+class Choosy(Process):
+    """Accepts from one of two only, and then from both together."""
+
+    def __init__(self) -> None:
+        self.first: str | None = None
+
+    @action(accepts="x", when=lambda self: self.first is None)
+    def begin(self, message: str) -> None:
+        self.first = message
+
+    @action(accepts=("x", "y"), when=lambda self: self.first is not None)
+    def go_on(self, one: str, other: str) -> None:
+        self.first = None
+
+
+class Twice(Process):
+    def __init__(self) -> None:
+        self.left = 2
+
+    @action(when=lambda self: self.left > 0)
+    def send(self) -> Sends:
+        self.left -= 1
+        return {"c": f"{self.left}"}
+
+
+def test_what_a_process_leaves_ahead_of_a_marker_is_in_the_channel_in_every_run() -> None:
+    graph = ProcessGraph().add("x", Twice()).add("y", Twice()).add("c", Choosy()).channel("x", "c").channel("y", "c")
+    found = explore(graph)
+    assert found.stuck == 0
+    assert found.completions >= len(found.recorded) == found.states
+    assert ("1", "0") in [state.channel("y", "c") for state in found.recorded]
 
 
 def test_a_system_without_end_is_refused_past_the_limit() -> None:

@@ -9,6 +9,7 @@ import pytest
 from dataflow.cuts import channel_states, equivalent, is_consistent
 from dataflow.errors import ConfigurationError, GraphError, SnapshotStuck
 from dataflow.processes import Channel, Process, ProcessGraph, Sends, action
+from dataflow.runners.processes.observing import ObservedSystem
 from dataflow.runners.processes.simulated import Simulation
 from dataflow.runners.processes.system import System
 from dataflow.traces import Event, MarkerReceived, MarkerSent, Recorded, Trace
@@ -154,9 +155,16 @@ class Silent(Process):
     """Accepts nothing."""
 
 
-def test_a_snapshot_whose_marker_stands_behind_a_message_that_nobody_accepts_is_reported_with_the_channel() -> None:
+def test_a_message_that_nobody_accepts_is_in_its_channel_and_holds_up_no_marker() -> None:
     run = Simulation(to(Silent()), seed=3).run()
-    with pytest.raises(SnapshotStuck, match=r"snapshot 0 misses b: .* in a -> b \(1 is first\) \[seed 3"):
+    for _ in range(2):
+        assert run.snapshot("a").channel("a", "b") == (1,)
+    run.check()
+
+
+def test_an_observer_that_waits_for_a_message_that_nobody_accepts_is_reported_with_the_seed() -> None:
+    run = Simulation(to(Silent()), seed=3, rule=ObservedSystem).run()
+    with pytest.raises(SnapshotStuck, match=r"snapshot 0 misses a, b: .* in a -> b; markers do not \[seed 3, step"):
         run.snapshot("a")
 
 

@@ -15,7 +15,7 @@ from dataflow.runners.processes.checking import check
 from dataflow.runners.processes.system import System
 from dataflow.runners.processes.threaded import Threads
 from tests.processes.systems import coins, random_graph
-from tests.processes.test_simulated import Failing, Silent, to
+from tests.processes.test_simulated import Failing, to
 
 SECONDS = 60
 
@@ -98,12 +98,20 @@ def test_leaving_the_block_raises_what_a_process_raised() -> None:
 
 
 def test_a_snapshot_that_is_not_complete_in_time_says_who_is_missing() -> None:
-    with Threads(to(Silent())) as running:
-        running.wait_until_quiet(SECONDS)
+    at_work, release = threading.Event(), threading.Event()
+
+    class Slow(Process):
+        def receive(self, sender: str, message: Any) -> None:
+            at_work.set()
+            assert release.wait(SECONDS)
+
+    with Threads(to(Slow())) as running:
+        assert at_work.wait(SECONDS)
         number = running.begin("a")
-        running.wait_until_quiet(SECONDS)
-        with pytest.raises(JobTimeout, match="not complete after 0 s; markers are still to come to b:"):
+        with pytest.raises(JobTimeout, match=r"not complete after 0 s; markers are still to come to (a, )?b:"):
             running.wait(number, timeout=0)
+        release.set()
+        assert running.wait(number, SECONDS).in_flight == []
 
 
 class Many(Process):

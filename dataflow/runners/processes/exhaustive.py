@@ -28,8 +28,8 @@ class Exploration:
         configurations: how many there are with snapshots under way told apart.
         recorded: the different global states that snapshots can record.
         completions: how many different completions were checked: begun in one state, recorded one, complete in one.
-        stuck: configurations at the end of a run in which a snapshot is not complete, and never will be: somebody
-            leaves a message ahead of its marker.
+        stuck: configurations at the end of a run in which a snapshot is not complete, and never will be: an observer
+            waits for a message that nobody accepts. Markers wait for nobody.
     """
 
     states: int

@@ -90,6 +90,7 @@ class Host:
         self._put = dict.fromkeys(self._outgoing.values(), 0)
         self._sent = dict.fromkeys(self._outgoing.values(), 0)
         self._taken = dict.fromkeys(self.incoming, 0)
+        self._ahead: set[tuple[Channel, int]] = set()  # markers received while messages ahead of them are not
         for made in self.actions.values():
             for sender in made.accepts:
                 if Channel(sender, name) not in self._taken:
@@ -142,14 +143,18 @@ class Host:
         sends = self._sends_of(made.name, lambda: method(*values, *arguments))
         return self._done(made.name, items, sends, tuple(arguments))
 
-    def deliver(self, item: Item) -> Outcome:
-        """The first item of a channel is received: a message by ``receive``, a marker by the rule."""
+    def deliver(self, item: Item, unreceived: Sequence[Item] = ()) -> Outcome:
+        """The first item of a channel is received: a message by ``receive``, a marker by the rule.
+
+        ``unreceived`` are the messages ahead of a marker, which the process leaves where they are.
+        """
         self._check_alive()
         if item.is_marker:
             assert isinstance(item.content, Barrier), item
-            self._check_order(item)
-            actions = self._markers.barrier(self.incoming.index(item.channel), item.content)
-            self._taken[item.channel] = item.number
+            self._check_order(*unreceived, item)
+            contents = [each.content for each in unreceived]
+            actions = self._markers.barrier(self.incoming.index(item.channel), item.content, contents)
+            self._takes(item)
             return self._carried_out(actions, [MarkerReceived(item.channel, item.content.checkpoint)])
         if not self.receives:
             raise GraphError(
@@ -180,6 +185,7 @@ class Host:
         made = copy(self)
         made.process = deepcopy(self.process)
         made._markers = self._markers.copy()
+        made._ahead = set(self._ahead)
         for name in ("_recorded", "_clock", "_put", "_sent", "_taken"):
             setattr(made, name, dict(getattr(self, name)))
         return made
@@ -197,13 +203,25 @@ class Host:
         self._check_order(item)
         return item.value
 
-    def _check_order(self, item: Item) -> None:
-        expected = self._taken[item.channel] + 1
-        if item.number != expected:
-            raise ConfigurationError(
-                f"channel {item.channel} is not FIFO: expected its item {expected}, got {item.number}; the marker rule "
-                "is right on channels that lose, repeat and reorder nothing"
-            )
+    def _check_order(self, *items: Item) -> None:
+        expected = self._taken[items[0].channel]
+        for item in items:
+            expected += 1
+            while (item.channel, expected) in self._ahead:
+                expected += 1
+            if item.number != expected:
+                raise ConfigurationError(
+                    f"channel {item.channel} is not FIFO: expected its item {expected}, got {item.number}; the marker "
+                    "rule is right on channels that lose, repeat and reorder nothing"
+                )
+
+    def _takes(self, item: Item) -> None:
+        """``item`` is received; a marker perhaps ahead of messages."""
+        channel, ahead = item.channel, self._ahead
+        ahead.add((channel, item.number))
+        while (channel, self._taken[channel] + 1) in ahead:
+            self._taken[channel] += 1
+            ahead.remove((channel, self._taken[channel]))
 
     def _check_alive(self) -> None:
         if self._failed is not None:
@@ -248,7 +266,7 @@ class Host:
         """The event is over: what it took counts as received, and what it sent is on its way."""
         self._events += 1
         for item in accepted:
-            self._taken[item.channel] = item.number
+            self._takes(item)
             assert isinstance(item.content, Data), item
             self._markers.element(self.incoming.index(item.channel), item.content)
             for process, number in (item.clock or {}).items():

@@ -10,7 +10,8 @@ Wikipedia, *Chandy-Lamport algorithm*, tells it like this:
 
 When that is complete, Wikipedia does not say. Here each process reports with its state how many messages it had sent
 and received on each channel, so the observer knows how many copies are still to come. Nothing of this needs a way along
-channels to everybody; in return the observer is in touch with all, and every message carries something.
+channels to everybody. In return the observer is in touch with all, every message carries something, and a snapshot
+waits for messages that nobody accepts.
 
 Invariant: a snapshot is under way as long as a report or a copy is missing, and complete with the last one.
 """

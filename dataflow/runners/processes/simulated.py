@@ -84,7 +84,8 @@ class Simulation:
         ``snapshots`` are begun on the way, at any time, by any process or several, while others are under way. They
         are complete when this returns: after the last step, the run goes on until their markers are through.
 
-        Raises: SnapshotStuck where one cannot be complete; what a process raises. Both say the seed.
+        Raises: what a process raises; SnapshotStuck where an observer waits for messages that nobody accepts. Both say
+        the seed.
         """
         if steps < 0 or snapshots < 0:
             raise ConfigurationError(f"expected steps and snapshots from 0 on, got {steps} and {snapshots}")
@@ -160,16 +161,12 @@ class Simulation:
             if not self._step(ahead or enabled):
                 break
         if self.system.under_way:
-            raise SnapshotStuck(f"{self._stuck()} [seed {self.seed}, step {self._steps}]")
-
-    def _stuck(self) -> str:
-        held = [
-            f"{channel} ({items[0]!r} is first)"
-            for channel, items in self.system.channels.items()
-            if _has_marker(items)
-        ]
-        missing = "; ".join([f"snapshot {n} misses {', '.join(names)}" for n, names in self.system.under_way.items()])
-        return f"{missing}: markers stand behind messages that nobody accepts, in {', '.join(held) or 'no channel'}"
+            missing = "; ".join([f"snapshot {n} misses {', '.join(who)}" for n, who in self.system.under_way.items()])
+            held = ", ".join([str(channel) for channel, items in self.system.channels.items() if items])
+            raise SnapshotStuck(
+                f"{missing}: an observer waits for copies of messages that nobody accepts, in {held}; markers do not "
+                f"[seed {self.seed}, step {self._steps}]"
+            )
 
     @contextmanager
     def _seed_in_errors(self, what: str) -> Iterator[None]:

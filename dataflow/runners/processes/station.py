@@ -1,6 +1,7 @@
 """A host with the ends of its incoming channels: which steps it can take now, and taking them.
 
-A step is what cannot be split: an action happens, or the first item of a channel is received. An item leaves its
+A step is what cannot be split: an action happens, or the first item of a channel is received. Of a process without
+``receive``, which leaves messages where they are until an action accepts them, the first marker is. An item leaves its
 channel when the step is over, so a step that fails leaves everything where it was.
 """
 
@@ -68,9 +69,9 @@ class Station:
         self.queues[item.channel].append(item)
 
     def delivers(self, channel: Channel) -> bool:
-        """Whether the first item of an incoming channel can be received: a marker always can."""
+        """Whether an item of an incoming channel can be received: a marker always can."""
         items = self.queues[channel]
-        return bool(items) and (items[0].is_marker or self.host.receives)
+        return bool(items) and (self.host.receives or any([item.is_marker for item in items]))
 
     def enabled(self) -> list[Move]:
         """The steps that can happen now: channels first, actions behind them."""
@@ -88,7 +89,7 @@ class Station:
             case Deliver(channel):
                 if not self.queues[channel]:
                     raise GraphError(f"channel {channel} is empty")
-                return [self.queues[channel][0]]
+                return [self.queues[channel][self._position(channel)]]
             case Act(process, action):
                 made = self.host.actions.get(action)
                 return [self._message(Channel(sender, process), action) for sender in (made.accepts if made else ())]
@@ -99,14 +100,16 @@ class Station:
         """Let ``step`` happen. Raises: what the process raises; then nothing has left a channel."""
         items = self.takes(step)
         match step:
-            case Deliver():
-                outcome = self.host.deliver(items[0])
+            case Deliver(channel):
+                ahead = list(self.queues[channel])[: self._position(channel)]
+                outcome = self.host.deliver(items[0], ahead)
             case Act(_, action):
                 outcome = self.host.act(action, items, arguments)
             case never:
                 assert_never(never)
         for item in items:
-            self.queues[item.channel].popleft()
+            queue = self.queues[item.channel]
+            del queue[next(i for i, each in enumerate(queue) if each is item)]
         return outcome
 
     def copy(self) -> Station:
@@ -115,6 +118,12 @@ class Station:
         made.host = self.host.copy()
         made.queues = {channel: deque(items) for channel, items in self.queues.items()}
         return made
+
+    def _position(self, channel: Channel) -> int:
+        """Which item of ``channel`` a ``Deliver`` takes."""
+        if self.host.receives:
+            return 0
+        return next((i for i, item in enumerate(self.queues[channel]) if item.is_marker), 0)
 
     def _message(self, channel: Channel, action: str) -> Item:
         items = self.queues[channel]

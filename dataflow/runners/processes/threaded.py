@@ -168,7 +168,7 @@ class Threads:
             timeout,
             lambda: (
                 f"snapshot {snapshot} is not complete after {timeout} s; markers are still to come to "
-                f"{', '.join(self._gathering.under_way[snapshot])}: does everybody accept all messages?"
+                f"{', '.join(self._gathering.under_way[snapshot])}: is an action still at work?"
             ),
         )
         return self.snapshots[snapshot]
