@@ -54,7 +54,16 @@ def _pairing(first: str, second: str) -> type[Trader]:
     return Paired
 
 
-def random_graph(seed: int, *, strongly_connected: bool = True) -> ProcessGraph:
+def _shy(first: str, second: str) -> type[Trader]:
+    class Shy(_pairing(first, second)):  # type: ignore[misc]
+        """Accepts from two channels at once, and leaves everything else where it is."""
+
+        receive = Process.receive
+
+    return Shy
+
+
+def random_graph(seed: int, *, strongly_connected: bool = True, shy: bool = False) -> ProcessGraph:
     draw = random.Random(seed)
     names = [f"P{i}" for i in range(1, draw.randrange(2, 7))]
     pairs = [(a, b) for a in names for b in names if (a != b or draw.random() < 0.1) and draw.random() < 0.4]
@@ -66,7 +75,7 @@ def random_graph(seed: int, *, strongly_connected: bool = True) -> ProcessGraph:
     graph = ProcessGraph()
     for name in names:
         into = [source for source, target in channels if target == name]
-        made: Any = _pairing(*into[:2]) if len(into) > 1 and draw.random() < 0.3 else Trader
+        made: Any = (_shy if shy else _pairing)(*into[:2]) if len(into) > 1 and draw.random() < 0.3 else Trader
         process = made(name, draw.randrange(8), seed)
         process.targets = [target for source, target in channels if source == name]
         graph.add(name, process)
