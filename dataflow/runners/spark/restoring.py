@@ -26,13 +26,13 @@ def restored(assignment: Assignment, done: int) -> RestoreReport | None:
     Warns of splits that came after the job began, and names them in the report.
     """
     home = assignment.home
+    if home.used and not assignment.stages.lanes:
+        return _of_readers(assignment, done) if done else None
     not_read = (
         new_input(assignment.stages.plan, _known(assignment, done), f"the job in {home.path}") if home.used else ()
     )
     if not done:
         return None
-    if not assignment.stages.lanes:
-        return _of_readers(assignment, done)
     then, later = (_splits(assignment, round_) for round_ in (done, done + 1))
     left = {key: split for key, split in then.items() if not split.done}
     return RestoreReport(
