@@ -230,12 +230,12 @@ def _begin(
     if home.used:
         saved = home.job()
         refuse_another(saved["nodes"], saved["tasks"], f"the job in {home.path}", saved["pipeline"], plan)
-        home.check_complete(kept_tasks(assignment, done))
         if saved.get("readers", []) != readers:
             raise CheckpointMismatch(
                 f"the job in {home.path} began with Spark reading {saved.get('readers', [])}, and now it is to read "
                 f"{readers}: give SparkRunner(sources=) the same, or begin in another directory"
             )
+        home.check_complete(kept_tasks(assignment, done))  # whose they are depends on who reads
         check_input(assignment, done)
     else:
         home.check_new()
