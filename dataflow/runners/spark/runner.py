@@ -139,12 +139,16 @@ class SparkRunner:
                 f"restore={restore!r}", "spark", "Spark goes back to its last micro-batch and no further",
                 'use restore="auto" or "latest", or begin again in another directory',
             )  # fmt: skip
+        before = None if location is None else Home(location.absolute())
+        groups = max_key_groups or (before and before.key_groups) or _KEY_GROUPS
+        known = parallelism or (before and before.lanes)
+        if not self._readers:  # whose session is there already: what is refused is refused before one starts
+            _staged(pipeline, known or 1, groups, self._readers)
         session = self._found()
-        home = Home(Path(location or tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
-        groups = max_key_groups or home.key_groups or _KEY_GROUPS
-        lanes = parallelism or home.lanes or min(session.sparkContext.defaultParallelism, groups)
+        lanes = known or min(session.sparkContext.defaultParallelism, groups)
         stages = _staged(pipeline, lanes, groups, self._readers)
         check_shippable(stages)
+        home = before or Home(Path(tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
         assignment = Assignment(stages, home, uuid.uuid4().hex[:12], self._rows)
         with CtrlC(replaces=is_sparks) as pressed, ExitStack() as held:
             if location is None:
@@ -226,12 +230,12 @@ def _begin(
     if home.used:
         saved = home.job()
         refuse_another(saved["nodes"], saved["tasks"], f"the job in {home.path}", saved["pipeline"], plan)
-        home.check_complete(kept_tasks(assignment, done))
         if saved.get("readers", []) != readers:
             raise CheckpointMismatch(
                 f"the job in {home.path} began with Spark reading {saved.get('readers', [])}, and now it is to read "
                 f"{readers}: give SparkRunner(sources=) the same, or begin in another directory"
             )
+        home.check_complete(kept_tasks(assignment, done))  # whose they are depends on who reads
         check_input(assignment, done)
     else:
         home.check_new()

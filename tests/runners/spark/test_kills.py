@@ -150,6 +150,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.soak
 def test_a_job_that_is_killed_leaves_what_an_undisturbed_one_does(expected: Path, tmp_path: Path) -> None:
     struck = survive(tmp_path / "work", "local[2]", kills=1, seed=5)
     assert struck
