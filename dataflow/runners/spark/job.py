@@ -173,8 +173,10 @@ class SparkJob:
                 state, self._failure = JobState.FAILED, original(error)
                 raise self._failure from None
             finally:
-                self._meter.end(state)
-                self._let_go()
+                try:
+                    self._meter.end(state)
+                finally:
+                    self._let_go()
 
     def _stop_query(self) -> None:
         try:
