@@ -151,7 +151,10 @@ class SparkRunner:
                 held.callback(home.remove)
             held.enter_context(home.hold(assignment.run_id))
             driver = _begin(assignment, pipeline.name, lanes, policy, self._readers.names, held)
-            query = _query(session, assignment, driver, self._readers, bounded=pipeline.graph.bounded)
+            try:
+                query = _query(session, assignment, driver, self._readers, bounded=pipeline.graph.bounded)
+            except Exception as error:
+                raise original(error, home) from None
             driver.timing.query = query
             meter = SparkMeter(driver)
             line = ProgressLine(pipeline.name, meter, sys.stderr, driver.clock) if progress else NoLine()

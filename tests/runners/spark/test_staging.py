@@ -119,7 +119,7 @@ def test_settings_of_checkpoints_that_do_not_count_are_named(tmp_path: Path) -> 
     with flow.Pipeline() as p:
         source(p).sink(op.collect(), name="out")
     with (
-        pytest.warns(IgnoredSettingWarning, match=r"every micro-batch is a checkpoint.*\(every=, keep=\) does not count"),
+        pytest.warns(IgnoredSettingWarning, match=r"is a checkpoint.*\(every=, keep=\) does not count"),
         pytest.raises(UnsupportedOnRunner, match="restore=7"),
     ):
         p.run("spark", checkpoint=flow.Checkpointing(tmp_path, every="1s", keep=9), restore=7)
