@@ -37,7 +37,7 @@ def test_no_micro_batch_is_missing_from_the_times_and_progress_is_true_meanwhile
 
     with flow.Pipeline("numbers") as p:
         source = p.source(op.from_arrow(NUMBERS, batch_rows=20), name="numbers")
-        source.sink(op.write_batches(look), name="looking")
+        source.sink(op.upsert_batches(look), name="looking")
         source.key_by("x").agg(op.count().alias("n"), emit="final", name="counts").sink(op.collect(), name="out")
     checkpoint = flow.Checkpointing(tmp_path)
     job = p.start(SparkRunner(forgetful, rows_per_trigger=100), parallelism=1, max_key_groups=2, checkpoint=checkpoint)
