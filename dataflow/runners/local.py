@@ -341,7 +341,9 @@ class LocalJob:
 
     def _not_in_a_predicate(self, call: str) -> None:
         if self._job.predicates.evaluating_here:
-            raise RuntimeError(f"job.{call}() in a predicate would wait for the predicate; use job.stop_when(predicate)")
+            raise RuntimeError(
+                f"job.{call}() in a predicate would wait for the predicate; use job.stop_when(predicate)"
+            )
 
     def who_waits(self) -> str:
         """A text that says of every task what it is doing and for whom it waits."""

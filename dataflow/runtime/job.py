@@ -98,7 +98,8 @@ class _Stop:
     """Take a last checkpoint, then stop."""
 
 
-JobMessage = TaskReport | SinkCommitted | SinkFailed | Persisted | PersistFailed | Wanted | Asked | Judged | _Cancel | _Stop
+_Reported = SinkCommitted | SinkFailed | Persisted | PersistFailed | Judged
+JobMessage = TaskReport | _Reported | Wanted | Asked | _Cancel | _Stop
 
 
 class Job:
@@ -148,8 +149,12 @@ class Job:
         """The locks of the store and of what the sinks write to; from the builder."""
         self.started_at = clock.now()
         self._manifests = ManifestWriter(store, submit, mailbox.put, probe)
+        channels = [channel.name for task in tasks.values() for channel in task.channels]
         self.predicates = Predicates(
-            lambda n: state_at(store, n, plan, [c.name for t in tasks.values() for c in t.channels]), submit, mailbox.put
+            lambda checkpoint: state_at(store, checkpoint, plan, channels),
+            self._manifests.retire,
+            submit,
+            mailbox.put,
         )
         self._pending: dict[int, CheckpointAttempt] = {}
         self._requests = CheckpointRequests()
@@ -228,7 +233,7 @@ class Job:
                 self._act(coordinator.finish(task, now), now)
             case Persisted(checkpoint):
                 self._record(checkpoint, now)
-                self._retire(self.predicates.completed(checkpoint))
+                self.predicates.completed(checkpoint)
                 self._act(coordinator.persisted(checkpoint, now), now)
                 self._pending.pop(checkpoint)
             case PersistFailed(checkpoint, why):
@@ -237,7 +242,7 @@ class Job:
             case Asked():
                 self.predicates.join(message, self._newest)
             case Judged(checkpoint):
-                self._retire(self.predicates.judged(checkpoint))
+                self.predicates.judged(checkpoint)
             case SinkCommitted():
                 self._committed(self.committer.committed(message), now)
             case SinkFailed():
@@ -270,8 +275,7 @@ class Job:
                 case Discard(checkpoint, parts):
                     self._manifests.discard(checkpoint, cast(Any, parts))
                 case Retire(checkpoint):
-                    if not self.predicates.needs(checkpoint):
-                        self._manifests.retire(checkpoint)
+                    self.predicates.retire(checkpoint)
                 case RequestCompleted(requests, checkpoint):
                     self._requests.served(requests, checkpoint)
                     self._requests.answer(self._horizon)
@@ -350,10 +354,6 @@ class Job:
     @property
     def _newest(self) -> int | None:
         return self.checkpoints[-1].checkpoint if self.checkpoints else None
-
-    def _retire(self, checkpoints: Sequence[int]) -> None:
-        for checkpoint in checkpoints:
-            self._manifests.retire(checkpoint)
 
     def _notify(self, checkpoint: int, now: int) -> None:
         attempt = self._pending[checkpoint]

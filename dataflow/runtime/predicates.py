@@ -113,16 +113,19 @@ class Judged:
 class Predicates:
     """The predicates of one job. All but ``_evaluate`` is called by the job's thread, or when there is none any more.
 
-    ``read`` gives the state at a checkpoint; ``report`` hears of each that is done, and of a predicate that raised.
+    ``read`` gives the state at a checkpoint and ``retire`` has one deleted; ``report`` hears of each that is done, and
+    of a predicate that raised.
     """
 
     def __init__(
         self,
         read: Callable[[int], CheckpointState],
+        retire: Callable[[int], None],
         submit: Submit,
         report: Callable[[Judged | Crashed], None],
     ) -> None:
         self._read = read
+        self._retire = retire
         self._submit = submit
         self._report = report
         self._asked: list[Asked] = []
@@ -145,40 +148,29 @@ class Predicates:
     def join_late(self, asked: Asked, newest: int | None) -> None:
         """The job is over: ask about its last checkpoint here and now."""
         if newest is not None:
-            self._under_way[newest] += 1
             self._judge(newest, (asked,))
 
-    def completed(self, checkpoint: int) -> list[int]:
-        """``checkpoint`` exists: have it judged. Answers the replaced checkpoints that nobody waits for any more."""
-        if not self._asked:
-            return []
-        self._enqueue(checkpoint, tuple(self._asked))
-        free: list[int] = []
-        while len(self._waiting) > WAITING:
-            try:
-                oldest, skipped = self._waiting.popleft()
-            except IndexError:  # the other thread was faster
-                break
-            self._skip(oldest, skipped, "there are too many checkpoints for predicates this slow")
-            free += self.judged(oldest)
-        return free
+    def completed(self, checkpoint: int) -> None:
+        """``checkpoint`` exists: have it judged."""
+        if self._asked:
+            self._enqueue(checkpoint, tuple(self._asked))
+            self._skip_beyond(WAITING)
 
-    def judged(self, checkpoint: int) -> list[int]:
-        """``checkpoint``, if it is done and was to be retired meanwhile."""
+    def judged(self, checkpoint: int) -> None:
+        """The answers for ``checkpoint`` are there."""
         self._under_way[checkpoint] -= 1
-        if self._under_way[checkpoint] > 0:
-            return []
-        del self._under_way[checkpoint]
-        if checkpoint not in self._replaced:
-            return []
-        self._replaced.remove(checkpoint)
-        return [checkpoint]
+        if self._under_way[checkpoint] == 0:
+            del self._under_way[checkpoint]
+            if checkpoint in self._replaced:
+                self._replaced.remove(checkpoint)
+                self._retire(checkpoint)
 
-    def needs(self, checkpoint: int) -> bool:
-        """Whether ``checkpoint``, which is to be retired, must stay; ``judged`` answers it when it need not."""
+    def retire(self, checkpoint: int) -> None:
+        """Newer checkpoints replace this one: it goes as soon as nobody has to look at it."""
         if checkpoint in self._under_way:
             self._replaced.add(checkpoint)
-        return checkpoint in self._replaced
+        else:
+            self._retire(checkpoint)
 
     def done(self, up_to: int | None = None) -> bool:
         """Whether no checkpoint waits for an answer, of those up to ``up_to``."""
@@ -188,6 +180,15 @@ class Predicates:
         self._under_way[checkpoint] += 1
         self._waiting.append((checkpoint, asked))
         self._submit(LANE, self._evaluate)
+
+    def _skip_beyond(self, most: int) -> None:
+        while len(self._waiting) > most:
+            try:
+                checkpoint, asked = self._waiting.popleft()
+            except IndexError:  # the other thread was faster
+                return
+            self._skip(checkpoint, asked, f"{most} newer ones wait, for the predicates are slow")
+            self.judged(checkpoint)
 
     def _evaluate(self) -> None:
         """Runs in the background: the oldest checkpoint that waits, if it was not skipped."""
