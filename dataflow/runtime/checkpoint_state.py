@@ -58,8 +58,8 @@ class CheckpointState(GlobalState):
         channels: the rows in flight on each channel, as batches in order; a channel begins and ends at the first
             operators of two tasks. Where a barrier cannot be overtaken, as in mode ``"aligned"``, nothing is in flight.
         mode: how the checkpoint was taken.
-        duplicates: in mode ``"unaligned"``, the rows that the state of an operator counts and its sender's does not
-            (see ``Checkpointing(duplicates=)``): without them, the state is that of no moment. Else none.
+        duplicates: in mode ``"unaligned"``, the rows that operators had taken too early, and that a restore delivers to
+            them again; the states count them, so that together they are the state of no moment. Else none.
 
     Rows in flight have the columns that somebody behind them uses. Those folded on their way to an aggregate are what
     they come to, in the aggregate's columns.
