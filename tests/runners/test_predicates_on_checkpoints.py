@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pyarrow as pa
 import pytest
 
@@ -11,6 +13,7 @@ from dataflow import CheckpointState, col
 from dataflow.errors import ConfigurationError
 from dataflow.runners.faults import Faults
 from dataflow.runtime.job import JobState
+from dataflow.runtime.predicates import WAITING
 from tests.runners.bank import ACCOUNTS, OPENING, ForgetsChannels, bank, conserved, held, transfers
 
 ALL = ACCOUNTS * OPENING
@@ -259,3 +262,18 @@ def test_a_predicate_cannot_wait_for_the_job_that_waits_for_it() -> None:
         job.on_checkpoint(lambda state: job.stop() is not None)
         with pytest.raises(RuntimeError, match=r"would wait for the predicate; use job\.stop_when"):
             job.wait()
+
+
+def test_a_slow_predicate_holds_up_neither_the_job_nor_its_commits_and_is_asked_about_what_it_can() -> None:
+    go_on = threading.Event()
+    slow = flow.LocalRunner(slow={"north": "10ms"})
+    settings = flow.Checkpointing(flow.MemoryStore(), every="1h", keep=1)
+    with bank().start(slow, checkpoint=settings) as job:
+        answers = job.on_checkpoint(lambda state: go_on.wait(60) and conserved(state))
+        taken = [job.checkpoint(timeout="60s") for _ in range(12)]
+        assert not answers  # it still looks at the first, while twelve are durable and committed
+        go_on.set()
+        last = job.stop().checkpoints[-1].checkpoint
+    assert sorted([*answers, *answers.skipped]) == [*taken, last]
+    assert len(answers.skipped) >= 12 - 1 - WAITING
+    assert all(answers.values())
