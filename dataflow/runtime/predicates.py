@@ -55,6 +55,8 @@ class Answers(Mapping[int, bool]):
         self.error: Exception | None = None
         self._predicate = predicate
         self._found: dict[int, bool] = {}
+        self._first: int | None = None
+        self._lapsed: int | None = None
 
     def __getitem__(self, checkpoint: int) -> bool:
         return self._found[checkpoint]
@@ -71,13 +73,12 @@ class Answers(Mapping[int, bool]):
     @property
     def first(self) -> int | None:
         """The first checkpoint at which it held; None: it has not yet."""
-        return next((n for n, held in self.items() if held), None)
+        return self._first
 
     @property
     def lapsed(self) -> int | None:
         """The first checkpoint at which it no longer held although it had: it is not stable. None: there is none."""
-        first = self.first
-        return next((n for n, held in self.items() if first is not None and n > first and not held), None)
+        return self._lapsed
 
     def judge(self, checkpoint: int, state: CheckpointState) -> bool:
         """Ask the predicate. Raises what it raises, and TypeError for an answer that is neither True nor False."""
@@ -91,8 +92,12 @@ class Answers(Mapping[int, bool]):
             error.add_note(f"raised by the predicate {self.name!r} on the state of checkpoint {checkpoint}")
             self.error = error
             raise
-        self._found[checkpoint] = bool(answer)
-        return bool(answer)
+        held = self._found[checkpoint] = bool(answer)
+        if held and self._first is None:
+            self._first = checkpoint
+        if not held and self._first is not None and self._lapsed is None:
+            self._lapsed = checkpoint
+        return held
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +138,18 @@ class Predicates:
         self._under_way: Counter[int] = Counter()
         self._replaced: set[int] = set()
         self._thread: int | None = None
+        self._at: tuple[str, int] | None = None
 
     @property
     def evaluating_here(self) -> bool:
         """Whether the thread that asks is the one that is evaluating a predicate."""
         return self._thread == threading.get_ident()
+
+    @property
+    def at_work(self) -> list[str]:
+        """A line on the predicate that is being evaluated, if one is: for who waits for the job."""
+        at = self._at
+        return [] if at is None else [f"predicate {at[0]!r} is asked about checkpoint {at[1]}"]
 
     def join(self, asked: Asked, newest: int | None) -> None:
         """Ask about ``newest``, the last checkpoint so far, and all that come."""
@@ -215,12 +227,15 @@ class Predicates:
         self._report(Judged(checkpoint))
 
     def _ask(self, one: Asked, checkpoint: int, state: CheckpointState) -> None:
+        self._at = (one.answers.name, checkpoint)
         try:
             held = one.answers.judge(checkpoint, state)
         except Exception as error:
             log.warning("predicate %r raised at checkpoint %d: %r", one.answers.name, checkpoint, error)
             self._report(Crashed(one.answers.name, error))
             return
+        finally:
+            self._at = None
         if held:
             one.then()
         elif one.answers.lapsed == checkpoint:

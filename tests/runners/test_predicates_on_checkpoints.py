@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -17,10 +18,25 @@ from dataflow.runtime.predicates import WAITING
 from tests.runners.bank import ACCOUNTS, OPENING, ForgetsChannels, bank, conserved, held, transfers
 
 ALL = ACCOUNTS * OPENING
+
+
+class Side(flow.Operator):
+    """Counts the rows of all its inputs."""
+
+    def __init__(self, context: flow.OperatorContext) -> None:
+        self.rows = context.restored.values["rows"] if context.restored else 0
+
+    def process(self, port: int, batch: pa.RecordBatch, out: flow.Out) -> None:
+        self.rows += batch.num_rows
+
+    def snapshot(self) -> flow.Snapshot:
+        return flow.Snapshot({"rows": self.rows})
+
+
 OVERTAKING = ["unaligned-persisted", "aligned-timeout"]
 
 
-def checkpoints(mode: str, store: flow.MemoryStore | None = None, **settings: object) -> flow.Checkpointing:
+def checkpoints(mode: str, store: flow.MemoryStore | Path | None = None, **settings: object) -> flow.Checkpointing:
     if mode == "aligned-timeout":
         settings["alignment_timeout"] = "0us"
     return flow.Checkpointing(store or flow.MemoryStore(), every="1ms", mode=mode, **settings)
@@ -33,15 +49,17 @@ def simulated(seed: int, settings: flow.Checkpointing, crashes: int = 0) -> flow
 
 
 @pytest.mark.parametrize("mode", ["aligned", *OVERTAKING])
-def test_the_money_in_accounts_and_in_flight_is_constant_at_every_checkpoint_on_threads(mode: str) -> None:
+def test_the_money_in_accounts_and_in_flight_is_constant_at_every_checkpoint_on_threads(
+    mode: str, tmp_path: Path
+) -> None:
     flying: list[int] = []
 
     def constant(state: CheckpointState) -> bool:
         flying.append(state.rows_to("south").num_rows)
         return conserved(state)
 
-    runner = flow.LocalRunner(slow={"south": "100us"})
-    with bank().start(runner, parallelism=2, checkpoint=checkpoints(mode)) as job:
+    runner, settings = flow.LocalRunner(slow={"south": "100us"}), checkpoints(mode, tmp_path)
+    with bank().start(runner, parallelism=2, checkpoint=settings) as job:
         answers = job.on_checkpoint(constant)
         done = job.wait()
     assert list(answers) == [record.checkpoint for record in done.checkpoints]
@@ -138,6 +156,25 @@ def test_a_source_says_how_far_it_was_read() -> None:
     answers = job.on_checkpoint(as_far)
     job.wait()
     assert (answers[1], list(answers.values())[-1]) == (False, True)
+
+
+def test_two_channels_between_the_same_tasks_are_told_apart_by_their_input() -> None:
+    with flow.Pipeline("twins") as p:
+        orders = p.source(transfers(), name="orders")
+        both = orders.key_by("payer").apply(Side, orders.key_by("payee"), name="both")
+        both.sink(op.collect(), name="out")
+    job = p.start(flow.SimulatedRunner(6, Faults(skew=0.5)), checkpoint=checkpoints("unaligned-persisted"))
+
+    def taken_or_flying(state: CheckpointState) -> bool:
+        read = sum(split["rows"] for split in state.processes["orders[0]"].values["splits"])
+        names = [str(channel) for channel in state.channels]
+        assert names == ["orders[0] -> both[0] (input 0)", "orders[0] -> both[0] (input 1)"]
+        return state.rows_to("both").num_rows + state.processes["both[0]"].values["rows"] == 2 * read
+
+    answers = job.on_checkpoint(taken_or_flying)
+    job.wait()
+    assert len(answers) > 1
+    assert all(answers.values())
 
 
 def test_asking_for_an_operator_that_is_not_there_names_those_that_are() -> None:
@@ -271,6 +308,7 @@ def test_a_slow_predicate_holds_up_neither_the_job_nor_its_commits_and_is_asked_
     with bank().start(slow, checkpoint=settings) as job:
         answers = job.on_checkpoint(lambda state: go_on.wait(60) and conserved(state))
         taken = [job.checkpoint(timeout="60s") for _ in range(12)]
+        assert "<lambda>' is asked about checkpoint 1" in job.who_waits()
         assert not answers  # it still looks at the first, while twelve are durable and committed
         go_on.set()
         last = job.stop().checkpoints[-1].checkpoint
