@@ -7,8 +7,9 @@ are the subtasks of operators, its channels those between tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dataflow.checkpointing import Mode
@@ -31,6 +32,24 @@ if TYPE_CHECKING:
 __all__ = ["CheckpointState", "OperatorState", "state_at"]
 
 _ROWS = "rows"
+
+
+class _Rows(Mapping[str, "pa.Table"]):
+    """The one table of an aggregate, made of its records when somebody looks at it."""
+
+    def __init__(self, make: Callable[[], pa.Table]) -> None:
+        self._made = cache(make)
+
+    def __getitem__(self, table: str) -> pa.Table:
+        if table != _ROWS:
+            raise KeyError(table)
+        return self._made()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((_ROWS,))
+
+    def __len__(self) -> int:
+        return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +183,14 @@ def _operators(plan: Plan, nodes: Mapping[str, Node], part: TaskState) -> Iterab
 
 
 def _shown(plan: Plan, node: Node, snapshot: Snapshot) -> OperatorState:
-    if not isinstance(node.spec, Aggregate | WindowAggregate):
+    spec = node.spec
+    if not isinstance(spec, Aggregate | WindowAggregate):
         return OperatorState(snapshot.values, snapshot.tables)
     from operators.shown import rows_of_state
 
-    rows = rows_of_state(node.spec, plan.graph.schema_of(node.inputs[0]), node.schema, snapshot)
+    taken = plan.graph.schema_of(node.inputs[0])
     values = {name: value for name, value in snapshot.values.items() if name != "aggregations"}
-    return OperatorState(values, {_ROWS: rows})
+    return OperatorState(values, _Rows(lambda: rows_of_state(spec, taken, node.schema, snapshot)))
 
 
 def _rows(plan: Plan, node: Node, state: ChannelState) -> tuple[pa.RecordBatch, ...]:
