@@ -8,11 +8,11 @@ import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Duration, microseconds
-from dataflow.errors import JobCancelled, JobTimeout
+from dataflow.errors import JobCancelled, JobTimeout, UnsupportedOnRunner
 from dataflow.operator import Guarantee
 from dataflow.plan import Plan
 from dataflow.runners.base import RunResult, TaskMetrics
@@ -79,6 +79,19 @@ class SparkJob:
                 if error is not self._failure and not isinstance(error, JobCancelled):
                     raise
         return self._meter.state
+
+    def on_checkpoint(self, predicate: Any) -> NoReturn:
+        """Not here. Raises: UnsupportedOnRunner."""
+        raise UnsupportedOnRunner(
+            "job.on_checkpoint",
+            "spark",
+            "the state between two micro-batches is Spark's own, and is not read back",
+            "use LocalRunner or SimulatedRunner",
+        )
+
+    def stop_when(self, predicate: Any) -> NoReturn:
+        """Not here, see `on_checkpoint`. Raises: UnsupportedOnRunner."""
+        self.on_checkpoint(predicate)
 
     def progress(self) -> JobProgress:
         """Where the job stands after the micro-batches that are done; ``query.lastProgress`` has Spark's own view."""

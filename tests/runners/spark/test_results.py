@@ -12,6 +12,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.errors import UnsupportedOnRunner
 from dataflow.runners.spark.runner import SparkRunner
 
 NUMBERS = pa.table({"x": range(400)})
@@ -58,5 +59,7 @@ def test_no_micro_batch_is_missing_from_the_times_and_progress_is_true_meanwhile
     assert busy["counts"] > result.operator("counts").busy > 0
     assert seen == sorted(seen)
     assert seen[-1] == 400
+    with pytest.raises(UnsupportedOnRunner, match=r"job\.on_checkpoint: not on the spark runner: .* LocalRunner"):
+        job.on_checkpoint(lambda state: True)
     over = job.progress()
     assert (over.state, over.rows_in, over.done) == (result.state, 400, 1.0)
