@@ -23,7 +23,7 @@ class Diagram:
     layout: Layout
 
     def text(self) -> str:
-        """For the terminal: all of the run, time runs down, lines are clipped at 160 characters."""
+        """For the terminal: all of the run, time runs down; messages on their way side by side make it wide."""
         return as_text(self.layout)
 
     def svg(self) -> str:

@@ -86,7 +86,7 @@ def shown(value: Any, limit: int = 60) -> str:
     >>> shown("m1"), shown(["a", 2]), shown("two" + chr(10) + "lines"), shown("x" * 99, 6)
     ('m1', "['a', 2]", 'two\\\\nlines', 'xxxxx…')
     """
-    text = value if isinstance(value, str) else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    text = re.sub(r" at 0x[0-9a-f]+>", ">", value if isinstance(value, str) else repr(value))
     clean = "".join([c if c.isprintable() else c.encode("unicode_escape").decode() for c in text])
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 

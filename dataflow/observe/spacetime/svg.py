@@ -40,7 +40,8 @@ class _Picture:
         self._pitch = min(96, max(42, 12 + 7 * longest))
         legend = _legend(layout)
         self._right = self._left + self._pitch * max(layout.columns, 1)
-        width = max(self._right + 36, 24 + max([7 * len(text) + 56 for _, text in legend]))
+        self._tail = 64 if any([arrow.end is None for arrow in layout.arrows]) else 20  # room for what is under way
+        width = max(self._right + self._tail + 40, 24 + max([7 * len(text) + 56 for _, text in legend]))
         self._bottom = TOP + LANE * max(len(layout.lanes) - 1, 0) + 36
         height = self._bottom + LEGEND * len(legend) + 16
         size = {"viewBox": f"0 0 {width} {height}", "width": str(width), "height": str(height)}
@@ -52,6 +53,9 @@ class _Picture:
             self._lane(lane, name)
         for number, line in enumerate(layout.cuts):
             self._cut(number, line)
+        self._radius = {point: 6 for line in layout.cuts if line.snapshot is not None for point in line.crossings}
+        self._from_above = {a.end for a in layout.arrows if a.end is not None and a.start.lane < a.lane}
+        self._radius |= {dot.at: DOT + RING * len(dot.inside) for dot in layout.dots}
         pending: dict[int, int] = {}
         for position, arrow in enumerate(layout.arrows):
             place = pending.get(arrow.lane, 0)
@@ -69,7 +73,7 @@ class _Picture:
     def _lane(self, lane: int, name: str) -> None:
         y = str(TOP + LANE * lane)
         group = SubElement(self.root, "g", {"class": "process"})
-        ends = {"x1": str(self._left), "y1": y, "x2": str(self._right + 20), "y2": y}
+        ends = {"x1": str(self._left), "y1": y, "x2": str(self._right + self._tail), "y2": y}
         SubElement(group, "line", {"class": "lane", **ends})
         place = {"x": str(self._left - 8), "y": y, "dy": "4", "class": "who"}
         self._text(group, "text", shown(name, 16), place)
@@ -86,8 +90,9 @@ class _Picture:
                 group, "circle", {**circle, "r": str(DOT + RING * (ring + 1)), "stroke-dasharray": DASHES[cut % 6]}
             )
         SubElement(group, "circle", {"class": "dot", **at, "r": str(DOT)})
-        above = y - DOT - RING * len(dot.inside) - 6
-        self._text(group, "text", dot.name, {"class": "name", "x": f"{x:g}", "y": f"{above:g}"})
+        away = DOT + RING * len(dot.inside)
+        beside = y + away + 14 if dot.at in self._from_above else y - away - 6
+        self._text(group, "text", dot.name, {"class": "name", "x": f"{x:g}", "y": f"{beside:g}"})
 
     def _arrow(self, position: int, arrow: Arrow, place: int) -> None:
         (x1, y1), (x2, y2) = self._xy(arrow.start), self._end(arrow, place)
@@ -105,8 +110,9 @@ class _Picture:
             )
         else:
             path, slope, labelled = f"M{x1:g} {y1:g}L{x2:g} {y2:g}", (x2 - x1, y2 - y1), (0.45, -4.0)
+        back = 0 if arrow.end is None else self._radius.get(arrow.end, 0)
         SubElement(group, "path", {"class": "shaft", "d": path})
-        SubElement(group, "polygon", {"class": "tip", "points": _tip(x2, y2, slope, 0 if arrow.end is None else DOT)})
+        SubElement(group, "polygon", {"class": "tip", "points": _tip(x2, y2, slope, back)})
         markers = [line for line in self._layout.cuts if line.snapshot is not None]
         if arrow.cut is None or len(markers) > 1:
             share, up = labelled
@@ -117,7 +123,9 @@ class _Picture:
         if arrow.end is not None:
             return self._xy(arrow.end)
         y1, y2 = self._xy(arrow.start)[1], TOP + LANE * arrow.lane
-        return self._right + 8, y2 - (y2 - y1) / max(abs(arrow.lane - arrow.start.lane), 1) * 0.25 * (1 + place % 3)
+        return self._right + self._tail - 8, y2 - (y2 - y1) / max(abs(arrow.lane - arrow.start.lane), 1) * 0.25 * (
+            1 + place % 3
+        )
 
     def _cut(self, number: int, line: CutLine) -> None:
         group = SubElement(self.root, "g", {"class": f"cut cut{number % 6}", "data-cut": str(number)})
@@ -187,7 +195,7 @@ def _clean(text: str) -> str:
 
 
 def _style() -> str:
-    """Every rule is bound to the class of the root: the page around keeps its own. Variables are not for all viewers."""
+    """Every rule is bound to the class of the root: the page around keeps its own. Not all viewers have variables."""
     still = {
         "text": "font:12px ui-sans-serif,system-ui,Helvetica,Arial,sans-serif",
         ".name,.who,.short": "font-weight:650",

@@ -28,14 +28,14 @@ class _Row:
     cut: bool = False
 
 
-def as_text(layout: Layout, rows: int | None = None, width: int = 160) -> str:
-    """The picture; at most ``rows`` lines of the run, the rest counted; lines longer than ``width`` are clipped."""
+def as_text(layout: Layout, rows: int | None = None) -> str:
+    """The picture; at most ``rows`` lines of the run, the rest counted. Notes are clipped, the drawing is not."""
     made = _rows(layout)
     lines = _drawn(layout, made)
     if rows is not None and len(made) > rows:
         lines[1 + rows : 1 + len(made)] = [f"... {len(made) - rows} more lines: print(diagram.text())"]
     lines += ["", *_legend(layout)] if layout.cuts else []
-    return "\n".join([shown(line, width).rstrip() for line in lines])
+    return "\n".join([line.rstrip() for line in lines])
 
 
 def _rows(layout: Layout) -> list[_Row]:
@@ -135,7 +135,7 @@ def _drawn(layout: Layout, rows: Sequence[_Row]) -> list[str]:
     for y, row in enumerate(rows):
         _across(canvas[y], xs, x_of, row)
     lines = ["".join(_header(heads, xs, width))]
-    lines += ["".join(cells) + row.note for cells, row in zip(canvas, rows, strict=False)]
+    lines += ["".join(cells) + shown(row.note, 100) for cells, row in zip(canvas, rows, strict=False)]
     return lines + (["".join(canvas[-1]) + "still in the channel"] if "▽" in canvas[-1] else [])
 
 
@@ -189,4 +189,4 @@ def _legend(layout: Layout) -> list[str]:
             held = {channel: messages for channel, messages in line.channels.items() if messages}
             found += [f"  {c}: {', '.join([shown(m) for m in messages])}" for c, messages in held.items()]
             found.append("  no message in any channel" if not held else "  no message in any other channel")
-    return found
+    return [shown(each, 120) for each in found]
