@@ -27,7 +27,10 @@ DASHES = ("", "9 4", "2 3", "12 3 2 3", "6 2", "1 4 7 4")
 
 def as_svg(layout: Layout) -> str:
     """The picture: an ``svg`` element that stands alone, or in a page."""
-    return ElementTree.tostring(_Picture(layout).root, encoding="unicode") + "\n"
+    root = _Picture(layout).root
+    for child in root:
+        child.tail = "\n"  # a line for each thing that is drawn: files of pictures are compared
+    return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
 class _Picture:
