@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from xml.etree import ElementTree
 
@@ -45,6 +46,22 @@ def kuper_with_all() -> System:
     assert system.snapshot("P2", "P3") == 1
     assert system.deliver("P2", "P1") == Marker(1)
     system.act("P1", "send", "L", "P2", "m5")
+    return system
+
+
+def at_random(seed: int) -> System:
+    """Players who throw, catch and begin snapshots as a seed says."""
+    chance = random.Random(seed)
+    names = [f"P{i}" for i in range(chance.randint(2, 5))]
+    system = players(*names)
+    for number in range(60):
+        process = chance.choice(names)
+        if chance.random() < 0.05:
+            system.snapshot(*chance.sample(names, chance.randint(1, 2)))
+        elif chance.random() < 0.4:
+            system.act(process, "throw", chance.choice([name for name in names if name != process]), f"m{number}")
+        elif enabled := system.enabled():
+            system.step(chance.choice(enabled))
     return system
 
 

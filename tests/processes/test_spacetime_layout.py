@@ -11,6 +11,7 @@ from dataflow.observe.spacetime.layout import Point, lay_out
 from dataflow.runners.processes.system import System
 from tests.processes.spacetime_runs import (
     LETTERS,
+    at_random,
     kuper,
     kuper_with_all,
     names_inside,
@@ -135,3 +136,11 @@ def test_names_for_a_process_that_is_not_there_are_refused() -> None:
 def test_a_cut_of_another_run_is_refused() -> None:
     with pytest.raises(GraphError, match="how many of its events lie before it"):
         diagram(kuper().trace, cuts={"long": {"P1": 6, "P2": 0, "P3": 0}})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_in_any_run_time_goes_forward_and_nothing_goes_back_across_the_cut_of_a_snapshot(seed: int) -> None:
+    layout = lay_out(at_random(seed).trace)
+    assert all(arrow.start.column < arrow.end.column for arrow in layout.arrows if arrow.end is not None)
+    assert [cut.backwards for cut in layout.cuts] == [()] * len(layout.cuts)
+    assert len({dot.at.column for dot in layout.dots}) == len(layout.dots)

@@ -102,6 +102,29 @@ def test_the_legend_names_snapshots_and_lists_what_channels_held() -> None:
     assert texts[:3] == ["snapshot 0, begun by P1", "P2 -> P1: m3", "no message in any other channel"]
 
 
+def test_the_legend_says_whom_a_snapshot_has_not_reached() -> None:
+    system = players("a", "b")
+    system.snapshot("a")
+    texts = [group.find(f"{SVG}text").text for group in groups(parsed(diagram(system.trace).svg()), "legend")]
+    assert texts[0] == "snapshot 0, begun by a, under way, not reached: b"
+
+
+def test_a_message_that_goes_back_across_a_cut_stands_out_and_is_in_the_legend() -> None:
+    root = parsed(diagram(kuper().trace, cuts={"wrong": {"P1": 4, "P2": 2, "P3": 1}}).svg())
+    assert [group.find(f"{SVG}text").text for group in groups(root, "backwards")] == ["m3"]
+    texts = [group.find(f"{SVG}text").text for group in groups(root, "legend")]
+    assert "inconsistent: m3 of P2 -> P1 goes back across it" in texts
+
+
+def test_a_diamond_says_where_a_state_was_recorded_and_only_there() -> None:
+    root = parsed(diagram(kuper().trace, cuts={"also": {"P1": 2, "P2": 3, "P3": 1}}).svg())
+    snapshot, other = groups(root, "cut")
+    middles = [(float(line.attrib["x1"]), float(line.attrib["y1"]) + 16) for line in snapshot.findall(f"{SVG}line")]
+    corners = [numbers(diamond.attrib["points"]) for diamond in snapshot.findall(f"{SVG}polygon")]
+    assert [(sum(points[::2]) / 4, sum(points[1::2]) / 4) for points in corners] == middles
+    assert other.findall(f"{SVG}polygon") == []
+
+
 def test_what_users_write_is_text_and_never_markup() -> None:
     evil = "<script>alert('1')</script>&\x00\n\ud800"
     system = players(evil, "b")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dataflow.observe.spacetime import diagram
 from dataflow.observe.spacetime.layout import lay_out
 from dataflow.processes import ProcessGraph
@@ -10,6 +12,7 @@ from tests.processes.spacetime_runs import (
     LETTERS,
     SVG,
     Player,
+    at_random,
     groups,
     kuper,
     kuper_with_all,
@@ -92,3 +95,32 @@ def test_what_is_too_long_is_clipped_and_whole_on_demand() -> None:
     (message,) = groups(parsed(made.svg()), "message")
     assert message.find(f"{SVG}text").text == "x" * 13 + "…"
     assert message.find(f"{SVG}title").text.startswith("x" * 59 + "…")
+
+
+def sender(lines: list[str], x: int, y: int) -> int:
+    """Follow an arrow back from its head at (x, y): where in its line the lane is on which it starts, and that line."""
+    away = 1 if lines[y][x] == "◀" else -1
+    while lines[y][x] not in "╰╯":
+        x += away
+    while lines[y][x] not in "╮╭┬":
+        y -= 1
+    ends = []
+    for side in (-1, 1):
+        end = x + side
+        while lines[y][end] in "─┄┬┼╂":
+            end += side
+        ends += [end] * (lines[y][end] in "●◉◆┠┨")
+    (lane,) = ends
+    return lane
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_arrow_of_the_text_leads_back_to_its_sender(seed: int) -> None:
+    made = diagram(at_random(seed).trace)
+    lines = [line.ljust(200) for line in made.text().splitlines()]
+    heads = [(x, y) for y, line in enumerate(lines) for x, sign in enumerate(line) if sign in "▶◀"]
+    lanes = [lines[0].index(name) + 1 for name in made.layout.lanes]
+    found = [lanes.index(sender(lines, x, y)) for x, y in heads]
+    came = sorted([arrow for arrow in made.layout.arrows if arrow.end is not None], key=lambda arrow: arrow.end)
+    assert found == [arrow.start.lane for arrow in came]
+    assert sum(line.count("▽") for line in lines) == len(made.layout.arrows) - len(came)
