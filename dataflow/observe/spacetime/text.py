@@ -189,4 +189,8 @@ def _legend(layout: Layout) -> list[str]:
             held = {channel: messages for channel, messages in line.channels.items() if messages}
             found += [f"  {c}: {', '.join([shown(m) for m in messages])}" for c, messages in held.items()]
             found.append("  no message in any channel" if not held else "  no message in any other channel")
+    key = [f"{INSIDE} before " + ("the cut" if len(layout.cuts) == 1 else "the cuts in brackets"), f"{EVENT} behind"]
+    if any([line.snapshot is not None for line in layout.cuts]):
+        key += [f"{RECORDS} state recorded", f"{MARKER} marker"]
+    found.append(", ".join(key))
     return [shown(each, 120) for each in found]
