@@ -56,6 +56,20 @@ def test_recorded_events_have_a_ring_for_each_cut_that_they_lie_before() -> None
     assert [] in rings
 
 
+def test_many_snapshots_do_not_bury_an_event_under_rings() -> None:
+    system = players("a", "b")
+    system.act("a", "rest")
+    for _ in range(20):
+        system.snapshot("a")
+    made = diagram(system.trace)
+    root = parsed(made.svg())
+    (event,) = groups(root, "event")
+    rings = [circle.attrib["data-cut"] for circle in event.findall(f"{SVG}circle")[:-1]]
+    assert rings == ["0", "1", "2"]
+    assert "at most three circles" in groups(root, "legend")[-1].find(f"{SVG}text").text
+    assert "[0, 1, 2, …]" in made.text()
+
+
 def test_arrows_reach_from_dot_to_dot_and_open_ones_to_the_edge() -> None:
     made = diagram(kuper_with_all().trace, names=LETTERS)
     root = parsed(made.svg())

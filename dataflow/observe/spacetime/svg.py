@@ -14,12 +14,14 @@ from xml.etree.ElementTree import Element, SubElement
 
 from dataflow.observe.spacetime.layout import Arrow, CutLine, Dot, Layout, Point, shown
 
-__all__ = ["DOT", "LANE", "as_svg"]
+__all__ = ["DOT", "LANE", "RINGS", "as_svg"]
 
 TOP, LANE, LEGEND = 44, 84, 20
 """Pixels above the first lane, from one lane to the next, and from one line of the legend to the next."""
 DOT, RING = 5, 4
 """Pixels: the radius of an event, and how much further out each ring is that says: before this cut."""
+RINGS = 3
+"""An event has at most so many, of the first cuts that it lies before: those of later snapshots follow from them."""
 LIGHT = ("#0b63b0", "#b3460a", "#0a7a55", "#9b3a86", "#756000", "#4f4fd1")
 DARK = ("#6cb6ff", "#ff9d5c", "#57d9a3", "#f08bd8", "#e3c04a", "#aaaaff")
 DASHES = ("", "9 4", "2 3", "12 3 2 3", "6 2", "1 4 7 4")
@@ -58,7 +60,7 @@ class _Picture:
             self._cut(number, line)
         self._radius = {point: 6 for line in layout.cuts if line.snapshot is not None for point in line.crossings}
         self._from_above = {a.end for a in layout.arrows if a.end is not None and a.start.lane < a.lane}
-        self._radius |= {dot.at: DOT + RING * len(dot.inside) for dot in layout.dots}
+        self._radius |= {dot.at: DOT + RING * len(dot.inside[:RINGS]) for dot in layout.dots}
         pending: dict[int, int] = {}
         for position, arrow in enumerate(layout.arrows):
             place = pending.get(arrow.lane, 0)
@@ -87,13 +89,13 @@ class _Picture:
         group = SubElement(self.root, "g", {"class": "event", "data-event": _clean(named)})
         self._text(group, "title", shown(str(dot.event), 200))
         at = {"cx": f"{x:g}", "cy": f"{y:g}"}
-        for ring, cut in enumerate(dot.inside):
+        for ring, cut in enumerate(dot.inside[:RINGS]):
             circle = {"class": f"ring cut{cut % 6}", "data-cut": str(cut), **at}
             SubElement(
                 group, "circle", {**circle, "r": str(DOT + RING * (ring + 1)), "stroke-dasharray": DASHES[cut % 6]}
             )
         SubElement(group, "circle", {"class": "dot", **at, "r": str(DOT)})
-        away = DOT + RING * len(dot.inside)
+        away = DOT + RING * len(dot.inside[:RINGS])
         beside = y + away + 14 if dot.at in self._from_above else y - away - 6
         self._text(group, "text", dot.name, {"class": "name", "x": f"{x:g}", "y": f"{beside:g}"})
 
@@ -185,7 +187,9 @@ def _legend(layout: Layout) -> list[tuple[str, str]]:
             for channel, messages in held.items():
                 found.append(("", shown(f"{channel}: {', '.join([shown(m) for m in messages])}", 110)))
             found.append(("", "no message in any channel" if not held else "no message in any other channel"))
-    circled = "; circled: before the cut" if layout.cuts else ""
+    circled = (
+        f"; circled: before the cut{' (at most three circles)' * (len(layout.cuts) > RINGS)}" if layout.cuts else ""
+    )
     markers = (
         "; dotted: a marker; diamond: state recorded" if any([c.snapshot is not None for c in layout.cuts]) else ""
     )

@@ -75,7 +75,7 @@ def _rows(layout: Layout) -> list[_Row]:
 def _said(layout: Layout, dot: Dot, came: Iterable[Arrow], went: Iterable[Arrow]) -> str:
     parts = [f"takes {shown(a.label, 20)} of {shown(a.channel.source, 20)}" for a in came]
     parts += [f"sends {shown(a.label, 20)} to {shown(a.channel.target, 20)}" for a in went]
-    inside = [layout.cuts[i].short for i in dot.inside]
+    inside = [layout.cuts[i].short for i in dot.inside[:3]] + ["…"] * (len(dot.inside) > 3)
     label = f" [{', '.join(inside)}]" if inside and len(layout.cuts) > 1 else ""
     return dot.name + label + (" " + ", ".join(parts) if parts else "")
 
