@@ -18,6 +18,7 @@ __all__ = [
     "DataflowError",
     "DirectoryInUse",
     "GraphError",
+    "InconsistentSnapshot",
     "InputChanged",
     "JobCancelled",
     "JobTimeout",
@@ -25,12 +26,15 @@ __all__ = [
     "NoCheckpoint",
     "OutputExists",
     "PartitionKeyWarning",
+    "ProcessFailed",
     "SchemaMismatch",
     "SinkBroken",
+    "SnapshotStuck",
     "SourceError",
     "StoreError",
     "UnknownColumn",
     "UnnamedStateWarning",
+    "UnstablePredicateWarning",
     "UnsupportedOnRunner",
     "did_you_mean",
     "user_frame",
@@ -122,6 +126,22 @@ class DirectoryInUse(CheckpointError):
 
 class PipelineFailed(DataflowError):
     """A user's own code raised in a run that this library made on its own account, such as one of a comparison."""
+
+
+class InconsistentSnapshot(DataflowError):
+    """A snapshot of processes that no run could have passed through: a fault of ours, or a channel that is not FIFO."""
+
+
+class SnapshotStuck(DataflowError):
+    """A snapshot of processes that will not be complete: somebody leaves a message ahead of its marker."""
+
+
+class UnstablePredicateWarning(UserWarning):
+    """A predicate held in a snapshot and not in a later one: what it says of a running system, nobody can rely on."""
+
+
+class ProcessFailed(DataflowError):
+    """A process of a ``ProcessGraph`` raised earlier in this run, and was asked to go on."""
 
 
 class SparkFailed(DataflowError):

@@ -157,7 +157,8 @@ def actions_of(process: Process) -> dict[str, Action]:
 class GlobalState:
     """The states of all processes and channels, as a snapshot recorded them, or as they were at a moment of a run.
 
-    ``cut`` says how many events of each process lie before it.
+    ``cut`` says how many events of each process lie before it, ``active`` which processes can act by themselves: an
+    action of theirs that needs no message could happen. The others are passive.
     """
 
     processes: Mapping[str, Any]
@@ -165,6 +166,7 @@ class GlobalState:
     cut: Mapping[str, int] = field(default_factory=dict)
     snapshot: int | None = None
     initiators: tuple[str, ...] = ()
+    active: tuple[str, ...] = ()
 
     def channel(self, source: str, target: str) -> tuple[Any, ...]:
         """The messages of one channel, first sent first."""
@@ -267,6 +269,28 @@ class ProcessGraph:
                 reached.add(name)
                 new += [channel.target for channel in self.out_of(name)]
         return [name for name in self._processes if name not in reached]
+
+    def reaching(self, *names: str) -> list[str]:
+        """``names``, and as few more as it takes to reach everybody along channels."""
+        chosen = list(names)
+        while missed := self.unreachable(chosen):
+            chosen.append(min(missed, key=lambda name: len(self.unreachable([*chosen, name]))))
+        return chosen
+
+    def check_reached(self, initiators: Sequence[str]) -> None:
+        """Raises: GraphError where a snapshot begun by ``initiators`` would never be complete, with who is missed."""
+        missed = self.unreachable(initiators)
+        if missed:
+            together = ", ".join([*map(repr, initiators), repr(missed[0])])
+            raise GraphError(
+                f"a snapshot begun by {', '.join(initiators) or 'nobody'} never reaches {', '.join(missed)}: there is "
+                f"no way along channels; let one of them begin it as well: snapshot({together})"
+            )
+
+    def check_not_empty(self) -> None:
+        """Raises: GraphError where there is no process."""
+        if not self._processes:
+            raise GraphError("expected a graph with a process, found none: graph.add(name, process)")
 
     @property
     def strongly_connected(self) -> bool:

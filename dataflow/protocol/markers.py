@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
-from dataflow.events import Barrier
+from dataflow.events import Barrier, Element
 from dataflow.protocol.actions import Action, Complete, Ignore, TakeSnapshot
 from dataflow.protocol.handler import Received
 from dataflow.protocol.recording import Recorder
@@ -78,6 +78,17 @@ class Markers:
         for recorder in self._recorders.values():
             recorder.record(channel, element)
         return element
+
+    def recorded(self, snapshot: int) -> Mapping[int, tuple[Element, ...]]:
+        """The channel states so far of a snapshot under way."""
+        return self._recorders[snapshot].in_flight
+
+    def copy(self) -> Markers:
+        """The same at this point, to go on with otherwise."""
+        made = Markers(self._channels)
+        made._recorders = {snapshot: recorder.copy() for snapshot, recorder in self._recorders.items()}
+        made._complete = set(self._complete)
+        return made
 
     def validate(self) -> None:
         """Walk the invariants."""

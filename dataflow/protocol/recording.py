@@ -63,3 +63,9 @@ class Recorder:
         kept = [element for element in overtaken if not isinstance(element, Barrier | Cancel)]
         if kept:
             self._elements.setdefault(channel, []).extend(kept)
+
+    def copy(self) -> Recorder:
+        """The same at this point, to go on with otherwise; elements are shared."""
+        made = Recorder(self._open)
+        made._elements = {channel: list(elements) for channel, elements in self._elements.items()}
+        return made

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from dataflow.processes import GlobalState, ProcessGraph
+from dataflow.runners.processes.content import content_of
 from dataflow.runners.processes.host import Part
 
 __all__ = ["Gathering"]
@@ -20,9 +21,9 @@ class Gathering:
         self.complete: dict[int, GlobalState] = {}
 
     def begin(self, initiators: Sequence[str]) -> int:
-        """The number of a new snapshot."""
+        """The number of a new snapshot; who is named twice begins it once, see ``initiators``."""
         number = len(self.initiators)
-        self.initiators[number] = list(initiators)
+        self.initiators[number] = list(dict.fromkeys(initiators))
         self._parts[number] = {}
         return number
 
@@ -48,5 +49,24 @@ class Gathering:
             {name: parts[name].number for name in self._graph.processes},
             number,
             tuple(self.initiators[number]),
+            tuple(name for name in self._graph.processes if parts[name].active),
         )
+        return made
+
+    @property
+    def content(self) -> Hashable:
+        """The parts of the snapshots under way, and who is done with which; not how they came."""
+        return content_of(
+            {
+                number: {part.process: (part.state, part.active, part.channels) for part in parts.values()}
+                for number, parts in self._parts.items()
+            }
+        )
+
+    def copy(self) -> Gathering:
+        """The same at this point, to go on with otherwise."""
+        made = Gathering(self._graph)
+        made._parts = {number: dict(parts) for number, parts in self._parts.items()}
+        made.initiators = {number: list(names) for number, names in self.initiators.items()}
+        made.complete = dict(self.complete)
         return made

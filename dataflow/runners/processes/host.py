@@ -9,21 +9,24 @@ Items of a channel are numbered by their sender, so a channel that loses, repeat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
-from dataflow.errors import ConfigurationError, GraphError, did_you_mean
+from dataflow.errors import ConfigurationError, GraphError, ProcessFailed, did_you_mean
 from dataflow.events import Barrier, Data
 from dataflow.processes import Action, Channel, Process, ProcessGraph, Sends, actions_of
 from dataflow.protocol import actions as protocol
 from dataflow.protocol.markers import Markers
+from dataflow.runners.processes.content import content_of
 from dataflow.traces import Event, Happening, MarkerReceived, MarkerSent, MessageId, Recorded
 
 __all__ = ["RECEIVE", "Host", "Item", "Part"]
 
 RECEIVE = "receive"
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Item:
     content: Data | Barrier
     message: int = 0
     clock: Mapping[str, int] | None = None
+    tokens: frozenset[int] = frozenset()
+    """Of the variant with an observer: the snapshots for which the sender had recorded its state."""
 
     @property
     def is_marker(self) -> bool:
@@ -54,6 +59,7 @@ class Part:
     snapshot: int
     number: int
     state: Any
+    active: bool
     channels: Mapping[Channel, tuple[Any, ...]]
 
 
@@ -77,7 +83,8 @@ class Host:
         self.incoming = graph.into(name)
         self._outgoing = {channel.target: channel for channel in graph.out_of(name)}
         self._markers = Markers(len(self.incoming))
-        self._recorded: dict[int, tuple[int, Any]] = {}
+        self._recorded: dict[int, tuple[int, Any, bool]] = {}
+        self._failed: str | None = None
         self._events = 0
         self._clock: dict[str, int] = {}
         self._put = dict.fromkeys(self._outgoing.values(), 0)
@@ -105,25 +112,39 @@ class Host:
         """Whether the state has been recorded for ``snapshot``."""
         return self._markers.knows(snapshot)
 
+    @property
+    def active(self) -> bool:
+        """Whether the process can act by itself: an action that accepts nothing can happen."""
+        return any([self.enabled(each, {}) for each in self.actions.values()])
+
     def enabled(self, action: Action, heads: Mapping[Channel, Item]) -> bool:
         """Whether ``action`` can happen by itself, with these first items in the incoming channels."""
         there = [heads.get(Channel(sender, self.name)) for sender in action.accepts]
         if not action.spontaneous or not all([item is not None and not item.is_marker for item in there]):
             return False
-        return bool(action.when(self.process))
+        try:
+            return bool(action.when(self.process))
+        except Exception as error:
+            error.add_note(f"in the condition of {action.name!r} of process {self.name!r}")
+            raise
 
     def act(self, name: str, items: Sequence[Item] = (), arguments: Sequence[Any] = ()) -> Outcome:
         """The action ``name`` happens and accepts ``items``, one from each process that it names."""
+        self._check_alive()
         made = self.actions.get(name)
         if made is None:
             known = list(self.actions)
             raise GraphError(f"process {self.name!r} has no action {name!r}{did_you_mean(name, known)}; it has {known}")
         values = [self._taken_from(item) for item in items]
-        sends = self._called(made.name, lambda: getattr(self.process, made.name)(*values, *arguments))
+        method = getattr(self.process, made.name)
+        if arguments or not made.spontaneous:
+            inspect.signature(method).bind(*values, *arguments)
+        sends = self._sends_of(made.name, lambda: method(*values, *arguments))
         return self._done(made.name, items, sends, tuple(arguments))
 
     def deliver(self, item: Item) -> Outcome:
         """The first item of a channel is received: a message by ``receive``, a marker by the rule."""
+        self._check_alive()
         if item.is_marker:
             assert isinstance(item.content, Barrier), item
             self._check_order(item)
@@ -136,12 +157,41 @@ class Host:
                 f"one of its actions, {[a.name for a in self.actions.values() if item.channel.source in a.accepts]}"
             )
         value = self._taken_from(item)
-        sends = self._called(RECEIVE, lambda: self.process.receive(item.channel.source, value))
+        sends = self._sends_of(RECEIVE, lambda: self.process.receive(item.channel.source, value))
         return self._done(RECEIVE, [item], sends, ())
 
     def begin(self, snapshot: int) -> Outcome:
         """The process begins a snapshot by itself."""
+        self._check_alive()
         return self._carried_out(self._markers.begin(snapshot), [], spontaneous=True)
+
+    @property
+    def content(self) -> Hashable:
+        """What the process is, and its parts of snapshots under way; not how it came there."""
+        parts = [
+            (snapshot, content_of(state), active, sorted(waiting), content_of(self._markers.recorded(snapshot)))
+            for snapshot, waiting in self._markers.waiting.items()
+            for _, state, active in [self._recorded[snapshot]]
+        ]
+        return content_of(vars(self.process)), content_of(sorted(parts, key=lambda part: part[0]))
+
+    def copy(self) -> Host:
+        """The same at this point, to go on with otherwise."""
+        made = copy(self)
+        made.process = deepcopy(self.process)
+        made._markers = self._markers.copy()
+        for name in ("_recorded", "_clock", "_put", "_sent", "_taken"):
+            setattr(made, name, dict(getattr(self, name)))
+        return made
+
+    @property
+    def counts(self) -> tuple[dict[Channel, int], dict[Channel, int]]:
+        """How many messages were sent along each outgoing channel, and items received from each incoming one."""
+        return dict(self._sent), dict(self._taken)
+
+    def recorded_state(self) -> Any:
+        """The state as of now. Raises: what the process raises."""
+        return self._called("snapshot", self.process.snapshot)
 
     def _taken_from(self, item: Item) -> Any:
         self._check_order(item)
@@ -155,14 +205,29 @@ class Host:
                 "is right on channels that lose, repeat and reorder nothing"
             )
 
-    def _called(self, action: str, call: Any) -> Sends:
-        try:
-            sends: Sends = call()
+    def _check_alive(self) -> None:
+        if self._failed is not None:
+            raise ProcessFailed(
+                f"process {self.name!r} takes no more part in this run: {self._failed}, and its state may be half "
+                "changed; nothing it sent or received in there counts"
+            )
+
+    def _sends_of(self, action: str, call: Callable[[], Sends]) -> Sends:
+        def checked() -> Sends:
+            sends = call()
             self._check(action, sends)
+            return sends
+
+        return self._called(action, checked)
+
+    def _called(self, what: str, call: Callable[[], _Answer]) -> _Answer:
+        """Call the process. Where it raises, it has failed for good: it may have changed some of its state."""
+        try:
+            return call()
         except Exception as error:
-            error.add_note(f"in {action!r} of process {self.name!r}, its event {self._events + 1}")
+            self._failed = f"{what!r} raised {type(error).__name__}, in its event {self._events + 1}"
+            error.add_note(f"in {what!r} of process {self.name!r}, its event {self._events + 1}")
             raise
-        return sends
 
     def _check(self, action: str, sends: Sends) -> None:
         if sends is None:
@@ -222,17 +287,17 @@ class Host:
                 case protocol.TakeSnapshot(marker):
                     snapshot = marker.checkpoint
                     items += [self._item(channel, marker) for channel in self._outgoing.values()]
-                    state = self.process.snapshot()
-                    self._recorded[snapshot] = self._events, state
+                    state = self.recorded_state()
+                    self._recorded[snapshot] = self._events, state, self.active
                     happened.append(Recorded(self.name, snapshot, self._events, state, spontaneous))
                     happened += [MarkerSent(channel, snapshot) for channel in self._outgoing.values()]
                 case protocol.Complete(snapshot, in_flight):
-                    number, state = self._recorded.pop(snapshot)
+                    number, state, active = self._recorded.pop(snapshot)
                     channels = {
                         channel: tuple(element.rows[0] for element in in_flight.get(i, ()))  # type: ignore[union-attr,index]
                         for i, channel in enumerate(self.incoming)
                     }
-                    parts.append(Part(self.name, snapshot, number, state, channels))
+                    parts.append(Part(self.name, snapshot, number, state, active, channels))
                 case protocol.Ignore():
                     pass
                 case protocol.Abort():

@@ -21,19 +21,19 @@ snapshot 0, begun by P2
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from dataflow.errors import GraphError
 from dataflow.processes import Channel, GlobalState, ProcessGraph
+from dataflow.runners.processes.content import content_of
 from dataflow.runners.processes.gathering import Gathering
-from dataflow.runners.processes.host import RECEIVE, Host, Item, Outcome
+from dataflow.runners.processes.host import RECEIVE, Item, Outcome
+from dataflow.runners.processes.station import Act, Deliver, Join, Move, Station, Step
 from dataflow.traces import Event, Trace
 
-__all__ = ["Act", "Deliver", "Marker", "Step", "System"]
+__all__ = ["Act", "Deliver", "Join", "Marker", "Step", "System"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,47 +43,21 @@ class Marker:
     snapshot: int
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Act:
-    """The action ``action`` of ``process`` happens; it accepts the first message of each channel that it names."""
-
-    process: str
-    action: str
-
-    def __str__(self) -> str:
-        return f"{self.process} does {self.action}"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Deliver:
-    """The first item of ``channel`` is received: a message, or a marker."""
-
-    channel: Channel
-
-    def __str__(self) -> str:
-        return f"deliver the head of {self.channel}"
-
-
-Step = Act | Deliver
-
-
 class System:
     """A run of ``graph``. Raises: GraphError for a graph without processes, or with an action that can never happen."""
 
     def __init__(self, graph: ProcessGraph) -> None:
-        if not graph.processes:
-            raise GraphError("expected a graph with a process, found none: graph.add(name, process)")
+        graph.check_not_empty()
         self.graph = graph
-        self._hosts = {name: Host(graph, name) for name in graph.processes}
-        self._channels: dict[Channel, deque[Item]] = {channel: deque() for channel in graph.channels}
+        self._stations = {name: Station(graph, name) for name in graph.processes}
         self._gathering = Gathering(graph)
-        initial = {name: host.process.snapshot() for name, host in self._hosts.items()}
+        initial = {name: station.host.process.snapshot() for name, station in self._stations.items()}
         self.trace = Trace(list(graph.processes), graph.channels, initial)
 
     @property
     def channels(self) -> Mapping[Channel, Sequence[Any]]:
         """What is in the channels now, first sent first: messages, and ``Marker``s."""
-        return {channel: [_shown(item) for item in items] for channel, items in self._channels.items()}
+        return {channel: [_shown(item) for item in self._queue(channel)] for channel in self.graph.channels}
 
     @property
     def snapshots(self) -> Mapping[int, GlobalState]:
@@ -98,21 +72,19 @@ class System:
     @property
     def state(self) -> GlobalState:
         """Everything as it is now, which nobody inside the system can see. Markers are not part of it."""
+        hosts = {name: station.host for name, station in self._stations.items()}
         return GlobalState(
-            {name: host.process.snapshot() for name, host in self._hosts.items()},
-            {c: tuple(item.value for item in items if not item.is_marker) for c, items in self._channels.items()},
-            {name: host.events for name, host in self._hosts.items()},
+            {name: host.process.snapshot() for name, host in hosts.items()},
+            {c: tuple(i.value for i in self._queue(c) if not i.is_marker) for c in self.graph.channels},
+            {name: host.events for name, host in hosts.items()},
+            active=tuple(name for name, host in hosts.items() if host.active),
         )
 
     def enabled(self) -> list[Step]:
         """The steps that can happen now, in the order of the graph."""
-        found: list[Step] = []
-        for channel, items in self._channels.items():
-            if items and (items[0].is_marker or self._hosts[channel.target].receives):
-                found.append(Deliver(channel))
-        for name, host in self._hosts.items():
-            heads = {c: self._channels[c][0] for c in host.incoming if self._channels[c]}
-            found += [Act(name, made.name) for made in host.actions.values() if host.enabled(made, heads)]
+        found: list[Step] = [Deliver(c) for c in self.graph.channels if self._stations[c.target].delivers(c)]
+        for station in self._stations.values():
+            found += station.acts()
         return found
 
     def step(self, step: Step) -> None:
@@ -122,6 +94,8 @@ class System:
                 self.act(process, action)
             case Deliver(channel):
                 self.deliver(channel.source, channel.target)
+            case Join(snapshot, process):
+                self.join(snapshot, process)
             case never:
                 assert_never(never)
 
@@ -131,10 +105,9 @@ class System:
         Raises: GraphError where there is no such channel, or it is empty; what the process raises: then nothing has
         been received.
         """
-        items = self._items(source, target)
-        item = items[0]
-        self._happened(self._hosts[target].deliver(item))
-        items.popleft()
+        step = Deliver(self._with_items(source, target))
+        (item,) = self._stations[target].takes(step)
+        self._take(target, step)
         return _shown(item)
 
     def act(self, process: str, action: str, *arguments: Any) -> None:
@@ -143,30 +116,17 @@ class System:
         Raises: GraphError where there is none of that name, or a message that it accepts is not there; what the process
         raises: then nothing has been received.
         """
-        host = self._hosts[self.graph.known(process)]
-        made = host.actions.get(action)
-        channels = [Channel(sender, process) for sender in (made.accepts if made is not None else ())]
-        items = [self._message(channel, action) for channel in channels]
-        outcome = host.act(action, items, arguments)
-        for channel in channels:
-            self._channels[channel].popleft()
-        self._happened(outcome)
+        self._take(self.graph.known(process), Act(process, action), arguments)
 
     def snapshot(self, *initiators: str) -> int:
         """One snapshot, begun by one process or by several at once; answers its number.
 
         Raises: GraphError where the markers would not reach every process: it would never be complete.
         """
-        missed = self.graph.unreachable(initiators)
-        if missed or not initiators:
-            together = ", ".join([*map(repr, initiators), repr(missed[0])])
-            raise GraphError(
-                f"a snapshot begun by {', '.join(initiators) or 'nobody'} never reaches {', '.join(missed)}: there is "
-                f"no way along channels; let one of them begin it as well: snapshot({together})"
-            )
+        self.graph.check_reached(initiators)
         number = self._gathering.begin(initiators)
-        for name in initiators:
-            self._happened(self._hosts[name].begin(number))
+        for name in list(self._gathering.initiators[number]):
+            self._happened(self._stations[name].host.begin(number))
         return number
 
     def join(self, snapshot: int, process: str) -> None:
@@ -174,13 +134,15 @@ class System:
 
         Where one has come, nothing happens. Raises: GraphError for a snapshot that nobody began.
         """
-        if snapshot not in self._gathering.initiators:
-            begun = list(self._gathering.initiators)
-            raise GraphError(f"there is no snapshot {snapshot} to join; begun were {begun}")
-        host = self._hosts[self.graph.known(process)]
+        self._check_begun(snapshot)
+        host = self._stations[self.graph.known(process)].host
         if not host.knows(snapshot):
             self._gathering.initiators[snapshot].append(process)
             self._happened(host.begin(snapshot))
+
+    def can_join(self, snapshot: int) -> list[str]:
+        """The processes that have not recorded their state for ``snapshot`` yet."""
+        return [name for name, station in self._stations.items() if not station.host.knows(snapshot)]
 
     def repeat(self, event: Event) -> None:
         """What another run of the graph did happens here: the same action, with the same messages.
@@ -199,29 +161,52 @@ class System:
                 f"expected {event}, and {', '.join(map(str, found))} happened: is the process deterministic?"
             )
 
+    @property
+    def content(self) -> Hashable:
+        """What everybody is, what is in channels and what is known of snapshots under way; not how it came there."""
+        items = [[(i.is_marker, content_of(i.value)) for i in self._queue(c)] for c in self.graph.channels]
+        hosts = [station.host.content for station in self._stations.values()]
+        return content_of([items, hosts]), self._gathering.content, len(self._gathering.initiators)
+
+    @property
+    def basic_content(self) -> Hashable:
+        """What everybody is and what is in channels, without a trace of snapshots."""
+        items = [[i.value for i in self._queue(c) if not i.is_marker] for c in self.graph.channels]
+        return content_of([items, [vars(station.host.process) for station in self._stations.values()]])
+
     def copy(self) -> System:
         """The same run at the same point, to go on with otherwise."""
-        return deepcopy(self)
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made._stations = {name: station.copy() for name, station in self._stations.items()}
+        made._gathering = self._gathering.copy()
+        made.trace = replace(self.trace, happenings=list(self.trace.happenings))
+        return made
 
-    def _items(self, source: str, target: str) -> deque[Item]:
+    def _check_begun(self, snapshot: int) -> None:
+        begun = list(self._gathering.initiators)
+        if snapshot not in begun:
+            raise GraphError(f"there is no snapshot {snapshot} to join; begun were {begun}")
+
+    def _queue(self, channel: Channel) -> Sequence[Item]:
+        return self._stations[channel.target].queues[channel]
+
+    def _with_items(self, source: str, target: str) -> Channel:
         channel = Channel(self.graph.known(source), self.graph.known(target))
-        if channel not in self._channels:
-            raise GraphError(f"there is no channel {channel}; there are {', '.join(map(str, self._channels))}")
-        if not self._channels[channel]:
-            waiting = ", ".join([str(c) for c, items in self._channels.items() if items])
+        channels = self.graph.channels
+        if channel not in channels:
+            raise GraphError(f"there is no channel {channel}; there are {', '.join(map(str, channels)) or 'none'}")
+        if not self._queue(channel):
+            waiting = ", ".join([str(c) for c in channels if self._queue(c)])
             raise GraphError(f"channel {channel} is empty; something is in {waiting or 'none'}")
-        return self._channels[channel]
+        return channel
 
-    def _message(self, channel: Channel, action: str) -> Item:
-        items = self._channels[channel]
-        if not items or items[0].is_marker:
-            found = f"a marker of snapshot {items[0].value}, to be delivered first" if items else "nothing"
-            raise GraphError(f"{action!r} of {channel.target!r} accepts a message of {channel}, and there is {found}")
-        return items[0]
+    def _take(self, process: str, step: Move, arguments: Sequence[Any] = ()) -> None:
+        self._happened(self._stations[process].step(step, arguments))
 
     def _happened(self, outcome: Outcome) -> None:
         for item in outcome.items:
-            self._channels[item.channel].append(item)
+            self._stations[item.channel.target].put(item)
         self.trace.happenings += outcome.happenings
         self._gathering.add(outcome.parts)
 

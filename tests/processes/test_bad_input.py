@@ -1,0 +1,243 @@
+"""What goes wrong in a run by hand: nothing half done, and an error that says what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dataflow.errors import ConfigurationError, GraphError, InconsistentSnapshot, ProcessFailed
+from dataflow.processes import Channel, GlobalState, Process, ProcessGraph, Sends, action
+from dataflow.runners.processes import ObservedSystem, System, check
+from dataflow.runners.processes.host import Host
+from tests.processes.test_simulated import Silent, to
+
+
+class Clerk(Process):
+    """Does what it is told."""
+
+    def __init__(self) -> None:
+        self.papers: list[str] = []
+
+    def receive(self, sender: str, message: str) -> Sends:
+        self.papers.append(message)
+        if message == "burn":
+            raise OSError("no fire")
+        return None
+
+    @action
+    def send(self, to: str, paper: str) -> Sends:
+        return {to: paper}
+
+    @action
+    def answer(self) -> Any:
+        return "a word"
+
+    def snapshot(self) -> list[str]:
+        if "secret" in self.papers:
+            raise PermissionError("secret")
+        return list(self.papers)
+
+
+class Signer(Clerk):
+    @action(accepts="b")
+    def sign(self, paper: str) -> None:
+        self.papers.append(f"signed {paper}")
+
+
+def office() -> System:
+    graph = ProcessGraph().add("a", Signer()).add("b", Clerk()).add("c", Clerk())
+    return System(graph.connect("a", "b", "c"))
+
+
+CALLS: list[tuple[Callable[[System], Any], str]] = [
+    (lambda s: s.act("d", "send", "a", "x"), "there is no process 'd'"),
+    (lambda s: s.deliver("a", "d"), "there is no process 'd'"),
+    (lambda s: s.snapshot("d"), "there is no process 'd'"),
+    (lambda s: s.join(0, "a"), "there is no snapshot 0 to join"),
+    (lambda s: s.snapshot(), "begun by nobody never reaches a, b, c"),
+    (lambda s: s.deliver("a", "a"), "there is no channel a -> a; there are a -> b"),
+    (lambda s: s.deliver("a", "b"), "channel a -> b is empty; something is in none"),
+    (lambda s: s.act("a", "sand", "b", "x"), r"process 'a' has no action 'sand' \(did you mean 'send'\?\)"),
+    (lambda s: s.act("a", "sign"), "'sign' of 'a' accepts a message of b -> a, and there is nothing"),
+]
+
+
+@pytest.mark.parametrize(("call", "said"), CALLS)
+def test_what_cannot_happen_is_refused_and_nothing_has_happened(call: Callable[[System], Any], said: str) -> None:
+    system = office()
+    before = system.content
+    with pytest.raises(GraphError, match=said):
+        call(system)
+    assert system.content == before
+    assert not system.trace.happenings
+    assert system.snapshot("a") == 0
+
+
+def test_wrong_arguments_are_refused_before_anything_is_called() -> None:
+    system = office()
+    with pytest.raises(TypeError, match="missing a required argument: 'paper'"):
+        system.act("a", "send", "b")
+    system.act("a", "send", "b", "x")
+    assert system.deliver("a", "b") == "x"
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "said"),
+    [
+        (("send", "d", "x"), GraphError, "process 'a' sent a message to 'd', and there is no channel a -> d"),
+        (("answer",), TypeError, "a mapping from the receiver's name to a message, or None; got a str"),
+    ],
+)
+def test_a_process_that_sends_nowhere_or_nonsense_has_failed(
+    act: tuple[str, ...], error: type[Exception], said: str
+) -> None:
+    system = office()
+    with pytest.raises(error, match=said) as caught:
+        system.act("a", *act)
+    assert caught.value.__notes__ == [f"in {act[0]!r} of process 'a', its event 1"]
+    assert not any(system.channels.values())
+    with pytest.raises(ProcessFailed, match=f"'a' takes no more part in this run: {act[0]!r} raised"):
+        system.act("a", "send", "b", "x")
+
+
+def test_a_message_whose_receiver_raises_stays_where_it_is_and_the_others_go_on() -> None:
+    system = office()
+    for paper in "burn", "second":
+        system.act("a", "send", "b", paper)
+    with pytest.raises(OSError, match="no fire"):
+        system.deliver("a", "b")
+    assert system.channels[Channel("a", "b")] == ["burn", "second"]
+    assert [event.process for event in system.trace.events] == ["a", "a"]
+    for again in (lambda: system.deliver("a", "b"), lambda: system.snapshot("b")):
+        with pytest.raises(ProcessFailed, match="'b' takes no more part in this run: 'receive' raised OSError"):
+            again()
+    system.act("c", "send", "a", "x")
+    assert system.deliver("c", "a") == "x"
+
+
+def test_a_process_whose_state_cannot_be_recorded_has_failed() -> None:
+    system = office()
+    system.act("a", "send", "b", "secret")
+    system.deliver("a", "b")
+    with pytest.raises(PermissionError, match="secret") as caught:
+        system.snapshot("b")
+    assert caught.value.__notes__ == ["in 'snapshot' of process 'b', its event 2"]
+    with pytest.raises(ProcessFailed, match="'snapshot' raised PermissionError"):
+        system.act("b", "send", "a", "x")
+
+
+def test_a_condition_that_raises_says_whose_it_is() -> None:
+    class Doubtful(Process):
+        @action(when=lambda self: self.nothing)
+        def go(self) -> None: ...
+
+    with pytest.raises(AttributeError) as caught:
+        System(ProcessGraph().add("a", Doubtful())).enabled()
+    assert caught.value.__notes__ == ["in the condition of 'go' of process 'a'"]
+
+
+@pytest.mark.parametrize(
+    ("order", "expected", "got"),
+    [([1], 1, 2), ([0, 0], 2, 1), ([0, 2], 2, 3), ([3], 1, 4)],
+    ids=["swapped", "repeated", "lost", "marker first"],
+)
+def test_a_channel_that_swaps_repeats_or_loses_is_found_out(order: list[int], expected: int, got: int) -> None:
+    graph = ProcessGraph().add("a", Clerk()).add("b", Clerk()).connect("a", "b")
+    sender, receiver = Host(graph, "a"), Host(graph, "b")
+    items = [sender.act("send", arguments=["b", str(i)]).items[0] for i in range(3)] + [*sender.begin(0).items]
+    *before, last = [items[i] for i in order]
+    for item in before:
+        receiver.deliver(item)
+    with pytest.raises(
+        ConfigurationError, match=f"channel a -> b is not FIFO: expected its item {expected}, got {got}"
+    ):
+        receiver.deliver(last)
+    assert not receiver.knows(0)
+
+
+def test_a_process_that_has_recorded_begins_the_same_snapshot_no_more() -> None:
+    graph = ProcessGraph().add("a", Clerk()).add("b", Clerk()).add("c", Clerk()).connect("a", "b", "c")
+    a, b = Host(graph, "a"), Host(graph, "b")
+    to_b = next(item for item in a.begin(0).items if item.channel.target == "b")
+    assert len(b.deliver(to_b).items) == 2
+    for outcome in (a.begin(0), b.begin(0)):
+        assert [*outcome.items, *outcome.happenings, *outcome.parts] == []
+
+
+def test_a_process_named_twice_begins_a_snapshot_once() -> None:
+    graph = ProcessGraph().add("a", Clerk())
+    for system in (System(graph), ObservedSystem(graph)):
+        assert system.snapshots[system.snapshot("a", "a")].initiators == ("a",)
+        assert len(system.trace.happenings) == 1
+
+
+def test_a_message_that_only_an_action_accepts_cannot_be_delivered() -> None:
+    system = System(to(Silent()))
+    system.act("a", "send")
+    with pytest.raises(GraphError, match=r"process 'b' has no receive\(sender, message\)"):
+        system.deliver("a", "b")
+    assert system.channels[Channel("a", "b")] == [1]
+
+
+def test_a_marker_is_received_before_what_stands_behind_it_is_accepted() -> None:
+    system = office()
+    system.snapshot("b")
+    system.act("b", "send", "a", "x")
+    with pytest.raises(GraphError, match="there is a marker of snapshot 0, to be delivered first"):
+        system.act("a", "sign")
+    system.deliver("b", "a")
+    system.act("a", "sign")
+    assert system.state.processes["a"] == ["signed x"]
+
+
+def test_an_action_that_accepts_from_where_no_channel_comes_is_refused_with_the_graph() -> None:
+    with pytest.raises(GraphError, match="accepts messages from 'b', and there is no channel b -> a"):
+        System(ProcessGraph().add("a", Signer()))
+
+
+def test_a_graph_with_nothing_in_it_or_with_a_name_twice_is_refused() -> None:
+    with pytest.raises(GraphError, match="expected a graph with a process, found none"):
+        System(ProcessGraph())
+    with pytest.raises(GraphError, match="expected a new name for a process, got 'a'"):
+        ProcessGraph().add("a", Silent()).add("a", Silent())
+    with pytest.raises(GraphError, match="there is a channel a -> b already"):
+        to(Silent()).channel("a", "b")
+
+
+def altered(state: GlobalState, **changes: Any) -> GlobalState:
+    return GlobalState(
+        **{"processes": state.processes, "channels": state.channels, "cut": state.cut, "snapshot": 0} | changes
+    )
+
+
+def test_a_snapshot_that_does_not_fit_its_run_is_found_out() -> None:
+    system = office()
+    system.act("a", "send", "b", "x")
+    system.snapshot("a", "b", "c")
+    for channel in list(system.channels):
+        while system.channels[channel]:
+            system.deliver(channel.source, channel.target)
+    state = system.snapshots[0]
+    check(system.trace, state)
+    for wrong, said in [
+        (altered(state, cut={"a": 0, "b": 1, "c": 0}), "is inconsistent"),
+        (altered(state, processes={**state.processes, "a": ["y"]}), "'a' recorded"),
+        (altered(state, channels={**state.channels, Channel("a", "b"): ()}), "channel a -> b holds"),
+    ]:
+        with pytest.raises(InconsistentSnapshot, match=said):
+            check(system.trace, wrong)
+
+
+def test_the_ways_to_run_are_found_by_name_and_loaded_when_they_are_asked_for() -> None:
+    code = (
+        "import sys, dataflow, dataflow.runners.processes as runs\n"
+        "assert not [m for m in sys.modules if m.startswith('dataflow.runners.processes.')]\n"
+        "print(all([getattr(runs, name) for name in runs.__all__]))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+    with pytest.raises(ImportError, match="Simulaton"):
+        from dataflow.runners.processes import Simulaton  # type: ignore[attr-defined]  # noqa: F401
