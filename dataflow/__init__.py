@@ -33,6 +33,7 @@ if _TYPE_CHECKING:
     from dataflow.runners.spark.job import SparkJob
     from dataflow.runners.spark.runner import SparkRunner
     from dataflow.runners.watching import JobProgress
+    from dataflow.runtime.checkpoint_state import CheckpointState
     from dataflow.runtime.restore import RestoreReport
     from dataflow.store.directory import DirectoryStore
     from dataflow.store.memory import MemoryStore
@@ -52,6 +53,7 @@ __all__ = [
     "Guarantee",
     "RunResult",
     "JobProgress",
+    "CheckpointState",
     "RestoreReport",
     "LocalRunner",
     "LocalJob",
@@ -88,6 +90,7 @@ _register("function", "hash_rows", "dataflow.state.hashing:hash_rows")
 _LAZY = {
     "RunResult": "dataflow.runners.base",
     "JobProgress": "dataflow.runners.watching",
+    "CheckpointState": "dataflow.runtime.checkpoint_state",
     "RestoreReport": "dataflow.runtime.restore",
     "SparkRunner": "dataflow.runners.spark.runner",
     "SparkJob": "dataflow.runners.spark.job",

@@ -35,7 +35,7 @@ class Job:
     """``keys`` are the columns by which rows of the answer are told apart; there are none in an answer of one row."""
 
     title: str
-    stream: Callable[[flow.Pipeline, Sequence[Path]], flow.Stream]
+    stream: Callable[..., flow.Stream]
     keys: tuple[str, ...]
     input: Input = Input.REPEATED
     answer: Answer = Answer.IN_MEMORY
@@ -53,9 +53,9 @@ def _filtered(p: flow.Pipeline, files: Sequence[Path]) -> flow.Stream:
     )
 
 
-def _totals(p: flow.Pipeline, files: Sequence[Path]) -> flow.Stream:
+def _totals(p: flow.Pipeline, files: Sequence[Path], batch_rows: int = BATCH_ROWS) -> flow.Stream:
     return (
-        p.source(op.read_parquet(files, batch_rows=BATCH_ROWS), name="bids")
+        p.source(op.read_parquet(files, batch_rows=batch_rows), name="bids")
         .key_by("auction")
         .agg(
             op.count().alias("n"),

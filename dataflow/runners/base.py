@@ -21,6 +21,7 @@ from dataflow.runners.persistence import Persistence
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.inlet import ChannelMetrics, SourceInlet
 from dataflow.runtime.job import Job, JobState
+from dataflow.runtime.predicates import Answers, Predicate
 from dataflow.runtime.progress import Meter
 from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Task
@@ -183,6 +184,14 @@ class RunningJob(Protocol):
 
     def cancel(self) -> None:
         """Stop now; nothing more is committed."""
+        ...
+
+    def on_checkpoint(self, predicate: Predicate) -> Answers:
+        """Ask ``predicate`` about the state at every checkpoint. Raises: UnsupportedOnRunner where that is not done."""
+        ...
+
+    def stop_when(self, predicate: Predicate) -> Answers:
+        """Also stop, with a last checkpoint, where it holds. Raises: UnsupportedOnRunner where that is not done."""
         ...
 
     def __enter__(self) -> Self: ...

@@ -21,6 +21,7 @@ from dataflow.clock import Clock, Duration, SystemClock, duration_text, microsec
 from dataflow.errors import ConfigurationError, JobTimeout
 from dataflow.graph import Node
 from dataflow.plan import of
+from dataflow.runners.asking import answers_of
 from dataflow.runners.base import RunResult, TaskMetrics, combines, metrics_of, result_of, warn_of_unnamed_state
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.watching import JobProgress, NoLine, ProgressLine, ProgressMeter
@@ -33,6 +34,7 @@ from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import JOB_LANES, Job, JobState
 from dataflow.runtime.messages import Crashed
 from dataflow.runtime.pace import LearnedPace
+from dataflow.runtime.predicates import Answers, Predicate
 from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Task
 
@@ -304,6 +306,45 @@ class LocalJob:
         limit = None if timeout is None else microseconds(timeout, "checkpoint(timeout=)") / 1e6
         return self._job.checkpoint().result(limit)
 
+    def on_checkpoint(self, predicate: Predicate) -> Answers:
+        """Ask ``predicate`` about every checkpoint from now on, the newest there is included: what state was recorded.
+
+        It gets a `CheckpointState` once the checkpoint exists, on a thread of its own, while the job goes on; the end
+        of the job waits for it. One that is so slow that 8 checkpoints wait is not asked about the oldest of them.
+        Answers a mapping from checkpoints to what it said. A predicate that raises, as an ``assert`` does, or that
+        answers neither True nor False, fails the job.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("x") as p:
+        ...     p.source(op.from_arrow(pa.table({"a": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> with p.start(checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1h")) as job:
+        ...     answers = job.on_checkpoint(lambda state: state.table("out").num_rows == 2)
+        ...     result = job.wait()
+        >>> dict(answers)  # of the last checkpoint, at the end of the input
+        {1: True}
+
+        Raises: ConfigurationError for a job without checkpoints.
+        """
+        answers = answers_of(predicate, "on_checkpoint", checkpointed=self._job.checkpointed)
+        self._job.on_checkpoint(answers)
+        return answers
+
+    def stop_when(self, predicate: Predicate) -> Answers:
+        """Like `on_checkpoint`, and where ``predicate`` holds the job takes a last checkpoint and stops.
+
+        Meant for stable predicates: what held at a checkpoint then holds in all later ones. ``answers.lapsed`` says
+        where one did not.
+        """
+        answers = answers_of(predicate, "stop_when", checkpointed=self._job.checkpointed)
+        self._job.on_checkpoint(answers, self._job.stop)
+        return answers
+
+    def _not_in_a_predicate(self, call: str) -> None:
+        if self._job.predicates.evaluating_here:
+            raise RuntimeError(
+                f"job.{call}() in a predicate would wait for the predicate; use job.stop_when(predicate)"
+            )
+
     def who_waits(self) -> str:
         """A text that says of every task what it is doing and for whom it waits."""
         return who_waits_for_whom(self._job, self._clock.now())
@@ -320,6 +361,7 @@ class LocalJob:
 
     def stop(self) -> RunResult:
         """Take a last checkpoint, then stop; a later run with ``restore="auto"`` goes on from there."""
+        self._not_in_a_predicate("stop")
         self._job.stop()
         return self.wait()
 
@@ -328,6 +370,7 @@ class LocalJob:
 
         Ctrl-C takes a last checkpoint and stops the job before KeyboardInterrupt goes on; a second one leaves at once.
         """
+        self._not_in_a_predicate("wait")
         started = self._clock.now()
         limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
         with CtrlC() as pressed, closing(self._line):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -21,6 +22,7 @@ from dataflow.clock import Duration, ManualClock, microseconds
 from dataflow.errors import CheckpointError, JobTimeout, StoreError
 from dataflow.operator import TwoPhaseSink
 from dataflow.plan import Plan, of
+from dataflow.runners.asking import answers_of
 from dataflow.runners.base import RunResult, combines, result_of, warn_of_unnamed_state
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
 from dataflow.runtime.build import Settings, build, store_of
@@ -29,6 +31,7 @@ from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import Job
 from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.points import Point
+from dataflow.runtime.predicates import Answers, Predicate
 from dataflow.runtime.progress import Progress
 from dataflow.specs import Write
 from dataflow.store.memory import MemoryStore
@@ -143,6 +146,7 @@ class SimulatedJob:
         self._clock = ManualClock()
         self._turn = 0
         self._idle = 0
+        self._asked: list[tuple[Answers, Callable[[Job], None]]] = []
         self._lanes: dict[str, deque[tuple[int, Callable[[], None]]]] = {}
         self._stalled: dict[str, int] = {}
         self._slowness: dict[str, float] = {}
@@ -186,6 +190,22 @@ class SimulatedJob:
                 self._bury()
             restore = "auto"
 
+    def on_checkpoint(self, predicate: Predicate) -> Answers:
+        """Ask ``predicate`` about the checkpoints of every life, as `LocalJob.on_checkpoint` does.
+
+        A crash may come before it was asked about a checkpoint, which it then never is.
+        """
+        return self._ask(predicate, "on_checkpoint", lambda job: None)
+
+    def stop_when(self, predicate: Predicate) -> Answers:
+        """Like `on_checkpoint`, and where ``predicate`` holds the job takes a last checkpoint and stops."""
+        return self._ask(predicate, "stop_when", Job.stop)
+
+    def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None]) -> Answers:
+        answers = answers_of(predicate, where, checkpointed=self._checkpoint is not None)
+        self._asked.append((answers, then))
+        return answers
+
     def cancel(self) -> None:
         """Nothing runs unless somebody waits."""
 
@@ -225,6 +245,8 @@ class SimulatedJob:
         )
         job = build(self._plan, settings)
         attempt.restored = job.restore_report
+        for answers, then in self._asked:
+            job.on_checkpoint(answers, partial(then, job))
         for task in job.tasks:
             slow = self._random.random() < self._faults.skew
             self._slowness[task] = self._random.choice((0.5, 0.7, 0.9)) if slow else 0.0

@@ -33,6 +33,7 @@ def _picture(job: Job, now: int) -> str:
         lines += [f"  {cause}" for cause in _causes(task, now)]
     pending = job.pending_checkpoints
     lines += [f"checkpoint {n} waits for {', '.join(tasks)}" for n, tasks in pending.items()]
+    lines += job.predicates.at_work
     return "\n".join(lines)
 
 

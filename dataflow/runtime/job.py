@@ -8,7 +8,7 @@ checkpoint never was; behind it the restore commits what it names.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -37,6 +37,7 @@ from dataflow.protocol.coordinator_actions import (
     Retire,
 )
 from dataflow.runtime.attempts import CheckpointAttempt, CheckpointRecord
+from dataflow.runtime.checkpoint_state import state_at
 from dataflow.runtime.committer import Committer, SinkCommitted, SinkFailed
 from dataflow.runtime.manifest_writer import ManifestWriter, Persisted, PersistFailed
 from dataflow.runtime.messages import (
@@ -55,6 +56,7 @@ from dataflow.runtime.messages import (
 )
 from dataflow.runtime.part_writer import Submit
 from dataflow.runtime.points import Probe, no_probe
+from dataflow.runtime.predicates import LANE, Answers, Asked, Judged, Predicates
 from dataflow.runtime.progress import Progress
 from dataflow.runtime.requests import CheckpointRequests, Wanted
 from dataflow.runtime.task import Task
@@ -67,7 +69,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JOB_LANES", "Job", "JobState"]
 
-JOB_LANES = ("store", "commit")
+JOB_LANES = ("store", "commit", LANE)
 """Where the background work of the job itself is submitted; the parts of tasks have lanes of their own."""
 
 log = logging.getLogger("dataflow.job")
@@ -96,7 +98,8 @@ class _Stop:
     """Take a last checkpoint, then stop."""
 
 
-JobMessage = TaskReport | SinkCommitted | SinkFailed | Persisted | PersistFailed | Wanted | _Cancel | _Stop
+_Reported = SinkCommitted | SinkFailed | Persisted | PersistFailed | Judged
+JobMessage = TaskReport | _Reported | Wanted | Asked | _Cancel | _Stop
 
 
 class Job:
@@ -146,6 +149,13 @@ class Job:
         """The locks of the store and of what the sinks write to; from the builder."""
         self.started_at = clock.now()
         self._manifests = ManifestWriter(store, submit, mailbox.put, probe)
+        channels = [channel.name for task in tasks.values() for channel in task.channels]
+        self.predicates = Predicates(
+            lambda checkpoint: state_at(store, checkpoint, plan, channels),
+            self._manifests.retire,
+            submit,
+            mailbox.put,
+        )
         self._pending: dict[int, CheckpointAttempt] = {}
         self._requests = CheckpointRequests()
         self._stopping: Future[int] | None = None
@@ -164,6 +174,12 @@ class Job:
         if self._closed:
             self._refuse_late()
         return wanted.future
+
+    def on_checkpoint(self, answers: Answers, then: Callable[[], None] = lambda: None) -> None:
+        """Have a predicate asked about the newest checkpoint and all that come, and ``then`` called where it holds."""
+        self.mailbox.put(Asked(answers, then))
+        if self._closed:
+            self._refuse_late()
 
     def cancel(self, reason: str = "cancelled") -> None:
         """Stop as soon as may be; nothing more is committed."""
@@ -196,9 +212,9 @@ class Job:
         actions = self.coordinator.tick(now)
         self._act(actions, now)
         if self._released:
-            if all(task.state is Progress.DONE for task in self.tasks.values()):
+            if all(task.state is Progress.DONE for task in self.tasks.values()) and self.predicates.done():
                 self._over(JobState.FINISHED)
-        elif self._stopping is not None and self._stopping.done():
+        elif self._stopping is not None and self._stopping.done() and self._answered(self._stopping):
             self._stopped(self._stopping)
         return worked or bool(actions)
 
@@ -217,11 +233,16 @@ class Job:
                 self._act(coordinator.finish(task, now), now)
             case Persisted(checkpoint):
                 self._record(checkpoint, now)
+                self.predicates.completed(checkpoint)
                 self._act(coordinator.persisted(checkpoint, now), now)
                 self._pending.pop(checkpoint)
             case PersistFailed(checkpoint, why):
                 self._note_trouble(checkpoint, why)
                 self._act(coordinator.persist_failed(checkpoint, why, now), now)
+            case Asked():
+                self.predicates.join(message, self._newest)
+            case Judged(checkpoint):
+                self.predicates.judged(checkpoint)
             case SinkCommitted():
                 self._committed(self.committer.committed(message), now)
             case SinkFailed():
@@ -254,7 +275,7 @@ class Job:
                 case Discard(checkpoint, parts):
                     self._manifests.discard(checkpoint, cast(Any, parts))
                 case Retire(checkpoint):
-                    self._manifests.retire(checkpoint)
+                    self.predicates.retire(checkpoint)
                 case RequestCompleted(requests, checkpoint):
                     self._requests.served(requests, checkpoint)
                     self._requests.answer(self._horizon)
@@ -330,6 +351,10 @@ class Job:
         self.checkpoints.append(record)
         log.info("checkpoint %d is durable: %d bytes, %d us", checkpoint, record.size, record.duration)
 
+    @property
+    def _newest(self) -> int | None:
+        return self.checkpoints[-1].checkpoint if self.checkpoints else None
+
     def _notify(self, checkpoint: int, now: int) -> None:
         attempt = self._pending[checkpoint]
         if attempt.kind is BarrierKind.FINAL:
@@ -385,6 +410,10 @@ class Job:
             self._stopping = wanted.future
             self._request(wanted, now)
 
+    def _answered(self, last: Future[int]) -> bool:
+        """Whether the predicates have answered for the last checkpoint and all before it."""
+        return last.exception() is not None or self.predicates.done(last.result())
+
     def _stopped(self, last: Future[int]) -> None:
         error = last.exception()
         if error is None:
@@ -404,10 +433,13 @@ class Job:
         self._requests.refuse(self.error or JobCancelled(f"the job is {state.value}"))
 
     def _refuse_late(self) -> None:
-        """Answer the requests that came too late to be read. Any thread may do so: a message is taken once."""
+        """Answer who came too late to be heard. Any thread may do so: a message is taken once."""
         while (message := self.mailbox.take()) is not None:
-            if isinstance(message, Wanted):
-                message.future.set_exception(JobCancelled(f"no checkpoint: the job is {self.state.value}"))
+            match message:
+                case Wanted(future=future):
+                    future.set_exception(JobCancelled(f"no checkpoint: the job is {self.state.value}"))
+                case Asked():
+                    self.predicates.join_late(message, self._newest)
 
     def close(self) -> None:
         """Close tasks, let go of the locks, refuse who still asks. When no other thread steps a task any more."""

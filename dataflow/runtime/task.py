@@ -323,19 +323,19 @@ class Task:
         self._writer.write(n, state, replace(stats, blocked=blocked))
 
     @property
-    def _channels(self) -> Sequence[Channel]:
+    def channels(self) -> Sequence[Channel]:
         """The input channels, by number; a source has none."""
         return self.inlet.gate.channels if isinstance(self.inlet, GateInlet) else ()
 
     def _in_flight(self, complete: Complete) -> list[ChannelState]:
-        channels, head = self._channels, self.chain.head.name
+        channels, head = self.channels, self.chain.head.name
         return [
             ChannelState(head, self.name, channels[i].name, elements, channels[i].schema)
             for i, elements in complete.in_flight.items()
         ]
 
     def _duplicates(self, complete: Complete) -> list[Duplicates]:
-        channels, head = self._channels, self.chain.head.name
+        channels, head = self.channels, self.chain.head.name
         found = [Duplicates.of(head, self.name, channels[i].name, rows) for i, rows in complete.duplicated.items()]
         for node in self.chain.nodes:
             for parent, red in node.duplicated.items():

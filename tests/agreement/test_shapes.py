@@ -48,7 +48,7 @@ def test_a_seeded_schedule_of_two_tasks_gives_what_threads_give(scene: Scene, lo
 
 
 def test_spark_with_two_lanes_gives_the_same_tables(scene: Scene, local: flow.RunResult, spark: Any) -> None:
-    agree(scene.pipeline.run(runner(spark, 1_000, local), parallelism=2, max_key_groups=3), local, scene)
+    agree(scene.pipeline.run(runner(spark, 4_000, local), parallelism=2, max_key_groups=3), local, scene)
 
 
 def test_spark_with_one_lane_gives_the_same_late_rows_and_counters(spark: Any, tmp_path: Path) -> None:

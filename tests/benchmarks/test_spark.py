@@ -11,6 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from benchmarks.jobs.bids import Bids
+from benchmarks.spark.engines import JOBS, Order
 from benchmarks.spark.usage import Peak, cpu_seconds, watched
 from tests.documents import ROOT
 from tests.needs import need_spark
@@ -21,7 +25,18 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_one_round_over_few_bids_gives_equal_answers_and_figures_of_both_engines(tmp_path: Path) -> None:
+@pytest.mark.parametrize("job", ["J2", "S1"])
+def test_engines_give_equal_answers_over_few_bids(job: str, spark: Any, tmp_path: Path) -> None:
+    files = [str(file) for file in Bids.below(tmp_path, 2_000).segments()]
+    answers = []
+    for engine in ("ours", "native"):
+        rows = JOBS[job][engine](spark, Order(job, files, 2_000, tmp_path / engine))()
+        answers.append(sorted(rows.to_pylist(), key=str))
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.soak
+def test_one_round_over_few_bids_gives_figures_of_both_engines(tmp_path: Path) -> None:
     need_spark()
     few = ("--jobs=S1", "--engines=ours", "--rows=2000", "--rows-per-trigger=2000", "--pairs=1")
     done = command(*few, f"--folder={tmp_path}", f"--json={tmp_path}/found.json")

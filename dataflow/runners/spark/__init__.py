@@ -1,7 +1,8 @@
-"""Pipelines on Spark. So far: expressions, lowered to ``pyspark.sql.Column`` with the local engine's semantics.
+"""Pipelines on Spark: the runner, which users have as ``dataflow.SparkRunner``, and all that is behind it.
 
-What Spark cannot compute exactly as ``dataflow.expressions`` defines it is refused with ``UnsupportedOnRunner`` before
-anything runs. pyspark is an optional extra, imported where it is first needed: ``pip install 'barrierflow[spark]'``.
+From here come expressions, lowered to ``pyspark.sql.Column`` with the local engine's semantics: what Spark cannot
+compute exactly as ``dataflow.expressions`` defines it is refused with ``UnsupportedOnRunner`` before anything runs.
+pyspark is an optional extra, imported where it is first needed: ``pip install 'barrierflow[spark]'``.
 """
 
 from dataflow.runners.spark.columns import to_column

@@ -2,6 +2,7 @@
 
     spark/                  Spark's checkpointLocation: the log of micro-batches, and the state of slots
     tasks/bids[0]/7         a lane, or a sink of the driver, before micro-batch 7, in the form of a checkpoint's part
+    working/host-4711       what a worker is at (see ``at_work``); nothing that a restart needs
     job.json                the pipeline that began here
     LOCK FENCE              which process runs it
 

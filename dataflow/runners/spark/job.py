@@ -8,11 +8,11 @@ import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Duration, microseconds
-from dataflow.errors import JobCancelled, JobTimeout
+from dataflow.errors import JobCancelled, JobTimeout, UnsupportedOnRunner
 from dataflow.operator import Guarantee
 from dataflow.plan import Plan
 from dataflow.runners.base import RunResult, TaskMetrics
@@ -71,8 +71,27 @@ class SparkJob:
 
     @property
     def state(self) -> JobState:
-        """Where the job stands."""
+        """Where the job stands. Looked at when its query is over, the job comes to its end, as ``wait`` has it."""
+        if self._meter.state is JobState.RUNNING and not self._is_active():
+            try:
+                self.wait()
+            except BaseException as error:
+                if error is not self._failure and not isinstance(error, JobCancelled):
+                    raise
         return self._meter.state
+
+    def on_checkpoint(self, predicate: Any) -> NoReturn:
+        """Not here. Raises: UnsupportedOnRunner."""
+        raise UnsupportedOnRunner(
+            "job.on_checkpoint",
+            "spark",
+            "the state between two micro-batches is Spark's own, and is not read back",
+            "use LocalRunner or SimulatedRunner",
+        )
+
+    def stop_when(self, predicate: Any) -> NoReturn:
+        """Not here, see `on_checkpoint`. Raises: UnsupportedOnRunner."""
+        self.on_checkpoint(predicate)
 
     def progress(self) -> JobProgress:
         """Where the job stands after the micro-batches that are done; ``query.lastProgress`` has Spark's own view."""
@@ -83,11 +102,13 @@ class SparkJob:
         self._end(JobState.CANCELLED)
 
     def stop(self) -> RunResult:
-        """Stop; a later run with ``restore="auto"`` goes on behind the last micro-batch that was done."""
-        if self._result is None:
+        """Stop; a later run with ``restore="auto"`` goes on behind the last micro-batch that was done.
+
+        Raises what made the job fail, if it has failed; JobCancelled, if it was cancelled.
+        """
+        if self.state is JobState.RUNNING:
             self._end(JobState.STOPPED)
-            self._result = self._made(JobState.STOPPED)
-        return self._result
+        return self._outcome()
 
     def wait(self, timeout: Duration | None = None) -> RunResult:
         """Until the job is over (or cancelled, after ``timeout``, with JobTimeout); raises what made it fail.
@@ -95,8 +116,9 @@ class SparkJob:
         Ctrl-C stops the query before KeyboardInterrupt goes on. Where a user's function in the driver does not return
         within seconds, neither waits for it: it ends, and the directory of the job is free, when the function returns.
         """
-        if self._result is not None:
-            return self._result
+        if self._meter.state is not JobState.RUNNING:
+            return self._outcome()
+        began = self._driver.clock.now()
         limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
         with CtrlC(replaces=is_sparks) as pressed, closing(self._line):
             try:
@@ -106,7 +128,7 @@ class SparkJob:
                         raise KeyboardInterrupt
                     if self._driver.full:
                         return self.stop()
-                    if limit is not None and self._driver.clock.now() - self._started > limit:
+                    if limit is not None and self._driver.clock.now() - began > limit:
                         reached = self.progress()
                         self.cancel()
                         raise JobTimeout(f"the job was not done in time and was cancelled: {reached}")
@@ -118,10 +140,22 @@ class SparkJob:
                 raise
         job, done = self._driver.assignment, self._driver.done
         self._end(JobState.FINISHED if job.home.ended(job.lanes, done) else JobState.STOPPED)
-        if self.state is JobState.CANCELLED:
+        return self._outcome()
+
+    def _outcome(self) -> RunResult:
+        """What came of a job that is over, whoever asks and however often. Raises as ``wait`` does."""
+        if self._failure is not None:
+            raise self._failure
+        if self._meter.state is JobState.CANCELLED:
             raise JobCancelled("the job was cancelled")
-        self._result = self._result or self._made(self.state)
+        self._result = self._result or self._made(self._meter.state)
         return self._result
+
+    def _is_active(self) -> bool:
+        try:
+            return bool(self.query.isActive)
+        except _gone():
+            return False
 
     def _interrupted(self, interrupt: KeyboardInterrupt) -> None:
         """Stop, and note on ``interrupt`` how to go on."""
@@ -138,7 +172,7 @@ class SparkJob:
     def _end(self, state: JobState) -> None:
         """Stop the query, if that is news, and let go of everything."""
         with self._ending:
-            if self.state is not JobState.RUNNING:
+            if self._meter.state is not JobState.RUNNING:
                 return
             self._driver.given_up = state is not JobState.FINISHED
             self._background.submit("query", self._stop_query)
@@ -149,11 +183,13 @@ class SparkJob:
                     self._driver.finish()
                 self._tables = self._driver.tables()
             except Carrier as error:
-                state = JobState.FAILED
-                raise original(error) from None
+                state, self._failure = JobState.FAILED, original(error)
+                raise self._failure from None
             finally:
-                self._meter.end(state)
-                self._let_go()
+                try:
+                    self._meter.end(state)
+                finally:
+                    self._let_go()
 
     def _stop_query(self) -> None:
         try:
@@ -176,7 +212,7 @@ class SparkJob:
         found: BaseException | None = None
         try:
             over = bool(self.query.awaitTermination(_LONG))
-        except (pyspark("pyspark.errors").PySparkException, pyspark("py4j.protocol").Py4JError, OSError) as error:
+        except _gone() as error:
             found, over = original(self._driver.error or error, home), True
         else:
             if over and self._driver.error is not None:
@@ -184,9 +220,9 @@ class SparkJob:
         if found is None:
             return over
         with self._ending:  # who stops a query interrupts it, and it may take that for a failure
-            if self.state is JobState.RUNNING:
-                self._failure = found
-                raise found from None
+            if self._meter.state is JobState.RUNNING:
+                self._failure = self._failure or found
+                raise self._failure from None
         return True
 
     def _made(self, state: JobState) -> RunResult:
@@ -221,3 +257,8 @@ class SparkJob:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.cancel()
+
+
+def _gone() -> tuple[type[Exception], ...]:
+    """What asking Spark about a query raises: the query failed, or there is no JVM any more."""
+    return (pyspark("pyspark.errors").PySparkException, pyspark("py4j.protocol").Py4JError, OSError)

@@ -11,8 +11,9 @@ import logging
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -21,6 +22,8 @@ from dataflow.runtime.background import Background
 __all__ = ["Told", "hushed", "is_sparks", "without_noise"]
 
 _STDERR: Final = 2
+_ONE: Final = threading.Lock()
+"""Guards descriptor 2: of two that replace it at a time, the second would put the first one's pipe back for good."""
 _NOISE: Final = re.compile(
     rb"WARNING: Using incubator modules"
     rb"|Using Spark's default log4j profile"
@@ -47,25 +50,32 @@ def hushed() -> Iterator[None]:
     What this process itself writes meanwhile goes the same way.
     """
     logging.getLogger("py4j.clientserver").addFilter(_FILTER)
-    try:
-        terminal = os.dup(_STDERR)
-    except OSError:  # closed: there is nobody to spare
-        yield
-        return
-    sys.stderr.flush()
-    reading, writing = os.pipe()
-    os.dup2(writing, _STDERR)
-    os.close(writing)
-    Background(1).submit("standard error of Spark", partial(_pump, reading, terminal))
-    try:
-        yield
-    finally:
+    with _ONE:
+        try:
+            terminal = os.dup(_STDERR)
+        except OSError:  # closed: there is nobody to spare
+            yield
+            return
+        reading, writing = os.pipe()
+        Background(1).submit("standard error of Spark", partial(_pump, reading, os.dup(terminal)))
+        _flush()
+        os.dup2(writing, _STDERR)
+        os.close(writing)
+        try:
+            yield
+        finally:
+            _flush()
+            os.dup2(terminal, _STDERR)
+            os.close(terminal)
+
+
+def _flush() -> None:
+    with suppress(AttributeError, ValueError):  # none, or closed; others may write to descriptor 2 all the same
         sys.stderr.flush()
-        os.dup2(terminal, _STDERR)
 
 
 def _pump(reading: int, terminal: int) -> None:
-    with open(reading, "rb", buffering=0) as source, open(terminal, "wb", buffering=0) as target:
+    with open(reading, "rb") as source, open(terminal, "wb", buffering=0) as target:
         for line in without_noise(source):
             try:
                 target.write(line)

@@ -16,6 +16,7 @@ from dataflow.clock import SystemClock
 from dataflow.events import Data
 from dataflow.plan import Vertex, task_id
 from dataflow.runners.spark.accepting import conformed
+from dataflow.runners.spark.at_work import at_work
 from dataflow.runners.spark.envelopes import batches_of
 from dataflow.runners.spark.failing import carried
 from dataflow.runners.spark.hosting import Hosted, Recorder
@@ -56,7 +57,10 @@ def read(
     nobody: Any = source.spec.source  # type: ignore[union-attr]
     nowhere = SourceInlet(nobody, [], SourceContext(source.name, partition, wide.parallelism, SystemClock()))
     task = task_id(vertex.name, partition)
-    with Hosted(stages, wide, partition, None, assignment.run_id, recorder, nowhere) as hosted:
+    with (
+        at_work(assignment.home, wide, partition),
+        Hosted(stages, wide, partition, None, assignment.run_id, recorder, nowhere) as hosted,
+    ):
         for step, rows in enumerate(itertools.chain([first], waiting)):
             with carried(task):
                 fitting = conformed(rows, source.schema, source.name)

@@ -25,14 +25,12 @@ def restored(assignment: Assignment, done: int) -> RestoreReport | None:
     To be asked before what lanes left of the micro-batch that was cut short is forgotten: it tells the rows read again.
     Warns of splits that came after the job began, and names them in the report.
     """
-    home = assignment.home
-    not_read = (
-        new_input(assignment.stages.plan, _known(assignment, done), f"the job in {home.path}") if home.used else ()
-    )
+    home, plan = assignment.home, assignment.stages.plan
+    if not assignment.stages.lanes:  # Spark's own readers take what is new
+        return _of_readers(assignment, done) if done else None
+    not_read = new_input(plan, _known(assignment, done), f"the job in {home.path}") if home.used else ()
     if not done:
         return None
-    if not assignment.stages.lanes:
-        return _of_readers(assignment, done)
     then, later = (_splits(assignment, round_) for round_ in (done, done + 1))
     left = {key: split for key, split in then.items() if not split.done}
     return RestoreReport(

@@ -10,23 +10,19 @@ import logging
 import sys
 import tempfile
 import uuid
-import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
-from dataflow.checkpointing import Checkpointing, Mode
+from dataflow.checkpointing import Checkpointing
 from dataflow.errors import (
     CheckpointMismatch,
     CheckpointsExist,
     ConfigurationError,
-    IgnoredSettingWarning,
     NoCheckpoint,
     UnsupportedOnRunner,
-    user_frame,
 )
 from dataflow.protocol.recovery import Policy, parse
 from dataflow.runners.interrupts import CtrlC
@@ -39,6 +35,7 @@ from dataflow.runners.spark.home import Home
 from dataflow.runners.spark.job import SparkJob
 from dataflow.runners.spark.lanes import Assignment, beginnings, check_input, kept_tasks, source_of
 from dataflow.runners.spark.metering import SparkMeter
+from dataflow.runners.spark.places import location_of
 from dataflow.runners.spark.quiet import is_sparks
 from dataflow.runners.spark.readers import Readers
 from dataflow.runners.spark.restoring import restored
@@ -50,7 +47,6 @@ from dataflow.runners.spark.staging import Stages, staged
 from dataflow.runners.watching import NoLine, ProgressLine
 from dataflow.runtime.restore import refuse_another
 from dataflow.specs import Read
-from dataflow.store.base import CheckpointStore
 
 if TYPE_CHECKING:
     from dataflow.pipeline import Pipeline
@@ -132,26 +128,33 @@ class SparkRunner:
 
         Raises: UnsupportedOnRunner for what cannot be done here exactly, before anything starts.
         """
-        location = _location(checkpoint)
+        location = location_of(checkpoint)
         policy = parse(restore)
         if not isinstance(policy, Policy):
             raise UnsupportedOnRunner(
                 f"restore={restore!r}", "spark", "Spark goes back to its last micro-batch and no further",
                 'use restore="auto" or "latest", or begin again in another directory',
             )  # fmt: skip
+        before = None if location is None else Home(location.absolute())
+        groups = max_key_groups or (before and before.key_groups) or _KEY_GROUPS
+        known = parallelism or (before and before.lanes)
+        if not self._readers:  # whose session is there already: what is refused is refused before one starts
+            _staged(pipeline, known or 1, groups, self._readers)
         session = self._found()
-        home = Home(Path(location or tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
-        groups = max_key_groups or home.key_groups or _KEY_GROUPS
-        lanes = parallelism or home.lanes or min(session.sparkContext.defaultParallelism, groups)
+        lanes = known or min(session.sparkContext.defaultParallelism, groups)
         stages = _staged(pipeline, lanes, groups, self._readers)
         check_shippable(stages)
+        home = before or Home(Path(tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
         assignment = Assignment(stages, home, uuid.uuid4().hex[:12], self._rows)
         with CtrlC(replaces=is_sparks) as pressed, ExitStack() as held:
             if location is None:
                 held.callback(home.remove)
             held.enter_context(home.hold(assignment.run_id))
             driver = _begin(assignment, pipeline.name, lanes, policy, self._readers.names, held)
-            query = _query(session, assignment, driver, self._readers, bounded=pipeline.graph.bounded)
+            try:
+                query = _query(session, assignment, driver, self._readers, bounded=pipeline.graph.bounded)
+            except Exception as error:
+                raise original(error, home) from None
             driver.timing.query = query
             meter = SparkMeter(driver)
             line = ProgressLine(pipeline.name, meter, sys.stderr, driver.clock) if progress else NoLine()
@@ -177,42 +180,6 @@ def _staged(pipeline: Pipeline, lanes: int, key_groups: int, readers: Readers) -
     return stages
 
 
-def _location(checkpoint: Checkpointing | None) -> Path | None:
-    if checkpoint is None:
-        return None
-    if checkpoint.mode is not Mode.ALIGNED:
-        raise UnsupportedOnRunner(
-            f"checkpoint mode {checkpoint.mode.value!r}", "spark", "a micro-batch is a barrier that nothing overtakes",
-            'use mode="aligned", or the local runner',
-        )  # fmt: skip
-    if isinstance(checkpoint.location, CheckpointStore):
-        raise UnsupportedOnRunner(
-            f"checkpoints in {checkpoint.location!r}", "spark", "Spark keeps its own, in a directory",
-            "give Checkpointing(...) the path of a directory",
-        )  # fmt: skip
-    if checkpoint.every is not None:
-        warnings.warn(
-            "on Spark every micro-batch is a checkpoint: Checkpointing(every=) does not count, SparkRunner("
-            "rows_per_trigger=) says how long one is; exactly once",
-            IgnoredSettingWarning,
-            stacklevel=user_frame(),
-        )
-    return _local(str(checkpoint.location))
-
-
-def _local(location: str) -> Path:
-    """The path of a directory that may be given as a ``file:`` URL."""
-    scheme, colon, rest = location.partition(":")
-    if colon and scheme == "file" and rest.startswith("/"):
-        return Path("/" + unquote(rest).lstrip("/"))
-    if colon and rest.startswith("//"):
-        raise UnsupportedOnRunner(
-            f"checkpoints in {location!r}", "spark", "lanes and sinks need a file system that is mounted everywhere",
-            "give Checkpointing(...) the path of a directory that driver and workers see under the same name",
-        )  # fmt: skip
-    return Path(location)
-
-
 def _begin(
     assignment: Assignment, pipeline: str, lanes: int, policy: Policy, readers: list[str], held: ExitStack
 ) -> Driver:
@@ -226,12 +193,12 @@ def _begin(
     if home.used:
         saved = home.job()
         refuse_another(saved["nodes"], saved["tasks"], f"the job in {home.path}", saved["pipeline"], plan)
-        home.check_complete(kept_tasks(assignment, done))
         if saved.get("readers", []) != readers:
             raise CheckpointMismatch(
                 f"the job in {home.path} began with Spark reading {saved.get('readers', [])}, and now it is to read "
                 f"{readers}: give SparkRunner(sources=) the same, or begin in another directory"
             )
+        home.check_complete(kept_tasks(assignment, done))  # whose they are depends on who reads
         check_input(assignment, done)
     else:
         home.check_new()

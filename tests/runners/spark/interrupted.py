@@ -24,7 +24,7 @@ def pipeline(directory: Path, told: Callable[[pa.RecordBatch], None]) -> flow.Pi
         numbers = op.paced(op.from_arrow(pa.table({"n": range(ROWS)}), batch_rows=250), 2_000)
         source = p.source(numbers, name="numbers")
         source.rebalance().sink(op.write_parquet(directory / "out"), name="out")
-        source.sink(op.write_batches(told), name="told")
+        source.sink(op.upsert_batches(told), name="told")
     return p
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, UnsupportedOnRunner
+from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, SparkFailed, UnsupportedOnRunner
 from tests.needs import need_spark
 from tests.runners.spark import child_of_readers as child
 from tests.runners.spark.test_kills import rows as rows_of
@@ -176,6 +178,19 @@ def test_a_job_goes_on_with_the_reader_it_began_with_and_a_value_that_does_not_f
         p.run(flow.SparkRunner(spark), checkpoint=job)
 
 
+def die(batch: pa.RecordBatch) -> pa.RecordBatch:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+
+
+def test_the_death_of_a_worker_is_told_with_its_operators(spark: Any, folder: Path) -> None:
+    with flow.Pipeline("dying") as p:
+        read = p.source(op.read_parquet(folder), name="orders")
+        read.map_batches(die, schema=read.schema, name="dying").sink(op.collect(), name="out")
+    with pytest.raises(SparkFailed, match=r"without a word at orders\[\d\] \(operators 'orders', 'dying'\)"):
+        p.run(flow.SparkRunner(spark, sources={"orders": streamed(spark, folder)}))
+
+
 def check_kills(tmp_path: Path, kills: int, seed: int, master: str) -> None:
     child.pipeline(tmp_path).run()
     work = tmp_path / f"work-{seed}"
@@ -184,6 +199,7 @@ def check_kills(tmp_path: Path, kills: int, seed: int, master: str) -> None:
         assert rows_of(work / output) == rows_of(tmp_path / output)
 
 
+@pytest.mark.soak
 def test_a_job_that_is_killed_on_a_reader_of_sparks_loses_and_repeats_nothing(tmp_path: Path) -> None:
     need_spark()
     check_kills(tmp_path, kills=1, seed=3, master="local[2]")

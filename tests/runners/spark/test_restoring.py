@@ -82,3 +82,13 @@ def test_input_is_settled_when_a_job_begins_and_not_with_its_first_micro_batch(a
         p.source(op.from_arrow(pa.table({"x": range(15)}), splits=3), name="in").sink(op.collect(), name="out")
     with pytest.warns(flow.errors.NewInputWarning, match="1 new splits of source 'in'"):
         restored(replace(assignment, stages=staged(p.graph, parallelism=2, key_groups=8)), 0)
+
+
+def test_behind_sparks_own_readers_input_is_never_new(assignment: Assignment, tmp_path: Path) -> None:
+    offsets = tmp_path / "spark" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text('v1\n{}\n{"logOffset":0}')
+    read = staged(assignment.stages.plan.logical, parallelism=1, key_groups=8, readers=["in"])
+    report = restored(replace(assignment, stages=read), 1)
+    assert report is not None
+    assert (report.offsets, report.not_read) == ({"in/0": {"logOffset": 0}}, ())

@@ -12,6 +12,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.errors import UnsupportedOnRunner
 from dataflow.runners.spark.runner import SparkRunner
 
 NUMBERS = pa.table({"x": range(400)})
@@ -37,7 +38,7 @@ def test_no_micro_batch_is_missing_from_the_times_and_progress_is_true_meanwhile
 
     with flow.Pipeline("numbers") as p:
         source = p.source(op.from_arrow(NUMBERS, batch_rows=20), name="numbers")
-        source.sink(op.write_batches(look), name="looking")
+        source.sink(op.upsert_batches(look), name="looking")
         source.key_by("x").agg(op.count().alias("n"), emit="final", name="counts").sink(op.collect(), name="out")
     checkpoint = flow.Checkpointing(tmp_path)
     job = p.start(SparkRunner(forgetful, rows_per_trigger=100), parallelism=1, max_key_groups=2, checkpoint=checkpoint)
@@ -58,5 +59,7 @@ def test_no_micro_batch_is_missing_from_the_times_and_progress_is_true_meanwhile
     assert busy["counts"] > result.operator("counts").busy > 0
     assert seen == sorted(seen)
     assert seen[-1] == 400
+    with pytest.raises(UnsupportedOnRunner, match=r"job\.on_checkpoint: not on the spark runner: .* LocalRunner"):
+        job.on_checkpoint(lambda state: True)
     over = job.progress()
     assert (over.state, over.rows_in, over.done) == (result.state, 400, 1.0)

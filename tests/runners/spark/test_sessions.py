@@ -90,6 +90,7 @@ def test_what_is_no_session_is_refused(spark: Any) -> None:
         session_for(spark.sparkContext, {})
 
 
+@pytest.mark.soak
 def test_a_session_that_was_stopped_is_told(spark: Any) -> None:
     done = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, check=True)
     assert "found one that was stopped: build a new one" in done.stdout

@@ -115,11 +115,11 @@ def test_the_local_runner_has_nothing_to_explain() -> None:
         p.explain(runner="local")
 
 
-def test_an_interval_between_checkpoints_is_said_not_to_count(tmp_path: Path) -> None:
+def test_settings_of_checkpoints_that_do_not_count_are_named(tmp_path: Path) -> None:
     with flow.Pipeline() as p:
         source(p).sink(op.collect(), name="out")
     with (
-        pytest.warns(IgnoredSettingWarning, match="every micro-batch is a checkpoint"),
+        pytest.warns(IgnoredSettingWarning, match=r"is a checkpoint.*\(every=, keep=\) does not count"),
         pytest.raises(UnsupportedOnRunner, match="restore=7"),
     ):
-        p.run("spark", checkpoint=flow.Checkpointing(tmp_path, every="1s"), restore=7)
+        p.run("spark", checkpoint=flow.Checkpointing(tmp_path, every="1s", keep=9), restore=7)

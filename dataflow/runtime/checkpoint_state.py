@@ -1,0 +1,211 @@
+"""What a checkpoint says about the whole job, in the words of the pipeline: the global state that was recorded.
+
+A checkpoint is a snapshot of Chandy and Lamport, taken along the edges of a pipeline: the state of every operator, and
+the rows that were on their way. This reads one from its parts. ``CheckpointState`` is a ``GlobalState``: its processes
+are the subtasks of operators, its channels those between tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from dataflow.checkpointing import Mode
+from dataflow.errors import did_you_mean
+from dataflow.events import Data
+from dataflow.operator import Snapshot
+from dataflow.plan import task_id
+from dataflow.processes import Channel, GlobalState
+from dataflow.runtime.parts import ChannelState, Duplicates, TaskState
+from dataflow.source import Json
+from dataflow.specs import Aggregate, Combine, WindowAggregate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.graph import Node
+    from dataflow.plan import Plan
+    from dataflow.store.base import CheckpointStore
+
+__all__ = ["CheckpointState", "OperatorState", "state_at"]
+
+_ROWS = "rows"
+
+
+class _Rows(Mapping[str, "pa.Table"]):
+    """The one table of an aggregate, made of its records when somebody looks at it."""
+
+    def __init__(self, make: Callable[[], pa.Table]) -> None:
+        self._made = cache(make)
+
+    def __getitem__(self, table: str) -> pa.Table:
+        if table != _ROWS:
+            raise KeyError(table)
+        return self._made()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((_ROWS,))
+
+    def __len__(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorState:
+    """One subtask of an operator: ``values`` and ``tables`` as its ``snapshot()`` gave them.
+
+    Keyed aggregates have one table, ``rows``, with their keys and values in the columns that they emit. Sources have
+    ``values["splits"]``: of every split its ``id``, the ``offset`` it was read to, ``done`` and the ``rows`` read.
+    """
+
+    values: Mapping[str, Json] = field(default_factory=dict)
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        tables = [f"{name}: {table.num_rows} rows" for name, table in self.tables.items()]
+        return ", ".join([*tables, *(f"{name}: {value}" for name, value in self.values.items())]) or "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointState(GlobalState):
+    """The job at checkpoint ``snapshot``: what a predicate of ``job.on_checkpoint`` gets. Arrow data, never changed.
+
+    Attributes:
+        processes: an ``OperatorState`` for each subtask, by names like ``"counts[1]"``.
+        channels: the rows in flight on each channel, as batches in order; a channel begins and ends at the first
+            operators of two tasks. Where a barrier cannot be overtaken, as in mode ``"aligned"``, nothing is in flight.
+        mode: how the checkpoint was taken.
+        duplicates: in mode ``"unaligned"``, the rows that operators had taken too early, and that a restore delivers to
+            them again; the states count them, so that together they are the state of no moment. Else none.
+
+    Rows in flight have the columns that somebody behind them uses. Those folded on their way to an aggregate are what
+    they come to, in the aggregate's columns.
+    """
+
+    mode: Mode = Mode.ALIGNED
+    duplicates: tuple[Duplicates, ...] = ()
+    empty: Mapping[str, pa.Schema] = field(default_factory=dict, repr=False)
+    """By operator, the columns of its rows in flight when there are none."""
+
+    def table(self, operator: str, table: str | None = None) -> pa.Table:
+        """The state of all subtasks of ``operator`` as one table: the one called ``table``, or the only one.
+
+        Raises: KeyError naming what there is.
+        """
+        import pyarrow as pa
+
+        self._known(operator)
+        states = [state for name, state in self.processes.items() if name.rpartition("[")[0] == operator]
+        names = list(dict.fromkeys(name for state in states for name in state.tables))
+        wanted = names[0] if table is None and len(names) == 1 else table
+        if wanted not in names:
+            raise KeyError(f"checkpoint {self.snapshot}: {operator!r} has no table {table!r}; it has {names}")
+        found = [state.tables[wanted] for state in states if wanted in state.tables]
+        return pa.concat_tables(found, promote_options="default")
+
+    def rows_to(self, operator: str) -> pa.Table:
+        """The rows in flight on all channels to ``operator``; columns that only some of them have are null elsewhere.
+
+        Raises: KeyError where there is no such operator.
+        """
+        import pyarrow as pa
+
+        self._known(operator)
+        batches = [
+            pa.Table.from_batches([batch])
+            for channel, rows in self.channels.items()
+            if channel.target.rpartition("[")[0] == operator
+            for batch in rows
+        ]
+        return pa.concat_tables(batches, promote_options="default") if batches else self.empty[operator].empty_table()
+
+    def _known(self, operator: str) -> None:
+        if operator not in self.empty:
+            names = list(self.empty)
+            raise KeyError(f"there is no operator {operator!r}{did_you_mean(operator, names)}; there are {names}")
+
+    def __str__(self) -> str:
+        lines = [f"checkpoint {self.snapshot}, {self.mode.value}"]
+        lines += [f"  {name}: {state}" for name, state in self.processes.items()]
+        for channel, rows in self.channels.items():
+            if rows:
+                lines.append(f"  {channel}: {sum(batch.num_rows for batch in rows)} rows in flight")
+        return "\n".join(lines)
+
+
+def state_at(store: CheckpointStore, checkpoint: int, plan: Plan, channels: Iterable[str]) -> CheckpointState:
+    """The state at ``checkpoint``, which a job of ``plan`` with these ``channels`` took.
+
+    Raises: CheckpointError where it cannot be read; nothing needs to be open.
+    """
+    manifest = store.manifest(checkpoint)
+    parts = [TaskState.decode(store.read(checkpoint, part)) for part in manifest.parts]
+    nodes = {node.name: node for node in plan.graph}
+    flying: dict[Channel, tuple[pa.RecordBatch, ...]] = {_channel(name): () for name in channels}
+    for part in parts:
+        for state in part.in_flight:
+            flying[_channel(state.channel)] = _rows(plan, nodes[state.operator], state)
+    return CheckpointState(
+        processes={name: state for part in parts for name, state in _operators(plan, nodes, part)},
+        channels=flying,
+        snapshot=checkpoint,
+        mode=Mode(manifest.mode),
+        duplicates=tuple(d for part in parts for d in part.duplicates),
+        empty={
+            node.name: plan.graph.schema_of(node.inputs[0]) if node.inputs else node.schema
+            for node in plan.graph
+            if not isinstance(node.spec, Combine)
+        },
+    )
+
+
+def _channel(name: str) -> Channel:
+    """Two channels between the same tasks differ in the input they lead to, which is part of the name."""
+    source, _, target = name.partition(" -> ")
+    return Channel(source, target)
+
+
+def _operators(plan: Plan, nodes: Mapping[str, Node], part: TaskState) -> Iterable[tuple[str, OperatorState]]:
+    subtask = int(part.task.rpartition("[")[2].rstrip("]"))
+    head = part.task.rpartition("[")[0]
+    for name, snapshot in part.operators.items():
+        node = nodes[name]
+        if isinstance(node.spec, Combine):
+            continue
+        state = _shown(plan, node, snapshot)
+        if name == head and "splits" in part.inlet:
+            splits: Any = part.inlet["splits"]
+            places = [{key: value for key, value in split.items() if key != "info"} for split in splits]
+            state = OperatorState({**state.values, "splits": places}, state.tables)
+        yield task_id(name, subtask), state
+
+
+def _shown(plan: Plan, node: Node, snapshot: Snapshot) -> OperatorState:
+    spec = node.spec
+    if not isinstance(spec, Aggregate | WindowAggregate):
+        return OperatorState(snapshot.values, snapshot.tables)
+    from operators.shown import rows_of_state
+
+    taken = plan.graph.schema_of(node.inputs[0])
+    values = {name: value for name, value in snapshot.values.items() if name != "aggregations"}
+    return OperatorState(values, _Rows(lambda: rows_of_state(spec, taken, node.schema, snapshot)))
+
+
+def _rows(plan: Plan, node: Node, state: ChannelState) -> tuple[pa.RecordBatch, ...]:
+    """The rows on one channel to ``node``; the control elements between them are no messages of the user's."""
+    from operators.partials import is_partial
+    from operators.shown import rows_of_partials
+
+    found: list[pa.RecordBatch] = []
+    for element in state.elements:
+        if isinstance(element, Data):
+            batch: Any = element.rows
+            if is_partial(batch.schema):
+                assert isinstance(node.spec, Aggregate | WindowAggregate), f"{node.name} takes records"
+                taken = plan.graph.schema_of(node.inputs[0])
+                found += rows_of_partials(node.spec, taken, node.schema, batch).to_batches()
+            else:
+                found.append(batch)
+    return tuple(found)
