@@ -208,11 +208,7 @@ class Predicates:
             checkpoint, asked = self._waiting.popleft()
         except IndexError:
             return
-        self._thread = threading.get_ident()
-        try:
-            self._judge(checkpoint, asked)
-        finally:
-            self._thread = None
+        self._judge(checkpoint, asked)
 
     def _judge(self, checkpoint: int, asked: tuple[Asked, ...]) -> None:
         try:
@@ -227,7 +223,7 @@ class Predicates:
         self._report(Judged(checkpoint))
 
     def _ask(self, one: Asked, checkpoint: int, state: CheckpointState) -> None:
-        self._at = (one.answers.name, checkpoint)
+        self._at, self._thread = (one.answers.name, checkpoint), threading.get_ident()
         try:
             held = one.answers.judge(checkpoint, state)
         except Exception as error:
@@ -235,7 +231,7 @@ class Predicates:
             self._report(Crashed(one.answers.name, error))
             return
         finally:
-            self._at = None
+            self._at = self._thread = None
         if held:
             one.then()
         elif one.answers.lapsed == checkpoint:

@@ -287,6 +287,14 @@ def test_a_predicate_that_comes_late_is_asked_about_the_newest_checkpoint_first(
     assert dict(answers) == {done.checkpoints[-1].checkpoint: True}
 
 
+def test_what_one_raises_that_came_too_late_to_fail_the_job_is_kept_in_its_answers() -> None:
+    with bank().start(checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1h")) as job:
+        job.wait()
+        answers = job.on_checkpoint(lambda state: state.table("west").num_rows > 0)
+    assert "there is no operator 'west'" in str(answers.error)
+    assert job.state is JobState.FINISHED
+
+
 def test_predicates_belong_to_jobs_with_checkpoints_and_can_be_called() -> None:
     with pytest.raises(ConfigurationError, match=r"predicate 'conserved' .* checkpoint=Checkpointing"):
         bank().start(flow.SimulatedRunner(1)).on_checkpoint(conserved)
