@@ -48,7 +48,7 @@ def test_every_python_block_runs_and_prints_what_it_says(
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_text_block_is_the_output_of_the_python_block_before_it(document: Path) -> None:
     found = blocks(document)
-    assert {block.language for block in found} <= {"python", "text", "console", "layout", "report"}
+    assert {block.language for block in found} <= {"python", "text", "console", "layout", "report", "dockerfile"}
     for before, block in zip([None, *found], found, strict=False):
         if block.language == "text":
             assert before, f"{document.name}:{block.line}"

@@ -64,6 +64,7 @@ def check_settings() -> None:
 _LONG: Final = 0.1
 """Seconds between two looks at signals."""
 _STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
+_FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _SPARK, _JAVA = (4, 3), 17
 _INSTALL: Final = "apt-get install openjdk-17-jre-headless"
@@ -77,10 +78,12 @@ _OURS: Final = {
     "spark.python.worker.reuse": "true",
     _STATE_STORE: _ROCKS,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    _FORMAT: "2",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 """Settings of a session that we start, each of which can be overridden: state that does not fit into memory, written as
-what changed in a micro-batch; no micro-batches without rows; no servers but on this machine."""
+what changed in a micro-batch, in files whose names no other attempt at it takes; no micro-batches without rows; no
+servers but on this machine."""
 
 
 def missing() -> str | None:

@@ -1,5 +1,6 @@
-"""SIGKILL of a job on Spark, driver, JVM and workers: what it leaves in the end is what an undisturbed local run does.
+"""SIGKILL of a job on Spark: what it leaves in the end is what an undisturbed local run does.
 
+Killed are driver, JVM and workers together, the workers, or the driver alone, whose JVM the next life may still meet.
 The long campaign, 20 kills with executors in processes of their own, and one that is lost while its job goes on::
 
     pytest tests/runners/spark/test_kills.py -m soak -s
@@ -14,8 +15,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -45,11 +47,9 @@ class Life:
         self._limit.start()
 
     def tree(self) -> list[int]:
-        """The process ids of this life, parents first."""
-        found = [self.process.pid]
-        for parent in found:
-            found += _children(parent)
-        return found
+        """The process ids of this life, older ones first, also of those whose parent is gone."""
+        everyone = sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+        return [pid for pid in everyone if _session(pid) == self.process.pid]
 
     def kill_tree(self) -> None:
         for pid in self.tree():
@@ -62,6 +62,15 @@ class Life:
             _kill(pid)
         return bool(workers)
 
+    def strike(self, kind: str) -> str:
+        """SIGKILL what ``kind`` says; answers what it was, for there need not be workers yet."""
+        if kind == "driver":
+            _kill(self.process.pid)
+        elif kind != "workers" or not self.kill_workers():
+            self.kill_tree()
+            return "tree"
+        return kind
+
     def executors(self) -> list[int]:
         """The JVMs that are executors."""
         return [pid for pid in self.tree() if b"CoarseGrainedExecutorBackend" in _command(pid)]
@@ -73,12 +82,13 @@ class Life:
             self._limit.cancel()
 
 
-def _children(parent: int) -> list[int]:
+def _session(pid: int) -> int:
+    """The process that began the session of ``pid``; 0: it is gone, or only its parent has to take note of it."""
     try:
-        tasks = list(Path(f"/proc/{parent}/task").iterdir())
-        return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+        state, _, _, session = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
     except OSError:
-        return []
+        return 0
+    return 0 if state == "Z" else int(session)
 
 
 def _command(pid: int) -> bytes:
@@ -104,31 +114,49 @@ def rounds(work: Path) -> Iterator[int]:
         pause.wait(0.02)
 
 
-def survive(work: Path, master: str, kills: int, seed: int, child: str = "child.py") -> list[str]:
-    """Kill the job so often, each time a little further on, then let it come to its end; answers what was killed."""
+KINDS = ("tree", "driver", "workers")
+
+
+class Strike(NamedTuple):
+    """What was killed, in which micro-batch, and how many processes were still there when the next life began."""
+
+    kind: str
+    round: int
+    left: int
+
+
+def survive(work: Path, master: str, kills: int, seed: int, child: str = "child.py") -> list[Strike]:
+    """Kill the job so often, each time a little further on, then let it come to its end; answers what was killed.
+
+    All kinds take turns. Of a driver that is killed alone the rest is left to itself, and the next life begins at once.
+    """
     rng = random.Random(seed)
     work.mkdir()
-    struck: list[str] = []
+    struck: list[Strike] = []
+    lives: list[Life] = []
     aim = 0
-    while True:
-        life, before = Life(work, master, child), len(struck)
-        if len(struck) < kills:
-            aim += rng.randrange(2)
-            for round_ in rounds(work):
-                if round_ > aim or life.process.poll() is not None:
-                    break
-            threading.Event().wait(rng.random() * 0.6)  # anywhere in a micro-batch
-            if life.process.poll() is None:
-                if rng.random() < 0.3 and life.kill_workers():
-                    struck.append("workers")
-                else:
-                    life.kill_tree()
-                    struck.append("tree")
-        code = life.wait()
-        life.kill_tree()
-        if code == 0:
-            return struck
-        assert len(struck) > before, life.log.read_text()[-3_000:]
+    with ExitStack() as ends:
+        while True:
+            life, before = Life(work, master, child), len(struck)
+            ends.callback(life.kill_tree)
+            if lives and struck[-1].kind == "driver":
+                struck[-1] = struck[-1]._replace(left=len(lives[-1].tree()))
+            lives.append(life)
+            if len(struck) < kills:
+                aim += rng.randrange(2)
+                found = 0
+                for found in rounds(work):
+                    if found > aim or life.process.poll() is not None:
+                        break
+                threading.Event().wait(rng.random() * 0.6)  # anywhere in a micro-batch
+                if life.process.poll() is None:
+                    kind = KINDS[(seed + len(struck)) % len(KINDS)]
+                    struck.append(Strike(life.strike(kind), found, 0))
+            if life.wait() == 0:
+                return struck
+            assert len(struck) > before, life.log.read_text()[-3_000:]
+            if struck[-1].kind != "driver":
+                life.kill_tree()
 
 
 def rows(directory: Path) -> list[str]:
@@ -211,7 +239,7 @@ def test_a_lane_whose_executor_is_lost_is_read_again_as_it_was(tmp_path: Path) -
 
 @pytest.mark.soak
 def test_twenty_kills_lose_and_repeat_no_row(expected: Path, tmp_path: Path) -> None:
-    struck: list[str] = []
+    struck: list[Strike] = []
     seed = 0
     while len(struck) < 20:
         work = tmp_path / f"work-{seed}"
@@ -221,3 +249,4 @@ def test_twenty_kills_lose_and_repeat_no_row(expected: Path, tmp_path: Path) -> 
         print(f"\n{master}: {found}")
         struck += found
         seed += 1
+    assert {strike.kind for strike in struck} == set(KINDS)
