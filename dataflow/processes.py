@@ -71,7 +71,8 @@ class Action:
 class Process:
     """A process of yours: a class with a state, ``receive`` for what comes, and ``action``s it takes by itself.
 
-    Calls come one at a time, whatever runs the system. Messages must not be changed once they are sent.
+    Calls come one at a time, whatever runs the system. Messages go by value: what is sent is copied, and who receives
+    it gets a copy of its own; so both may go on changing what they have.
     """
 
     def receive(self, sender: str, message: Any) -> Sends:

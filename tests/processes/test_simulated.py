@@ -179,3 +179,39 @@ def test_a_snapshot_that_cannot_reach_everybody_is_refused_and_the_run_goes_on()
 def test_a_number_of_steps_below_none_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="got -1"):
         Simulation(to(Silent())).run(steps=-1)
+
+
+class Lender(Process):
+    """Sends its own list, goes on writing in it, and writes in whatever it is sent."""
+
+    def __init__(self) -> None:
+        self.pages = ["first"]
+
+    @action
+    def lend(self) -> Sends:
+        return {"b": self.pages}
+
+    @action
+    def write(self) -> None:
+        self.pages.append("mine")
+
+    def receive(self, sender: str, message: list[str]) -> None:
+        self.pages = message
+        self.pages.append("read")
+
+
+def test_what_sender_and_receiver_do_to_a_message_later_shows_in_no_channel_and_no_trace() -> None:
+    system = System(ProcessGraph().add("a", Lender()).add("b", Lender()).channel("a", "b"))
+    system.act("a", "lend")
+    system.act("a", "write")
+    system.snapshot("a", "b")
+    system.deliver("a", "b")
+    system.deliver("a", "b")
+    assert system.snapshots[0].channel("a", "b") == (["first"],)
+    assert [[value for _, value in (*e.sent, *e.accepted)] for e in system.trace.events] == [
+        [["first"]],
+        [],
+        [["first"]],
+    ]
+    assert system.state.processes["a"] == {"pages": ["first", "mine"]}
+    assert system.state.processes["b"] == {"pages": ["first", "read"]}

@@ -201,7 +201,7 @@ class Host:
 
     def _taken_from(self, item: Item) -> Any:
         self._check_order(item)
-        return item.value
+        return deepcopy(item.value)  # what the receiver does with it shows in no trace, and in no channel state
 
     def _check_order(self, *items: Item) -> None:
         expected = self._taken[items[0].channel]
@@ -234,7 +234,7 @@ class Host:
         def checked() -> Sends:
             sends = call()
             self._check(action, sends)
-            return sends
+            return None if sends is None else {target: deepcopy(message) for target, message in sends.items()}
 
         return self._called(action, checked)
 
