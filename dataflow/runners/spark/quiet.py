@@ -57,7 +57,7 @@ def hushed() -> Iterator[None]:
             yield
             return
         reading, writing = os.pipe()
-        Background(1).submit("standard error of Spark", partial(_pump, reading, os.dup(terminal)))
+        Background(1, name="spark-stderr").submit("standard error of Spark", partial(_pump, reading, os.dup(terminal)))
         _flush()
         os.dup2(writing, _STDERR)
         os.close(writing)
