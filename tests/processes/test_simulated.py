@@ -215,3 +215,11 @@ def test_what_sender_and_receiver_do_to_a_message_later_shows_in_no_channel_and_
     ]
     assert system.state.processes["a"] == {"pages": ["first", "mine"]}
     assert system.state.processes["b"] == {"pages": ["first", "read"]}
+
+
+def test_what_a_process_does_to_its_state_later_shows_in_no_snapshot() -> None:
+    system = System(ProcessGraph().add("a", Lender()).add("b", Lender()).channel("a", "b"))
+    system.snapshot("a", "b")
+    system.act("a", "write")
+    system.deliver("a", "b")
+    assert system.snapshots[0].processes == {"a": {"pages": ["first"]}, "b": {"pages": ["first"]}}
