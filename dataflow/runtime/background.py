@@ -18,10 +18,9 @@ class Background:
     submitted.
     """
 
-    def __init__(self, threads: int = 2, apart: Collection[str] = (), name: str = "dataflow-background") -> None:
+    def __init__(self, threads: int = 2, apart: Collection[str] = ()) -> None:
         self._apart = {lane: Background(1) for lane in apart}
         self._threads = threads
-        self._name = name
         self._workers: list[threading.Thread] = []
         self._ready = threading.Condition()  # guards all below
         self._lanes: dict[str, deque[Callable[[], None]]] = {}
@@ -54,7 +53,9 @@ class Background:
                 self._lanes[lane] = deque([job])
                 self._runnable.append(lane)
                 if self._idle < len(self._runnable) and len(self._workers) < self._threads:
-                    worker = threading.Thread(target=self._work, name=f"{self._name}-{len(self._workers)}", daemon=True)
+                    worker = threading.Thread(
+                        target=self._work, name=f"dataflow-background-{len(self._workers)}", daemon=True
+                    )
                     self._workers.append(worker)
                     worker.start()
                 self._ready.notify()

@@ -43,8 +43,9 @@ class LearnedPace:
 
     Part of a step's time does not depend on its rows. Were it taken for the rows' own, slices would shrink to nothing
     and steps stay as long as they are. So now and then a step of half the rows tells the two apart, the less often the
-    less there is to tell; one of twice the rows, where steps are too long in spite of all shrinking. And half of a
-    step's time is for rows, whatever the budget.
+    less there is to tell; one of twice the rows, where steps are too long in spite of all shrinking. Two trials must
+    say so, the second soon behind the first, for the machine may have been busy in one. And half of a step's time is
+    for rows, whatever the budget.
 
     >>> pace = LearnedPace(budget=10_000)
     >>> pace.took(1_000, 100_000)
@@ -58,6 +59,7 @@ class LearnedPace:
         self._max_rows = FIRST_ROWS
         self._last: deque[tuple[int, int]] = deque(maxlen=3)
         self._fixed = 0
+        self._last_guess = 0
         self._pause = self._until_trial = FIRST_TRIAL
         self._before_trial: tuple[int, int] | None = None  # while one is under way: the step before it
 
@@ -88,9 +90,14 @@ class LearnedPace:
         """What of the step before the trial was not for its rows."""
         (rows, elapsed), (tried, took) = before, trial
         per_row = max(0.0, (elapsed - took) / (rows - tried)) if tried != rows else elapsed / rows
-        self._fixed = max(0, round(elapsed - per_row * rows))
-        worth_it = self._fixed > elapsed // 4
-        self._pause = self._until_trial = FIRST_TRIAL if worth_it else min(2 * self._pause, LAST_TRIAL)
+        guess = max(0, round(elapsed - per_row * rows))
+        self._fixed, self._last_guess = min(guess, self._last_guess), guess
+        if guess <= elapsed // 4:
+            self._pause = self._until_trial = min(2 * self._pause, LAST_TRIAL)
+        elif self._fixed > elapsed // 4:
+            self._pause = self._until_trial = FIRST_TRIAL
+        else:
+            self._until_trial = 1
 
     def _fitting(self) -> int:
         per_row = min(max(1, elapsed - self._fixed) / rows for rows, elapsed in self._last)

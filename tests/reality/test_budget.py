@@ -14,7 +14,7 @@ from dataflow.errors import ConfigurationError
 from dataflow.runners.local import LocalRunner
 from dataflow.runtime.pace import FIRST_ROWS
 
-COST = 200e-6
+COST = 400e-6
 """Seconds a row: a sleep never takes less, so the budget bounds the rows of a slice from above, on any machine."""
 
 
@@ -45,7 +45,7 @@ def sizes(between: Callable[[flow.Stream], flow.Stream], budget: str) -> list[in
 def test_a_slow_function_gets_slices_that_fit_into_the_budget(between: Callable[[flow.Stream], flow.Stream]) -> None:
     first, *others = sizes(between, "10ms")
     assert first == FIRST_ROWS
-    assert max(others) <= 50
+    assert max(others) <= 2 * 25, "what fits, and where the machine is late, a trial of twice that"
 
 
 def test_a_larger_budget_gives_larger_slices() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from dataflow.events import Barrier, Data, EndOfInput
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.pace import FIRST_ROWS, LearnedPace, Unpaced
@@ -69,6 +71,13 @@ def test_what_a_step_costs_whatever_its_rows_does_not_make_slices_shrink_to_noth
 def test_a_slow_function_is_tried_with_half_its_rows_ever_less_often() -> None:
     found = steps(lambda rows: 100 * rows, 2_000)
     assert (sorted(set(found)), found.count(50), found.index(50)) == ([50, 100], 7, 8)
+
+
+@pytest.mark.parametrize("late", [9, 10])
+def test_a_machine_that_is_busy_during_one_trial_makes_no_slice_longer_than_the_budget(late: int) -> None:
+    steps_so_far = iter(range(1, 1_000))
+    found = steps(lambda rows: 100 * rows + (7_000 if next(steps_so_far) == late else 0), 100)
+    assert max(found) <= 100
 
 
 def test_without_a_pace_batches_stay_whole() -> None:

@@ -23,7 +23,6 @@ from dataflow.runners.spark.metering import SparkMeter
 from dataflow.runners.spark.quiet import is_sparks
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.watching import JobProgress, NoLine, ProgressLine
-from dataflow.runtime.background import Background
 from dataflow.runtime.job import JobState
 from dataflow.runtime.progress import Meter
 from dataflow.specs import Read, Write
@@ -64,7 +63,8 @@ class SparkJob:
         self._started = driver.clock.now()
         self._ending = threading.Lock()
         self._stopped = threading.Event()
-        self._background = Background(1)
+        self._released = threading.Event()
+        self._stopping = threading.Thread(target=self._stop_query, name="spark-query", daemon=True)
         self._tables: Mapping[str, pa.Table] = {}
         self._result: RunResult | None = None
         self._failure: BaseException | None = None
@@ -175,7 +175,7 @@ class SparkJob:
             if self._meter.state is not JobState.RUNNING:
                 return
             self._driver.given_up = state is not JobState.FINISHED
-            self._background.submit("query", self._stop_query)
+            self._stopping.start()
             try:
                 if not self._stopped.wait(_GRACE):
                     log.warning("%s, but a function in the driver has not returned yet", state.value)
@@ -192,20 +192,20 @@ class SparkJob:
                     self._let_go()
 
     def _stop_query(self) -> None:
+        """Stop the query, and give locks back: when the last call of a user's function has returned."""
         try:
             self.query.stop()
         except Exception as error:  # whoever killed the JVM has stopped it, too
             log.debug("the query could not be stopped: %s", error)
         finally:
             self._stopped.set()
+            self._released.wait()
+            self._held.close()
 
     def _let_go(self) -> None:
-        """Give locks back: now, or when the last call of a user's function has returned."""
+        self._released.set()
         if self._stopped.is_set():
-            self._held.close()
-            self._background.close()
-        else:
-            self._background.submit("query", self._held.close)
+            self._stopping.join()
 
     def _over(self) -> bool:
         home = self._driver.assignment.home

@@ -14,10 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Final
-
-from dataflow.runtime.background import Background
 
 __all__ = ["Told", "hushed", "is_sparks", "without_noise"]
 
@@ -57,7 +54,7 @@ def hushed() -> Iterator[None]:
             yield
             return
         reading, writing = os.pipe()
-        Background(1, name="spark-stderr").submit("standard error of Spark", partial(_pump, reading, os.dup(terminal)))
+        threading.Thread(target=_pump, args=(reading, os.dup(terminal)), name="spark-stderr", daemon=True).start()
         _flush()
         os.dup2(writing, _STDERR)
         os.close(writing)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from importlib import import_module
@@ -17,7 +18,6 @@ from typing import Any, Final
 from dataflow.errors import ConfigurationError
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.spark.quiet import hushed
-from dataflow.runtime.background import Background
 
 __all__ = ["check_installed", "check_settings", "functions", "missing", "pyspark", "session_for"]
 
@@ -154,7 +154,7 @@ def _call_apart(start: Callable[[], Any]) -> None:
 
     In the main thread PySpark would also put a handler of SIGINT in place, which calls the JVM wherever it strikes.
     """
-    background, done = Background(1), Future[None]()
+    done = Future[None]()
 
     def call() -> None:
         try:
@@ -165,11 +165,10 @@ def _call_apart(start: Callable[[], Any]) -> None:
             done.set_result(None)
 
     with CtrlC() as pressed, hushed():
-        background.submit("session", call)
+        threading.Thread(target=call, name="spark-session", daemon=True).start()
         while not wait([done], _LONG).done:
             if pressed.count:
                 raise KeyboardInterrupt
-    background.close()
     done.result()
 
 
