@@ -9,6 +9,7 @@ have been in it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -48,13 +49,12 @@ def is_consistent(trace: Trace, cut: Cut) -> Consistency:
     Raises: GraphError for a cut that does not say of each process how many of its events lie before it.
     """
     _check(trace, cut)
-    return Consistency(
-        tuple(
-            (sent, accepted)
-            for _, sent, accepted in trace.messages
-            if accepted is not None and _is_white(accepted, cut) and not _is_white(sent, cut)
-        )
-    )
+    violations: list[tuple[Event, Event]] = []
+    for channel in trace.channels:
+        sent, accepted = _crossed(trace, cut, channel)
+        for red, white in zip(trace.sent(channel)[sent:accepted], trace.accepted(channel)[sent:accepted], strict=True):
+            violations.append((red[0], white))
+    return Consistency(tuple(violations))
 
 
 def channel_states(trace: Trace, cut: Cut) -> dict[Channel, tuple[object, ...]]:
@@ -63,12 +63,11 @@ def channel_states(trace: Trace, cut: Cut) -> dict[Channel, tuple[object, ...]]:
     Raises: GraphError for a cut that is not consistent, with the events that show it.
     """
     _check_consistent(trace, cut)
-    found: dict[Channel, list[object]] = {channel: [] for channel in trace.channels}
-    values = {identity: value for event in trace.events for identity, value in event.sent}
-    for identity, sent, accepted in trace.messages:
-        if _is_white(sent, cut) and not (accepted is not None and _is_white(accepted, cut)):
-            found[identity.channel].append(values[identity])
-    return {channel: tuple(messages) for channel, messages in found.items()}
+    found: dict[Channel, tuple[object, ...]] = {}
+    for channel in trace.channels:
+        sent, accepted = _crossed(trace, cut, channel)
+        found[channel] = tuple(value for _, value in trace.sent(channel)[accepted:sent])
+    return found
 
 
 def consistent_cuts(trace: Trace) -> Iterator[dict[str, int]]:
@@ -140,7 +139,7 @@ def equivalent(trace: Trace, cut: Cut) -> Reordering:
     is not consistent, with the events that show it.
     """
     _check_consistent(trace, cut)
-    events = trace.events
+    events = list(trace.events)
     swaps = []
     for start in range(len(events)):
         position = start
@@ -157,12 +156,21 @@ def _is_white(event: Event, cut: Cut) -> bool:
     return event.number <= cut[event.process]
 
 
+def _crossed(trace: Trace, cut: Cut, channel: Channel) -> tuple[int, int]:
+    """How many messages of ``channel`` were sent before ``cut``, and how many accepted."""
+    return (
+        bisect_right(trace.sent(channel), cut[channel.source], key=lambda entry: entry[0].number),
+        bisect_right(trace.accepted(channel), cut[channel.target], key=lambda event: event.number),
+    )
+
+
 def _check(trace: Trace, cut: Cut) -> None:
     lengths = {process: len(trace.of(process)) for process in trace.processes}
-    if cut.keys() != lengths.keys() or not all([0 <= cut[process] <= lengths[process] for process in lengths]):
+    named = isinstance(cut, Mapping) and cut.keys() == lengths.keys()
+    if not named or not all([isinstance(number, int) and 0 <= number <= lengths[p] for p, number in cut.items()]):
         raise GraphError(
             f"expected a cut that says of each process how many of its events lie before it, at most {lengths}, got "
-            f"{dict(cut)}"
+            f"{cut!r}"
         )
 
 

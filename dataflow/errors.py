@@ -194,7 +194,7 @@ def user_frame() -> int:
     return level
 
 
-def did_you_mean(word: str, valid: Iterable[str]) -> str:
+def did_you_mean(word: object, valid: Iterable[str]) -> str:
     """A hint for a misspelt word, or nothing.
 
     >>> did_you_mean("prize", ["price", "auction"])
@@ -202,5 +202,5 @@ def did_you_mean(word: str, valid: Iterable[str]) -> str:
     >>> did_you_mean("zzz", ["price"])
     ''
     """
-    close = get_close_matches(word, list(valid), n=1)
+    close = get_close_matches(str(word), list(valid), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

@@ -208,7 +208,7 @@ class ProcessGraph:
 
     def add(self, name: str, process: Process) -> ProcessGraph:
         """A process called ``name``; answers the graph. Raises: GraphError where the name is taken or empty."""
-        if not name or name in self._processes:
+        if not isinstance(name, str) or not name or name in self._processes:
             raise GraphError(f"expected a new name for a process, got {name!r}; there are {list(self._processes)}")
         if not isinstance(process, Process):
             raise GraphError(f"process {name!r}: expected a Process, got a {type(process).__name__}: derive it, or use "
@@ -243,7 +243,7 @@ class ProcessGraph:
 
     def known(self, name: str) -> str:
         """``name``. Raises: GraphError where there is no such process."""
-        if name not in self._processes:
+        if not isinstance(name, str) or name not in self._processes:
             names = list(self._processes)
             raise GraphError(f"there is no process {name!r}{did_you_mean(name, names)}; there are {names}")
         return name

@@ -7,10 +7,12 @@ are compared by their events.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
+from dataflow.errors import GraphError
 from dataflow.processes import Channel
 
 __all__ = ["Event", "Happening", "MarkerReceived", "MarkerSent", "MessageId", "Recorded", "Trace"]
@@ -91,31 +93,71 @@ class MarkerReceived:
 Happening = Event | Recorded | MarkerSent | MarkerReceived
 
 
+@dataclass(slots=True)
+class _Index:
+    """The first ``length`` happenings of a run, in other orders."""
+
+    length: int = 0
+    events: list[Event] = field(default_factory=list)
+    of: dict[str, list[Event]] = field(default_factory=dict)
+    sent: dict[Channel, list[tuple[Event, Any]]] = field(default_factory=dict)
+    accepted: dict[Channel, list[Event]] = field(default_factory=dict)
+
+    def add(self, happening: Happening) -> None:
+        self.length += 1
+        if not isinstance(happening, Event):
+            return
+        self.events.append(happening)
+        self.of.setdefault(happening.process, []).append(happening)
+        for identity, _ in happening.accepted:
+            _append(self.accepted.setdefault(identity.channel, []), happening, identity)
+        for identity, value in happening.sent:
+            _append(self.sent.setdefault(identity.channel, []), (happening, value), identity)
+
+
 @dataclass
 class Trace:
-    """Everything that happened, in order, from the ``initial`` states of the processes on."""
+    """Everything that happened, in order, from the ``initial`` states of the processes on. It only ever grows.
+
+    Looking anything up raises GraphError where messages of a channel were not sent and accepted in order, one by one.
+    """
 
     processes: Sequence[str]
     channels: Sequence[Channel]
     initial: Mapping[str, Any]
     happenings: list[Happening] = field(default_factory=list)
+    _indexed: _Index = field(default_factory=_Index, init=False, repr=False, compare=False)
 
     @property
-    def events(self) -> list[Event]:
+    def events(self) -> Sequence[Event]:
         """The events, without markers and recordings."""
-        return [each for each in self.happenings if isinstance(each, Event)]
+        return self._index().events
 
-    def of(self, process: str) -> list[Event]:
+    def of(self, process: str) -> Sequence[Event]:
         """The events of one process."""
-        return [event for event in self.events if event.process == process]
+        return self._index().of.get(process, ())
 
-    @property
-    def messages(self) -> Iterator[tuple[MessageId, Event, Event | None]]:
-        """Every message with the event that sent it, and the one that accepted it; None: it is in its channel still."""
-        accepted = {identity: event for event in self.events for identity, _ in event.accepted}
-        for event in self.events:
-            for identity, _ in event.sent:
-                yield identity, event, accepted.get(identity)
+    def sent(self, channel: Channel) -> Sequence[tuple[Event, Any]]:
+        """The messages of a channel, first sent first, each behind the event that sent it."""
+        return self._index().sent.get(channel, ())
+
+    def accepted(self, channel: Channel) -> Sequence[Event]:
+        """The events that accepted the first messages of a channel; the others are in it still."""
+        return self._index().accepted.get(channel, ())
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.happenings))
+
+    def _index(self) -> _Index:
+        for happening in islice(self.happenings, self._indexed.length, None):
+            self._indexed.add(happening)
+        return self._indexed
+
+
+_Entry = TypeVar("_Entry")
+
+
+def _append(entries: list[_Entry], entry: _Entry, identity: MessageId) -> None:
+    entries.append(entry)
+    if identity.number != len(entries):
+        raise GraphError(f"expected message {len(entries)} of {identity.channel} next, found {identity}: {entry}")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from dataflow.cuts import is_consistent
 from dataflow.errors import ConfigurationError, GraphError, InconsistentSnapshot, ProcessFailed
+from dataflow.predicates import terminated
 from dataflow.processes import Channel, GlobalState, Process, ProcessGraph, Sends, action
-from dataflow.runners.processes import ObservedSystem, System, check
+from dataflow.runners.processes import ObservedSystem, System, Threads, check, detect
 from dataflow.runners.processes.host import Host
+from dataflow.traces import Event, MessageId
 from tests.processes.test_simulated import Silent, to
 
 
@@ -57,7 +62,11 @@ CALLS: list[tuple[Callable[[System], Any], str]] = [
     (lambda s: s.act("d", "send", "a", "x"), "there is no process 'd'"),
     (lambda s: s.deliver("a", "d"), "there is no process 'd'"),
     (lambda s: s.snapshot("d"), "there is no process 'd'"),
+    (lambda s: s.snapshot(["a"]), r"there is no process \['a'\]"),  # type: ignore[arg-type]
+    (lambda s: s.snapshot(3), "there is no process 3; there are"),  # type: ignore[arg-type]
+    (lambda s: s.act("a", 3), "process 'a' has no action 3; it has"),  # type: ignore[arg-type]
     (lambda s: s.join(0, "a"), "there is no snapshot 0 to join"),
+    (lambda s: s.join([0], "a"), r"there is no snapshot \[0\] to join"),  # type: ignore[arg-type]
     (lambda s: s.snapshot(), "begun by nobody never reaches a, b, c"),
     (lambda s: s.deliver("a", "a"), "there is no channel a -> a; there are a -> b"),
     (lambda s: s.deliver("a", "b"), "channel a -> b is empty; something is in none"),
@@ -125,9 +134,74 @@ def test_a_process_whose_state_cannot_be_recorded_has_failed() -> None:
     system.deliver("a", "b")
     with pytest.raises(PermissionError, match="secret") as caught:
         system.snapshot("b")
-    assert caught.value.__notes__ == ["in 'snapshot' of process 'b', its event 2"]
+    assert caught.value.__notes__ == ["in snapshot() of process 'b'", "in 'snapshot' of process 'b', its event 2"]
     with pytest.raises(ProcessFailed, match="'snapshot' raised PermissionError"):
         system.act("b", "send", "a", "x")
+
+
+class Moody(Clerk):
+    @action(when=lambda self: self.papers[-1] != "go")
+    def wait(self) -> None: ...
+
+
+@pytest.mark.parametrize("rule", [System, ObservedSystem])
+def test_a_process_whose_condition_cannot_be_asked_when_a_marker_comes_has_failed(
+    rule: Callable[[ProcessGraph], System],
+) -> None:
+    system = rule(ProcessGraph().add("a", Clerk()).add("b", Moody()).connect("a", "b"))
+    number = system.snapshot("a")
+    with pytest.raises(IndexError) as caught:
+        system.deliver("a", "b") if rule is System else system.join(number, "b")
+    assert caught.value.__notes__ == [
+        "in the condition of 'wait' of process 'b'",
+        "in 'snapshot' of process 'b', its event 1",
+    ]
+    with pytest.raises(ProcessFailed, match="'b' takes no more part in this run: 'snapshot' raised IndexError"):
+        system.act("b", "send", "a", "x")
+    assert system.under_way[number] == ["a", "b"]
+
+
+class Locked(Process):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class Opened(Process):
+    def __deepcopy__(self, memo: Any) -> Opened:
+        made = Opened()
+        made.lock = threading.Lock()  # type: ignore[attr-defined]
+        return made
+
+
+@pytest.mark.parametrize("run", [System, Threads])
+@pytest.mark.parametrize(
+    ("process", "said"),
+    [(Locked(), "process 'a' could not be copied"), (Opened(), r"in snapshot\(\) of process 'a'")],
+)
+def test_a_process_or_a_state_that_cannot_be_copied_is_named(
+    run: Callable[[ProcessGraph], Any], process: Process, said: str
+) -> None:
+    with pytest.raises(TypeError, match="cannot pickle") as caught:
+        run(ProcessGraph().add("a", process))
+    assert re.search(said, caught.value.__notes__[0])
+
+
+@pytest.mark.parametrize("cut", [{"a": 0.5, "b": 0, "c": 0}, {"a": 1, "b": 0, "c": 0}, {"a": 0}, [0, 0, 0], None])
+def test_what_is_no_cut_of_the_run_is_refused(cut: Any) -> None:
+    with pytest.raises(GraphError, match="expected a cut that says of each process how many"):
+        is_consistent(office().trace, cut)
+
+
+def test_messages_that_are_out_of_order_make_no_trace() -> None:
+    trace, channel = office().trace, Channel("a", "b")
+    trace.happenings += [Event("a", 1, "send", sent=((MessageId(channel, 2), "x"),))]
+    with pytest.raises(GraphError, match="expected message 1 of a -> b next, found message 2 of a -> b"):
+        is_consistent(trace, {"a": 0, "b": 0, "c": 0})
+
+
+def test_detection_needs_a_run_that_goes_on_by_itself() -> None:
+    with pytest.raises(ConfigurationError, match=r"expected a Simulation or Threads, .* got a System"):
+        detect(terminated, office())  # type: ignore[arg-type]
 
 
 def test_a_condition_that_raises_says_whose_it_is() -> None:

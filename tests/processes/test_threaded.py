@@ -108,10 +108,27 @@ def test_a_snapshot_that_is_not_complete_in_time_says_who_is_missing() -> None:
     with Threads(to(Slow())) as running:
         assert at_work.wait(SECONDS)
         number = running.begin("a")
-        with pytest.raises(JobTimeout, match=r"not complete after 0 s; markers are still to come to (a, )?b:"):
+        with pytest.raises(
+            JobTimeout, match=r"after 0 s snapshot 0 is not complete, markers are still to come to (a, )?b:"
+        ):
             running.wait(number, timeout=0)
         release.set()
         assert running.wait(number, SECONDS).in_flight == []
+
+
+class Losing(queue.SimpleQueue):  # type: ignore[type-arg]
+    """Lets no marker through."""
+
+    def put(self, item: Any, *_: Any) -> None:
+        if not getattr(item, "is_marker", False):
+            super().put(item)
+
+
+def test_a_snapshot_that_was_under_way_when_the_run_was_stopped_is_not_waited_for() -> None:
+    with Threads(to(Adding()), inbox=Losing) as running:
+        number = running.begin("a")
+    with pytest.raises(ConfigurationError, match="the run was stopped, and snapshot 0 is not complete, markers are"):
+        running.wait(number, SECONDS)
 
 
 class Many(Process):

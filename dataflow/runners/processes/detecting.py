@@ -80,6 +80,11 @@ def detect(
     Warns: UnstablePredicateWarning, where the run shows that the predicate is not stable.
     Raises: what the predicate raises, with the snapshot in its notes; what ``snapshot`` of the run raises.
     """
+    if not isinstance(running, (Simulation, Threads)):
+        raise ConfigurationError(
+            f"expected a Simulation or Threads, which go on by themselves, got a {type(running).__name__}: "
+            "detect(predicate, Simulation(graph, seed=1)); of a System, ask predicate(system.snapshots[number])"
+        )
     if limit < 1:
         raise ConfigurationError(f"expected a limit of 1 snapshot or more, got {limit}")
     answers: list[tuple[GlobalState, Any]] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dataflow.errors import ConfigurationError, InconsistentSnapshot
 from dataflow.processes import GlobalState, ProcessGraph
@@ -198,7 +198,7 @@ def shown_content(state: GlobalState) -> Hashable:
 
 def _copy(system: System) -> System:
     made = system.copy()
-    made.trace.happenings.clear()
+    made.trace = replace(made.trace, happenings=[])
     return made
 
 

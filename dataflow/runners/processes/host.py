@@ -77,7 +77,11 @@ class Host:
 
     def __init__(self, graph: ProcessGraph, name: str) -> None:
         self.name = name
-        self.process: Process = deepcopy(graph.processes[name])
+        try:
+            self.process: Process = deepcopy(graph.processes[name])
+        except Exception as error:
+            error.add_note(f"a run has a copy of each process; process {name!r} could not be copied")
+            raise
         self.actions = actions_of(self.process)
         self.receives = type(self.process).receive is not Process.receive
         self.incoming = graph.into(name)
@@ -195,9 +199,18 @@ class Host:
         """How many messages were sent along each outgoing channel, and items received from each incoming one."""
         return dict(self._sent), dict(self._taken)
 
-    def recorded_state(self) -> Any:
-        """The state as of now. Raises: what the process raises."""
-        return self._called("snapshot", self.process.snapshot)
+    @property
+    def state(self) -> Any:
+        """The state as of now, for who looks on. Raises: what the process raises."""
+        try:
+            return self.process.snapshot()
+        except Exception as error:
+            error.add_note(f"in snapshot() of process {self.name!r}")
+            raise
+
+    def record(self) -> tuple[Any, bool]:
+        """The state as of now, and whether the process is active, for a snapshot. Raises: what the process raises."""
+        return self._called("snapshot", lambda: (self.state, self.active))
 
     def _taken_from(self, item: Item) -> Any:
         self._check_order(item)
@@ -305,8 +318,8 @@ class Host:
                 case protocol.TakeSnapshot(marker):
                     snapshot = marker.checkpoint
                     items += [self._item(channel, marker) for channel in self._outgoing.values()]
-                    state = self.recorded_state()
-                    self._recorded[snapshot] = self._events, state, self.active
+                    state, active = self.record()
+                    self._recorded[snapshot] = self._events, state, active
                     happened.append(Recorded(self.name, snapshot, self._events, state, spontaneous))
                     happened += [MarkerSent(channel, snapshot) for channel in self._outgoing.values()]
                 case protocol.Complete(snapshot, in_flight):

@@ -147,9 +147,10 @@ class ObservedSystem(System):
 
     def _record(self, process: str, number: int, *, spontaneous: bool) -> None:
         host = self._stations[process].host
-        recorded = Recorded(process, number, host.events, host.recorded_state(), spontaneous)
+        state, active = host.record()
+        recorded = Recorded(process, number, host.events, state, spontaneous)
         self.trace.happenings.append(recorded)
-        self._views[number].reports[process] = _Report(recorded.number, recorded.state, host.active, *host.counts)
+        self._views[number].reports[process] = _Report(host.events, state, active, *host.counts)
         self._complete([number])
 
     def _complete(self, numbers: Sequence[int] | frozenset[int]) -> None:

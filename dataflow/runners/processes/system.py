@@ -51,7 +51,7 @@ class System:
         self.graph = graph
         self._stations = {name: Station(graph, name) for name in graph.processes}
         self._gathering = Gathering(graph)
-        initial = {name: station.host.process.snapshot() for name, station in self._stations.items()}
+        initial = {name: station.host.state for name, station in self._stations.items()}
         self.trace = Trace(list(graph.processes), graph.channels, initial)
 
     @property
@@ -74,7 +74,7 @@ class System:
         """Everything as it is now, which nobody inside the system can see. Markers are not part of it."""
         hosts = {name: station.host for name, station in self._stations.items()}
         return GlobalState(
-            {name: host.process.snapshot() for name, host in hosts.items()},
+            {name: host.state for name, host in hosts.items()},
             {c: tuple(i.value for i in self._queue(c) if not i.is_marker) for c in self.graph.channels},
             {name: host.events for name, host in hosts.items()},
             active=tuple(name for name, host in hosts.items() if host.active),

@@ -88,7 +88,7 @@ class Threads:
         graph.check_not_empty()
         self._stations = {name: Station(graph, name) for name in graph.processes}
         self._inboxes = {name: inbox() for name in graph.processes}
-        initial = {name: station.host.process.snapshot() for name, station in self._stations.items()}
+        initial = {name: station.host.state for name, station in self._stations.items()}
         self._changed = threading.Condition()  # guards all below
         self._trace = Trace(list(graph.processes), graph.channels, initial)
         self._gathering = Gathering(graph)
@@ -159,7 +159,8 @@ class Threads:
     def wait(self, snapshot: int, timeout: float | None = None) -> GlobalState:
         """Snapshot ``snapshot`` when it is complete. ``timeout`` in seconds.
 
-        Raises: JobTimeout, with the processes whose part is missing; what ended the run.
+        Raises: JobTimeout, with the processes whose part is missing; ConfigurationError where the run was stopped
+        before; what ended the run.
         """
         if snapshot not in self._gathering.initiators:
             raise GraphError(f"there is no snapshot {snapshot}; begun were {list(self._gathering.initiators)}")
@@ -167,8 +168,8 @@ class Threads:
             lambda: snapshot in self._gathering.complete,
             timeout,
             lambda: (
-                f"snapshot {snapshot} is not complete after {timeout} s; markers are still to come to "
-                f"{', '.join(self._gathering.under_way[snapshot])}: is an action still at work?"
+                f"snapshot {snapshot} is not complete, markers are still to come to "
+                f"{', '.join(self._gathering.under_way[snapshot])}"
             ),
         )
         return self.snapshots[snapshot]
@@ -179,16 +180,19 @@ class Threads:
 
     def wait_until_quiet(self, timeout: float | None = None) -> None:
         """Until nothing can happen any more. Raises: JobTimeout; what ended the run."""
-        self._wait_for(lambda: self._pending == 0, timeout, lambda: f"the system is not quiet after {timeout} s")
+        self._wait_for(lambda: self._pending == 0, timeout, lambda: "the system is not quiet")
 
-    def _wait_for(self, there: Callable[[], bool], timeout: float | None, said: Callable[[], str]) -> None:
+    def _wait_for(self, there: Callable[[], bool], timeout: float | None, missed: Callable[[], str]) -> None:
         with self._changed:
             self._changed.wait_for(lambda: there() or self._error is not None or self._stopped, timeout)
             if self._error is not None:
                 raise self._error
-            if not there():
-                self._check_running()
-                raise JobTimeout(said())
+            if there():
+                return
+            if self._stopped:
+                raise ConfigurationError(f"the run was stopped, and {missed()}")
+            self._check_running()
+            raise JobTimeout(f"after {timeout} s {missed()}: is an action still at work?")
 
     def _check_running(self) -> None:
         if self._error is not None:
