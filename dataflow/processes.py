@@ -144,13 +144,15 @@ def action(
 
 
 def actions_of(process: Process) -> dict[str, Action]:
-    """The actions of a process, in the order in which its classes define them."""
+    """The actions of a process, in the order in which its classes define them; ``name = None`` takes one away."""
     found: dict[str, Action] = {}
     for cls in reversed(type(process).__mro__):
         for name, member in vars(cls).items():
             made = getattr(member, "__action__", None)
             if made is not None:
                 found[name] = made
+            elif member is None:
+                found.pop(name, None)
     return found
 
 

@@ -14,7 +14,7 @@ import pytest
 from dataflow.cuts import is_consistent
 from dataflow.errors import ConfigurationError, GraphError, InconsistentSnapshot, ProcessFailed
 from dataflow.predicates import terminated
-from dataflow.processes import Channel, GlobalState, Process, ProcessGraph, Sends, action
+from dataflow.processes import Channel, GlobalState, Process, ProcessGraph, Sends, action, actions_of
 from dataflow.runners.processes import ObservedSystem, System, Threads, check, detect
 from dataflow.runners.processes.host import Host
 from dataflow.traces import Event, MessageId
@@ -266,6 +266,14 @@ def test_a_marker_is_received_before_what_stands_behind_it_is_accepted() -> None
     system.deliver("b", "a")
     system.act("a", "sign")
     assert system.state.processes["a"] == ["signed x"]
+
+
+def test_a_process_takes_over_the_actions_of_its_class_but_for_those_that_it_takes_away() -> None:
+    class Mute(Signer):
+        send = None  # type: ignore[assignment]
+
+    assert list(actions_of(Signer())) == ["send", "answer", "sign"]
+    assert list(actions_of(Mute())) == ["answer", "sign"]
 
 
 def test_an_action_that_accepts_from_where_no_channel_comes_is_refused_with_the_graph() -> None:
