@@ -54,7 +54,7 @@ def test_spark_with_two_lanes_gives_the_same_tables(scene: Scene, local: flow.Ru
 def test_spark_with_one_lane_gives_the_same_late_rows_and_counters(spark: Any, tmp_path: Path) -> None:
     scene = pictured("timed", TIMED, tmp_path)
     local = scene.pipeline.run(parallelism=1, timeout="60s")
-    agree_in_all(scene.pipeline.run(runner(spark, 300, local), parallelism=1, max_key_groups=3), local, scene)
+    agree_in_all(scene.pipeline.run(runner(spark, 600, local), parallelism=1, max_key_groups=3), local, scene)
 
 
 @pytest.mark.soak

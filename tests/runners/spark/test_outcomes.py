@@ -39,8 +39,7 @@ def test_a_job_that_failed_while_nobody_looked_says_so_to_everybody(spark: Any) 
 def test_a_job_that_came_to_its_end_while_nobody_looked_is_finished(spark: Any, tmp_path: Path) -> None:
     checkpoint = flow.Checkpointing(tmp_path)
     with numbers().start(SparkRunner(spark), parallelism=1, checkpoint=checkpoint) as job:
-        while job.state is JobState.RUNNING:
-            job.progress()
+        job.query.awaitTermination()
         assert job.state is JobState.FINISHED
         assert job.stop() is job.wait()
         assert job.wait().table("out").num_rows == 10

@@ -81,7 +81,14 @@ def ordered(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
-@pytest.mark.parametrize(("build", "lanes"), [(totals, 2), (late, 1), (chained, 2), (joined, 2), (failing, 2)])
+SHAPED_ALIKE = [
+    pytest.param(build, lanes, marks=pytest.mark.soak, id=build.__name__)
+    for build, lanes in [(late, 1), (chained, 2), (joined, 2), (failing, 2)]
+]
+"""The pipelines of every shape, which are tried as one, hold such as these, too."""
+
+
+@pytest.mark.parametrize(("build", "lanes"), [pytest.param(totals, 2, id="totals"), *SHAPED_ALIKE])
 def test_tables_and_counters_are_those_of_the_local_engine(
     spark: Any, build: Callable[[flow.Pipeline], None], lanes: int
 ) -> None:
