@@ -20,9 +20,9 @@ from dataflow.runners.micro_batches import MicroBatches
 from dataflow.runners.persistence import Persistence
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.inlet import ChannelMetrics, SourceInlet
-from dataflow.runtime.job import Job, JobState
+from dataflow.runtime.job import Job
 from dataflow.runtime.predicates import Answers, Predicate
-from dataflow.runtime.progress import Meter
+from dataflow.runtime.progress import JobState, Meter
 from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Task
 from dataflow.specs import Read, Write
@@ -257,8 +257,8 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
         rows_in={node.name: rows[node.name] for node in graph if isinstance(node.spec, Read)},
         rows_out={node.name: rows[node.name] for node in graph if isinstance(node.spec, Write)},
         tables=_tables(job),
-        checkpoints=tuple(job.checkpoints),
-        failures=tuple(job.failures),
+        checkpoints=tuple(job.history.checkpoints),
+        failures=tuple(job.history.failures),
         restore_report=job.restore_report,
         metrics=metrics,
         duration=job.clock.now() - job.started_at,

@@ -1,7 +1,6 @@
-"""Threads: a few workers share the tasks, a task that may block has a worker of its own, one thread moves the job.
+"""Threads of this process: a few workers share the tasks, a task that may block has one of its own.
 
-This file and ``runtime/background.py`` are where threads start. A worker's life: step every task it has; when none
-could do anything, sleep until somebody rings: a channel it reads got something, one it writes got room, or mail came.
+A job that is begun here belongs to whoever began it: they wait for it, ask how it does, stop it, press Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from dataflow.checkpointing import Checkpointing
-from dataflow.clock import Clock, Duration, SystemClock, duration_text, microseconds
+from dataflow.clock import Clock, Duration, SystemClock, microseconds
 from dataflow.errors import ConfigurationError, JobTimeout
 from dataflow.graph import Node
 from dataflow.plan import of
@@ -25,18 +24,16 @@ from dataflow.runners.asking import answers_of
 from dataflow.runners.base import RunResult, TaskMetrics, combines, metrics_of, result_of, warn_of_unnamed_state
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.watching import JobProgress, NoLine, ProgressLine, ProgressMeter
-from dataflow.runners.workers import Worker
+from dataflow.runners.workers import Crew
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.background import Background
 from dataflow.runtime.build import Settings, build
 from dataflow.runtime.diagnosis import who_waits_for_whom
-from dataflow.runtime.inlet import GateInlet
-from dataflow.runtime.job import JOB_LANES, Job, JobState
-from dataflow.runtime.messages import Crashed
+from dataflow.runtime.job import JOB_LANES, Job
 from dataflow.runtime.pace import LearnedPace
 from dataflow.runtime.predicates import Answers, Predicate
+from dataflow.runtime.progress import JobState
 from dataflow.runtime.restore import RestoreReport
-from dataflow.runtime.task import Task
 
 if TYPE_CHECKING:
     from dataflow.pipeline import Pipeline
@@ -49,8 +46,6 @@ _LONG = 0.1
 """Seconds between two looks at signals, and at the line about the job, of a thread that waits for it."""
 _GRACE = 5.0
 """Seconds that ``cancel`` waits for calls of users' functions to return."""
-_TICK = 0.005
-"""Seconds the job's thread sleeps at most when nothing comes in: the resolution of checkpoint intervals."""
 
 
 class LocalRunner:
@@ -154,7 +149,8 @@ class LocalRunner:
             background.close()
             raise
         line = ProgressLine(job.pipeline, ProgressMeter(job), sys.stderr, clock) if progress else NoLine()
-        return LocalJob(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop, line)
+        crew = Crew(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop)
+        return LocalJob(job, crew, clock, line)
 
 
 def _delay(cost: int, stop: threading.Event) -> Callable[[int], None]:
@@ -164,12 +160,6 @@ def _delay(cost: int, stop: threading.Event) -> Callable[[int], None]:
         stop.wait(rows * cost / 1e6)
 
     return wait
-
-
-def _rows_moved(job: Job) -> int:
-    """A number that grows while rows move. Checkpoints do not count: they go on when nothing else does."""
-    nodes = [node for task in job.tasks.values() for node in task.chain.nodes]
-    return sum([node.rows_in + node.rows_out for node in nodes])
 
 
 class LocalJob:
@@ -183,97 +173,13 @@ class LocalJob:
     2
     """
 
-    def __init__(
-        self,
-        job: Job,
-        background: Background,
-        clock: Clock,
-        threads: int,
-        stall_after: int,
-        stop: threading.Event,
-        line: ProgressLine | NoLine,
-    ) -> None:
+    def __init__(self, job: Job, crew: Crew, clock: Clock, line: ProgressLine | NoLine) -> None:
         self._job = job
-        self._background = background
         self._clock = clock
-        self._stall_after = stall_after
-        self._stop_all = stop
         self._meter = ProgressMeter(job)
         self._line = line
-        self._done = threading.Event()
-        self._bell = threading.Event()
+        self._done = crew.done
         self._abandoned = False
-        self._workers = self._hire(threads)
-        job.mailbox.bell = self._bell.set
-        background.on_error = lambda error: job.mailbox.put(Crashed("background", error))
-        self._boss = threading.Thread(target=self._manage, name=f"dataflow-job-{job.pipeline}", daemon=True)
-        try:
-            for worker in self._workers:
-                worker.start()
-            self._boss.start()
-        except BaseException:  # no more threads to be had
-            self._put_away()
-            raise
-
-    def _hire(self, threads: int) -> list[Worker]:
-        alone: list[list[Task]] = []
-        shared: list[list[Task]] = [[] for _ in range(threads)]
-        for vertex, subtask, name in self._job.plan.tasks():
-            task = self._job.tasks[name]
-            if vertex.blocking or any(node.delay is not None for node in task.chain.nodes):
-                alone.append([task])
-            else:
-                shared[subtask % threads].append(task)
-        workers = []
-        for i, tasks in enumerate([*filter(None, shared), *alone]):
-            worker = Worker(f"dataflow-worker-{i}", tasks, self._stop_all, self._clock)
-            workers.append(worker)
-            for task in tasks:
-                task.mailbox.bell = worker.bell.set
-                if isinstance(task.inlet, GateInlet):
-                    for channel in task.inlet.gate.channels:
-                        channel.on_put = worker.bell.set
-                for output in task.chain.outputs:
-                    for channel in output.channels:
-                        channel.on_take = worker.bell.set
-        return workers
-
-    def _manage(self) -> None:
-        """The job's thread: move the job until it is over, then put everything away."""
-        job, last, moved_at, warned = self._job, -1, self._clock.now(), False
-        try:
-            while not job.over:
-                self._bell.clear()
-                if not job.step() and not job.over:
-                    self._bell.wait(_TICK)
-                moved = _rows_moved(job)
-                if moved != last:
-                    last, moved_at, warned = moved, self._clock.now(), False
-                elif not warned and self._clock.now() - moved_at > self._stall_after:
-                    warned = True
-                    log.warning("no row has moved for %s:\n%s", duration_text(self._stall_after), self.who_waits())
-        except BaseException as error:
-            job.fail(error)
-        finally:
-            try:
-                self._put_away()
-            except BaseException as error:
-                log.exception("while job %r was put away", job.pipeline)
-                job.fail(error)
-            finally:
-                self._done.set()
-
-    def _put_away(self) -> None:
-        self._stop_all.set()
-        for worker in self._workers:
-            worker.bell.set()
-        for worker in self._workers:
-            if worker.ident is not None:
-                worker.join()
-        self._background.close()
-        self._job.close()
-
-    # --- for users
 
     @property
     def state(self) -> JobState:
@@ -283,7 +189,7 @@ class LocalJob:
     @property
     def checkpoints(self) -> Sequence[CheckpointRecord]:
         """The checkpoints completed so far."""
-        return tuple(self._job.checkpoints)
+        return tuple(self._job.history.checkpoints)
 
     @property
     def restore_report(self) -> RestoreReport | None:
@@ -390,7 +296,7 @@ class LocalJob:
         """Stop with a last checkpoint, unless Ctrl-C is pressed again; answers what to raise, with what was done."""
         self._line.close()
         interrupt = KeyboardInterrupt()
-        before = len(self._job.checkpoints)
+        before = len(self._job.history.checkpoints)
         # to the terminal, not to the log: who pressed Ctrl-C must know what is going on
         if self._job.checkpointed:
             print(
@@ -409,8 +315,8 @@ class LocalJob:
             interrupt.add_note("the job had no checkpoints: run it again from the beginning")
         elif self._job.state is JobState.FINISHED:
             interrupt.add_note("the job had come to its end: its output is complete")
-        elif len(self._job.checkpoints) > before and self._job.error is None:
-            interrupt.add_note(f"checkpoint {self._job.checkpoints[-1].checkpoint} was taken" + self._go_on())
+        elif len(self._job.history.checkpoints) > before and self._job.error is None:
+            interrupt.add_note(f"checkpoint {self._job.history.checkpoints[-1].checkpoint} was taken" + self._go_on())
         else:
             interrupt.add_note(f"no last checkpoint was taken: {self._job.error}" + self._go_on())
         return interrupt
@@ -426,4 +332,4 @@ class LocalJob:
             self.cancel()
 
     def __repr__(self) -> str:
-        return f"LocalJob({self._job.pipeline!r}, {self._job.state.value}, {len(self._job.checkpoints)} checkpoints)"
+        return f"LocalJob({self._job.pipeline!r}, {self._job.state.value}, {len(self.checkpoints)} checkpoints)"

@@ -265,9 +265,9 @@ class SimulatedJob:
             raise
         finally:
             attempt.turns = self._turn - first
-            attempt.checkpoints = [record.checkpoint for record in job.checkpoints]
-            attempt.duplicated = sum(record.duplicated for record in job.checkpoints)
-            attempt.in_flight = sum(record.in_flight_rows for record in job.checkpoints)
+            attempt.checkpoints = [record.checkpoint for record in job.history.checkpoints]
+            attempt.duplicated = sum(record.duplicated for record in job.history.checkpoints)
+            attempt.in_flight = sum(record.in_flight_rows for record in job.history.checkpoints)
             attempt.blocked = sum(
                 sum(task.inlet.gate.blocked_time(self._clock.now()))
                 for task in job.tasks.values()

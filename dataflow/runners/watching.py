@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 from dataflow.clock import Clock, Duration, duration_text, microseconds
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.inlet import GateInlet, SourceInlet, SplitState
-from dataflow.runtime.job import Job, JobState
+from dataflow.runtime.job import Job
+from dataflow.runtime.progress import JobState
 from dataflow.specs import Write
 
 if TYPE_CHECKING:
@@ -115,9 +116,9 @@ class ProgressMeter:
             backlog=sum([channel.queued_rows for gate in self._gates() for channel in gate.gate.channels]),
             late=sum([node.tally.late for node in nodes]),
             skipped=sum([node.tally.skipped for node in nodes]),
-            checkpoints=len(job.checkpoints),
-            failed=len(job.failures),
-            pending=len(job.pending_checkpoints),
+            checkpoints=len(job.history.checkpoints),
+            failed=len(job.history.failures),
+            pending=len(job.history.under_way),
             watermark=watermark,
             lag=None if watermark is None else int(job.clock.wall() * _SECOND) - watermark,
             done=None if total is None else (read / total if total else 1.0),

@@ -31,7 +31,7 @@ def _picture(job: Job, now: int) -> str:
     for name, task in job.tasks.items():
         lines.append(f"{name}: {task.state.value}, {task.steps} steps")
         lines += [f"  {cause}" for cause in _causes(task, now)]
-    pending = job.pending_checkpoints
+    pending = job.history.under_way
     lines += [f"checkpoint {n} waits for {', '.join(tasks)}" for n, tasks in pending.items()]
     lines += job.predicates.at_work
     return "\n".join(lines)

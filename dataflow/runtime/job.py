@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from dataflow.checkpointing import Mode
@@ -26,7 +25,6 @@ from dataflow.protocol.coordinator_actions import (
     CoordinatorAction,
     Discard,
     Failed,
-    FailureReason,
     Inject,
     Notify,
     Part,
@@ -36,9 +34,9 @@ from dataflow.protocol.coordinator_actions import (
     RequestFailed,
     Retire,
 )
-from dataflow.runtime.attempts import CheckpointAttempt, CheckpointRecord
 from dataflow.runtime.checkpoint_state import state_at
 from dataflow.runtime.committer import Committer, SinkCommitted, SinkFailed
+from dataflow.runtime.history import CheckpointHistory
 from dataflow.runtime.manifest_writer import ManifestWriter, Persisted, PersistFailed
 from dataflow.runtime.messages import (
     AbortCheckpoint,
@@ -57,7 +55,7 @@ from dataflow.runtime.messages import (
 from dataflow.runtime.part_writer import Submit
 from dataflow.runtime.points import Probe, no_probe
 from dataflow.runtime.predicates import LANE, Answers, Asked, Judged, Predicates
-from dataflow.runtime.progress import Progress
+from dataflow.runtime.progress import JobState, Progress
 from dataflow.runtime.requests import CheckpointRequests, Wanted
 from dataflow.runtime.task import Task
 from dataflow.store.manifest import FORMAT, Manifest, PartHandle
@@ -67,7 +65,7 @@ if TYPE_CHECKING:
     from dataflow.runtime.restore import RestoreReport
     from dataflow.store.base import CheckpointStore
 
-__all__ = ["JOB_LANES", "Job", "JobState"]
+__all__ = ["JOB_LANES", "Job"]
 
 JOB_LANES = ("store", "commit", LANE)
 """Where the background work of the job itself is submitted; the parts of tasks have lanes of their own."""
@@ -76,16 +74,6 @@ log = logging.getLogger("dataflow.job")
 
 _COMMIT_ATTEMPTS = 8
 """Failed commits of the *last* checkpoint before the job fails; earlier ones are retried for as long as it runs."""
-
-
-class JobState(Enum):
-    """Where a job stands. The last four are final."""
-
-    RUNNING = "running"
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    CANCELLED = "cancelled"
-    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +131,7 @@ class Job:
         self.mailbox = mailbox
         self.state = JobState.RUNNING
         self.error: BaseException | None = None
-        self.checkpoints: list[CheckpointRecord] = []
-        self.failures: list[str] = []
+        self.history = CheckpointHistory(list(tasks), clock)
         self.held = ExitStack()
         """The locks of the store and of what the sinks write to; from the builder."""
         self.started_at = clock.now()
@@ -156,13 +143,11 @@ class Job:
             submit,
             mailbox.put,
         )
-        self._pending: dict[int, CheckpointAttempt] = {}
         self._requests = CheckpointRequests()
         self._stopping: Future[int] | None = None
         self._final = 0
         self._horizon = 0
         self._released = False
-        self._gave_up_last = BarrierKind.CHECKPOINT
         self._closed = False
 
     # --- asked from other threads
@@ -222,25 +207,24 @@ class Job:
         coordinator = self.coordinator
         match message:
             case Acknowledged(task, checkpoint, part):
-                if (attempt := self._pending.get(checkpoint)) is not None:
-                    attempt.add(message)
+                self.history.acknowledged(message)
                 self._act(coordinator.acknowledge(task, checkpoint, part, now), now)
             case Declined(task, checkpoint, reason, detail):
                 log.info("%s declined checkpoint %d: %s %s", task, checkpoint, reason.value, detail)
-                self._note_trouble(checkpoint, f"{task}: {detail}")
+                self.history.in_trouble(checkpoint, f"{task}: {detail}")
                 self._act(coordinator.decline(task, checkpoint, reason, now), now)
             case Ended(task):
                 self._act(coordinator.finish(task, now), now)
             case Persisted(checkpoint):
-                self._record(checkpoint, now)
+                self.history.durable(checkpoint)
                 self.predicates.completed(checkpoint)
                 self._act(coordinator.persisted(checkpoint, now), now)
-                self._pending.pop(checkpoint)
+                self.history.over(checkpoint)
             case PersistFailed(checkpoint, why):
-                self._note_trouble(checkpoint, why)
+                self.history.in_trouble(checkpoint, why)
                 self._act(coordinator.persist_failed(checkpoint, why, now), now)
             case Asked():
-                self.predicates.join(message, self._newest)
+                self.predicates.join(message, self.history.newest)
             case Judged(checkpoint):
                 self.predicates.judged(checkpoint)
             case SinkCommitted():
@@ -266,7 +250,7 @@ class Job:
                 case Inject():
                     self._inject(action)
                 case AbortTasks(checkpoint, reason):
-                    self._gave_up(self._pending.pop(checkpoint), reason)
+                    self.history.gave_up(checkpoint, reason)
                     self._tell(AbortCheckpoint(checkpoint, reason.at_tasks))
                 case Persist(checkpoint, kind, parts):
                     self._persist(checkpoint, kind, parts)
@@ -282,11 +266,11 @@ class Job:
                 case RequestFailed(requests, reason) if reason.is_passing:
                     self._requests.again(requests, now)
                 case RequestFailed(requests, reason):
-                    last = f"; {self.failures[-1]}" if reason.is_failure else ""
+                    last = f"; {self.history.failures[-1]}" if reason.is_failure else ""
                     why = CheckpointError(f"the checkpoint that was asked for came to nothing: {reason.value}{last}")
                     self._requests.fail(requests, why)
                 case Failed(reason):
-                    self.fail(self._too_many(reason))
+                    self.fail(self.history.too_many(reason))
                 case Release():
                     self._released = True
                     self._tell(Stop())
@@ -297,28 +281,10 @@ class Job:
         for task in self.tasks.values():
             task.mailbox.put(message)
 
-    def _too_many(self, reason: FailureReason) -> CheckpointError:
-        """Why the job fails for its checkpoints, and what to do."""
-        which = "too many checkpoints failed in a row"
-        if self._gave_up_last is BarrierKind.FINAL:
-            which = "the last checkpoint, at the end of the input, failed however often it was tried"
-        more = ", or give them more time: Checkpointing(timeout=)" if reason is FailureReason.EXPIRED else ""
-        listing = "".join(f"\n  {failure}" for failure in self.failures[-3:])
-        return CheckpointError(
-            f"{which} ({reason.value}):{listing}\nmend the cause{more}; run again with restore='auto', which goes on "
-            "from the newest checkpoint"
-        )
-
     # --- checkpoints
 
-    @property
-    def pending_checkpoints(self) -> Mapping[int, Sequence[str]]:
-        """The checkpoints under way, with the tasks that have not acknowledged yet."""
-        tasks = list(self.tasks)
-        return {n: attempt.waiting_for(tasks) for n, attempt in list(self._pending.items())}
-
     def _inject(self, action: Inject) -> None:
-        self._pending[action.checkpoint] = CheckpointAttempt(action.checkpoint, action.kind, action.triggered_at)
+        self.history.begin(action)
         unaligned = self.mode is Mode.UNALIGNED_PERSISTED and action.kind is not BarrierKind.SAVEPOINT
         barrier = Barrier(action.checkpoint, action.kind, action.triggered_at, unaligned)
         for task in action.running:
@@ -327,7 +293,7 @@ class Job:
             self.tasks[task].mailbox.put(Trigger(barrier, finished=True))
 
     def _persist(self, checkpoint: int, kind: BarrierKind, parts: Mapping[str, Part]) -> None:
-        attempt = self._pending[checkpoint]
+        attempt = self.history.attempt(checkpoint)
         manifest = Manifest(
             format=FORMAT,
             checkpoint=checkpoint,
@@ -343,20 +309,10 @@ class Job:
             transactions={sink: [dict(h) for h in handles] for sink, handles in attempt.transactions.items()},
             summary=attempt.summary(self.clock.now()),
         )
-
         self._manifests.persist(manifest)
 
-    def _record(self, checkpoint: int, now: int) -> None:
-        record = self._pending[checkpoint].record(now)
-        self.checkpoints.append(record)
-        log.info("checkpoint %d is durable: %d bytes, %d us", checkpoint, record.size, record.duration)
-
-    @property
-    def _newest(self) -> int | None:
-        return self.checkpoints[-1].checkpoint if self.checkpoints else None
-
     def _notify(self, checkpoint: int, now: int) -> None:
-        attempt = self._pending[checkpoint]
+        attempt = self.history.attempt(checkpoint)
         if attempt.kind is BarrierKind.FINAL:
             self._final = checkpoint
         if self.committer.sinks:
@@ -384,18 +340,6 @@ class Job:
                 "and run again with restore='auto' to commit them"
             )
             self.fail(failure.error)
-
-    def _note_trouble(self, checkpoint: int, trouble: str) -> None:
-        attempt = self._pending.get(checkpoint)
-        if attempt is not None and not attempt.trouble:
-            attempt.trouble = trouble
-
-    def _gave_up(self, attempt: CheckpointAttempt, reason: FailureReason) -> None:
-        self._gave_up_last = attempt.kind
-        if reason.is_failure:
-            failure = attempt.why_failed(reason, list(self.tasks), self.clock.now())
-            self.failures.append(failure)
-            log.warning("failed: %s", failure)
 
     # --- endings
 
@@ -439,7 +383,7 @@ class Job:
                 case Wanted(future=future):
                     future.set_exception(JobCancelled(f"no checkpoint: the job is {self.state.value}"))
                 case Asked():
-                    self.predicates.join_late(message, self._newest)
+                    self.predicates.join_late(message, self.history.newest)
 
     def close(self) -> None:
         """Close tasks, let go of the locks, refuse who still asks. When no other thread steps a task any more."""

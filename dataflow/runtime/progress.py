@@ -1,4 +1,4 @@
-"""What a task is doing, and where its time went."""
+"""Where a job stands, what a task is doing, and where its time went."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-__all__ = ["Meter", "Progress"]
+__all__ = ["JobState", "Meter", "Progress"]
 
 
 class Progress(Enum):
@@ -18,6 +18,16 @@ class Progress(Enum):
     BACK_PRESSURED = "back-pressured"
     ENDED = "ended, waiting for the last checkpoint"
     DONE = "done"
+
+
+class JobState(Enum):
+    """Where a job stands. The last four are final."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
 
 
 @dataclass(slots=True)

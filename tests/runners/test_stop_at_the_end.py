@@ -9,7 +9,8 @@ import operators as op
 from dataflow.clock import ManualClock
 from dataflow.plan import of
 from dataflow.runtime.build import Settings, build
-from dataflow.runtime.job import Job, JobState
+from dataflow.runtime.job import Job
+from dataflow.runtime.progress import JobState
 
 
 def released() -> Job:
@@ -19,7 +20,7 @@ def released() -> Job:
     store = flow.Checkpointing(flow.MemoryStore())
     settings = Settings("short", "r", store, "auto", ManualClock(), lambda lane, job: job())
     job = build(of(p.graph), settings)
-    while not job.checkpoints:
+    while not job.history.checkpoints:
         for task in job.tasks.values():
             task.step()
         job.step()
@@ -41,4 +42,4 @@ def test_a_checkpoint_of_a_job_that_has_just_ended_is_its_last_one() -> None:
     job = released()
     asked = job.checkpoint()
     job.step()
-    assert asked.result(0) == job.checkpoints[-1].checkpoint
+    assert asked.result(0) == job.history.checkpoints[-1].checkpoint

@@ -21,7 +21,8 @@ from dataflow.operator import Operator, OperatorContext, Out
 from dataflow.plan import of
 from dataflow.runners.watching import JobProgress, ProgressLine, ProgressMeter
 from dataflow.runtime.build import Settings, build
-from dataflow.runtime.job import Job, JobState
+from dataflow.runtime.job import Job
+from dataflow.runtime.progress import JobState
 
 NOON = 1_767_268_800_000_000  # 2026-01-01T12:00:00
 

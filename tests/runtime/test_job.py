@@ -18,7 +18,7 @@ from dataflow.events import Barrier, BarrierKind
 from dataflow.plan import of
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.runtime.build import Settings, build
-from dataflow.runtime.job import Job, JobState
+from dataflow.runtime.job import Job
 from dataflow.runtime.messages import (
     Acknowledged,
     Committed,
@@ -30,6 +30,7 @@ from dataflow.runtime.messages import (
     TaskStats,
     Trigger,
 )
+from dataflow.runtime.progress import JobState
 from dataflow.store.manifest import Manifest
 from dataflow.testing import Ledger, ledger_sink
 
@@ -183,19 +184,19 @@ def test_the_record_of_a_checkpoint_knows_how_long_it_took_and_its_size() -> Non
     rig.acknowledge(1)
     rig.clock.advance(4)
     rig.background()
-    (record,) = rig.job.checkpoints
+    (record,) = rig.job.history.checkpoints
     assert (record.checkpoint, record.kind, record.duration, record.size) == (1, BarrierKind.CHECKPOINT, 9, 20)
 
 
 def test_what_is_pending_names_the_tasks_it_waits_for_until_it_is_durable() -> None:
     rig = Rig()
     rig.asked()
-    assert rig.job.pending_checkpoints == {1: [SOURCE, SINK]}
+    assert rig.job.history.under_way == {1: [SOURCE, SINK]}
     rig.hear(Acknowledged(SINK, 1, rig.store.write(1, SINK, b"")))
-    assert rig.job.pending_checkpoints == {1: [SOURCE]}
+    assert rig.job.history.under_way == {1: [SOURCE]}
     rig.hear(Acknowledged(SOURCE, 1, rig.store.write(1, SOURCE, b"")))
     rig.background()
-    assert rig.job.pending_checkpoints == {}
+    assert rig.job.history.under_way == {}
 
 
 def test_older_checkpoints_than_the_ones_to_keep_are_deleted() -> None:

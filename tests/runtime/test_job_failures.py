@@ -9,8 +9,8 @@ from dataflow.events import Barrier
 from dataflow.protocol.actions import AbortReason
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.runtime.committer import SinkCommitted
-from dataflow.runtime.job import JobState
 from dataflow.runtime.messages import AbortCheckpoint, Acknowledged, Committed, Declined, Trigger
+from dataflow.runtime.progress import JobState
 from tests.runtime.test_job import SINK, SOURCE, Rig, ending
 
 
@@ -20,7 +20,7 @@ def test_a_declined_checkpoint_is_taken_back_everywhere_and_the_asker_hears_why(
     rig.said(SOURCE)
     rig.hear(Declined(SINK, 1, FailureReason.IO, "disk full"))
     assert [rig.said(task) for task in (SOURCE, SINK)] == [[AbortCheckpoint(1, AbortReason.CANCEL)]] * 2
-    assert rig.job.failures == ["checkpoint 1: io: sums[0]: disk full"]
+    assert rig.job.history.failures == ["checkpoint 1: io: sums[0]: disk full"]
     with pytest.raises(CheckpointError, match=r"came to nothing: io; checkpoint 1: io: sums\[0\]: disk full"):
         future.result(0)
 
@@ -33,7 +33,7 @@ def test_the_trouble_that_came_first_is_the_one_that_is_told() -> None:
         rig.hear(Declined(task, 1, FailureReason.IO, detail))
     rig.store.full = StoreError("third")
     rig.background()
-    assert rig.job.failures == ["checkpoint 1: persist: rows[0]: first"]
+    assert rig.job.history.failures == ["checkpoint 1: persist: rows[0]: first"]
 
 
 def test_parts_of_a_checkpoint_given_up_are_deleted_also_those_that_come_late() -> None:
@@ -53,7 +53,7 @@ def test_an_expired_checkpoint_names_the_tasks_it_waited_for() -> None:
     rig.hear(Acknowledged(SOURCE, 1, rig.store.write(1, SOURCE, b"")))
     rig.clock.advance(1_000_000)
     rig.job.step()
-    assert rig.job.failures == ["checkpoint 1: expired: after 1.00 s it still waited for sums[0]"]
+    assert rig.job.history.failures == ["checkpoint 1: expired: after 1.00 s it still waited for sums[0]"]
     assert rig.said() == [AbortCheckpoint(1, AbortReason.EXPIRED)]
 
 
@@ -62,8 +62,13 @@ def test_a_manifest_that_the_store_refuses_is_a_failed_checkpoint_and_nothing_is
     future = rig.asked()
     rig.store.full = StoreError("no room")
     rig.acknowledge(1, out=[rig.staged()]).background()
-    assert (rig.background(), rig.store.checkpoints(), rig.commits, rig.job.checkpoints) == (["store"], [], [], [])
-    assert rig.job.failures == ["checkpoint 1: persist: no room"]
+    assert (rig.background(), rig.store.checkpoints(), rig.commits, rig.job.history.checkpoints) == (
+        ["store"],
+        [],
+        [],
+        [],
+    )
+    assert rig.job.history.failures == ["checkpoint 1: persist: no room"]
     with pytest.raises(CheckpointError, match="no room"):
         future.result(0)
 
@@ -90,7 +95,7 @@ def test_what_was_overtaken_by_events_is_no_failure() -> None:
     rig = Rig(tolerable_failures=0)
     rig.asked()
     rig.hear(Declined(SINK, 1, FailureReason.CANCEL, "elsewhere"))
-    assert (rig.job.failures, rig.job.over) == ([], False)
+    assert (rig.job.history.failures, rig.job.over) == ([], False)
 
 
 def test_a_request_that_nothing_broke_is_not_told_of_older_failures() -> None:

@@ -37,9 +37,9 @@ def test_a_checkpoint_that_came_to_nothing_holds_no_rows(mode: str) -> None:
     while rows_in(job) < 20:
         step(job)
     wanted = job.checkpoint()
-    while not job.pending_checkpoints:
+    while not job.history.under_way:
         job.step()
-    (refused,) = job.pending_checkpoints
+    (refused,) = job.history.under_way
     job.mailbox.put(Declined("left[0]", refused, FailureReason.IO, "no"))
     while not job.over:
         step(job)

@@ -23,8 +23,7 @@ from dataflow.runners.spark.metering import SparkMeter
 from dataflow.runners.spark.quiet import is_sparks
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.watching import JobProgress, NoLine, ProgressLine
-from dataflow.runtime.job import JobState
-from dataflow.runtime.progress import Meter
+from dataflow.runtime.progress import JobState, Meter
 from dataflow.specs import Read, Write
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataflow.runners.spark.driving import Driver
 from dataflow.runners.spark.lanes import splits_of
 from dataflow.runners.watching import JobProgress, rows_of
 from dataflow.runtime.inlet import SplitState
-from dataflow.runtime.job import JobState
+from dataflow.runtime.progress import JobState
 from dataflow.specs import Read, Write
 
 __all__ = ["SparkMeter"]

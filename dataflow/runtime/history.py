@@ -1,0 +1,95 @@
+"""The checkpoints of a job: those under way, those that are durable, and why others came to nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from dataflow.clock import Clock
+from dataflow.errors import CheckpointError
+from dataflow.events import BarrierKind
+from dataflow.protocol.coordinator_actions import FailureReason, Inject
+from dataflow.runtime.attempts import CheckpointAttempt, CheckpointRecord
+from dataflow.runtime.messages import Acknowledged
+
+__all__ = ["CheckpointHistory"]
+
+log = logging.getLogger("dataflow.job")
+
+
+class CheckpointHistory:
+    """Of the job whose tasks are called ``tasks``.
+
+    Attributes:
+        checkpoints: the durable ones, in the order in which they became so.
+        failures: a sentence for each that failed.
+    """
+
+    def __init__(self, tasks: Sequence[str], clock: Clock) -> None:
+        self._tasks = tasks
+        self._clock = clock
+        self._attempts: dict[int, CheckpointAttempt] = {}
+        self._gave_up_last = BarrierKind.CHECKPOINT
+        self.checkpoints: list[CheckpointRecord] = []
+        self.failures: list[str] = []
+
+    @property
+    def newest(self) -> int | None:
+        """The newest durable checkpoint."""
+        return self.checkpoints[-1].checkpoint if self.checkpoints else None
+
+    @property
+    def under_way(self) -> Mapping[int, Sequence[str]]:
+        """The checkpoints under way, with the tasks that have not acknowledged yet. From any thread."""
+        return {n: attempt.waiting_for(self._tasks) for n, attempt in list(self._attempts.items())}
+
+    def attempt(self, checkpoint: int) -> CheckpointAttempt:
+        """What has come of a checkpoint under way."""
+        return self._attempts[checkpoint]
+
+    def begin(self, injected: Inject) -> None:
+        """Barriers are on their way."""
+        checkpoint = injected.checkpoint
+        self._attempts[checkpoint] = CheckpointAttempt(checkpoint, injected.kind, injected.triggered_at)
+
+    def acknowledged(self, message: Acknowledged) -> None:
+        """A task's part is durable; of no interest where the checkpoint was given up."""
+        if (attempt := self._attempts.get(message.checkpoint)) is not None:
+            attempt.add(message)
+
+    def in_trouble(self, checkpoint: int, trouble: str) -> None:
+        """Something went wrong; what is said first counts."""
+        attempt = self._attempts.get(checkpoint)
+        if attempt is not None and not attempt.trouble:
+            attempt.trouble = trouble
+
+    def durable(self, checkpoint: int) -> None:
+        """The manifest is durable."""
+        record = self._attempts[checkpoint].record(self._clock.now())
+        self.checkpoints.append(record)
+        log.info("checkpoint %d is durable: %d bytes, %d us", checkpoint, record.size, record.duration)
+
+    def over(self, checkpoint: int) -> None:
+        """Nobody asks for the attempt of a durable checkpoint any more."""
+        del self._attempts[checkpoint]
+
+    def gave_up(self, checkpoint: int, reason: FailureReason) -> None:
+        """The coordinator gave it up."""
+        attempt = self._attempts.pop(checkpoint)
+        self._gave_up_last = attempt.kind
+        if reason.is_failure:
+            failure = attempt.why_failed(reason, self._tasks, self._clock.now())
+            self.failures.append(failure)
+            log.warning("failed: %s", failure)
+
+    def too_many(self, reason: FailureReason) -> CheckpointError:
+        """Why the job fails for its checkpoints, and what to do."""
+        which = "too many checkpoints failed in a row"
+        if self._gave_up_last is BarrierKind.FINAL:
+            which = "the last checkpoint, at the end of the input, failed however often it was tried"
+        more = ", or give them more time: Checkpointing(timeout=)" if reason is FailureReason.EXPIRED else ""
+        listing = "".join(f"\n  {failure}" for failure in self.failures[-3:])
+        return CheckpointError(
+            f"{which} ({reason.value}):{listing}\nmend the cause{more}; run again with restore='auto', which goes on "
+            "from the newest checkpoint"
+        )
