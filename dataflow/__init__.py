@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import logging as _logging
-from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from dataflow.checkpointing import Checkpointing, Mode
@@ -22,6 +21,7 @@ from dataflow.expressions import Expr, col, concat_str, lit, when
 from dataflow.keyed_streams import KeyedStream, WindowedStream
 from dataflow.operator import Guarantee, Operator, OperatorContext, Out, Sink, Snapshot, TwoPhaseSink, TwoPhaseWriter
 from dataflow.pipeline import Pipeline
+from dataflow.registry import offered as _offered
 from dataflow.registry import register as _register
 from dataflow.source import END, Source, Split, SplitReader
 from dataflow.streams import Stream
@@ -103,9 +103,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> object:
-    if name in _LAZY:
-        return getattr(_import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _offered(__name__, _LAZY, name)
 
 
 def __dir__() -> list[str]:

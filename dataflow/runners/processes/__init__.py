@@ -7,8 +7,9 @@ run until a predicate holds, ``check`` holds a snapshot against the run in which
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from dataflow.registry import offered
 
 if TYPE_CHECKING:
     from dataflow.runners.processes.checking import check
@@ -33,20 +34,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "System": "system",
-    "Marker": "system",
-    "ObservedSystem": "observing",
-    "Simulation": "simulated",
-    "Exploration": "exhaustive",
-    "explore": "exhaustive",
-    "Threads": "threaded",
-    "Detection": "detecting",
-    "detect": "detecting",
-    "check": "checking",
+    "System": "dataflow.runners.processes.system",
+    "Marker": "dataflow.runners.processes.system",
+    "ObservedSystem": "dataflow.runners.processes.observing",
+    "Simulation": "dataflow.runners.processes.simulated",
+    "Exploration": "dataflow.runners.processes.exhaustive",
+    "explore": "dataflow.runners.processes.exhaustive",
+    "Threads": "dataflow.runners.processes.threaded",
+    "Detection": "dataflow.runners.processes.detecting",
+    "detect": "dataflow.runners.processes.detecting",
+    "check": "dataflow.runners.processes.checking",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return offered(__name__, _HOMES, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
