@@ -1,4 +1,4 @@
-"""How much of a campaign the default run does: some seeds or examples; ``-m soak`` or a thorough profile does the rest."""
+"""How much of a campaign the default run does; ``-m soak`` or a thorough Hypothesis profile does the rest."""
 
 from __future__ import annotations
 
