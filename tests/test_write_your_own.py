@@ -109,7 +109,7 @@ def test_a_file_that_changed_is_refused(logs: Path, content: str | None, said: s
 @pytest.mark.parametrize("point", [point for point in Point if point is not Point.BETWEEN_COMMITS])  # it has one sink
 def test_every_row_is_there_once_wherever_the_job_dies(tmp_path: Path, point: Point) -> None:
     crashes: set[str | None] = set()
-    for seed in range(3):
+    for seed in range(5):
         path = str(tmp_path / f"{seed}.db")
         runner = flow.SimulatedRunner(seed=seed, faults=Faults(crashes=3, crash_at=[point, Point.DURABLE]))
         store = flow.Checkpointing(flow.MemoryStore(), every="1ms")
