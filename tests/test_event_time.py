@@ -18,6 +18,7 @@ from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.plan import of
 from dataflow.runners.faults import Faults
 from operators import combine
+from tests.seeds import seeds
 
 ROWS = 6_000
 
@@ -79,12 +80,15 @@ def _sorted_as(unit: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(as_read, key=repr)
 
 
+@pytest.mark.parametrize("first", seeds(1, 3))
 @pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted", "aligned-timeout"])
-def test_windows_survive_crashes_with_every_exactly_once_mode(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_survive_crashes_with_every_exactly_once_mode(
+    mode: str, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(combine, "_SMALL", 8)
     rows = clicks(rows=800)
     restored = 0
-    for seed in range(6):
+    for seed in range(2 * first, 2 * first + 2):
         p, counts = windowed(op.from_arrow(rows, batch_rows=20, splits=3))
         counts.sink(op.collect(), name="out")
         checkpoint = flow.Checkpointing(flow.MemoryStore(), every="1ms", mode=mode)
@@ -278,7 +282,8 @@ def _lead(seed: int, **options: Any) -> int:
     return max(leads)
 
 
-def test_no_task_of_a_source_runs_further_ahead_of_another_than_it_may() -> None:
-    free = max(_lead(seed) for seed in range(12))
-    bound = max(_lead(seed, max_drift="20s") for seed in range(12))
+@pytest.mark.parametrize("schedules", [4, pytest.param(12, marks=pytest.mark.soak)])
+def test_no_task_of_a_source_runs_further_ahead_of_another_than_it_may(schedules: int) -> None:
+    free = max(_lead(seed) for seed in range(schedules))
+    bound = max(_lead(seed, max_drift="20s") for seed in range(schedules))
     assert bound <= 20 + 2 * 10 < free, "a batch holds 10 s: one may be under way on each side"

@@ -79,13 +79,19 @@ def compiled(kernel: AggregateKernel) -> Compiled:
             loops.append(None)
             continue
         try:
-            loops.append(make(function, state, np.float64 if pa.types.is_floating(dtype) else np.int64))
+            loops.append(_loop(make, function, state, np.float64 if pa.types.is_floating(dtype) else np.int64))
         except (NumbaError, TypeError) as error:
             raise ConfigurationError(
                 f"aggregate_kernel {kernel.name!r}: {role} does not compile: {_shortened(error)}; it takes "
                 f"{_SIGNATURES[role].format(state.__name__, kernel.takes)} and is limited to what numba compiles"
             ) from error
     return Compiled(*loops)
+
+
+@lru_cache(maxsize=256)
+def _loop(make: Callable[..., Any], function: Callable[..., Any], state: type, dtype: type) -> Any:
+    """The loop around ``function``: kernels that have a function in common have its loop in common."""
+    return make(function, state, dtype)
 
 
 _SIGNATURES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -83,10 +84,15 @@ FEW = {name: MERGEABLE[name] for name in _FEW}
 """Some of those that are folded before the shuffle."""
 
 
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """One for all queries, of which none leaves anything behind: to open one takes longer than most queries."""
+    return duckdb.connect()
+
+
 def queried(files: Sequence[str], select: str, rest: str = "") -> pa.Table:
     """What DuckDB makes of Parquet files."""
-    with duckdb.connect() as db:
-        return db.sql(f"select {select} from read_parquet({list(files)}) {rest}").to_arrow_table()
+    return _database().sql(f"select {select} from read_parquet({list(files)}) {rest}").to_arrow_table()
 
 
 def grouped(files: Sequence[str], keys: Sequence[str], asked: dict[str, Asked], rest: str = "") -> pa.Table:

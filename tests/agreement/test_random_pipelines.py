@@ -22,6 +22,7 @@ from dataflow.runners.spark.runner import SparkRunner
 from tests.agreement.engines import agree, agree_in_all
 from tests.agreement.random_pipelines import Recipe, cooked, recipes
 from tests.agreement.shapes.scene import Scene
+from tests.seeds import part_of_the_examples
 
 
 def scene_of(chosen: Sequence[Recipe]) -> Scene:
@@ -33,7 +34,7 @@ def scene_of(chosen: Sequence[Recipe]) -> Scene:
     return scene
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(part_of_the_examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(recipes(), st.integers(0, 1_000))
 def test_schedules_give_what_threads_give(recipe: Recipe, seed: int) -> None:
     scene = scene_of([recipe])

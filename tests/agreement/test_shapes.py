@@ -1,5 +1,6 @@
 """Pipelines of every shape give the same tables on threads, on seeded schedules and on Spark.
 
+Threads and schedules run the shapes kind by kind: what chooses among few tasks chooses sooner one that has work.
 On Spark all shapes run as one pipeline, for its fixed costs are those of a query and of a micro-batch. ``-m soak`` runs
 them kind by kind, with one lane, so that everything is settled, and with three, in short and long micro-batches.
 """
@@ -35,16 +36,28 @@ def local(scene: Scene) -> flow.RunResult:
     return scene.pipeline.run(parallelism=1, timeout="60s")
 
 
-def test_two_tasks_give_what_one_gives(scene: Scene, local: flow.RunResult) -> None:
-    agree(scene.pipeline.run(parallelism=2, timeout="60s"), local, scene)
+@pytest.fixture(scope="module", params=KINDS)
+def some(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """The shapes of one kind."""
+    return pictured(request.param, KINDS[request.param], tmp_path_factory.mktemp(request.param))
 
 
-def test_a_seeded_schedule_gives_what_threads_give(scene: Scene, local: flow.RunResult) -> None:
-    agree_in_all(scene.pipeline.run(flow.SimulatedRunner(seed=1), parallelism=1), local, scene)
+@pytest.fixture(scope="module")
+def threads(some: Scene) -> flow.RunResult:
+    """What they give on threads, one a task."""
+    return some.pipeline.run(parallelism=1, timeout="60s")
 
 
-def test_a_seeded_schedule_of_two_tasks_gives_what_threads_give(scene: Scene, local: flow.RunResult) -> None:
-    agree(scene.pipeline.run(flow.SimulatedRunner(2, Faults(skew=0.3)), parallelism=2), local, scene)
+def test_two_tasks_give_what_one_gives(some: Scene, threads: flow.RunResult) -> None:
+    agree(some.pipeline.run(parallelism=2, timeout="60s"), threads, some)
+
+
+def test_a_seeded_schedule_gives_what_threads_give(some: Scene, threads: flow.RunResult) -> None:
+    agree_in_all(some.pipeline.run(flow.SimulatedRunner(seed=1), parallelism=1), threads, some)
+
+
+def test_a_seeded_schedule_of_two_tasks_gives_what_threads_give(some: Scene, threads: flow.RunResult) -> None:
+    agree(some.pipeline.run(flow.SimulatedRunner(2, Faults(skew=0.3)), parallelism=2), threads, some)
 
 
 def test_spark_with_two_lanes_gives_the_same_tables(scene: Scene, local: flow.RunResult, spark: Any) -> None:

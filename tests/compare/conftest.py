@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.commands import barrierflow
+from tests.commands import ROOT, barrierflow
 
 MODULE = """
 from uuid import uuid4
@@ -73,6 +76,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("home")
     (folder / "mine.py").write_text(MODULE, encoding="utf-8")
     return folder
+
+
+@pytest.fixture
+def at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if this process, and those it starts, had been started in the directory with the user's module."""
+    monkeypatch.chdir(home)
+    monkeypatch.syspath_prepend(home)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
+    yield
+    sys.modules.pop("mine", None)
 
 
 @pytest.fixture(scope="session")

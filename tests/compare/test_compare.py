@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dataflow.checkpointing import Mode
+from dataflow.compare.comparing import compare
+from dataflow.compare.options import KillPoint, Options
+from dataflow.compare.subject import Subject
 from dataflow.store.directory import DirectoryStore
 from operators.sinks.parquet import read_committed
 from tests.commands import barrierflow
@@ -96,12 +99,14 @@ def test_the_fields_of_the_json_report_are_these(compared: Compared) -> None:
         ]
 
 
-@pytest.mark.parametrize(("point", "restored"), [("after-checkpoint", int), ("before-checkpoint", type(None))])
-def test_a_kill_may_strike_after_or_before_a_checkpoint(point: str, restored: type, home: Path) -> None:
-    words = ["--mode", "aligned", "--slow", "counts=200us", "--every", "50ms", "--kill", point, "--json"]
-    done = barrierflow("compare", "mine:made", *words, cwd=home)
-    assert done.returncode == 0, done.stderr
-    (mode,) = json.loads(done.stdout)["modes"]
+@pytest.mark.usefixtures("at_home")
+@pytest.mark.parametrize(
+    ("point", "restored"), [(KillPoint.AFTER_CHECKPOINT, int), (KillPoint.BEFORE_CHECKPOINT, type(None))]
+)
+def test_a_kill_may_strike_after_or_before_a_checkpoint(point: KillPoint, restored: type, tmp_path: Path) -> None:
+    options = Options([Mode.ALIGNED], slow={"counts": "100us"}, every="50ms", kill=point)
+    (mode,) = compare(Subject("mine:made"), tmp_path, options).to_json()["modes"]
+    assert mode["failures"] == []
     assert type(mode["restoration"]["restored_checkpoint"]) is restored
     assert mode["result"] == "equals the undisturbed run"
 
@@ -114,11 +119,14 @@ def test_without_a_kill_the_table_has_only_the_cost(home: Path) -> None:
     assert "are deleted; --keep keeps them" in done.stdout
 
 
-def test_a_run_too_short_for_its_kill_is_a_failure_that_says_what_to_do(home: Path) -> None:
-    done = barrierflow("compare", "mine:pipeline", "--mode", "aligned", "--every", "1h", cwd=home)
-    assert done.returncode == 1
-    assert "FAILED" in done.stdout
-    assert "the job came to its end before the right moment for the kill; make the run longer" in done.stderr
+@pytest.mark.usefixtures("at_home")
+def test_a_run_too_short_for_its_kill_is_a_failure_that_says_what_to_do(tmp_path: Path) -> None:
+    options = Options([Mode.ALIGNED], every="1h", attempts=2)
+    report = compare(Subject("mine:pipeline"), tmp_path, options)
+    assert [mode.cells()["result"] for mode in report.modes] == ["FAILED"]
+    (problem,) = report.problems
+    assert "in 2 attempts no process could be killed" in problem
+    assert "the job came to its end before the right moment for the kill; make the run longer" in problem
 
 
 def test_a_pipeline_that_never_gives_the_same_rows_cannot_be_judged(home: Path) -> None:
@@ -126,6 +134,7 @@ def test_a_pipeline_that_never_gives_the_same_rows_cannot_be_judged(home: Path) 
         "compare", "mine:restless", "--mode", "aligned", "--mode", "unaligned", "--kill", "none", cwd=home
     )
     assert done.returncode == 1
+    assert "FAILED" in done.stdout
     assert "error: unaligned (at least once): its undisturbed output differs from that of the first mode" in done.stderr
     assert "sink 'out': 10 rows too many and 10 too few" in done.stderr
 

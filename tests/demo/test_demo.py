@@ -28,23 +28,25 @@ ROOT = Path(__file__).parents[2]
 EXACTLY_ONCE = [mode.value for mode in Mode if mode.guarantee is Guarantee.EXACTLY_ONCE]
 
 
+def test_the_modes_that_were_asked_for_are_shown_and_without_a_word_all(shown: Shown) -> None:
+    assert [mode["mode"] for mode in shown.report["modes"]] == (shown.asked or [mode.value for mode in Mode])
+
+
 def test_every_mode_is_killed_in_a_checkpoint_and_restored_from_the_one_before(shown: Shown) -> None:
-    assert [mode["mode"] for mode in shown.report["modes"]] == [mode.value for mode in Mode]
     for mode in shown.report["modes"]:
         done = mode["restoration"]
         assert done["killed_in_checkpoint"] > done["restored_checkpoint"] >= 5
         assert done["checkpoints_after"] >= 1
 
 
-@pytest.mark.parametrize("name", EXACTLY_ONCE)
-def test_an_exactly_once_result_equals_the_undisturbed_run_without_duplicates(name: str, shown: Shown) -> None:
-    mode = shown.mode(name)
-    assert (mode["result"], mode["restoration"]["duplicates"]) == ("equals the undisturbed run", {})
+def test_an_exactly_once_result_equals_the_undisturbed_run_without_duplicates(shown: Shown) -> None:
+    modes = [mode for mode in shown.report["modes"] if mode["mode"] in EXACTLY_ONCE]
+    assert {(mode["result"], *mode["restoration"]["duplicates"]) for mode in modes} == {("equals the undisturbed run",)}
 
 
 def test_only_aligned_barriers_block(shown: Shown) -> None:
     blocked = {mode["mode"]: sum(mode["blocked_us"].values()) for mode in shown.report["modes"]}
-    assert blocked["aligned"] > 0
+    assert blocked.get("aligned") != 0
     assert blocked["unaligned"] == blocked["unaligned-persisted"] == 0
 
 

@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from dataflow.checkpointing import Mode
-from dataflow.demo.flights import FlightFiles
-from dataflow.demo.job import AGGREGATE, SINK
+from dataflow.compare.options import RunnerName
+from dataflow.compare.trial import LocalTrial
+from dataflow.demo.flights import prepare
+from dataflow.demo.job import AGGREGATE, SINK, subject
 from dataflow.demo.oracle import Delay, departed, differences
 from dataflow.demo.verdict import judge
 from dataflow.events import Data
 from dataflow.runtime.parts import ChannelState, Duplicates
 from dataflow.runtime.restore import RestoreReport
 
-if TYPE_CHECKING:
-    from tests.demo.conftest import Shown
-
 WANTED = {("JFK", "B6"): Delay(3, 12.5), ("LGA", "UA"): Delay(1, 0.0)}
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A run of the job that nothing disturbs: the flights that departed, and its output, the same in every mode."""
+
+    rows: pa.Table
+    output: Path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("verdict")
+    files = prepare(folder / "flights", 40_000)
+    unpaced = subject(folder / "flights", RunnerName.SPARK)
+    trial = LocalTrial(subject=unpaced, folder=str(folder), parallelism=2, mode="aligned", every="1h", credit=4)
+    trial.run("never")
+    return Undisturbed(departed(files), trial.output(SINK))
 
 
 def _reported(rows: pa.Table, count: int) -> RestoreReport:
@@ -33,41 +50,38 @@ def _flowing(rows: pa.Table) -> list[ChannelState]:
     return [ChannelState(AGGREGATE, f"{AGGREGATE}[0]", "a channel", [Data(batch, 1) for batch in rows.to_batches()])]
 
 
-def _failures(shown: Shown, mode: str, stored: int, counted: int, in_flight: int = 1) -> Sequence[str]:
+def _failures(run: Undisturbed, mode: str, stored: int, counted: int, in_flight: int = 1) -> Sequence[str]:
     """The verdict on the undisturbed output, as if it came from a restore that reported so many rows."""
-    folder = shown.folder / "flights"
-    files = FlightFiles(str(folder / "fast.parquet"), str(folder / "slow.parquet"), 30_000, 10_000, 0)
-    rows = departed(files)
-    undisturbed = shown.folder / mode / "undisturbed" / "output" / SINK
+    rows, output = run.rows, run.output
     report = _reported(rows.slice(0, stored), counted)
     report = replace(report, in_flight=_flowing(rows.slice(0, in_flight)))
-    return judge(Mode(mode), undisturbed, undisturbed, rows, report).failures
+    return judge(Mode(mode), output, output, rows, report).failures
 
 
-def test_an_aligned_run_without_duplicates_is_right(shown: Shown) -> None:
-    assert not _failures(shown, "aligned", 0, 0)
+def test_an_aligned_run_without_duplicates_is_right(undisturbed: Undisturbed) -> None:
+    assert not _failures(undisturbed, "aligned", 0, 0)
 
 
-def test_an_aligned_run_with_duplicates_is_wrong(shown: Shown) -> None:
-    assert _failures(shown, "aligned", 2, 2) == ["expected no row to be delivered twice, the restore reported 2"]
+def test_an_aligned_run_with_duplicates_is_wrong(undisturbed: Undisturbed) -> None:
+    assert _failures(undisturbed, "aligned", 2, 2) == ["expected no row to be delivered twice, the restore reported 2"]
 
 
-def test_a_persisted_run_without_rows_in_flight_shows_nothing(shown: Shown) -> None:
-    assert not _failures(shown, "unaligned-persisted", 0, 0, in_flight=1)
-    (failure,) = _failures(shown, "unaligned-persisted", 0, 0, in_flight=0)
+def test_a_persisted_run_without_rows_in_flight_shows_nothing(undisturbed: Undisturbed) -> None:
+    assert not _failures(undisturbed, "unaligned-persisted", 0, 0, in_flight=1)
+    (failure,) = _failures(undisturbed, "unaligned-persisted", 0, 0, in_flight=0)
     assert failure == "expected rows in flight in the checkpoint, the restore re-injected none"
 
 
-def test_an_unaligned_run_that_reports_nothing_is_wrong(shown: Shown) -> None:
-    assert "expected duplicates" in _failures(shown, "unaligned", 0, 0)[0]
+def test_an_unaligned_run_that_reports_nothing_is_wrong(undisturbed: Undisturbed) -> None:
+    assert "expected duplicates" in _failures(undisturbed, "unaligned", 0, 0)[0]
 
 
-def test_an_unaligned_run_that_stored_only_a_sample_is_wrong(shown: Shown) -> None:
-    assert "the restore reported 9 and stored 2" in _failures(shown, "unaligned", 2, 9)[0]
+def test_an_unaligned_run_that_stored_only_a_sample_is_wrong(undisturbed: Undisturbed) -> None:
+    assert "the restore reported 9 and stored 2" in _failures(undisturbed, "unaligned", 2, 9)[0]
 
 
-def test_an_unaligned_run_that_reports_rows_it_did_not_count_is_wrong(shown: Shown) -> None:
-    apart, total = _failures(shown, "unaligned", 2, 2)
+def test_an_unaligned_run_that_reports_rows_it_did_not_count_is_wrong(undisturbed: Undisturbed) -> None:
+    apart, total = _failures(undisturbed, "unaligned", 2, 2)
     assert "differ in" in apart
     assert total == "the restored run counted 0 flights too many, the restore reported 2"
 

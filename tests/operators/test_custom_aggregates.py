@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 import operators as op
 from dataflow.errors import ConfigurationError, SchemaMismatch
 from dataflow.expressions import Aggregation, col
+from dataflow.expressions.custom import AggregateKernel
 from operators.custom_aggregates import CustomAggregate
 from operators.records import Records
+from operators.steps.custom import compiled
+from tests.seeds import part_of_the_examples
 
 ONE = np.zeros(1, np.int32)
 
@@ -71,6 +74,7 @@ def by_hand(values: list[float | None]) -> Any:
     return pytest.approx(math.sqrt(math.fsum(squares) / len(squares))) if squares else None
 
 
+@part_of_the_examples(2)
 @given(NUMBERS, NUMBERS)
 def test_it_folds_merges_and_restores(some: list[float | None], more: list[float | None]) -> None:
     one, other = (folded(rms()("x"), values, pa.float64()) for values in (some, more))
@@ -118,7 +122,7 @@ def root_of_both(state: Any, value: Any) -> Any:
 
 
 def wrong_finish(state: Any) -> Any:
-    return {"no": "number"}
+    return (state[0],)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +134,7 @@ def wrong_finish(state: Any) -> Any:
         ),
         ({"step": lambda state: None}, "step does not compile: .*function takes 1 arguments"),
         ({"step": root_of_both}, "step does not compile: it gives float64, but has to change the state in place"),
-        ({"finish": wrong_finish}, r"finish does not compile: it gives DictType.*, which is no float64"),
+        ({"finish": wrong_finish}, r"finish does not compile: it gives UniTuple.*, which is no float64"),
         ({"merge": wrong_step}, "merge does not compile: Unknown attribute 'upper'"),
         ({"gives": pa.int64()}, "finish does not compile: it gives float64, which is no int64"),
         ({"init": ()}, "init is 1 to 32"),
@@ -156,8 +160,18 @@ def test_types_that_are_no_numbers_are_refused() -> None:
 
 
 def remade(**changes: Any) -> CustomAggregate:
+    """``rms``, or something like it; not compiled, for a fingerprint needs no loop."""
     right = {"name": "rms", "init": (0.0, 0.0), "step": add_square, "merge": join, "finish": root_mean}
-    return op.aggregate_kernel(**{**right, **changes})
+    types = {"takes": pa.float64(), "gives": pa.float64()}
+    return CustomAggregate(AggregateKernel(**{**right, **types, **changes}))
+
+
+def test_kernels_that_have_a_function_in_common_have_its_loop_in_common() -> None:
+    mine, other = compiled(rms().kernel), compiled(remade(name="other", init=(1.0, 1.0)).kernel)
+    assert (mine.fold, mine.merge, mine.finish) == (other.fold, other.merge, other.finish)
+    whole = compiled(remade(name="whole", takes=pa.int64()).kernel)
+    assert whole.fold is not mine.fold
+    assert whole.finish is mine.finish
 
 
 def test_the_fingerprint_tells_kernels_apart_and_is_the_same_in_another_process() -> None:

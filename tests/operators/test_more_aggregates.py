@@ -22,6 +22,7 @@ from dataflow.specs import Emit
 from operators.aggregate import KeyedAggregate
 from operators.records import Records, SumOverflow
 from tests.operators.operating import Emitted, context_of, drained, stored
+from tests.seeds import part_of_the_examples
 
 NAN = float("nan")
 MONEY = pa.decimal128(9, 2)
@@ -151,6 +152,7 @@ def test_they_agree_with_duckdb(rows: Rows) -> None:
         same([found[name]], [[expected.get(key, nothing)[number] for key in range(KEYS)]])
 
 
+@part_of_the_examples(2)
 @given(ROWS, ROWS, ROWS)
 def test_a_restore_changes_nothing(before: Rows, after: Rows, later: Rows) -> None:
     plain = fold(records(), before)
@@ -165,6 +167,7 @@ def test_a_restore_changes_nothing(before: Rows, after: Rows, later: Rows) -> No
     same(columns_of(restored), columns_of(plain))
 
 
+@part_of_the_examples(2)
 @given(st.lists(ROWS, max_size=3), ROWS)
 def test_folding_in_parts_and_merging_equals_folding_all(parts: list[Rows], own: Rows) -> None:
     together = fold(records(WORDS), own)

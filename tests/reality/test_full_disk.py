@@ -46,7 +46,7 @@ def once(at: int) -> Callable[[int, str], bool]:
 
 @pytest.mark.parametrize("name", ["create", "write", "sync", "rename", "sync_directory"])
 def test_one_refused_operation_of_any_kind_loses_nothing(tmp_path: Path, name: str) -> None:
-    for nth in range(1, 60, 6):
+    for nth in range(1, 60, 12):
         seen = iter(range(1, 100_000))
         disk = FullDisk(lambda number, found, seen=seen, nth=nth: found == name and next(seen) == nth)  # type: ignore[misc]
         work = tmp_path / str(nth)

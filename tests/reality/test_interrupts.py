@@ -10,6 +10,7 @@ import pytest
 
 from operators.sinks.parquet import read_committed
 from tests.reality.harness import spawn
+from tests.seeds import seeds
 
 SCRIPT = Path(__file__).with_name("interrupted.py")
 
@@ -45,13 +46,13 @@ def test_an_interrupt_without_checkpoints_cancels_the_job(tmp_path: Path) -> Non
     assert not list((tmp_path / "out").glob("*.parquet"))
 
 
-def test_two_interrupts_leave_at_once_though_a_function_does_not_return(tmp_path: Path) -> None:
-    for _ in range(3):
-        process = start(tmp_path, "stuck")
-        process.send_signal(signal.SIGINT)
-        assert process.stderr is not None
-        assert "taking a last checkpoint; interrupt again to leave at once" in process.stderr.readline()
-        process.send_signal(signal.SIGINT)
-        errors = process.communicate(timeout=60)[1]
-        assert process.returncode == -signal.SIGINT, errors
-        assert "interrupted twice: left without a last checkpoint" in errors
+@pytest.mark.parametrize("time", seeds(1, 3))
+def test_two_interrupts_leave_at_once_though_a_function_does_not_return(tmp_path: Path, time: int) -> None:
+    process = start(tmp_path, "stuck")
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert "taking a last checkpoint; interrupt again to leave at once" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == -signal.SIGINT, f"time {time}: {errors}"
+    assert "interrupted twice: left without a last checkpoint" in errors

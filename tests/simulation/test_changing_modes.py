@@ -13,6 +13,7 @@ from dataflow.checkpointing import Mode
 from dataflow.runners.faults import Attempt, Faults
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.testing import Ledger, delivered_again, ledger_sink
+from tests.seeds import seeds
 from tests.simulation.jobs import MODES, singles
 from tests.simulation.workloads import Dawdler
 
@@ -48,7 +49,7 @@ def settings(store: flow.MemoryStore, *, mode: Mode) -> flow.Checkpointing:
 
 @pytest.mark.parametrize("taken", MODES)
 @pytest.mark.parametrize("other", MODES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1, 3))
 def test_what_a_checkpoint_holds_counts_once_whatever_the_mode_of_the_restart(
     seed: int, taken: str, other: str
 ) -> None:
@@ -60,7 +61,7 @@ def test_what_a_checkpoint_holds_counts_once_whatever_the_mode_of_the_restart(
 
 @pytest.mark.parametrize("taken", ["unaligned-persisted", "aligned-timeout"])
 @pytest.mark.parametrize("other", MODES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(1, 2))
 def test_rows_that_were_in_flight_are_put_back_whatever_the_mode_of_the_restart(
     seed: int, taken: str, other: str
 ) -> None:

@@ -1,0 +1,20 @@
+"""How much of a campaign the default run does; ``-m soak`` or a thorough Hypothesis profile does the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+__all__ = ["part_of_the_examples", "seeds"]
+
+
+def seeds(some: int, soak: int) -> list[Any]:
+    """The seeds below ``some``, and those from there to ``soak``, which only ``-m soak`` runs."""
+    return [*range(some), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(some, soak))]
+
+
+def part_of_the_examples(divisor: int) -> settings:
+    """One in ``divisor`` of the examples of the Hypothesis profile: for a property of which one takes long."""
+    return settings(max_examples=max(1, settings.default.max_examples // divisor))
