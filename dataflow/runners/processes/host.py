@@ -178,11 +178,11 @@ class Host:
     def content(self) -> Hashable:
         """What the process is, and its parts of snapshots under way; not how it came there."""
         parts = [
-            (snapshot, content_of(state), active, sorted(waiting), content_of(self._markers.recorded(snapshot)))
+            (snapshot, content_of(state), active, frozenset(waiting), content_of(self._markers.recorded(snapshot)))
             for snapshot, waiting in self._markers.waiting.items()
             for _, state, active in [self._recorded[snapshot]]
         ]
-        return content_of(vars(self.process)), content_of(sorted(parts, key=lambda part: part[0]))
+        return content_of(vars(self.process)), frozenset(parts)
 
     def copy(self) -> Host:
         """The same at this point, to go on with otherwise."""

@@ -164,9 +164,9 @@ class System:
     @property
     def content(self) -> Hashable:
         """What everybody is, what is in channels and what is known of snapshots under way; not how it came there."""
-        items = [[(i.is_marker, content_of(i.value)) for i in self._queue(c)] for c in self.graph.channels]
+        items = [tuple([(i.is_marker, content_of(i.value)) for i in self._queue(c)]) for c in self.graph.channels]
         hosts = [station.host.content for station in self._stations.values()]
-        return content_of([items, hosts]), self._gathering.content, len(self._gathering.initiators)
+        return tuple(items), tuple(hosts), self._gathering.content, len(self._gathering.initiators)
 
     @property
     def basic_content(self) -> Hashable:
