@@ -88,8 +88,11 @@ def test_what_cannot_happen_is_refused_and_nothing_has_happened(call: Callable[[
 
 def test_wrong_arguments_are_refused_before_anything_is_called() -> None:
     system = office()
-    with pytest.raises(TypeError, match="missing a required argument: 'paper'"):
+    with pytest.raises(TypeError, match="missing a required argument: 'paper'") as caught:
         system.act("a", "send", "b")
+    (note,) = caught.value.__notes__
+    assert note.startswith("action 'send' of process 'a' is send(to: 'str', paper: 'str')")
+    assert note.endswith("got ['b']")
     system.act("a", "send", "b", "x")
     assert system.deliver("a", "b") == "x"
 
@@ -249,10 +252,23 @@ def test_a_process_named_twice_begins_a_snapshot_once() -> None:
         assert len(system.trace.happenings) == 1
 
 
-def test_a_message_that_only_an_action_accepts_cannot_be_delivered() -> None:
-    system = System(to(Silent()))
+class Reader(Process):
+    @action(accepts="a")
+    def read(self, message: int) -> None:
+        """Takes it, and forgets it."""
+
+
+@pytest.mark.parametrize(
+    ("receiver", "said"),
+    [
+        (Silent(), r"accepted by nobody, and stays in the channel: define receive, or @action\(accepts='a'\)"),
+        (Reader(), r"accepted by one of its actions: act\('b', 'read'\); there are \['read'\]"),
+    ],
+)
+def test_a_message_that_receive_does_not_accept_cannot_be_delivered(receiver: Process, said: str) -> None:
+    system = System(to(receiver))
     system.act("a", "send")
-    with pytest.raises(GraphError, match=r"process 'b' has no receive\(sender, message\)"):
+    with pytest.raises(GraphError, match=rf"process 'b' has no receive\(sender, message\), so .* {said}"):
         system.deliver("a", "b")
     assert system.channels[Channel("a", "b")] == [1]
 
