@@ -87,6 +87,18 @@ def test_a_long_run_is_clipped_where_it_is_only_looked_at() -> None:
     assert "... 100 more lines" in repr(made)
 
 
+def test_of_a_long_run_that_is_only_looked_at_what_happens_later_takes_no_room() -> None:
+    system = players("a", "b")
+    system.act("a", "throw", "b", "first")
+    for _ in range(250):
+        system.act("a", "rest")
+    for _ in range(3):
+        system.act("a", "throw", "b", "later")
+    lines = repr(diagram(system.trace)).splitlines()
+    assert lines[1] == "●─╮   ┃  throw sends first to b"
+    assert lines[200:] == ["● │   ┃  rest", "... 54 more lines: print(diagram.text())", "  ▽      still in the channel"]
+
+
 def test_what_is_too_long_is_clipped_and_whole_on_demand() -> None:
     system = players("a" * 40, "b")
     system.act("a" * 40, "throw", "b", "x" * 70)
