@@ -82,6 +82,7 @@ def test_a_deadlock_is_detected_with_its_cycle(seed: int) -> None:
     assert sorted(found.answer.cycle) == sorted(run.state.processes)
     assert deadlocked(run.state) == found.answer
     assert str(found.answer).count(" waits for ") == 6
+    assert str(found) == f"detected: {found.answer}\n{found.state}"
 
 
 def test_philosophers_who_take_forks_in_one_order_are_never_deadlocked() -> None:
@@ -89,6 +90,7 @@ def test_philosophers_who_take_forks_in_one_order_are_never_deadlocked() -> None
     found = detect(deadlocked, Simulation(table(orders=orders), 1), limit=60)
     assert not found
     assert found.snapshots == 60
+    assert str(found).startswith("not detected in 60 snapshots, the last of which is\nsnapshot 59, begun by ")
 
 
 def test_a_deadlock_of_threads_is_detected() -> None:

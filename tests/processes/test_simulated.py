@@ -239,3 +239,12 @@ def test_a_trace_reads_as_sentences() -> None:
         "b receives the marker of snapshot 0 from a",
         "b records for snapshot 0, behind its event 0: {}",
     ]
+
+
+def test_a_run_says_how_far_it_is() -> None:
+    system = System(to(Silent()))
+    system.snapshot("a")
+    system.act("a", "send")
+    assert repr(system) == "System(1 events, 0 snapshots, 1 under way; in channels a -> b: [Marker(snapshot=0), 1])"
+    system.deliver("a", "b")
+    assert repr(system) == "System(1 events, 1 snapshots, 0 under way; in channels a -> b: [1])"

@@ -54,6 +54,11 @@ class System:
         initial = {name: station.host.state for name, station in self._stations.items()}
         self.trace = Trace(list(graph.processes), graph.channels, initial)
 
+    def __repr__(self) -> str:
+        held = "; ".join([f"{channel}: {list(items)}" for channel, items in self.channels.items() if items])
+        known = f"{len(self.trace.events)} events, {len(self.snapshots)} snapshots, {len(self.under_way)} under way"
+        return f"{type(self).__name__}({known}; in channels {held or 'nothing'})"
+
     @property
     def channels(self) -> Mapping[Channel, Sequence[Any]]:
         """What is in the channels now, first sent first: messages, and ``Marker``s."""
