@@ -175,7 +175,7 @@ class Threads:
         return self.snapshots[snapshot]
 
     def snapshot(self, *initiators: str, timeout: float | None = None) -> GlobalState:
-        """``begin``, and ``wait`` for it. Begun by the first process that reaches everybody where none are named."""
+        """``begin``, and ``wait`` for it. Where nobody is named, by as few processes as it takes to reach everybody."""
         return self.wait(self.begin(*(initiators or self.graph.reaching())), timeout)
 
     def wait_until_quiet(self, timeout: float | None = None) -> None:
