@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dataflow.observe.spacetime.layout import Arrow, CutLine, Dot, Layout, shown
+from dataflow.observe.spacetime.legend import cut_lines
 
 __all__ = ["as_text"]
 
@@ -181,15 +182,8 @@ def _line(cells: list[str], start: int, end: int, sign: str) -> None:
 
 def _legend(layout: Layout) -> list[str]:
     found = []
-    for line in layout.cuts:
-        found.append(line.title + (f", not reached: {', '.join(line.missing)}" if line.missing else ""))
-        for i in line.backwards:
-            arrow = layout.arrows[i]
-            found.append(f"  inconsistent: {arrow.label} of {arrow.channel} is accepted before the cut, sent behind it")
-        if line.channels is not None:
-            held = {channel: messages for channel, messages in line.channels.items() if messages}
-            found += [f"  {c}: {', '.join([shown(m) for m in messages])}" for c, messages in held.items()]
-            found.append("  no message in any channel" if not held else "  no message in any other channel")
+    for _, title, lines in cut_lines(layout):
+        found += [title, *[f"  {line}" for line in lines]]
     key = [f"{INSIDE} before " + ("the cut" if len(layout.cuts) == 1 else "the cuts in brackets"), f"{EVENT} behind"]
     if any([line.snapshot is not None for line in layout.cuts]):
         key += [f"{RECORDS} state recorded", f"{MARKER} marker"]
