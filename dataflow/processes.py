@@ -130,10 +130,13 @@ def action(
 
     What it answers is sent, see ``Sends``. Arguments beyond the messages are for who runs the system by hand; an action
     that needs some never happens by itself.
+
+    Raises: GraphError for two messages of one process, and for a method without a place for each message.
     """
 
     def mark(method: _Method) -> _Method:
         names = (accepts,) if isinstance(accepts, str) else tuple(accepts)
+        _check_accepts(method, names)
         needed = [p for p in inspect.signature(method).parameters.values() if p.default is p.empty][1 + len(names) :]
         free = all([p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in needed])
         made = Action(method.__name__, names, when or (lambda process: True), free)
@@ -141,6 +144,22 @@ def action(
         return method
 
     return mark if method is None else mark(method)
+
+
+def _check_accepts(method: Callable[..., Sends], names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise GraphError(
+            f"action {method.__name__!r}: accepts={names} has a name twice; an atomic action accepts at most one "
+            "message of each channel"
+        )
+    signature = inspect.signature(method)
+    try:
+        signature.bind_partial(None, *names)
+    except TypeError:
+        raise GraphError(
+            f"action {method.__name__!r} accepts a message from each of {list(names)}: expected a method of self and "
+            f"{len(names)} more, got {method.__name__}{signature}"
+        ) from None
 
 
 def actions_of(process: Process) -> dict[str, Action]:

@@ -293,8 +293,24 @@ def test_a_process_takes_over_the_actions_of_its_class_but_for_those_that_it_tak
 
 
 def test_an_action_that_accepts_from_where_no_channel_comes_is_refused_with_the_graph() -> None:
-    with pytest.raises(GraphError, match="accepts messages from 'b', and there is no channel b -> a"):
+    said = "accepts messages from 'b', and there is no channel b -> a; the incoming channels are none"
+    with pytest.raises(GraphError, match=said):
         System(ProcessGraph().add("a", Signer()))
+
+
+def test_an_action_accepts_at_most_one_message_of_each_channel() -> None:
+    with pytest.raises(GraphError, match=r"action 'both': accepts=\('a', 'a'\) has a name twice"):
+
+        @action(accepts=("a", "a"))
+        def both(self: Process, one: str, other: str) -> None: ...
+
+
+def test_an_action_without_a_place_for_what_it_accepts_is_refused() -> None:
+    said = r"action 'nods' accepts a message from each of \['a'\]: expected a method of self and 1 more, got nods\(self"
+    with pytest.raises(GraphError, match=said):
+
+        @action(accepts="a")
+        def nods(self: Process) -> None: ...
 
 
 def test_a_graph_with_nothing_in_it_or_with_a_name_twice_is_refused() -> None:

@@ -98,9 +98,10 @@ class Host:
         for made in self.actions.values():
             for sender in made.accepts:
                 if Channel(sender, name) not in self._taken:
+                    there = ", ".join(map(str, self.incoming)) or "none"
                     raise GraphError(
                         f"process {name!r}, action {made.name!r}: it accepts messages from {sender!r}, and there is no "
-                        f"channel {Channel(sender, name)}; the channels are {', '.join(map(str, self.incoming))}"
+                        f"channel {Channel(sender, name)}; the incoming channels are {there}"
                     )
 
     @property
