@@ -208,7 +208,7 @@ class GlobalState:
 
 
 class ProcessGraph:
-    """Which processes there are, and which channels between them. Processes are copied when a run begins."""
+    """Which processes there are, and which channels between them. A run begins with a copy: it may be built on."""
 
     def __init__(self) -> None:
         self._processes: dict[str, Process] = {}
@@ -261,6 +261,12 @@ class ProcessGraph:
         for source, target in zip(names, [*names[1:], *names[:1]], strict=True):
             self.channel(source, target)
         return self
+
+    def copy(self) -> ProcessGraph:
+        """A graph of the same processes and channels, to go on with otherwise."""
+        made = ProcessGraph()
+        made._processes, made._channels = dict(self._processes), dict(self._channels)
+        return made
 
     def known(self, name: str) -> str:
         """``name``. Raises: GraphError where there is no such process."""

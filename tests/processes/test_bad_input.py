@@ -298,6 +298,15 @@ def test_an_action_that_accepts_from_where_no_channel_comes_is_refused_with_the_
         System(ProcessGraph().add("a", Signer()))
 
 
+@pytest.mark.parametrize("run", [System, ObservedSystem, Threads])
+def test_a_graph_that_is_built_on_leaves_its_runs_alone(run: Callable[[ProcessGraph], Any]) -> None:
+    graph = ProcessGraph().add("a", Clerk()).add("b", Clerk()).connect("a", "b")
+    begun = run(graph)
+    graph.add("c", Clerk()).connect("a", "c")
+    assert list(begun.graph.processes) == ["a", "b"]
+    assert begun.graph.channels == [Channel("a", "b"), Channel("b", "a")]
+
+
 def test_an_action_accepts_at_most_one_message_of_each_channel() -> None:
     with pytest.raises(GraphError, match=r"action 'both': accepts=\('a', 'a'\) has a name twice"):
 

@@ -48,7 +48,7 @@ class System:
 
     def __init__(self, graph: ProcessGraph) -> None:
         graph.check_not_empty()
-        self.graph = graph
+        self.graph = graph = graph.copy()
         self._stations = {name: Station(graph, name) for name in graph.processes}
         self._gathering = Gathering(graph)
         initial = {name: station.host.state for name, station in self._stations.items()}

@@ -84,8 +84,8 @@ class Threads:
     """
 
     def __init__(self, graph: ProcessGraph, *, inbox: Callable[[], Inbox] = queue.SimpleQueue) -> None:
-        self.graph = graph
         graph.check_not_empty()
+        self.graph = graph = graph.copy()
         self._stations = {name: Station(graph, name) for name in graph.processes}
         self._inboxes = {name: inbox() for name in graph.processes}
         initial = {name: station.host.state for name, station in self._stations.items()}
