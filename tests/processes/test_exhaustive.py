@@ -152,6 +152,40 @@ def test_what_a_process_leaves_ahead_of_a_marker_is_in_the_channel_in_every_run(
     assert ("1", "0") in [state.channel("y", "c") for state in found.recorded]
 
 
+class Relay(Process):
+    """Has no state: what it did shows in channels and snapshots only."""
+
+    @action
+    def tell(self, to: str) -> Sends:
+        return {to: "news"}
+
+    def receive(self, sender: str, message: str) -> None:
+        """Forgets it."""
+
+
+def test_configurations_differ_where_only_what_was_recorded_of_a_channel_does() -> None:
+    before, behind = [System(ProcessGraph().add("a", Relay()).add("b", Relay()).connect("a", "b")) for _ in range(2)]
+    before.snapshot("b")
+    for system in (before, behind):
+        system.act("a", "tell", "b")
+        system.deliver("a", "b")
+    behind.snapshot("b")
+    assert before.channels == behind.channels
+    assert before.content != behind.content
+
+
+def test_configurations_differ_where_only_the_token_on_a_message_does() -> None:
+    before, behind = [
+        ObservedSystem(ProcessGraph().add("a", Relay()).add("b", Relay()).connect("a", "b")) for _ in "ab"
+    ]
+    before.snapshot("a")
+    for system in (before, behind):
+        system.act("a", "tell", "b")
+    behind.snapshot("a")
+    assert before.channels == behind.channels
+    assert before.content != behind.content
+
+
 class Faulty(System):
     """Says of each snapshot what ``told`` makes of it."""
 
