@@ -11,7 +11,7 @@ import pytest
 
 from dataflow.errors import ConfigurationError, UnstablePredicateWarning
 from dataflow.predicates import Deadlock, Tokens, deadlocked, garbage, terminated
-from dataflow.processes import GlobalState, Process, ProcessGraph, Sends, action
+from dataflow.processes import Channel, GlobalState, Process, ProcessGraph, Sends, action
 from dataflow.runners.processes import Simulation, System, Threads, detect
 from tests.processes.systems import random_graph
 from tests.processes.test_threaded import SECONDS, game
@@ -161,10 +161,32 @@ class Heap(Process):
         return {self.other: [self.roots.pop()]}
 
 
-def test_garbage_is_detected_and_names_on_their_way_keep_objects_alive() -> None:
+def heaps() -> ProcessGraph:
     graph = ProcessGraph().add("a", Heap("b", {"a": ["b"], "b": []}, ["a"])).add("b", Heap("a", {"xx": []}, ["xx"]))
-    found = detect(garbage(at_least=2), Simulation(graph.connect("a", "b"), 2))
+    return graph.connect("a", "b")
+
+
+def test_garbage_is_detected_and_names_on_their_way_keep_objects_alive() -> None:
+    found = detect(garbage(at_least=2), Simulation(heaps(), 2))
     assert found.answer == ["a", "b"]
+
+
+def test_a_name_by_itself_is_one_name_to_garbage() -> None:
+    kept = {"p": {"roots": "root", "objects": {"root": "next", "next": None, "flying": [], "lost": []}}}
+    assert garbage()(GlobalState(kept, {Channel("p", "p"): ("flying",)})) == ["lost"]
+
+
+def test_an_object_that_two_processes_keep_refers_to_what_it_does_with_either() -> None:
+    kept = {"p": {"roots": ["a"], "objects": {"a": ["b"], "b": []}}, "q": {"objects": {"a": []}}}
+    assert garbage()(GlobalState(kept, {})) == []
+
+
+def test_a_long_cycle_is_found() -> None:
+    names = [str(n) for n in range(3000)]
+    waiting = {name: {"waits_for": other} for name, other in zip(names, [*names[1:], names[0]], strict=True)}
+    found = deadlocked(GlobalState({"before": {"waits_for": names[7]}, **waiting}, {}))
+    assert found is not None
+    assert sorted(found.cycle) == sorted(names)
 
 
 STABLE: list[tuple[Callable[[int], ProcessGraph], Callable[[GlobalState], Any]]] = [
@@ -172,6 +194,7 @@ STABLE: list[tuple[Callable[[int], ProcessGraph], Callable[[GlobalState], Any]]]
     (lambda seed: table(orders=CLASH), deadlocked),
     (lambda seed: losing(), TOKENS.fewer_than(5)),
     (lambda seed: losing(), TOKENS.fewer_than(3)),
+    (lambda seed: heaps(), garbage()),
 ]
 
 
