@@ -110,6 +110,21 @@ def test_what_is_too_long_is_clipped_and_whole_on_demand() -> None:
     assert message.find(f"{SVG}title").text.startswith("x" * 59 + "…")
 
 
+def test_all_that_a_channel_held_is_listed_in_as_many_lines_as_it_takes() -> None:
+    system = players("a", "b")
+    for number in range(40):
+        system.act("a", "throw", "b", f"ball {number}")
+    system.snapshot("b")
+    for source, target in [("b", "a"), *[("a", "b")] * 41]:
+        system.deliver(source, target)
+    made = diagram(system.trace)
+    listed = str(made).partition("begun by b\n")[2].partition("no message in any other")[0]
+    assert " ".join(listed.split()) == "a -> b: " + ", ".join([f"ball {number}" for number in range(40)])
+    assert max(map(len, listed.splitlines())) <= 102
+    texts = [group.find(f"{SVG}text").text for group in groups(parsed(made.svg()), "legend")]
+    assert [text.strip() for text in texts[1:-2]] == [line.strip() for line in listed.splitlines() if line.strip()]
+
+
 def sender(lines: list[str], x: int, y: int) -> int:
     """Follow an arrow back from its head at (x, y): where in its line the lane is on which it starts, and that line."""
     away = 1 if lines[y][x] == "◀" else -1

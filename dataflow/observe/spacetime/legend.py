@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from dataflow.observe.spacetime.layout import CutLine, Layout, shown
 
 __all__ = ["cut_lines"]
+
+WIDTH = 100
+"""Characters in a line of messages; a channel that holds more of them has several lines."""
 
 
 def cut_lines(layout: Layout) -> Iterator[tuple[int, str, list[str]]]:
@@ -27,5 +31,6 @@ def _held(line: CutLine) -> Iterator[str]:
         return
     held = {channel: messages for channel, messages in line.channels.items() if messages}
     for channel, messages in held.items():
-        yield f"{channel}: {', '.join([shown(message) for message in messages])}"
+        said = f"{channel}: {', '.join([shown(message) for message in messages])}"
+        yield from wrap(said, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
     yield "no message in any channel" if not held else "no message in any other channel"
