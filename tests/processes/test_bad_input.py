@@ -86,6 +86,19 @@ def test_what_cannot_happen_is_refused_and_nothing_has_happened(call: Callable[[
     assert system.snapshot("a") == 0
 
 
+def test_a_snapshot_that_is_not_there_says_why() -> None:
+    system = office()
+    system.snapshot("a")
+    system.deliver("a", "b")
+    system.deliver("b", "a")
+    for asked in (system, system.copy()):
+        with pytest.raises(KeyError, match="snapshot 0 is under way: the parts of a, b, c are missing"):
+            asked.snapshots[0]
+        with pytest.raises(KeyError, match=r"there is no snapshot 4; begun were \[0\]"):
+            asked.snapshots[4]
+    assert system.snapshots.get(0) is None
+
+
 def test_wrong_arguments_are_refused_before_anything_is_called() -> None:
     system = office()
     with pytest.raises(TypeError, match="missing a required argument: 'paper'") as caught:
