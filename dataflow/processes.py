@@ -242,15 +242,12 @@ class ProcessGraph:
 
         Raises: GraphError for processes that are not there, and for a second channel between the two.
         """
-        made = Channel(self.known(source), self.known(target))
-        if made in self._channels:
-            raise GraphError(f"there is a channel {made} already, and there can be one")
-        self._channels[made] = None
+        self._channels[self._new(source, target)] = None
         return self
 
     def connect(self, *names: str) -> ProcessGraph:
         """Channels both ways between each two of the processes, where there are none; answers the graph."""
-        for source in names:
+        for source in [self.known(name) for name in names]:
             for target in names:
                 if source != target and Channel(source, target) not in self._channels:
                     self.channel(source, target)
@@ -258,9 +255,15 @@ class ProcessGraph:
 
     def ring(self, *names: str) -> ProcessGraph:
         """Channels from each process to the next, and from the last to the first; answers the graph."""
-        for source, target in zip(names, [*names[1:], *names[:1]], strict=True):
-            self.channel(source, target)
+        made = [self._new(source, target) for source, target in zip(names, [*names[1:], *names[:1]], strict=True)]
+        self._channels |= dict.fromkeys(made)
         return self
+
+    def _new(self, source: str, target: str) -> Channel:
+        made = Channel(self.known(source), self.known(target))
+        if made in self._channels:
+            raise GraphError(f"there is a channel {made} already, and there can be one")
+        return made
 
     def copy(self) -> ProcessGraph:
         """A graph of the same processes and channels, to go on with otherwise."""

@@ -311,6 +311,18 @@ def test_an_action_that_accepts_from_where_no_channel_comes_is_refused_with_the_
         System(ProcessGraph().add("a", Signer()))
 
 
+@pytest.mark.parametrize(
+    "lay",
+    [lambda g: g.connect("a", "b", "d"), lambda g: g.ring("b", "a", "d"), lambda g: g.ring("b", "c", "a")],
+    ids=["connect", "ring", "ring of a channel that is there"],
+)
+def test_channels_that_cannot_all_be_laid_are_not_laid_at_all(lay: Callable[[ProcessGraph], Any]) -> None:
+    graph = ProcessGraph().add("a", Clerk()).add("b", Clerk()).add("c", Clerk()).channel("a", "b").channel("c", "a")
+    with pytest.raises(GraphError, match=r"there is no process 'd'|there is a channel c -> a already"):
+        lay(graph)
+    assert graph.channels == [Channel("a", "b"), Channel("c", "a")]
+
+
 @pytest.mark.parametrize("run", [System, ObservedSystem, Threads])
 def test_a_graph_that_is_built_on_leaves_its_runs_alone(run: Callable[[ProcessGraph], Any]) -> None:
     graph = ProcessGraph().add("a", Clerk()).add("b", Clerk()).connect("a", "b")
