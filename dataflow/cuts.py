@@ -10,7 +10,7 @@ have been in it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dataflow.errors import GraphError
@@ -98,6 +98,9 @@ class Swap:
     red: Event
     white: Event
 
+    def __str__(self) -> str:
+        return f"{self.red} | {self.white}"
+
     def check(self) -> None:
         """Raises: GraphError where the swap is not allowed."""
         if self.red.process == self.white.process:
@@ -109,27 +112,35 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Reordering:
-    """The proof that a run could have passed through a cut: ``swaps`` that make ``after`` of ``before``.
-
-    ``whites`` is how many events of ``after`` lie before the cut.
-    """
+    """The proof that a run could have passed through ``cut``: ``swaps`` that make ``after`` of ``before``."""
 
     before: tuple[Event, ...]
     swaps: tuple[Swap, ...]
     after: tuple[Event, ...]
-    whites: int
+    cut: Cut
+
+    @property
+    def whites(self) -> int:
+        """How many events lie before the cut: the first of ``after``."""
+        return sum(self.cut.values())
 
     def check(self) -> None:
-        """Make every swap once more. Raises: GraphError where one is not allowed, or does not lead to ``after``."""
+        """Make every swap once more.
+
+        Raises: GraphError where one is not allowed, they do not lead to ``after``, or not all white events come first.
+        """
         events = list(self.before)
         for swap in self.swaps:
             found = events[swap.position : swap.position + 2]
             if found != [swap.red, swap.white]:
-                raise GraphError(f"expected {swap.red} and {swap.white} at {swap.position}, found {found}")
+                raise GraphError(f"expected {swap.red} and {swap.white} at {swap.position}, found {_listed(found)}")
             swap.check()
             events[swap.position : swap.position + 2] = swap.white, swap.red
         if tuple(events) != self.after:
-            raise GraphError(f"the swaps lead to {events}, not to {self.after}")
+            raise GraphError(f"the swaps lead to {_listed(events)}, not to {_listed(self.after)}")
+        late = [event for event in events[self.whites :] if _is_white(event, self.cut)]
+        if late:
+            raise GraphError(f"{_listed(late)} of the cut {dict(self.cut)} come behind the first {self.whites} events")
 
 
 def equivalent(trace: Trace, cut: Cut) -> Reordering:
@@ -149,11 +160,15 @@ def equivalent(trace: Trace, cut: Cut) -> Reordering:
             swaps.append(swap)
             events[position - 1 : position + 1] = swap.white, swap.red
             position -= 1
-    return Reordering(tuple(trace.events), tuple(swaps), tuple(events), sum(cut.values()))
+    return Reordering(tuple(trace.events), tuple(swaps), tuple(events), dict(cut))
 
 
 def _is_white(event: Event, cut: Cut) -> bool:
     return event.number <= cut[event.process]
+
+
+def _listed(events: Sequence[Event]) -> str:
+    return "; ".join(map(str, events)) or "nothing"
 
 
 def _crossed(trace: Trace, cut: Cut, channel: Channel) -> tuple[int, int]:

@@ -54,12 +54,11 @@ def deadlocked(
     """
     waiting: dict[str, list[str]] = {}
     for name, recorded in state.processes.items():
-        found = (waits_for or _waits_for)(recorded)
-        names = [] if found is None else [found] if isinstance(found, str) else list(found)
+        names = _names((waits_for or _waits_for)(recorded))
         waiting[name] = [other for other in names if not state.channels.get(Channel(other, name))]
     done: set[str] = set()
     for name in waiting:
-        if cycle := _cycle(waiting, name, [], done):
+        if cycle := _cycle(waiting, name, done):
             return Deadlock(tuple(cycle))
     return None
 
@@ -93,15 +92,17 @@ class Tokens:
 def garbage(
     at_least: int = 1,
     *,
-    objects: Callable[[Any], Mapping[str, Iterable[str]]] = lambda state: _attribute(state, "objects") or {},
-    roots: Callable[[Any], Iterable[str]] = lambda state: _attribute(state, "roots") or (),
-    carried: Callable[[Any], Iterable[str]] = lambda message: message,
+    objects: Callable[[Any], Mapping[str, str | Iterable[str] | None]] = lambda state: (
+        _attribute(state, "objects") or {}
+    ),
+    roots: Callable[[Any], str | Iterable[str] | None] = lambda state: _attribute(state, "roots"),
+    carried: Callable[[Any], str | Iterable[str] | None] = lambda message: message,
 ) -> Callable[[GlobalState], list[str]]:
     """The predicate that there are ``at_least`` so many objects that nobody can ever reach; it answers all of them.
 
     ``objects`` says of the state of a process which objects it keeps, each with the names of those it refers to;
-    ``roots`` which names the process knows itself; ``carried`` which names are in a message. Stable where garbage is
-    not collected, for nobody can find a name that nobody has.
+    ``roots`` which names the process knows itself; ``carried`` which names are in a message: one, several, or None.
+    Stable where garbage is not collected, for nobody can find a name that nobody has.
 
     >>> state = GlobalState({"p": {"roots": ["a"], "objects": {"a": ["b"], "b": [], "c": ["b"], "d": []}}},
     ...                     {Channel("p", "p"): (["d"],)})
@@ -112,10 +113,11 @@ def garbage(
     def found(state: GlobalState) -> list[str]:
         references: dict[str, list[str]] = {}
         reached: set[str] = set()
-        new: list[str] = [name for message in state.in_flight for name in carried(message)]
+        new: list[str] = [name for message in state.in_flight for name in _names(carried(message))]
         for recorded in state.processes.values():
-            references |= {name: list(others) for name, others in objects(recorded).items()}
-            new += roots(recorded)
+            for name, others in objects(recorded).items():
+                references.setdefault(name, []).extend(_names(others))
+            new += _names(roots(recorded))
         while new:
             name = new.pop()
             if name not in reached:
@@ -136,13 +138,22 @@ def _waits_for(state: Any) -> Any:
     return _attribute(state, "waits_for")
 
 
-def _cycle(waiting: Mapping[str, Iterable[str]], name: str, way: list[str], done: set[str]) -> list[str]:
-    if name in way:
-        return way[way.index(name) :]
-    if name in done:
-        return []
-    for other in waiting.get(name, ()):
-        if cycle := _cycle(waiting, other, [*way, name], done):
-            return cycle
-    done.add(name)
+def _names(value: str | Iterable[str] | None) -> list[str]:
+    return [] if value is None else [value] if isinstance(value, str) else list(value)
+
+
+def _cycle(waiting: Mapping[str, Iterable[str]], start: str, done: set[str]) -> list[str]:
+    """The first cycle on the ways from ``start``; ``done`` are those from which no way leads to one."""
+    way = {start: iter(waiting[start])} if start not in done else {}
+    while way:
+        name, others = next(reversed(way.items()))
+        other = next(others, None)
+        if other is None:
+            del way[name]
+            done.add(name)
+        elif other in way:
+            names = list(way)
+            return names[names.index(other) :]
+        elif other not in done:
+            way[other] = iter(waiting.get(other, ()))
     return []

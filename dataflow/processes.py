@@ -130,10 +130,13 @@ def action(
 
     What it answers is sent, see ``Sends``. Arguments beyond the messages are for who runs the system by hand; an action
     that needs some never happens by itself.
+
+    Raises: GraphError for two messages of one process, and for a method without a place for each message.
     """
 
     def mark(method: _Method) -> _Method:
         names = (accepts,) if isinstance(accepts, str) else tuple(accepts)
+        _check_accepts(method, names)
         needed = [p for p in inspect.signature(method).parameters.values() if p.default is p.empty][1 + len(names) :]
         free = all([p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in needed])
         made = Action(method.__name__, names, when or (lambda process: True), free)
@@ -141,6 +144,22 @@ def action(
         return method
 
     return mark if method is None else mark(method)
+
+
+def _check_accepts(method: Callable[..., Sends], names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise GraphError(
+            f"action {method.__name__!r}: accepts={names} has a name twice; an atomic action accepts at most one "
+            "message of each channel"
+        )
+    signature = inspect.signature(method)
+    try:
+        signature.bind_partial(None, *names)
+    except TypeError:
+        raise GraphError(
+            f"action {method.__name__!r} accepts a message from each of {list(names)}: expected a method of self and "
+            f"{len(names)} more, got {method.__name__}{signature}"
+        ) from None
 
 
 def actions_of(process: Process) -> dict[str, Action]:
@@ -189,7 +208,7 @@ class GlobalState:
 
 
 class ProcessGraph:
-    """Which processes there are, and which channels between them. Processes are copied when a run begins."""
+    """Which processes there are, and which channels between them. A run begins with a copy: it may be built on."""
 
     def __init__(self) -> None:
         self._processes: dict[str, Process] = {}
@@ -223,15 +242,12 @@ class ProcessGraph:
 
         Raises: GraphError for processes that are not there, and for a second channel between the two.
         """
-        made = Channel(self.known(source), self.known(target))
-        if made in self._channels:
-            raise GraphError(f"there is a channel {made} already, and there can be one")
-        self._channels[made] = None
+        self._channels[self._new(source, target)] = None
         return self
 
     def connect(self, *names: str) -> ProcessGraph:
         """Channels both ways between each two of the processes, where there are none; answers the graph."""
-        for source in names:
+        for source in [self.known(name) for name in names]:
             for target in names:
                 if source != target and Channel(source, target) not in self._channels:
                     self.channel(source, target)
@@ -239,9 +255,21 @@ class ProcessGraph:
 
     def ring(self, *names: str) -> ProcessGraph:
         """Channels from each process to the next, and from the last to the first; answers the graph."""
-        for source, target in zip(names, [*names[1:], *names[:1]], strict=True):
-            self.channel(source, target)
+        made = [self._new(source, target) for source, target in zip(names, [*names[1:], *names[:1]], strict=True)]
+        self._channels |= dict.fromkeys(made)
         return self
+
+    def _new(self, source: str, target: str) -> Channel:
+        made = Channel(self.known(source), self.known(target))
+        if made in self._channels:
+            raise GraphError(f"there is a channel {made} already, and there can be one")
+        return made
+
+    def copy(self) -> ProcessGraph:
+        """A graph of the same processes and channels, to go on with otherwise."""
+        made = ProcessGraph()
+        made._processes, made._channels = dict(self._processes), dict(self._channels)
+        return made
 
     def known(self, name: str) -> str:
         """``name``. Raises: GraphError where there is no such process."""

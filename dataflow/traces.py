@@ -73,6 +73,10 @@ class Recorded:
     state: Any = field(compare=False)
     spontaneous: bool
 
+    def __str__(self) -> str:
+        does = "begins" if self.spontaneous else "records for"
+        return f"{self.process} {does} snapshot {self.snapshot}, behind its event {self.number}: {self.state}"
+
 
 @dataclass(frozen=True, slots=True)
 class MarkerSent:
@@ -81,6 +85,9 @@ class MarkerSent:
     channel: Channel
     snapshot: int
 
+    def __str__(self) -> str:
+        return f"{self.channel.source} sends the marker of snapshot {self.snapshot} to {self.channel.target}"
+
 
 @dataclass(frozen=True, slots=True)
 class MarkerReceived:
@@ -88,6 +95,9 @@ class MarkerReceived:
 
     channel: Channel
     snapshot: int
+
+    def __str__(self) -> str:
+        return f"{self.channel.target} receives the marker of snapshot {self.snapshot} from {self.channel.source}"
 
 
 Happening = Event | Recorded | MarkerSent | MarkerReceived

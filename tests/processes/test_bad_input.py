@@ -86,10 +86,26 @@ def test_what_cannot_happen_is_refused_and_nothing_has_happened(call: Callable[[
     assert system.snapshot("a") == 0
 
 
+def test_a_snapshot_that_is_not_there_says_why() -> None:
+    system = office()
+    system.snapshot("a")
+    system.deliver("a", "b")
+    system.deliver("b", "a")
+    for asked in (system, system.copy()):
+        with pytest.raises(KeyError, match="snapshot 0 is under way: the parts of a, b, c are missing"):
+            asked.snapshots[0]
+        with pytest.raises(KeyError, match=r"there is no snapshot 4; begun were \[0\]"):
+            asked.snapshots[4]
+    assert system.snapshots.get(0) is None
+
+
 def test_wrong_arguments_are_refused_before_anything_is_called() -> None:
     system = office()
-    with pytest.raises(TypeError, match="missing a required argument: 'paper'"):
+    with pytest.raises(TypeError, match="missing a required argument: 'paper'") as caught:
         system.act("a", "send", "b")
+    (note,) = caught.value.__notes__
+    assert note.startswith("action 'send' of process 'a' is send(to: 'str', paper: 'str')")
+    assert note.endswith("got ['b']")
     system.act("a", "send", "b", "x")
     assert system.deliver("a", "b") == "x"
 
@@ -249,10 +265,23 @@ def test_a_process_named_twice_begins_a_snapshot_once() -> None:
         assert len(system.trace.happenings) == 1
 
 
-def test_a_message_that_only_an_action_accepts_cannot_be_delivered() -> None:
-    system = System(to(Silent()))
+class Reader(Process):
+    @action(accepts="a")
+    def read(self, message: int) -> None:
+        """Takes it, and forgets it."""
+
+
+@pytest.mark.parametrize(
+    ("receiver", "said"),
+    [
+        (Silent(), r"accepted by nobody, and stays in the channel: define receive, or @action\(accepts='a'\)"),
+        (Reader(), r"accepted by one of its actions: act\('b', 'read'\); there are \['read'\]"),
+    ],
+)
+def test_a_message_that_receive_does_not_accept_cannot_be_delivered(receiver: Process, said: str) -> None:
+    system = System(to(receiver))
     system.act("a", "send")
-    with pytest.raises(GraphError, match=r"process 'b' has no receive\(sender, message\)"):
+    with pytest.raises(GraphError, match=rf"process 'b' has no receive\(sender, message\), so .* {said}"):
         system.deliver("a", "b")
     assert system.channels[Channel("a", "b")] == [1]
 
@@ -277,8 +306,45 @@ def test_a_process_takes_over_the_actions_of_its_class_but_for_those_that_it_tak
 
 
 def test_an_action_that_accepts_from_where_no_channel_comes_is_refused_with_the_graph() -> None:
-    with pytest.raises(GraphError, match="accepts messages from 'b', and there is no channel b -> a"):
+    said = "accepts messages from 'b', and there is no channel b -> a; the incoming channels are none"
+    with pytest.raises(GraphError, match=said):
         System(ProcessGraph().add("a", Signer()))
+
+
+@pytest.mark.parametrize(
+    "lay",
+    [lambda g: g.connect("a", "b", "d"), lambda g: g.ring("b", "a", "d"), lambda g: g.ring("b", "c", "a")],
+    ids=["connect", "ring", "ring of a channel that is there"],
+)
+def test_channels_that_cannot_all_be_laid_are_not_laid_at_all(lay: Callable[[ProcessGraph], Any]) -> None:
+    graph = ProcessGraph().add("a", Clerk()).add("b", Clerk()).add("c", Clerk()).channel("a", "b").channel("c", "a")
+    with pytest.raises(GraphError, match=r"there is no process 'd'|there is a channel c -> a already"):
+        lay(graph)
+    assert graph.channels == [Channel("a", "b"), Channel("c", "a")]
+
+
+@pytest.mark.parametrize("run", [System, ObservedSystem, Threads])
+def test_a_graph_that_is_built_on_leaves_its_runs_alone(run: Callable[[ProcessGraph], Any]) -> None:
+    graph = ProcessGraph().add("a", Clerk()).add("b", Clerk()).connect("a", "b")
+    begun = run(graph)
+    graph.add("c", Clerk()).connect("a", "c")
+    assert list(begun.graph.processes) == ["a", "b"]
+    assert begun.graph.channels == [Channel("a", "b"), Channel("b", "a")]
+
+
+def test_an_action_accepts_at_most_one_message_of_each_channel() -> None:
+    with pytest.raises(GraphError, match=r"action 'both': accepts=\('a', 'a'\) has a name twice"):
+
+        @action(accepts=("a", "a"))
+        def both(self: Process, one: str, other: str) -> None: ...
+
+
+def test_an_action_without_a_place_for_what_it_accepts_is_refused() -> None:
+    said = r"action 'nods' accepts a message from each of \['a'\]: expected a method of self and 1 more, got nods\(self"
+    with pytest.raises(GraphError, match=said):
+
+        @action(accepts="a")
+        def nods(self: Process) -> None: ...
 
 
 def test_a_graph_with_nothing_in_it_or_with_a_name_twice_is_refused() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from dataflow.errors import ConfigurationError, UnstablePredicateWarning
 from dataflow.predicates import Deadlock, Tokens, deadlocked, garbage, terminated
-from dataflow.processes import GlobalState, Process, ProcessGraph, Sends, action
+from dataflow.processes import Channel, GlobalState, Process, ProcessGraph, Sends, action
 from dataflow.runners.processes import Simulation, System, Threads, detect
 from tests.processes.systems import random_graph
 from tests.processes.test_threaded import SECONDS, game
@@ -82,6 +82,7 @@ def test_a_deadlock_is_detected_with_its_cycle(seed: int) -> None:
     assert sorted(found.answer.cycle) == sorted(run.state.processes)
     assert deadlocked(run.state) == found.answer
     assert str(found.answer).count(" waits for ") == 6
+    assert str(found) == f"detected: {found.answer}\n{found.state}"
 
 
 def test_philosophers_who_take_forks_in_one_order_are_never_deadlocked() -> None:
@@ -89,6 +90,7 @@ def test_philosophers_who_take_forks_in_one_order_are_never_deadlocked() -> None
     found = detect(deadlocked, Simulation(table(orders=orders), 1), limit=60)
     assert not found
     assert found.snapshots == 60
+    assert str(found).startswith("not detected in 60 snapshots, the last of which is\nsnapshot 59, begun by ")
 
 
 def test_a_deadlock_of_threads_is_detected() -> None:
@@ -159,10 +161,32 @@ class Heap(Process):
         return {self.other: [self.roots.pop()]}
 
 
-def test_garbage_is_detected_and_names_on_their_way_keep_objects_alive() -> None:
+def heaps() -> ProcessGraph:
     graph = ProcessGraph().add("a", Heap("b", {"a": ["b"], "b": []}, ["a"])).add("b", Heap("a", {"xx": []}, ["xx"]))
-    found = detect(garbage(at_least=2), Simulation(graph.connect("a", "b"), 2))
+    return graph.connect("a", "b")
+
+
+def test_garbage_is_detected_and_names_on_their_way_keep_objects_alive() -> None:
+    found = detect(garbage(at_least=2), Simulation(heaps(), 2))
     assert found.answer == ["a", "b"]
+
+
+def test_a_name_by_itself_is_one_name_to_garbage() -> None:
+    kept = {"p": {"roots": "root", "objects": {"root": "next", "next": None, "flying": [], "lost": []}}}
+    assert garbage()(GlobalState(kept, {Channel("p", "p"): ("flying",)})) == ["lost"]
+
+
+def test_an_object_that_two_processes_keep_refers_to_what_it_does_with_either() -> None:
+    kept = {"p": {"roots": ["a"], "objects": {"a": ["b"], "b": []}}, "q": {"objects": {"a": []}}}
+    assert garbage()(GlobalState(kept, {})) == []
+
+
+def test_a_long_cycle_is_found() -> None:
+    names = [str(n) for n in range(3000)]
+    waiting = {name: {"waits_for": other} for name, other in zip(names, [*names[1:], names[0]], strict=True)}
+    found = deadlocked(GlobalState({"before": {"waits_for": names[7]}, **waiting}, {}))
+    assert found is not None
+    assert sorted(found.cycle) == sorted(names)
 
 
 STABLE: list[tuple[Callable[[int], ProcessGraph], Callable[[GlobalState], Any]]] = [
@@ -170,6 +194,7 @@ STABLE: list[tuple[Callable[[int], ProcessGraph], Callable[[GlobalState], Any]]]
     (lambda seed: table(orders=CLASH), deadlocked),
     (lambda seed: losing(), TOKENS.fewer_than(5)),
     (lambda seed: losing(), TOKENS.fewer_than(3)),
+    (lambda seed: heaps(), garbage()),
 ]
 
 

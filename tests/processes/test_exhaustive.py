@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dataflow.errors import ConfigurationError
-from dataflow.processes import Process, ProcessGraph, Sends, action
+from dataflow.errors import ConfigurationError, InconsistentSnapshot
+from dataflow.processes import GlobalState, Process, ProcessGraph, Sends, action
 from dataflow.runners.processes.content import content_of
 from dataflow.runners.processes.exhaustive import explore
 from dataflow.runners.processes.observing import ObservedSystem
+from dataflow.runners.processes.system import System
 from tests.processes.test_simulated import Silent, to
 
 CASES = {case["name"]: case for case in json.loads(Path(__file__).with_name("classic_cases.json").read_text())}
@@ -147,6 +150,88 @@ def test_what_a_process_leaves_ahead_of_a_marker_is_in_the_channel_in_every_run(
     assert found.stuck == 0
     assert found.completions >= len(found.recorded) == found.states
     assert ("1", "0") in [state.channel("y", "c") for state in found.recorded]
+
+
+class Relay(Process):
+    """Has no state: what it did shows in channels and snapshots only."""
+
+    @action
+    def tell(self, to: str) -> Sends:
+        return {to: "news"}
+
+    def receive(self, sender: str, message: str) -> None:
+        """Forgets it."""
+
+
+def test_configurations_differ_where_only_what_was_recorded_of_a_channel_does() -> None:
+    before, behind = [System(ProcessGraph().add("a", Relay()).add("b", Relay()).connect("a", "b")) for _ in range(2)]
+    before.snapshot("b")
+    for system in (before, behind):
+        system.act("a", "tell", "b")
+        system.deliver("a", "b")
+    behind.snapshot("b")
+    assert before.channels == behind.channels
+    assert before.content != behind.content
+
+
+def test_configurations_differ_where_only_the_token_on_a_message_does() -> None:
+    before, behind = [
+        ObservedSystem(ProcessGraph().add("a", Relay()).add("b", Relay()).connect("a", "b")) for _ in "ab"
+    ]
+    before.snapshot("a")
+    for system in (before, behind):
+        system.act("a", "tell", "b")
+    behind.snapshot("a")
+    assert before.channels == behind.channels
+    assert before.content != behind.content
+
+
+class Faulty(System):
+    """Says of each snapshot what ``told`` makes of it."""
+
+    @property
+    def snapshots(self) -> Mapping[int, GlobalState]:
+        return {number: self.told(state) for number, state in super().snapshots.items()}
+
+
+class Forgets(Faulty):
+    def told(self, state: GlobalState) -> GlobalState:
+        return replace(state, channels=dict.fromkeys(state.channels, ()))
+
+
+class Remembers(Faulty):
+    def told(self, state: GlobalState) -> GlobalState:
+        return System(self.graph).state
+
+
+class Foresees(Faulty):
+    def told(self, state: GlobalState) -> GlobalState:
+        ahead = self.copy()
+        for step in ahead.enabled():
+            ahead.step(step)
+        return ahead.state
+
+
+class Hurries(System):
+    @property
+    def snapshots(self) -> Mapping[int, GlobalState]:
+        all_recorded = [number for number in self.under_way if not self.can_join(number)]
+        return {**super().snapshots, **dict.fromkeys(all_recorded, self.state)}
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (Forgets, "no run leads from the state in which snapshot 0 was begun through what it recorded"),
+        (Remembers, "no run leads from the state in which snapshot 0 was begun through what it recorded"),
+        (Foresees, "no run leads from the state in which snapshot 0 was begun through what it recorded"),
+        (Hurries, "snapshot 0 is complete with its marker in a -> b"),
+    ],
+)
+def test_a_rule_that_is_wrong_is_found_out_with_the_steps_that_show_it(rule: type[System], said: str) -> None:
+    with pytest.raises(InconsistentSnapshot, match=said) as caught:
+        explore(to(Silent()), rule=rule)
+    assert "\nafter: " in str(caught.value) or "; after: " in str(caught.value)
 
 
 def test_a_system_without_end_is_refused_past_the_limit() -> None:

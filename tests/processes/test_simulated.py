@@ -223,3 +223,28 @@ def test_what_a_process_does_to_its_state_later_shows_in_no_snapshot() -> None:
     system.act("a", "write")
     system.deliver("a", "b")
     assert system.snapshots[0].processes == {"a": {"pages": ["first"]}, "b": {"pages": ["first"]}}
+
+
+def test_a_trace_reads_as_sentences() -> None:
+    system = System(to(Silent()))
+    system.snapshot("a")
+    assert str(system.trace).splitlines() == [
+        "a begins snapshot 0, behind its event 0: {}",
+        "a sends the marker of snapshot 0 to b",
+    ]
+    system.act("a", "send")
+    system.deliver("a", "b")
+    assert str(system.trace).splitlines()[2:] == [
+        "a.1 send > b: 1",
+        "b receives the marker of snapshot 0 from a",
+        "b records for snapshot 0, behind its event 0: {}",
+    ]
+
+
+def test_a_run_says_how_far_it_is() -> None:
+    system = System(to(Silent()))
+    system.snapshot("a")
+    system.act("a", "send")
+    assert repr(system) == "System(1 events, 0 snapshots, 1 under way; in channels a -> b: [Marker(snapshot=0), 1])"
+    system.deliver("a", "b")
+    assert repr(system) == "System(1 events, 1 snapshots, 0 under way; in channels a -> b: [1])"

@@ -144,3 +144,8 @@ def test_in_any_run_time_goes_forward_and_nothing_goes_back_across_the_cut_of_a_
     assert all(arrow.start.column < arrow.end.column for arrow in layout.arrows if arrow.end is not None)
     assert [cut.backwards for cut in layout.cuts] == [()] * len(layout.cuts)
     assert len({dot.at.column for dot in layout.dots}) == len(layout.dots)
+
+
+def test_a_run_in_the_place_of_its_trace_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"expected the trace of a run, got a System: diagram\(run\.trace\)"):
+        diagram(kuper())  # type: ignore[arg-type]

@@ -87,6 +87,18 @@ def test_a_long_run_is_clipped_where_it_is_only_looked_at() -> None:
     assert "... 100 more lines" in repr(made)
 
 
+def test_of_a_long_run_that_is_only_looked_at_what_happens_later_takes_no_room() -> None:
+    system = players("a", "b")
+    system.act("a", "throw", "b", "first")
+    for _ in range(250):
+        system.act("a", "rest")
+    for _ in range(3):
+        system.act("a", "throw", "b", "later")
+    lines = repr(diagram(system.trace)).splitlines()
+    assert lines[1] == "●─╮   ┃  throw sends first to b"
+    assert lines[200:] == ["● │   ┃  rest", "... 54 more lines: print(diagram.text())", "  ▽      still in the channel"]
+
+
 def test_what_is_too_long_is_clipped_and_whole_on_demand() -> None:
     system = players("a" * 40, "b")
     system.act("a" * 40, "throw", "b", "x" * 70)
@@ -96,6 +108,21 @@ def test_what_is_too_long_is_clipped_and_whole_on_demand() -> None:
     (message,) = groups(parsed(made.svg()), "message")
     assert message.find(f"{SVG}text").text == "x" * 13 + "…"
     assert message.find(f"{SVG}title").text.startswith("x" * 59 + "…")
+
+
+def test_all_that_a_channel_held_is_listed_in_as_many_lines_as_it_takes() -> None:
+    system = players("a", "b")
+    for number in range(40):
+        system.act("a", "throw", "b", f"ball {number}")
+    system.snapshot("b")
+    for source, target in [("b", "a"), *[("a", "b")] * 41]:
+        system.deliver(source, target)
+    made = diagram(system.trace)
+    listed = str(made).partition("begun by b\n")[2].partition("no message in any other")[0]
+    assert " ".join(listed.split()) == "a -> b: " + ", ".join([f"ball {number}" for number in range(40)])
+    assert max(map(len, listed.splitlines())) <= 102
+    texts = [group.find(f"{SVG}text").text for group in groups(parsed(made.svg()), "legend")]
+    assert [text.strip() for text in texts[1:-2]] == [line.strip() for line in listed.splitlines() if line.strip()]
 
 
 def sender(lines: list[str], x: int, y: int) -> int:

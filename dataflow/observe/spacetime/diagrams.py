@@ -53,7 +53,8 @@ def diagram(
             action.
         cuts: further cuts to draw, by title: how many events of each process lie before each, see ``dataflow.cuts``.
 
-    Raises: GraphError for names of a process that is not there, and for a cut that is none of this run.
+    Raises: GraphError for names of a process that is not there, and for a cut that is none of this run; TypeError for
+    what is no trace.
 
     >>> from dataflow.processes import Process, ProcessGraph, action
     >>> from dataflow.runners.processes.system import System
@@ -73,4 +74,6 @@ def diagram(
     ┃ ╭───┨
       ▽      still in the channel
     """
+    if not isinstance(trace, Trace):
+        raise TypeError(f"expected the trace of a run, got a {type(trace).__name__}: diagram(run.trace)")
     return Diagram(lay_out(trace, names, cuts))

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from dataflow.observe.spacetime.layout import Arrow, CutLine, Dot, Layout, Point, shown
+from dataflow.observe.spacetime.legend import cut_lines
 
 __all__ = ["DOT", "LANE", "RINGS", "as_svg"]
 
@@ -176,17 +177,9 @@ def _tip(x: float, y: float, slope: tuple[float, float], back: float) -> str:
 def _legend(layout: Layout) -> list[tuple[str, str]]:
     """Lines of text, with the class of the cut that they are about in front."""
     found: list[tuple[str, str]] = []
-    for number, line in enumerate(layout.cuts):
-        missing = f", not reached: {', '.join(line.missing)}" if line.missing else ""
-        found.append((f"cut{number % 6}", shown(line.title + missing, 110)))
-        for i in line.backwards:
-            arrow = layout.arrows[i]
-            found.append(("", shown(f"inconsistent: {arrow.label} of {arrow.channel} goes back across it", 110)))
-        if line.channels is not None:
-            held = {channel: messages for channel, messages in line.channels.items() if messages}
-            for channel, messages in held.items():
-                found.append(("", shown(f"{channel}: {', '.join([shown(m) for m in messages])}", 110)))
-            found.append(("", "no message in any channel" if not held else "no message in any other channel"))
+    for number, title, lines in cut_lines(layout):
+        found.append((f"cut{number % 6}", shown(title, 110)))
+        found += [("", shown(line, 110)) for line in lines]
     circled = (
         f"; circled: before the cut{' (at most three circles)' * (len(layout.cuts) > RINGS)}" if layout.cuts else ""
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dataflow.observe.spacetime.layout import Arrow, CutLine, Dot, Layout, shown
+from dataflow.observe.spacetime.legend import cut_lines
 
 __all__ = ["as_text"]
 
@@ -31,9 +32,10 @@ class _Row:
 def as_text(layout: Layout, rows: int | None = None) -> str:
     """The picture; at most ``rows`` lines of the run, the rest counted. Notes are clipped, the drawing is not."""
     made = _rows(layout)
-    lines = _drawn(layout, made)
-    if rows is not None and len(made) > rows:
-        lines[1 + rows : 1 + len(made)] = [f"... {len(made) - rows} more lines: print(diagram.text())"]
+    kept = made[:rows]
+    lines = _drawn(layout, kept)
+    if len(made) > len(kept):
+        lines.insert(1 + len(kept), f"... {len(made) - len(kept)} more lines: print(diagram.text())")
     lines += ["", *_legend(layout)] if layout.cuts else []
     return "\n".join([line.rstrip() for line in lines])
 
@@ -88,13 +90,13 @@ def _crossed(layout: Layout, line: CutLine, signs: Mapping[int, str]) -> str:
     return f"{shown(process, 20)} {does} {line.short}"
 
 
-def _slots(layout: Layout, rows: Sequence[_Row]) -> tuple[dict[int, list[list[int]]], dict[Arrow, tuple[int, int]]]:
+def _slots(rows: Sequence[_Row]) -> tuple[dict[int, list[list[int]]], dict[Arrow, tuple[int, int]]]:
     """For each gap between lanes its tracks, as the rows in which each is free again; for each arrow gap and track."""
     at = {arrow: i for i, row in enumerate(rows) for arrow in row.starts}
     until = {arrow: i for i, row in enumerate(rows) for arrow in row.ends}
     tracks: dict[int, list[list[int]]] = {}
     places: dict[Arrow, tuple[int, int]] = {}
-    for arrow in sorted(layout.arrows, key=lambda arrow: at[arrow]):
+    for arrow in at:
         gap = arrow.lane if arrow.start.lane < arrow.lane else arrow.lane + 1
         free = tracks.setdefault(gap, [])
         begin, end = at[arrow], until.get(arrow, len(rows))
@@ -107,7 +109,7 @@ def _slots(layout: Layout, rows: Sequence[_Row]) -> tuple[dict[int, list[list[in
 
 
 def _drawn(layout: Layout, rows: Sequence[_Row]) -> list[str]:
-    tracks, places = _slots(layout, rows)
+    tracks, places = _slots(rows)
     heads = [shown(name, 16) for name in layout.lanes]
     xs: list[int] = []
     for i, head in enumerate(heads):
@@ -127,7 +129,7 @@ def _drawn(layout: Layout, rows: Sequence[_Row]) -> list[str]:
             behind |= {lane for lane, sign in row.signs.items() if sign in (RECORDS, CROSSES)}
     begun = {arrow: y for y, row in enumerate(rows) for arrow in row.starts}
     done = {arrow: y for y, row in enumerate(rows) for arrow in row.ends}
-    for arrow in layout.arrows:
+    for arrow in begun:
         for y in range(begun[arrow] + 1, done.get(arrow, len(rows))):
             canvas[y][x_of[arrow]] = MESSAGE if arrow.cut is None else MARKER
         if arrow.end is None:
@@ -180,15 +182,8 @@ def _line(cells: list[str], start: int, end: int, sign: str) -> None:
 
 def _legend(layout: Layout) -> list[str]:
     found = []
-    for line in layout.cuts:
-        found.append(line.title + (f", not reached: {', '.join(line.missing)}" if line.missing else ""))
-        for i in line.backwards:
-            arrow = layout.arrows[i]
-            found.append(f"  inconsistent: {arrow.label} of {arrow.channel} is accepted before the cut, sent behind it")
-        if line.channels is not None:
-            held = {channel: messages for channel, messages in line.channels.items() if messages}
-            found += [f"  {c}: {', '.join([shown(m) for m in messages])}" for c, messages in held.items()]
-            found.append("  no message in any channel" if not held else "  no message in any other channel")
+    for _, title, lines in cut_lines(layout):
+        found += [title, *[f"  {line}" for line in lines]]
     key = [f"{INSIDE} before " + ("the cut" if len(layout.cuts) == 1 else "the cuts in brackets"), f"{EVENT} behind"]
     if any([line.snapshot is not None for line in layout.cuts]):
         key += [f"{RECORDS} state recorded", f"{MARKER} marker"]

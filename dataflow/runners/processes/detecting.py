@@ -48,6 +48,12 @@ class Detection:
     def __bool__(self) -> bool:
         return bool(self.answer)
 
+    def __str__(self) -> str:
+        said = (
+            f"detected: {self.answer}" if self else f"not detected in {self.snapshots} snapshots, the last of which is"
+        )
+        return f"{said}\n{self.state}"
+
 
 def detect(
     predicate: Predicate,

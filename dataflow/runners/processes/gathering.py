@@ -11,6 +11,20 @@ from dataflow.runners.processes.host import Part
 __all__ = ["Gathering"]
 
 
+class _Complete(dict[int, GlobalState]):
+    """The snapshots that are complete; asked for another, it says why that one is not there."""
+
+    def __init__(self, gathering: Gathering, known: Mapping[int, GlobalState]) -> None:
+        super().__init__(known)
+        self._gathering = gathering
+
+    def __missing__(self, number: int) -> GlobalState:
+        missing = self._gathering.under_way.get(number)
+        if missing is None:
+            raise KeyError(f"there is no snapshot {number}; begun were {list(self._gathering.initiators)}")
+        raise KeyError(f"snapshot {number} is under way: the parts of {', '.join(missing)} are missing")
+
+
 class Gathering:
     """The snapshots of a run of ``graph``, with the processes that began each."""
 
@@ -18,7 +32,7 @@ class Gathering:
         self._graph = graph
         self._parts: dict[int, dict[str, Part]] = {}
         self.initiators: dict[int, list[str]] = {}
-        self.complete: dict[int, GlobalState] = {}
+        self.complete: dict[int, GlobalState] = _Complete(self, {})
 
     def begin(self, initiators: Sequence[str]) -> int:
         """The number of a new snapshot; who is named twice begins it once, see ``initiators``."""
@@ -68,5 +82,5 @@ class Gathering:
         made = Gathering(self._graph)
         made._parts = {number: dict(parts) for number, parts in self._parts.items()}
         made.initiators = {number: list(names) for number, names in self.initiators.items()}
-        made.complete = dict(self.complete)
+        made.complete = _Complete(made, self.complete)
         return made

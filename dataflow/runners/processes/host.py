@@ -98,9 +98,10 @@ class Host:
         for made in self.actions.values():
             for sender in made.accepts:
                 if Channel(sender, name) not in self._taken:
+                    there = ", ".join(map(str, self.incoming)) or "none"
                     raise GraphError(
                         f"process {name!r}, action {made.name!r}: it accepts messages from {sender!r}, and there is no "
-                        f"channel {Channel(sender, name)}; the channels are {', '.join(map(str, self.incoming))}"
+                        f"channel {Channel(sender, name)}; the incoming channels are {there}"
                     )
 
     @property
@@ -143,7 +144,7 @@ class Host:
         values = [self._taken_from(item) for item in items]
         method = getattr(self.process, made.name)
         if arguments or not made.spontaneous:
-            inspect.signature(method).bind(*values, *arguments)
+            self._check_arguments(name, inspect.signature(method), [*values, *arguments])
         sends = self._sends_of(made.name, lambda: method(*values, *arguments))
         return self._done(made.name, items, sends, tuple(arguments))
 
@@ -161,10 +162,12 @@ class Host:
             self._takes(item)
             return self._carried_out(actions, [MarkerReceived(item.channel, item.content.checkpoint)])
         if not self.receives:
+            taking = [each.name for each in self.actions.values() if item.channel.source in each.accepts]
             raise GraphError(
-                f"process {self.name!r} has no receive(sender, message): a message of {item.channel} is accepted by "
-                f"one of its actions, {[a.name for a in self.actions.values() if item.channel.source in a.accepts]}"
-            )
+                f"process {self.name!r} has no receive(sender, message), so a message of {item.channel} is accepted by "
+                + (f"one of its actions: act({self.name!r}, {taking[0]!r}); there are {taking}" if taking else
+                   f"nobody, and stays in the channel: define receive, or @action(accepts={item.channel.source!r})")
+            )  # fmt: skip
         value = self._taken_from(item)
         sends = self._sends_of(RECEIVE, lambda: self.process.receive(item.channel.source, value))
         return self._done(RECEIVE, [item], sends, ())
@@ -178,11 +181,11 @@ class Host:
     def content(self) -> Hashable:
         """What the process is, and its parts of snapshots under way; not how it came there."""
         parts = [
-            (snapshot, content_of(state), active, sorted(waiting), content_of(self._markers.recorded(snapshot)))
+            (snapshot, content_of(state), active, frozenset(waiting), content_of(self._markers.recorded(snapshot)))
             for snapshot, waiting in self._markers.waiting.items()
             for _, state, active in [self._recorded[snapshot]]
         ]
-        return content_of(vars(self.process)), content_of(sorted(parts, key=lambda part: part[0]))
+        return content_of(vars(self.process)), frozenset(parts)
 
     def copy(self) -> Host:
         """The same at this point, to go on with otherwise."""
@@ -258,6 +261,13 @@ class Host:
         except Exception as error:
             self._failed = f"{what!r} raised {type(error).__name__}, in its event {self._events + 1}"
             error.add_note(f"in {what!r} of process {self.name!r}, its event {self._events + 1}")
+            raise
+
+    def _check_arguments(self, action: str, signature: inspect.Signature, arguments: Sequence[Any]) -> None:
+        try:
+            signature.bind(*arguments)
+        except TypeError as error:
+            error.add_note(f"action {action!r} of process {self.name!r} is {action}{signature}; got {arguments}")
             raise
 
     def _check(self, action: str, sends: Sends) -> None:

@@ -48,11 +48,16 @@ class System:
 
     def __init__(self, graph: ProcessGraph) -> None:
         graph.check_not_empty()
-        self.graph = graph
+        self.graph = graph = graph.copy()
         self._stations = {name: Station(graph, name) for name in graph.processes}
         self._gathering = Gathering(graph)
         initial = {name: station.host.state for name, station in self._stations.items()}
         self.trace = Trace(list(graph.processes), graph.channels, initial)
+
+    def __repr__(self) -> str:
+        held = "; ".join([f"{channel}: {list(items)}" for channel, items in self.channels.items() if items])
+        known = f"{len(self.trace.events)} events, {len(self.snapshots)} snapshots, {len(self.under_way)} under way"
+        return f"{type(self).__name__}({known}; in channels {held or 'nothing'})"
 
     @property
     def channels(self) -> Mapping[Channel, Sequence[Any]]:
@@ -164,9 +169,9 @@ class System:
     @property
     def content(self) -> Hashable:
         """What everybody is, what is in channels and what is known of snapshots under way; not how it came there."""
-        items = [[(i.is_marker, content_of(i.value)) for i in self._queue(c)] for c in self.graph.channels]
+        items = [tuple([(i.is_marker, content_of(i.value)) for i in self._queue(c)]) for c in self.graph.channels]
         hosts = [station.host.content for station in self._stations.values()]
-        return content_of([items, hosts]), self._gathering.content, len(self._gathering.initiators)
+        return tuple(items), tuple(hosts), self._gathering.content, len(self._gathering.initiators)
 
     @property
     def basic_content(self) -> Hashable:

@@ -84,8 +84,8 @@ class Threads:
     """
 
     def __init__(self, graph: ProcessGraph, *, inbox: Callable[[], Inbox] = queue.SimpleQueue) -> None:
-        self.graph = graph
         graph.check_not_empty()
+        self.graph = graph = graph.copy()
         self._stations = {name: Station(graph, name) for name in graph.processes}
         self._inboxes = {name: inbox() for name in graph.processes}
         initial = {name: station.host.state for name, station in self._stations.items()}
@@ -175,7 +175,7 @@ class Threads:
         return self.snapshots[snapshot]
 
     def snapshot(self, *initiators: str, timeout: float | None = None) -> GlobalState:
-        """``begin``, and ``wait`` for it. Begun by the first process that reaches everybody where none are named."""
+        """``begin``, and ``wait`` for it. Where nobody is named, by as few processes as it takes to reach everybody."""
         return self.wait(self.begin(*(initiators or self.graph.reaching())), timeout)
 
     def wait_until_quiet(self, timeout: float | None = None) -> None:
