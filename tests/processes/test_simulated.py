@@ -164,7 +164,7 @@ def test_a_message_that_nobody_accepts_is_in_its_channel_and_holds_up_no_marker(
 
 def test_an_observer_that_waits_for_a_message_that_nobody_accepts_is_reported_with_the_seed() -> None:
     run = Simulation(to(Silent()), seed=3, rule=ObservedSystem).run()
-    with pytest.raises(SnapshotStuck, match=r"snapshot 0 misses a, b: .* in a -> b; markers do not \[seed 3, step"):
+    with pytest.raises(SnapshotStuck, match=r"snapshot 0 misses b: .* in a -> b; markers do not \[seed 3, step"):
         run.snapshot("a")
 
 

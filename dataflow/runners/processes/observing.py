@@ -18,7 +18,7 @@ Invariant: a snapshot is under way as long as a report or a copy is missing, and
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -52,13 +52,17 @@ class _View:
     def copy(self) -> _View:
         return _View(dict(self.reports), {channel: list(values) for channel, values in self.late.items()})
 
-    def complete(self, graph: ProcessGraph) -> bool:
-        """Whether everybody has reported, and of each channel as many copies came as messages were in it."""
+    def missing(self, graph: ProcessGraph) -> list[str]:
+        """Who has not reported, or has yet to receive, and pass on, messages that were in a channel."""
         reports = self.reports
-        return len(reports) == len(graph.processes) and all(
-            [len(self.late.get(c, ())) == reports[c.source].sent[c] - reports[c.target].received[c]
-             for c in graph.channels]
-        )  # fmt: skip
+        owing = {
+            channel.target
+            for channel in graph.channels
+            if channel.source in reports and channel.target in reports
+            if len(self.late.get(channel, ()))
+            < reports[channel.source].sent[channel] - reports[channel.target].received[channel]
+        }
+        return [name for name in graph.processes if name not in reports or name in owing]
 
 
 class ObservedSystem(System):
@@ -110,6 +114,11 @@ class ObservedSystem(System):
         view = self._views.get(snapshot)
         return [] if view is None else [name for name in self.graph.processes if name not in view.reports]
 
+    @property
+    def under_way(self) -> Mapping[int, Sequence[str]]:
+        """The snapshots that are not complete, with who has not reported or has yet to receive what was in channels."""
+        return {number: view.missing(self.graph) for number, view in self._views.items()}
+
     def enabled(self) -> list[Step]:
         """The steps that can happen now; a request on its way is a ``Join``."""
         return [*super().enabled(), *[Join(number, name) for number in self._views for name in self.can_join(number)]]
@@ -156,7 +165,7 @@ class ObservedSystem(System):
     def _complete(self, numbers: Sequence[int] | frozenset[int]) -> None:
         for number in sorted(numbers):
             view = self._views[number]
-            if view.complete(self.graph):
+            if not view.missing(self.graph):
                 del self._views[number]
                 self._gathering.add([self._part(name, number, view) for name in view.reports])
 

@@ -162,8 +162,10 @@ class Threads:
         Raises: JobTimeout, with the processes whose part is missing; ConfigurationError where the run was stopped
         before; what ended the run.
         """
-        if snapshot not in self._gathering.initiators:
-            raise GraphError(f"there is no snapshot {snapshot}; begun were {list(self._gathering.initiators)}")
+        with self._changed:
+            begun = list(self._gathering.initiators)
+        if snapshot not in begun:
+            raise GraphError(f"there is no snapshot {snapshot}; begun were {begun}")
         self._wait_for(
             lambda: snapshot in self._gathering.complete,
             timeout,
