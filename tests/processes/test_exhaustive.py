@@ -56,9 +56,10 @@ def test_the_single_token_is_recorded_in_each_of_its_places_and_nowhere_else() -
     assert (found.states, found.stuck) == (4, 0)
 
 
-@pytest.mark.parametrize(
-    ("names", "tokens", "snapshots"), [("pqr", 1, 1), ("pq", 2, 1), pytest.param("pq", 1, 2, marks=pytest.mark.soak)]
-)
+LARGER = [pytest.param(*each, marks=pytest.mark.soak) for each in [("pqr", 2, 1), ("pqrs", 1, 1)]]
+
+
+@pytest.mark.parametrize(("names", "tokens", "snapshots"), [("pqr", 1, 1), ("pq", 2, 1), ("pq", 1, 2), *LARGER])
 def test_every_snapshot_of_every_run_lies_between_its_beginning_and_its_end(
     names: str, tokens: int, snapshots: int
 ) -> None:
