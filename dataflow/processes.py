@@ -46,14 +46,14 @@ Sends = Mapping[str, Any] | None
 """What an action sends: a message by the name of the process that gets it; None: nothing."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True, order=True, repr=False)
 class Channel:
     """The one-way FIFO channel from ``source`` to ``target``; there is at most one."""
 
     source: str
     target: str
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{self.source} -> {self.target}"
 
 
