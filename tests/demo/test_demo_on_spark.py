@@ -27,7 +27,7 @@ def on_spark(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     done = barrierflow("demo", "--runner", "spark", "--flights", "20000", "--json", "--directory", folder)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    return Shown(folder, json.loads(done.stdout))
+    return Shown(["aligned"], folder, json.loads(done.stdout))
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 from dataflow.errors import ConfigurationError
 from dataflow.runners.interrupts import CtrlC
+from dataflow.runners.spark.interpreter import python_for_workers
 from dataflow.runners.spark.quiet import hushed
 
 __all__ = ["check_installed", "check_settings", "functions", "missing", "pyspark", "session_for"]
@@ -190,13 +190,12 @@ def _check_kind(session: Any) -> None:
 
 
 def _started(session: Any, conf: Mapping[str, str]) -> Any:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = session.builder.appName("barrierflow")
-    if "spark.master" not in conf:
-        builder = builder.master("local[*]")
-    for key, value in {**_OURS, **conf}.items():
+    settings = {"spark.master": "local[*]", **_OURS, **conf}
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    _call_apart(builder.getOrCreate)
+    with python_for_workers(settings["spark.master"]):
+        _call_apart(builder.getOrCreate)
     made = builder.getOrCreate()  # the same one, now also the active one of this thread
     if "spark.sql.shuffle.partitions" not in conf:
         made.conf.set("spark.sql.shuffle.partitions", str(made.sparkContext.defaultParallelism))

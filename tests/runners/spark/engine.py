@@ -14,6 +14,7 @@ from pyarrow import types
 
 from dataflow.expressions import Expr
 from dataflow.runners.spark import carrier, spark_schema, to_column, translated
+from dataflow.runners.spark.interpreter import python_for_workers
 
 __all__ = ["failure", "frame", "on_spark", "plain", "session"]
 
@@ -45,7 +46,8 @@ def session(directory: Path) -> Any:
     for key, value in settings.items():
         builder = builder.config(key, value)
     interrupts = signal.getsignal(signal.SIGINT)
-    made = builder.getOrCreate()
+    with python_for_workers("local[2]"):
+        made = builder.getOrCreate()
     signal.signal(signal.SIGINT, interrupts)  # Spark puts its own in place, which other tests must not meet
     made.sparkContext.setLogLevel("OFF")
     return made
