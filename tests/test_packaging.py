@@ -58,9 +58,10 @@ def test_both_packages_say_that_they_are_typed(unpacked: Path) -> None:
     assert (unpacked / "operators/py.typed").exists()
 
 
-def test_the_wheel_holds_python_files_and_nothing_of_the_tests(unpacked: Path) -> None:
+def test_the_wheel_holds_python_files_a_script_and_nothing_of_the_tests(unpacked: Path) -> None:
     files = [path for package in ("dataflow", "operators") for path in (unpacked / package).rglob("*")]
-    assert {path.suffix for path in files if path.is_file()} == {".py", ".typed"}
+    others = [path.name for path in files if path.is_file() and path.suffix not in (".py", ".typed")]
+    assert others == ["worker_python"]
     assert not [path for path in files if path.name.startswith(("test_", "bench_", "conftest"))]
 
 

@@ -19,6 +19,7 @@ from dataflow.specs import Filter, Project
 from operators.fusion.runs import Run, Step
 from operators.fusion.source import Nulls, fuses
 from tests.operators.fusion.chains import Looped, outcome, spelt
+from tests.seeds import seeds
 
 NUMBERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64"]
 SCHEMA = pa.schema(
@@ -191,14 +192,14 @@ def check(loop: Looped, given_: pa.RecordBatch) -> None:
         assert list(loop.emitted.counts[0]) == loop.plain.rows
 
 
-@pytest.mark.parametrize("tree", range(2))
+@pytest.mark.parametrize("tree", seeds(1, 4))
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32))
 def test_random_trees_over_mild_data_are_the_same(tree: int, seed: int) -> None:
     check(looped(tree), batch(SCHEMA, seed, wild=False))
 
 
-@pytest.mark.parametrize("tree", range(2))
+@pytest.mark.parametrize("tree", seeds(1, 4))
 @given(seed=st.integers(0, 2**32))
 def test_random_trees_over_extremes_are_the_same_or_raise_the_same(tree: int, seed: int) -> None:
     check(looped(tree), batch(SCHEMA, seed, wild=True, rows=seed % 4))
