@@ -46,5 +46,5 @@ def _chosen(master: str) -> Mapping[str, str]:
 
 
 def _jvm_runs() -> bool:
-    """Whether there is a JVM already: its environment stays what it was."""
-    return import_module("pyspark").SparkContext._gateway is not None
+    """Whether there is a JVM already, ours or that of ``spark-submit``: its environment stays what it was."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ or import_module("pyspark").SparkContext._gateway is not None

@@ -92,6 +92,15 @@ def test_a_jvm_that_runs_already_keeps_its_environment(spark: Any) -> None:
         assert os.environ[CHOICE] == sys.executable
 
 
+def test_a_jvm_that_spark_submit_started_keeps_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark import SparkContext
+
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    with python_for_workers("local[2]"):
+        assert os.environ[CHOICE] == sys.executable
+
+
 def test_a_first_session_on_this_machine_has_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "_jvm_runs", lambda: False)
     with python_for_workers("local-cluster[2,1,1024]"):
