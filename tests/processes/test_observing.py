@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from dataflow.cuts import channel_states, is_consistent
 from dataflow.errors import GraphError
 from dataflow.processes import Channel
 from dataflow.runners.processes import ObservedSystem, Simulation, System, explore
@@ -12,7 +11,7 @@ from dataflow.runners.processes.exhaustive import shown_content
 from dataflow.traces import MarkerSent
 from tests.processes.systems import coins, random_graph
 from tests.processes.test_exhaustive import ring
-from tests.processes.test_simulated import Silent, to
+from tests.processes.test_simulated import Silent, check_snapshots, to
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -20,11 +19,7 @@ def test_what_an_observer_gathers_is_a_consistent_cut_with_its_channel_states(se
     graph = random_graph(seed, strongly_connected=seed % 4 != 0)
     run = Simulation(graph, seed, rule=ObservedSystem).run(steps=150, snapshots=6)
     assert len(run.snapshots) == 6
-    for state in run.snapshots.values():
-        assert is_consistent(run.trace, state.cut)
-        assert state.channels == channel_states(run.trace, state.cut)
-        assert coins(state) == coins(run.state)
-    run.check()
+    check_snapshots(run)
     assert not [each for each in run.trace.happenings if isinstance(each, MarkerSent)]
 
 
