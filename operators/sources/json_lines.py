@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from json import JSONDecoder
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -19,13 +20,24 @@ from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE, KnownFile
 from operators.sources.paths import Paths, expand
 from operators.sources.text import Unparsable, Wrong, no_rows, searched
-from operators.sources.text_source import Reading, TextSource, Types, check_known, given_types, inferred_type, selected
+from operators.sources.text_source import (
+    Reading,
+    TextSource,
+    Types,
+    check_known,
+    given_types,
+    inferred_type,
+    selected,
+    whole_number_type,
+)
 
 __all__ = ["JsonFormat", "read_json"]
 
 _SUFFIXES: Final = tuple(
     name + packed for name in (".jsonl", ".ndjson", ".json") for packed in ("", ".gz", ".bz2", ".zst")
 )
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_LONG: Final = re.compile(rb"[0-9]{19}")  # every whole number outside int64 has as many digits
 _ROW: Final = re.compile(r" in row (\d+)$")
 _AS_TEXT: Final = (types.is_date, types.is_time, types.is_dictionary)  # Arrow reads these as numbers, or not at all
 
@@ -47,7 +59,8 @@ def read_json(
     Columns are fields of the objects, nested ones included; a field that a line leaves out is null. ``schema`` has all
     of them with their types; without it they are inferred from the first ``block_bytes`` of the first file with rows. A
     field that is not among these, or a value of another type, is an error of its row; with ``columns`` only these
-    fields are read, and all others are left out unseen. Timestamps, dates and times of day are text in ISO 8601,
+    fields are read, and all others are left out unseen. Whole numbers are inferred as with ``read_csv``, those in lists
+    and objects included. Timestamps, dates and times of day are text in ISO 8601,
     durations whole numbers of their unit.
 
     Memory: some blocks of ``block_bytes``, or of the longest line where that is longer; lines end within 64 MiB.
@@ -66,7 +79,9 @@ def read_json(
     reading = Reading.of(format.label, batch_rows, block_bytes, on_error)
     where, found = expand(paths, _SUFFIXES, filesystem)
     files = [KnownFile.look(format.label, path, where) for path in found]
-    whole = format.inferred_from(found, where, block_bytes) if schema is None else pa.schema(given_types(schema))
+    whole = (
+        format.inferred_from(found, where, block_bytes, columns) if schema is None else pa.schema(given_types(schema))
+    )
     check_known(f"{format.label}({found[0]!r})", columns or (), whole.names)
     JsonParser(format, whole, whole.names)  # refuses a type that cannot be read before anything runs
     return TextSource(format, files, where, whole, whole.names if columns is None else columns, reading)
@@ -83,12 +98,17 @@ class JsonFormat:
     def label(self) -> str:
         return "read_json"
 
-    def inferred_from(self, paths: Sequence[str], where: Files, block_bytes: int) -> pa.Schema:
-        """The fields of the first rows there are."""
+    def inferred_from(
+        self, paths: Sequence[str], where: Files, block_bytes: int, wanted: Sequence[str] | None = None
+    ) -> pa.Schema:
+        """Return the fields of the first rows there are.
+
+        Raises: SourceError if there are no rows, or whole numbers in ``wanted`` fields that fit no type.
+        """
         for path in paths:
             rows = self._first(path, where, block_bytes)[1]
             if rows.strip():
-                return pa.schema({field.name: inferred_type(field.type) for field in _inferred(path, rows)})
+                return _inferred(path, rows, wanted)
         raise SourceError(f"read_json({paths[0]!r}): there is nothing to infer columns from; give schema=")
 
     def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[JsonParser, Place]:
@@ -196,15 +216,16 @@ def _suspect(error: Exception) -> int | None:
     return int(named[1]) if named else None
 
 
-def _inferred(path: str, rows: bytes) -> pa.Schema:
-    """The fields of as many of the first rows as can be parsed."""
+def _inferred(path: str, rows: bytes, wanted: Sequence[str] | None) -> pa.Schema:
+    """Return the fields of as many of the first rows as can be parsed, in the types that hold their values."""
     lines = rows.split(b"\n")
     count = len(lines)
     while True:
         first = b"\n".join(lines[:count])
         try:
             _lines(first)
-            return _parsed(first, json.ParseOptions()).schema
+            schema = _parsed(first, json.ParseOptions()).schema
+            break
         except (pa.ArrowException, Unparsable) as error:
             if count == 1:
                 raise SourceError(
@@ -212,3 +233,43 @@ def _inferred(path: str, rows: bytes) -> pa.Schema:
                     f"columns from; give schema="
                 ) from error
             count //= 2
+    if _LONG.search(first):
+        where, objects = f"read_json({path!r})", list(_objects(first.decode()))
+        for at, field in enumerate(schema):
+            if wanted is None or field.name in wanted:
+                values = [row[field.name] for row in objects if field.name in row]
+                schema = schema.set(at, field.with_type(_exact_type(where, field.name, field.type, values)))
+    return pa.schema({field.name: inferred_type(field.type) for field in schema})
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects of ``text``, which Arrow could parse, with whole numbers as they are written."""
+    decoder, at = JSONDecoder(), 0
+    while (at := _SPACE.match(text, at).end()) < len(text):  # type: ignore[union-attr]
+        row, at = decoder.raw_decode(text, at)
+        yield row
+
+
+def _exact_type(where: str, column: str, type_: pa.DataType, values: Sequence[Any]) -> pa.DataType:
+    """Return ``type_``, which Arrow inferred from ``values``, with integers where it would round whole numbers."""
+    there = [value for value in values if value is not None]
+    if types.is_struct(type_):
+        return pa.struct(
+            [
+                field.with_type(
+                    _exact_type(
+                        where,
+                        f"{column}.{field.name}",
+                        field.type,
+                        [value[field.name] for value in there if field.name in value],
+                    )
+                )
+                for field in type_
+            ]
+        )
+    if types.is_list(type_):
+        items = [item for value in there for item in value]
+        return pa.list_(_exact_type(where, f"{column}[]", type_.value_type, items))
+    if types.is_floating(type_) and not any(isinstance(value, float) for value in there):
+        return whole_number_type(where, column, there)
+    return type_
