@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import json, types
+from pyarrow import csv, json, types
 
 from dataflow.errors import SchemaMismatch, SourceError
 from dataflow.row_errors import OnError
@@ -37,9 +37,10 @@ _SUFFIXES: Final = tuple(
     name + packed for name in (".jsonl", ".ndjson", ".json") for packed in ("", ".gz", ".bz2", ".zst")
 )
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
-_LONG: Final = re.compile(rb"[0-9]{19}")  # every whole number outside int64 has as many digits
+_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9T:.Z+ -]*")
 _ROW: Final = re.compile(r" in row (\d+)$")
-_AS_TEXT: Final = (types.is_date, types.is_time, types.is_dictionary)  # Arrow reads these as numbers, or not at all
+_AS_TEXT: Final = (types.is_date, types.is_time, types.is_timestamp, types.is_dictionary)
+"""Read as text, then cast: Arrow's reader takes dates and times of day for numbers, and ignores a timestamp's offset."""
 
 
 def read_json(
@@ -59,9 +60,11 @@ def read_json(
     Columns are fields of the objects, nested ones included; a field that a line leaves out is null. ``schema`` has all
     of them with their types; without it they are inferred from the first ``block_bytes`` of the first file with rows. A
     field that is not among these, or a value of another type, is an error of its row; with ``columns`` only these
-    fields are read, and all others are left out unseen. Whole numbers are inferred as with ``read_csv``, those in lists
-    and objects included. Timestamps, dates and times of day are text in ISO 8601,
-    durations whole numbers of their unit.
+    fields are read, and all others are left out unseen. Whole numbers, dates and timestamps are inferred as with
+    ``read_csv``, those in lists and objects included.
+
+    Timestamps, dates and times of day are text in ISO 8601. A timestamp with a zone needs an offset or ``Z`` in its
+    text, one without a zone must have none. Durations are whole numbers of their unit.
 
     Memory: some blocks of ``block_bytes``, or of the longest line where that is longer; lines end within 64 MiB.
 
@@ -200,6 +203,10 @@ def _parsed(data: bytes, options: json.ParseOptions) -> pa.Table:
 def _parsed_type(type_: pa.DataType) -> pa.DataType:
     if types.is_duration(type_):
         return pa.int64()
+    if types.is_struct(type_):
+        return pa.struct([field.with_type(_parsed_type(field.type)) for field in type_])
+    if types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_parsed_type(type_.value_type)))
     return pa.string() if any(check(type_) for check in _AS_TEXT) else type_
 
 
@@ -233,12 +240,11 @@ def _inferred(path: str, rows: bytes, wanted: Sequence[str] | None) -> pa.Schema
                     f"columns from; give schema="
                 ) from error
             count //= 2
-    if _LONG.search(first):
-        where, objects = f"read_json({path!r})", list(_objects(first.decode()))
-        for at, field in enumerate(schema):
-            if wanted is None or field.name in wanted:
-                values = [row[field.name] for row in objects if field.name in row]
-                schema = schema.set(at, field.with_type(_exact_type(where, field.name, field.type, values)))
+    where, objects = f"read_json({path!r})", list(_objects(first.decode()))
+    for at, field in enumerate(schema):
+        if wanted is None or field.name in wanted:
+            values = [row[field.name] for row in objects if field.name in row]
+            schema = schema.set(at, field.with_type(_exact_type(where, field.name, field.type, values)))
     return pa.schema({field.name: inferred_type(field.type) for field in schema})
 
 
@@ -251,7 +257,10 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _exact_type(where: str, column: str, type_: pa.DataType, values: Sequence[Any]) -> pa.DataType:
-    """Return ``type_``, which Arrow inferred from ``values``, with integers where it would round whole numbers."""
+    """Return ``type_``, which Arrow inferred from ``values``, as ``read_csv`` has it.
+
+    Whole numbers that Arrow would round are integers; text that ``read_csv`` reads as dates or timestamps is these.
+    """
     there = [value for value in values if value is not None]
     if types.is_struct(type_):
         return pa.struct(
@@ -272,4 +281,16 @@ def _exact_type(where: str, column: str, type_: pa.DataType, values: Sequence[An
         return pa.list_(_exact_type(where, f"{column}[]", type_.value_type, items))
     if types.is_floating(type_) and not any(isinstance(value, float) for value in there):
         return whole_number_type(where, column, there)
+    if types.is_string(type_) or types.is_timestamp(type_):
+        return _time_type(there) or pa.string()
     return type_
+
+
+def _time_type(texts: Sequence[str]) -> pa.DataType | None:
+    """Return the type that ``read_csv`` infers for ``texts`` if it is a date or a timestamp, else None."""
+    if not texts or not all(_TIME.fullmatch(text) for text in texts):
+        return None
+    lines = "\n".join(texts).encode()
+    read = csv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=["text"])
+    (found,) = csv.read_csv(pa.BufferReader(lines), read).schema.types
+    return found if types.is_date(found) or types.is_timestamp(found) else None
