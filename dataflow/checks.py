@@ -14,7 +14,17 @@ from dataflow.windows import Tumbling
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["columns_of", "declared", "distinct", "edge_type", "emission", "expression", "keys_meet", "origin_of"]
+__all__ = [
+    "columns_of",
+    "declared",
+    "distinct",
+    "edge_type",
+    "emission",
+    "expression",
+    "keys_meet",
+    "origin_of",
+    "timestamp_advice",
+]
 
 
 def keys_meet(inputs: Iterable[tuple[str, pa.Schema, Sequence[str]]]) -> None:
@@ -90,6 +100,17 @@ def edge_type(time: pa.DataType, window: Tumbling) -> pa.DataType:
 
 
 _UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
+
+
+def timestamp_advice(column: str, kind: pa.DataType) -> str:
+    """Return how to make timestamps of ``column``, for messages. A cast takes whole numbers for those of its unit."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(kind):
+        return f'with_columns(ts=flow.from_epoch({column!r}, "s")), or "ms", "us" or "ns": the unit that it counts'
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return f'with_columns(ts=flow.from_epoch((col({column!r}) * 1000).cast("int64"), "ms")) if it counts seconds'
+    return f'with_columns(ts=col({column!r}).cast("timestamp[us]")), or "timestamp[us, tz=UTC]" for text with an offset'
 
 
 def origin_of(column: str, spec: Spec) -> str | None:

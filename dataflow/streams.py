@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dataflow.checks import columns_of, declared, distinct, expression, keys_meet, origin_of
+from dataflow.checks import columns_of, declared, distinct, expression, keys_meet, origin_of, timestamp_advice
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Expr, col
@@ -179,7 +179,7 @@ class Stream(Functions):
         if not pa.types.is_timestamp(kind):
             raise SchemaMismatch(
                 f"with_watermark: event time is a timestamp, but {column!r} is {kind}; make one first, as in "
-                f'with_columns(ts=col({column!r}).cast("timestamp[us]"))'
+                f"{timestamp_advice(column, kind)}"
             )
         graph, node, edge = self._pipeline.graph, self._node, self._edge
         origin: str | None = column

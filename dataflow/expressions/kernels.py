@@ -97,6 +97,8 @@ def _kernel(call: Call) -> _Kernel:
         case _F.TRUNCATE:
             every, offset = (int(length) for length in call.parameters)
             return lambda value: truncate(value, every, offset)
+        case _F.FROM_EPOCH:
+            return lambda value: value.cast(pa.timestamp(text, "UTC"))
     assert_never(call.function)
 
 

@@ -233,6 +233,7 @@ _TAKES: Final = {
     "is_nan": "; it takes a number that is no decimal",
     "is_finite": "; it takes a number that is no decimal",
     "hash": "; it takes numbers, text, bytes and times",
+    "from_epoch": "; it takes integers: .cast() decimals, floats and text to int64, and take times as they are",
     "concat_str": '; it takes text: .cast("string") what is none',
     "str": '; it takes text: .cast("string") what is none',
     "dt": "; years to days are parts of timestamps and dates, hours and less of timestamps and times of day",

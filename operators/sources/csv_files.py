@@ -75,7 +75,8 @@ def read_csv(
     zero; if neither type holds them, name one in ``schema`` (float64 would round ids). A column with a fraction or an
     exponent among these is float64. A later value that does not fit is an error of its row.
 
-    Values: an unquoted field that is one of ``null_values`` is null, in every column. Times are ISO 8601, or in one of
+    Values: an unquoted field that is one of ``null_values`` is null, in every column. Times are ISO 8601 (with an
+    offset or ``Z`` for timestamps with a zone, which are in UTC if inferred, and without for others), or in one of
     ``timestamp_parsers`` (formats of ``strptime``, tried first). A quoted field may span lines; ``quote=None``: quotes
     are ordinary characters. ``encoding`` is UTF-8 or one that has a byte a character (``"latin-1"``, ``"cp1252"``).
     Empty lines are left out.

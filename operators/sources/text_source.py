@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyarrow import types
 
-from dataflow.errors import ConfigurationError, SchemaMismatch, SourceError, UnknownColumn
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, SourceError, UnknownColumn
+from dataflow.expressions.type_names import named_type
 from dataflow.row_errors import ERRORS, OnError, errors_schema
 from dataflow.source import Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_type
@@ -135,7 +136,16 @@ def given_types(schema: Types) -> dict[str, pa.DataType]:
     if schema is None:
         return {}
     fields = zip(schema.names, schema.types, strict=True) if isinstance(schema, pa.Schema) else schema.items()
-    return {name: wide_type(plain_type(pa.field(name, type_).type)) for name, type_ in fields}
+    return {name: wide_type(plain_type(_given_type(name, type_))) for name, type_ in fields}
+
+
+def _given_type(name: str, type_: pa.DataType | str) -> pa.DataType:
+    where = f"schema= of column {name!r}"
+    if isinstance(type_, str):
+        return named_type(type_, where)
+    if not isinstance(type_, pa.DataType):
+        raise GraphError(f"{where}: expected a pyarrow type or its name, got {type_!r} ({type(type_).__name__})")
+    return type_
 
 
 def inferred_type(type_: pa.DataType) -> pa.DataType:

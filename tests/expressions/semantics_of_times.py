@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time
 
 import pyarrow as pa
 
-from tests.expressions.cases import clock, of, times
+from tests.expressions.cases import clock, ints, of, times
 
 BEFORE = datetime(1969, 12, 31, 23, 59, 59, 999_999)
 LEAP = datetime(2024, 2, 29, 12, 30, 45, 123_456)
@@ -60,6 +60,18 @@ TIME = [
             {"t": times(datetime(2024, 3, 1, 1, tzinfo=UTC), zone="America/New_York")},
             [date(2024, 2, 29)],
         ),
+    ),
+    *of(
+        "from_epoch",
+        (
+            "from_epoch('a', 's')",
+            {"a": ints(1_709_209_845, -1, None)},
+            [LEAP.replace(microsecond=0, tzinfo=UTC), BEFORE.replace(microsecond=0, tzinfo=UTC), None],
+        ),
+        ("from_epoch(col('a') - 1, 'ms')", {"a": ints(0)}, [BEFORE.replace(microsecond=999_000, tzinfo=UTC)]),
+        ("from_epoch('a', 'us')", {"a": ("uint32", [0, None])}, [datetime(1970, 1, 1, tzinfo=UTC), None]),
+        ("from_epoch('a', 's') < from_epoch('b', 'us')", {"a": ints(1), "b": ints(1_000_001)}, [True]),
+        ("from_epoch('a', 'us')", {"a": ("uint64", [2**63])}, OverflowError),
     ),
     *of(
         "dt.truncate",
