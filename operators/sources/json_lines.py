@@ -40,7 +40,7 @@ _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9T:.Z+ -]*")
 _ROW: Final = re.compile(r" in row (\d+)$")
 _AS_TEXT: Final = (types.is_date, types.is_time, types.is_timestamp, types.is_dictionary)
-"""Read as text, then cast: Arrow's reader takes dates and times of day for numbers, and ignores a timestamp's offset."""
+"""Read as text, then cast: Arrow's reader takes dates and times of day for numbers, and ignores offsets."""
 
 
 def read_json(
