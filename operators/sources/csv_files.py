@@ -19,7 +19,7 @@ from operators.sources.csv_rescue import rescued
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE, KnownFile
 from operators.sources.paths import Paths, expand
-from operators.sources.text import Wrong, no_rows
+from operators.sources.text import Wrong, no_rows, undecodable
 from operators.sources.text_source import (
     Reading,
     TextSource,
@@ -142,6 +142,10 @@ class CsvFormat:
     def label(self) -> str:
         return "read_csv"
 
+    @property
+    def other_encodings(self) -> str:
+        return "name its encoding with encoding=, such as 'latin-1', or convert the file, such as with iconv"
+
     def check(self) -> None:
         for what in ("delimiter", "quote", "escape", "decimal_point"):
             value = getattr(self, what)
@@ -209,6 +213,8 @@ class CsvFormat:
         if not end:
             return Head((), block.after, b"")
         header = Block(block.data[:end], block.at, block.line)
+        if (cause := undecodable(header.data, self.encoding, header.at)) is not None:
+            raise SourceError(f"read_csv: {path}:{header.line}: {cause}; {self.other_encodings}")
         names = csv.read_csv(
             pa.BufferReader(self.utf8(header.data) + b"\n"), parse_options=self.parse_options()
         ).column_names
@@ -329,6 +335,7 @@ class CsvParser:
         self.schema = schema
         self.cut = format.cut
         self.text = format.text
+        self.encoding, self.other_encodings = format.encoding, format.other_encodings
         self._format = format
         self._read = csv.ReadOptions(use_threads=False, block_size=_WHOLE, column_names=list(names))
         self._parse = format.parse_options()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from json import JSONDecoder
 from typing import Any, Final, Literal
@@ -15,11 +16,11 @@ from pyarrow import csv, json, types
 
 from dataflow.errors import SchemaMismatch, SourceError
 from dataflow.row_errors import OnError
-from operators.sources.blocks import Blocks, Place
+from operators.sources.blocks import Block, Blocks, Place
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE, KnownFile
 from operators.sources.paths import Paths, expand
-from operators.sources.text import Unparsable, Wrong, no_rows, searched
+from operators.sources.text import Unparsable, Wrong, no_rows, searched, undecodable
 from operators.sources.text_source import (
     Reading,
     TextSource,
@@ -36,6 +37,7 @@ __all__ = ["JsonFormat", "read_json"]
 _SUFFIXES: Final = tuple(
     name + packed for name in (".jsonl", ".ndjson", ".json") for packed in ("", ".gz", ".bz2", ".zst")
 )
+_OTHER_ENCODINGS: Final = "JSON is UTF-8: convert the file, such as with iconv -f latin1 -t utf-8"
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9T:.Z+ -]*")
 _ROW: Final = re.compile(r" in row (\d+)$")
@@ -58,10 +60,10 @@ def read_json(
     ``paths``, ``filesystem``, packed files and ``on_error`` are as with ``read_csv``.
 
     Columns are fields of the objects, nested ones included; a field that a line leaves out is null. ``schema`` has all
-    of them with their types; without it they are inferred from the first ``block_bytes`` of the first file with rows. A
-    field that is not among these, or a value of another type, is an error of its row; with ``columns`` only these
-    fields are read, and all others are left out unseen. Whole numbers, dates and timestamps are inferred as with
-    ``read_csv``, those in lists and objects included.
+    of them with their types; without it they are inferred from the first ``block_bytes`` of the first file with rows:
+    whole numbers, dates and timestamps as with ``read_csv``, those in lists and objects included. A field that is not
+    among these, or a value of another type, is an error of its row. With ``columns`` only these fields are read, and
+    all others are left out unseen, but for fields within these.
 
     Timestamps, dates and times of day are text in ISO 8601. A timestamp with a zone needs an offset or ``Z`` in its
     text, one without a zone must have none. Durations are whole numbers of their unit.
@@ -109,20 +111,21 @@ class JsonFormat:
         Raises: SourceError if there are no rows, or whole numbers in ``wanted`` fields that fit no type.
         """
         for path in paths:
-            rows = self._first(path, where, block_bytes)[1]
-            if rows.strip():
-                return _inferred(path, rows, wanted)
+            block = self._first(path, where, block_bytes)[1]
+            if block is not None:
+                return _inferred(path, block, wanted)
         raise SourceError(f"read_json({paths[0]!r}): there is nothing to infer columns from; give schema=")
 
     def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[JsonParser, Place]:
         return JsonParser(self, schema, columns), self._first(path, where, 1)[0]
 
-    def _first(self, path: str, where: Files, block_bytes: int) -> tuple[Place, bytes]:
+    def _first(self, path: str, where: Files, block_bytes: int) -> tuple[Place, Block | None]:
+        """Return where the rows of a file begin, and its first block with rows."""
         try:
             with where.open_text(path, 0) as stream:
                 blocks = Blocks(stream, _cut, Place(0, 1), block_bytes=block_bytes)
                 blocks.skip_mark()
-                return blocks.place, next((block.data for block in blocks if block.data.strip()), b"")
+                return blocks.place, next((block for block in blocks if block.data.strip()), None)
         except UNREADABLE as error:
             raise SourceError(f"read_json: cannot read {path!r}: {error}; restore it from a good copy") from error
 
@@ -131,14 +134,19 @@ class JsonParser:
     """Parses lines to ``columns`` of ``schema``."""
 
     label = "read_json"
+    encoding = "utf-8"
+    other_encodings = _OTHER_ENCODINGS
 
     def __init__(self, format: JsonFormat, schema: pa.Schema, columns: Sequence[str]) -> None:
         self.schema = selected(schema, columns)
+        self._unseen_columns = format.unexpected == "ignore"
+        self._looks_inside = self._unseen_columns and any(_has_fields(type_) for type_ in self.schema.types)
         parsed = schema if format.unexpected == "error" else self.schema
         self._options = json.ParseOptions(
             explicit_schema=pa.schema([field.with_type(_parsed_type(field.type)) for field in parsed]),
             unexpected_field_behavior=format.unexpected,
         )
+        self._known = dict(zip(parsed.names, parsed.types, strict=True))
         self._hint = " (fields and types were inferred from the first rows; schema= gives others)" * format.inferred
         try:
             self.parse(b"{}\n")
@@ -155,11 +163,41 @@ class JsonParser:
         lines = _lines(data)
         if not lines:
             return no_rows(self.schema)
-        table = _parsed(data, self._options)
+        table = self._table(data)
         if table.num_rows != lines:
             raise Unparsable("more than one object in a line")
         return pa.RecordBatch.from_arrays(
             [_only_chunk(table[field.name], field.type) for field in self.schema], schema=self.schema
+        )
+
+    def _table(self, data: bytes) -> pa.Table:
+        """Parse ``data``. Arrow ignores unexpected fields everywhere or nowhere; within columns they are looked for.
+
+        Raises: Unparsable for a field within a chosen column that its type does not have.
+        """
+        if not self._looks_inside:
+            return _parsed(data, self._options)
+        try:
+            table = _parsed(data, json.ParseOptions(explicit_schema=self._options.explicit_schema))
+        except pa.ArrowInvalid:  # perhaps in a field that is no column
+            table = _parsed(data, self._options)
+            rows = list(_objects(data.decode()))
+            extra = next(filter(None, (self._unexpected(row) for row in rows)), None)
+        else:
+            extra = next(
+                filter(None, (_more(field.name, field.type, table.field(field.name).type) for field in self.schema)),
+                None,
+            )
+        if extra is not None:
+            raise Unparsable(f"unexpected field {extra!r}")
+        return table
+
+    def _unexpected(self, row: dict[str, Any]) -> str | None:
+        """Return the first field of ``row``, by its path, that is neither a column nor part of one."""
+        names = [name for name in row if name in self._known or not self._unseen_columns]
+        return next(
+            (extra for name in names if (extra := _extra(name, self._known.get(name), row[name])) is not None),
+            None,
         )
 
     def rescue(self, data: bytes) -> tuple[pa.RecordBatch, list[Wrong]]:
@@ -167,7 +205,52 @@ class JsonParser:
         if not data.endswith(b"\n"):
             ends.append(len(data))
         batch, wrong = searched(self.parse, self.schema, data, ends, _suspect)
-        return batch, [Wrong(row.start, row.end, Unparsable(f"{row.error}{self._hint}")) for row in wrong]
+        return batch, [Wrong(row.start, row.end, self._explained(row, data)) for row in wrong]
+
+    def _explained(self, row: Wrong, data: bytes) -> Unparsable:
+        reason = str(row.error)
+        if "UTF" in reason:
+            return Unparsable(reason)
+        if "unexpected field" in reason:
+            with suppress(ValueError, UnicodeDecodeError):
+                (read,) = _objects(data[row.start : row.end].decode())
+                if (name := self._unexpected(read)) is not None:
+                    told = "the fields were inferred from the first rows, " * bool(self._hint)
+                    return Unparsable(f"unexpected field {name!r}: {told}schema= adds it, columns= leaves others out")
+        return Unparsable(f"{reason}{self._hint}")
+
+
+def _has_fields(type_: pa.DataType) -> bool:
+    return types.is_struct(type_) or (types.is_list(type_) and _has_fields(type_.value_type))
+
+
+def _more(path: str, expected: pa.DataType, found: pa.DataType) -> str | None:
+    """Return the path of the first field that ``found`` has and ``expected`` has not."""
+    if types.is_list(expected):
+        return _more(path, expected.value_type, found.value_type)
+    if not types.is_struct(expected):
+        return None
+    names = [field.name for field in expected]
+    for field in found:
+        inner = f"{path}.{field.name}"
+        if field.name not in names:
+            return inner
+        if (extra := _more(inner, expected.field(field.name).type, field.type)) is not None:
+            return extra
+    return None
+
+
+def _extra(path: str, type_: pa.DataType | None, value: Any) -> str | None:
+    """Return the path of the first field in ``value`` that ``type_`` has no place for; None as a type: no column."""
+    if type_ is None:
+        return path
+    if types.is_list(type_) and isinstance(value, list):
+        return next((extra for item in value if (extra := _extra(path, type_.value_type, item)) is not None), None)
+    if types.is_struct(type_) and isinstance(value, dict):
+        fields = {field.name: field.type for field in type_}
+        inner = (_extra(f"{path}.{name}", fields.get(name), item) for name, item in value.items())
+        return next((extra for extra in inner if extra is not None), None)
+    return None
 
 
 def _cut(data: bytes, final: bool) -> int:  # noqa: FBT001
@@ -223,9 +306,9 @@ def _suspect(error: Exception) -> int | None:
     return int(named[1]) if named else None
 
 
-def _inferred(path: str, rows: bytes, wanted: Sequence[str] | None) -> pa.Schema:
+def _inferred(path: str, block: Block, wanted: Sequence[str] | None) -> pa.Schema:
     """Return the fields of as many of the first rows as can be parsed, in the types that hold their values."""
-    lines = rows.split(b"\n")
+    lines = block.data.split(b"\n")
     count = len(lines)
     while True:
         first = b"\n".join(lines[:count])
@@ -235,9 +318,11 @@ def _inferred(path: str, rows: bytes, wanted: Sequence[str] | None) -> pa.Schema
             break
         except (pa.ArrowException, Unparsable) as error:
             if count == 1:
+                cause = undecodable(first, "utf-8", block.at)
+                instead = "give schema=" if cause is None else f"{path}:{block.line}: {cause}; {_OTHER_ENCODINGS}"
                 raise SourceError(
                     f"read_json({path!r}): its first row cannot be parsed ({error}), so there is nothing to infer "
-                    f"columns from; give schema="
+                    f"columns from; {instead}"
                 ) from error
             count //= 2
     where, objects = f"read_json({path!r})", list(_objects(first.decode()))
