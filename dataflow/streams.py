@@ -301,7 +301,9 @@ class Stream(Functions):
                 to operator (``functools.partial`` passes further arguments).
             others: further inputs. This stream comes in on port 0 of ``process``, the others on 1, 2, ... Where more
                 than one input is keyed, their keys have the same types in the same order, so equal keys meet.
-            schema: what it emits; None: the same as it takes, which must be one and the same for all inputs.
+            schema: what it emits; None: the same as it takes, which must be one and the same for all inputs. Event time
+                stays where its column is there as it was: then rows that the operator emits behind a watermark that
+                it has passed on are late further down.
             sides: the schema of what it emits with a tag, by tag, for `side`; there are no others then. None: any tag,
                 with the columns of ``schema``.
 

@@ -69,11 +69,12 @@ def read_csv(
     Columns: the first row of each file names them (``column_names``: there is no such row, these are the names), after
     ``skip_rows`` lines that are left out. Files may order them differently, but without ``columns`` all must have the
     same. ``columns`` are read and no others; what is in columns that a pipeline does not use is not looked at.
-    ``schema`` has the types of some or all columns, which come first, in its order. All others are inferred from the
-    first ``block_bytes`` of the first file that has rows: text where these have no value, microseconds where they have
-    times without fractions. Whole numbers are int64, or uint64 if one of the first is above int64 and none is below
-    zero; if neither type holds them, name one in ``schema`` (float64 would round ids). A column with a fraction or an
-    exponent among these is float64. A later value that does not fit is an error of its row.
+    ``schema`` has the types of some or all columns, or the names of these types; these columns come first, in its
+    order. All others are inferred from the first ``block_bytes`` of the first file that has rows: text where these have
+    no value, microseconds where they have times without fractions. Whole numbers are int64, or uint64 if one of the
+    first is above int64 and none is below zero; if neither type holds them, name one in ``schema`` (float64 would round
+    ids). A column with a fraction or an exponent among these is float64. A later value that does not fit is an error of
+    its row.
 
     Values: an unquoted field that is one of ``null_values`` is null, in every column. Times are ISO 8601 (with an
     offset or ``Z`` for timestamps with a zone, which are in UTC if inferred, and without for others), or in one of
