@@ -65,6 +65,11 @@ def test_a_windowed_agg_loses_no_column_either() -> None:
         timed.window(op.tumbling("1s")).agg(name=op.count())  # type: ignore[arg-type]
 
 
+def test_an_operators_name_is_text() -> None:
+    with pytest.raises(GraphError, match=r"filter: name= is the operator's name, text, got col\('id'\)"):
+        rows().filter(col("id") > 1, name=col("id"))  # type: ignore[arg-type]
+
+
 def test_plain_values_with_a_name_are_constants() -> None:
     made = rows().select(five=5, half=0.5, big=2**63, yes=True).collect()
     assert made.schema.types == [pa.int64(), pa.float64(), pa.uint64(), pa.bool_()]

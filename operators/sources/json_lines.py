@@ -39,6 +39,8 @@ _SUFFIXES: Final = tuple(
 )
 _OTHER_ENCODINGS: Final = "JSON is UTF-8: convert the file, such as with iconv -f latin1 -t utf-8"
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
+_TOLD_APART: Final = re.compile(rb'[0-9]{19}|"[0-9]{4}-[0-9]{2}-[0-9]{2}')
+"""Whole numbers outside int64 have 19 digits; text that Arrow takes for times begins with a date."""
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9T:.Z+ -]*")
 _ROW: Final = re.compile(r" in row (\d+)$")
 _AS_TEXT: Final = (types.is_date, types.is_time, types.is_timestamp, types.is_dictionary)
@@ -326,11 +328,12 @@ def _inferred(path: str, block: Block, wanted: Sequence[str] | None) -> pa.Schem
                     f"columns from; {instead}"
                 ) from error
             count //= 2
-    where, objects = f"read_json({path!r})", list(_objects(first.decode()))
-    for at, field in enumerate(schema):
-        if wanted is None or field.name in wanted:
-            values = [row[field.name] for row in objects if field.name in row]
-            schema = schema.set(at, field.with_type(_exact_type(where, field.name, field.type, values)))
+    if _TOLD_APART.search(first):
+        where, objects = f"read_json({path!r})", list(_objects(first.decode()))
+        for at, field in enumerate(schema):
+            if wanted is None or field.name in wanted:
+                values = [row[field.name] for row in objects if field.name in row]
+                schema = schema.set(at, field.with_type(_exact_type(where, field.name, field.type, values)))
     return pa.schema({field.name: inferred_type(field.type) for field in schema})
 
 
