@@ -154,6 +154,8 @@ class Graph:
         for edge in inputs:
             assert 0 <= edge.source < len(self.nodes), f"edge from node {edge.source} of {len(self.nodes)}"
         taken = {node.name for node in self.nodes}
+        if name is not None and not isinstance(name, str):
+            raise GraphError(f"{label}: name= is the operator's name, text, got {name!r} ({type(name).__name__})")
         if name is not None and (not name or any(c in name for c in "/[]\\\0") or name.startswith(".")):
             raise GraphError(
                 f"an operator's name goes into file names: {name!r} is empty or holds one of / [ ] \\ or ."

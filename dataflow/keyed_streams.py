@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dataflow.checks import distinct, edge_type, emission
+from dataflow.checks import distinct, edge_type, emission, no_columns, unfit_key
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, GraphError
 from dataflow.expressions import AggregateKind, Aggregation, col
@@ -50,7 +50,7 @@ class KeyedStream(Stream):
 
     def agg(
         self,
-        *aggregations: Aggregation,
+        *aggregations: Aggregation | Mapping[str, Aggregation],
         emit: str | Emit | None = None,
         every: Duration | None = None,
         name: str | None = None,
@@ -60,13 +60,15 @@ class KeyedStream(Stream):
         """Aggregates per key: the key columns, then one column per aggregate.
 
         Args:
-            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments name them.
+            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
+            name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
             emit: ``"updates"``: one row per key touched by a batch (a changelog: the last row of a key counts);
                 ``"final"``: one row per key at the end. Default: final for bounded input, else updates.
             every: with updates, the least time between two emissions.
         """
         import pyarrow as pa
 
+        no_columns("agg", self.schema, name=name, parallelism=parallelism, emit=emit, every=every)
         found = self._aggregations(aggregations, named)
         distinct([*self.keys, *(a.name for a in found)], "agg")
         chosen = emission(emit, every, bounded=self._pipeline.graph.bounded)
@@ -77,11 +79,17 @@ class KeyedStream(Stream):
         spec = Aggregate(self.keys, tuple(found), chosen, spacing)
         return self._then(spec, pa.schema(fields), "agg", name, parallelism)
 
-    def _aggregations(self, given: Iterable[Aggregation], named: Mapping[str, Aggregation]) -> list[Aggregation]:
-        found = [*given, *(a.alias(alias) for alias, a in named.items())]
-        for a in found:
+    def _aggregations(
+        self, given: Iterable[Aggregation | Mapping[str, Aggregation]], named: Mapping[str, Aggregation]
+    ) -> list[Aggregation]:
+        pairs: list[tuple[str | None, Aggregation]] = []
+        for item in given:
+            pairs += item.items() if isinstance(item, Mapping) else [(None, item)]
+        found = []
+        for alias, a in [*pairs, *named.items()]:
             if not isinstance(a, Aggregation):
                 raise GraphError(f"agg: expected aggregates such as col('x').sum(), got {a!r} ({type(a).__name__})")
+            found.append(a if alias is None else a.alias(alias))
         if not found:
             raise GraphError("agg: give at least one aggregate")
         return [self._in_order_of_time(a) for a in found]
@@ -92,9 +100,14 @@ class KeyedStream(Stream):
         return replace(aggregation, by=col(self.time)) if ordered and self.time is not None else aggregation
 
     def _key_fields(self) -> list[pa.Field]:
+        from dataflow.state.arrays import is_key
         from dataflow.state.dictionaries import key_schema
 
-        return list(key_schema(self.schema, self.keys))
+        fields = list(key_schema(self.schema, self.keys))
+        for field in fields:
+            if not is_key(field.type):
+                raise unfit_key(field.name, field.type, "agg")
+        return fields
 
     def _fields_of(self, aggregations: Iterable[Aggregation]) -> list[pa.Field]:
         import pyarrow as pa
@@ -115,7 +128,7 @@ class WindowedStream:
 
     def agg(
         self,
-        *aggregations: Aggregation,
+        *aggregations: Aggregation | Mapping[str, Aggregation],
         name: str | None = None,
         parallelism: int | None = None,
         **named: Aggregation,
@@ -129,12 +142,14 @@ class WindowedStream:
         result is the last moment of its window, right before ``window_end``.
 
         Args:
-            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments name them.
+            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
+            name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
         """
         import pyarrow as pa
 
         stream, time = self._stream, self._stream._time
         assert time is not None, "a windowed stream has event time"
+        no_columns("agg", stream.schema, name=name, parallelism=parallelism)
         found = stream._aggregations(aggregations, named)
         distinct([*stream.keys, "window_start", "window_end", *(a.name for a in found)], "agg")
         kind = edge_type(stream.schema.field(time.column).type, self._window)

@@ -78,10 +78,11 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class MapBatches:
-    """A user's function from batch to batches."""
+    """A user's function from batch to batches; ``time`` is the event time that the stream keeps behind it."""
 
     function: Callable[[pa.RecordBatch], Any]
     on_error: OnError = OnError.FAIL
+    time: EventTime | None = None
 
     def detail(self) -> dict[str, Json]:
         return _function_detail(self.function, self.on_error)
@@ -89,10 +90,11 @@ class MapBatches:
 
 @dataclass(frozen=True, slots=True)
 class MapRows:
-    """A user's function from row to row."""
+    """A user's function from row to row; ``time`` is the event time that the stream keeps behind it."""
 
     function: Callable[[dict[str, Any]], Any]
     on_error: OnError = OnError.FAIL
+    time: EventTime | None = None
 
     def detail(self) -> dict[str, Json]:
         return _function_detail(self.function, self.on_error)
@@ -100,10 +102,11 @@ class MapRows:
 
 @dataclass(frozen=True, slots=True)
 class FlatMapRows:
-    """A user's function from row to rows."""
+    """A user's function from row to rows; ``time`` is the event time that the stream keeps behind it."""
 
     function: Callable[[dict[str, Any]], Any]
     on_error: OnError = OnError.FAIL
+    time: EventTime | None = None
 
     def detail(self) -> dict[str, Json]:
         return _function_detail(self.function, self.on_error)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dataflow.checks import columns_of, declared, distinct, expression, keys_meet, origin_of
+from dataflow.checks import (
+    columns_of,
+    declared,
+    distinct,
+    expression,
+    key_names,
+    keys_meet,
+    named_columns,
+    no_columns,
+    origin_of,
+    timestamp_advice,
+)
 from dataflow.clock import Duration, microseconds
-from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import Expr, col
 from dataflow.functions import Functions
 from dataflow.graph import Edge, Node, Partitioning
@@ -108,19 +119,44 @@ class Stream(Functions):
         return self._then(Filter(predicate), self.schema, "filter", name, parallelism, time=self._time)
 
     def select(
-        self, *columns: str | Expr, name: str | None = None, parallelism: int | None = None, **named: str | Expr
+        self,
+        *columns: str | Expr | Mapping[str, Any],
+        name: str | None = None,
+        parallelism: int | None = None,
+        **named: Any,
     ) -> Stream:
-        """Exactly these columns, in this order; ``select("shop", total=col("a") + col("b"))`` names them."""
-        chosen = [expression(c, "select") for c in columns]
-        chosen += [expression(c, "select").alias(alias) for alias, c in named.items()]
-        return self._project(chosen, "select", name, parallelism)
+        """Return exactly these columns, in this order.
+
+        Args:
+            columns: names of columns, expressions, and mappings from new names to either.
+            name: the operator's name. A column called ``name`` or ``parallelism`` is given in a mapping.
+            parallelism: how many subtasks the operator has.
+            named: columns under new names. A plain value that is not text is a constant.
+
+        Raises: GraphError for two columns of one name, and for a column given as ``name=`` or ``parallelism=``;
+        UnknownColumn; SchemaMismatch.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> stream = flow.Pipeline().source(op.from_arrow(pa.table({"id": [7], "seller": ["Ann"]})))
+        >>> stream.select("id", {"name": "seller"}, one=1).collect().to_pylist()
+        [{'id': 7, 'name': 'Ann', 'one': 1}]
+        """
+        no_columns("select", self.schema, name=name, parallelism=parallelism)
+        return self._project(named_columns(columns, named, "select"), "select", name, parallelism)
 
     def with_columns(
-        self, *columns: Expr, name: str | None = None, parallelism: int | None = None, **named: Expr
+        self,
+        *columns: str | Expr | Mapping[str, Any],
+        name: str | None = None,
+        parallelism: int | None = None,
+        **named: Any,
     ) -> Stream:
-        """All columns, with these added or replaced; ``with_columns(total=col("a") + col("b"))`` names them."""
-        added = [expression(c, "with_columns") for c in columns]
-        added += [expression(c, "with_columns").alias(alias) for alias, c in named.items()]
+        """Return all columns, with these added or replaced; ``with_columns(total=col("a") + col("b"))`` names them.
+
+        Arguments and errors are those of `select`.
+        """
+        no_columns("with_columns", self.schema, name=name, parallelism=parallelism)
+        added = named_columns(columns, named, "with_columns")
         distinct([c.name for c in added], "with_columns")
         new = {c.name: c for c in added}
         kept = [new.pop(n) if n in new else col(n) for n in self.schema.names]
@@ -179,7 +215,7 @@ class Stream(Functions):
         if not pa.types.is_timestamp(kind):
             raise SchemaMismatch(
                 f"with_watermark: event time is a timestamp, but {column!r} is {kind}; make one first, as in "
-                f'with_columns(ts=col({column!r}).cast("timestamp[us]"))'
+                f"{timestamp_advice(column, kind)}"
             )
         graph, node, edge = self._pipeline.graph, self._node, self._edge
         origin: str | None = column
@@ -202,19 +238,19 @@ class Stream(Functions):
             spec, self.schema, "with_watermark", name, self._node.parallelism, sides=sides, time=EventTime(column)
         )
 
-    def key_by(self, *keys: str) -> KeyedStream:
-        """The same rows, such that rows with equal ``keys`` meet in one subtask. Null is a key like any other."""
-        if not keys:
-            raise GraphError("key_by: give at least one column")
-        distinct(keys, "key_by")
-        for key in keys:
-            if key not in self.schema.names:
-                raise UnknownColumn(key, self.schema.names, "key_by")
+    def key_by(self, *keys: str | Expr | Sequence[str | Expr]) -> KeyedStream:
+        """Return the same rows, such that rows with equal ``keys`` meet in one subtask. Null is a key like any other.
+
+        Args:
+            keys: names of columns, plain columns such as ``col("shop")``, or lists of these.
+
+        Raises: GraphError for no key, one given twice or a computed one; UnknownColumn; SchemaMismatch for a list,
+        struct or map.
+        """
+        names = key_names(keys, self.schema, "key_by")
         from dataflow.keyed_streams import KeyedStream
 
-        return KeyedStream(
-            self._pipeline, self._node, Edge(self._node.id, Partitioning.HASH, tuple(keys), self._edge.tag)
-        )
+        return KeyedStream(self._pipeline, self._node, Edge(self._node.id, Partitioning.HASH, names, self._edge.tag))
 
     def rebalance(self) -> Stream:
         """The same rows, spread evenly over the subtasks of the next operator."""
@@ -265,7 +301,9 @@ class Stream(Functions):
                 to operator (``functools.partial`` passes further arguments).
             others: further inputs. This stream comes in on port 0 of ``process``, the others on 1, 2, ... Where more
                 than one input is keyed, their keys have the same types in the same order, so equal keys meet.
-            schema: what it emits; None: the same as it takes, which must be one and the same for all inputs.
+            schema: what it emits; None: the same as it takes, which must be one and the same for all inputs. Event time
+                stays where its column is there as it was: then rows that the operator emits behind a watermark that
+                it has passed on are late further down.
             sides: the schema of what it emits with a tag, by tag, for `side`; there are no others then. None: any tag,
                 with the columns of ``schema``.
 

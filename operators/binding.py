@@ -44,18 +44,18 @@ def operator_for(spec: Spec, context: OperatorContext) -> Operator:
             from operators.transforms.project import Project as ProjectOperator
 
             return ProjectOperator(context, columns)
-        case MapBatches(function, on_error):
+        case MapBatches(function, on_error, time):
             from operators.transforms.map_batches import MapBatches as MapBatchesOperator
 
-            return MapBatchesOperator(context, function, on_error)
-        case MapRows(function, on_error):
+            return MapBatchesOperator(context, function, on_error, time)
+        case MapRows(function, on_error, time):
             from operators.transforms.map_rows import MapRows as MapRowsOperator
 
-            return MapRowsOperator(context, function, on_error)
-        case FlatMapRows(function, on_error):
+            return MapRowsOperator(context, function, on_error, time)
+        case FlatMapRows(function, on_error, time):
             from operators.transforms.map_rows import FlatMapRows as FlatMapRowsOperator
 
-            return FlatMapRowsOperator(context, function, on_error)
+            return FlatMapRowsOperator(context, function, on_error, time)
         case Aggregate(keys, aggregations, emit, every):
             from operators.aggregate import KeyedAggregate
 
