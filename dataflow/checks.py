@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dataflow.clock import Duration
@@ -14,7 +14,17 @@ from dataflow.windows import Tumbling
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["columns_of", "declared", "distinct", "edge_type", "emission", "expression", "keys_meet", "origin_of"]
+__all__ = [
+    "columns_of",
+    "declared",
+    "distinct",
+    "edge_type",
+    "emission",
+    "expression",
+    "keys_meet",
+    "origin_of",
+    "side_outputs",
+]
 
 
 def keys_meet(inputs: Iterable[tuple[str, pa.Schema, Sequence[str]]]) -> None:
@@ -43,6 +53,21 @@ def declared(schema: object, default: pa.Schema, where: str) -> pa.Schema:
             "write pa.schema({'column': pa.int64(), ...})"
         )
     return schema
+
+
+def side_outputs(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
+    """Return the schema of each side output that a user declared for an operator; one of None is ``main``.
+
+    Raises: GraphError for what is no dict from tag to schema.
+    """
+    if sides is None:
+        return {}
+    if not isinstance(sides, Mapping) or not all(isinstance(tag, str) and tag for tag in sides):
+        raise GraphError(
+            f"apply(sides=): expected a dict from tag to pyarrow.Schema, or None for the columns of the main output, "
+            f"got {sides!r}"
+        )
+    return {tag: declared(schema, main, f"apply(sides=) of {tag!r}") for tag, schema in sides.items()}
 
 
 def emission(emit: str | Emit | None, every: Duration | None, *, bounded: bool) -> Emit:

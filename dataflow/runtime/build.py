@@ -29,6 +29,7 @@ from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.chain import Chain
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.committer import Committer
+from dataflow.runtime.contract import check_splits
 from dataflow.runtime.fusing import fuse
 from dataflow.runtime.gate import Choose, InputGate, RoundRobin
 from dataflow.runtime.inlet import GateInlet, Inlet, SourceInlet, SplitState
@@ -250,7 +251,7 @@ class _Builder:
             if not isinstance(vertex.head.spec, Read):
                 continue
             source = vertex.head.spec.source
-            fresh = [] if states else list(source.splits())
+            fresh = [] if states else check_splits(source, vertex.head.name)
             for i, task in enumerate(vertex.tasks):
                 if task in states:
                     found[task] = [_split_state(entry, source) for entry in states[task].inlet["splits"]]  # type: ignore[union-attr]
