@@ -26,6 +26,7 @@ __all__ = [
     "named_columns",
     "no_columns",
     "origin_of",
+    "side_outputs",
     "timestamp_advice",
     "unfit_key",
 ]
@@ -57,6 +58,21 @@ def declared(schema: object, default: pa.Schema, where: str) -> pa.Schema:
             "write pa.schema({'column': pa.int64(), ...})"
         )
     return schema
+
+
+def side_outputs(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
+    """Return the schema of each side output that a user declared for an operator; one of None is ``main``.
+
+    Raises: GraphError for what is no dict from tag to schema.
+    """
+    if sides is None:
+        return {}
+    if not isinstance(sides, Mapping) or not all(isinstance(tag, str) and tag for tag in sides):
+        raise GraphError(
+            f"apply(sides=): expected a dict from tag to pyarrow.Schema, or None for the columns of the main output, "
+            f"got {sides!r}"
+        )
+    return {tag: declared(schema, main, f"apply(sides=) of {tag!r}") for tag, schema in sides.items()}
 
 
 def emission(emit: str | Emit | None, every: Duration | None, *, bounded: bool) -> Emit:

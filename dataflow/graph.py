@@ -64,7 +64,7 @@ class Edge:
 class Node:
     """A logical operator. ``name`` is stable between runs: a checkpoint finds the operator's state by it.
 
-    ``schema`` is that of the main output, ``sides`` has those of the side outputs that have columns of their own.
+    ``schema`` is that of the main output, ``sides`` has those of the side outputs; there are no others.
     ``time`` is the column of the main output that holds event time; None: rows have none.
     """
 
@@ -80,7 +80,7 @@ class Node:
 
     def output(self, tag: str | None) -> pa.Schema:
         """The schema of side output ``tag``, or of the main one."""
-        return self.schema if tag is None else self.sides.get(tag, self.schema)
+        return self.schema if tag is None else self.sides[tag]
 
     @property
     def kind(self) -> str:

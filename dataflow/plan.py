@@ -16,7 +16,7 @@ from dataflow.pruning import prune
 from dataflow.source import Json
 from dataflow.specs import Read
 
-__all__ = ["Link", "Plan", "Vertex", "of", "task_id"]
+__all__ = ["ChannelId", "Link", "Plan", "Vertex", "of", "task_id", "vertex_of"]
 
 
 def task_id(vertex: str, subtask: int) -> str:
@@ -26,6 +26,38 @@ def task_id(vertex: str, subtask: int) -> str:
     'counts[1]'
     """
     return f"{vertex}[{subtask}]"
+
+
+def vertex_of(task: str) -> str:
+    """Return the vertex of a task's name, exactly: names of operators hold no brackets (see ``Graph.add``).
+
+    >>> vertex_of("a -> b[1]")
+    'a -> b'
+    """
+    return task.rpartition("[")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelId:
+    """The ends of a channel: two tasks, and the operator at the head of the one it leads to.
+
+    ``input`` is the port it feeds, where several channels lead from the same task to the same task; else None.
+    """
+
+    source: str
+    target: str
+    operator: str
+    input: int | None = None
+
+    @property
+    def end(self) -> str:
+        """The target, with the input where that is needed to tell channels apart."""
+        return self.target if self.input is None else f"{self.target} (input {self.input})"
+
+    @property
+    def name(self) -> str:
+        """What messages and checkpoints call the channel."""
+        return f"{self.source} -> {self.end}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +127,15 @@ class Plan:
         if link.partitioning is Partitioning.FORWARD:
             return [(i, i) for i in range(targets)]
         return [(s, t) for t in range(targets) for s in range(sources)]
+
+    def channel_ids(self, link: Link) -> Mapping[tuple[int, int], ChannelId]:
+        """Return the ends of each channel of a link, by (source subtask, target subtask)."""
+        twins = [other for other in self.links if (other.source, other.target) == (link.source, link.target)]
+        port = link.port if len(twins) > 1 else None
+        return {
+            (s, t): ChannelId(task_id(link.source, s), task_id(link.target, t), link.target, port)
+            for s, t in self.channels(link)
+        }
 
     def predecessors(self) -> Mapping[str, tuple[str, ...]]:
         """For each task the tasks it takes rows from."""

@@ -17,6 +17,7 @@ from dataflow.checks import (
     named_columns,
     no_columns,
     origin_of,
+    side_outputs,
     timestamp_advice,
 )
 from dataflow.clock import Duration, microseconds
@@ -261,15 +262,23 @@ class Stream(Functions):
         return Stream(self._pipeline, self._node, Edge(self._node.id, Partitioning.BROADCAST, (), self._edge.tag))
 
     def side(self, tag: str) -> Stream:
-        """The rows that the operator emitted with ``tag``.
+        """Return the rows that the operator emitted with ``tag``, which have the columns declared for it.
 
-        They have the columns declared for that side output, else those of the operator's main output. Raises:
-        GraphError for a tag that is none of the operator's, where these are known.
+        Raises: GraphError where the operator has no such side output.
         """
-        if self._node.sides and tag not in self._node.sides:
-            raise GraphError(f"{self.name!r} has no side output {tag!r}; it has {list(self._node.sides)}")
-        if not self._node.sides and isinstance(self._node.spec, MapBatches | MapRows | FlatMapRows):
-            raise GraphError(f"{self.name!r} has no side output {tag!r}; on_error='side' gives it one, 'errors'")
+        sides = self._node.sides
+        if tag not in sides:
+            found = f"it has {list(sides)}" if sides else "it has none"
+            match self._node.spec:
+                case MapBatches() | MapRows() | FlatMapRows():
+                    found = "on_error='side' gives it one, 'errors'" if not sides else found
+                case Apply():
+                    found += (
+                        f"; declare it: apply(..., sides={{{tag!r}: schema}}), None for the columns of the main one"
+                    )
+                case _:
+                    pass
+            raise GraphError(f"{self.name!r} has no side output {tag!r}; {found}")
         return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
 
     def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:
@@ -290,7 +299,7 @@ class Stream(Functions):
         operator: OperatorFactory,
         *others: Stream,
         schema: pa.Schema | None = None,
-        sides: Mapping[str, pa.Schema] | None = None,
+        sides: Mapping[str, pa.Schema | None] | None = None,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
@@ -301,11 +310,12 @@ class Stream(Functions):
                 to operator (``functools.partial`` passes further arguments).
             others: further inputs. This stream comes in on port 0 of ``process``, the others on 1, 2, ... Where more
                 than one input is keyed, their keys have the same types in the same order, so equal keys meet.
-            schema: what it emits; None: the same as it takes, which must be one and the same for all inputs. Event time
-                stays where its column is there as it was: then rows that the operator emits behind a watermark that
-                it has passed on are late further down.
-            sides: the schema of what it emits with a tag, by tag, for `side`; there are no others then. None: any tag,
-                with the columns of ``schema``.
+            schema: what it emits; None: the same as it takes, which must be one and the same for all inputs. A batch
+                with these columns in another order is put in order; one with others fails the job. Event time stays if
+                its column is there as it was: then rows that the operator emits after a watermark that it has passed
+                on are late downstream.
+            sides: the schema of what it emits with a tag, by tag, for `side`; a schema of None is that of the main
+                output. There are no other side outputs, and without ``sides`` none.
 
         Raises: GraphError for what is no operator, or a stream of another pipeline; SchemaMismatch for keys that
         cannot meet, or inputs that differ where no ``schema`` says what comes out.
@@ -323,7 +333,7 @@ class Stream(Functions):
         if schema is None and not all(other.schema.equals(self.schema) for other in others):
             raise SchemaMismatch("apply: the inputs differ, so say what comes out: apply(..., schema=pa.schema(...))")
         made = declared(schema, self.schema, "apply")
-        tagged = {tag: declared(side, made, f"apply(sides=) of {tag!r}") for tag, side in (sides or {}).items()}
+        tagged = side_outputs(sides, made)
         described: Any = inspect.unwrap(getattr(operator, "func", operator))
         label = getattr(described, "__qualname__", type(described).__name__)
         spec = Apply(

@@ -31,7 +31,7 @@ def operator_for(spec: Spec, context: OperatorContext) -> Operator:
         case Read():
             from operators.transforms.pass_through import PassThrough
 
-            return PassThrough()
+            return PassThrough(context)
         case Union():
             from operators.transforms.union import Union as UnionOperator
 

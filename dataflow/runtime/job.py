@@ -391,7 +391,7 @@ class Job:
         self._refuse_late()
         for name, task in self.tasks.items():
             for error in task.close():
-                log.warning("closing %s: %r", name, error)
+                log.warning("closing %s: %r (%s)", name, error, "; ".join(getattr(error, "__notes__", ())))
         self.release()
 
     def release(self) -> None:

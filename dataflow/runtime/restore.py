@@ -25,6 +25,7 @@ from dataflow.errors import (
 from dataflow.events import BarrierKind
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
 from dataflow.runtime.parts import TaskState
+from dataflow.runtime.precision import precisions
 from dataflow.runtime.replay import open_splits, rows_read_again
 from dataflow.runtime.report import RestoreReport
 from dataflow.source import Source
@@ -192,6 +193,7 @@ def _report(
         offsets={key: split["offset"] for key, split in open_splits(states).items()},
         replayed=rows_read_again(store, manifest.checkpoint, states),
         duplicates=tuple(d for state in states.values() for d in state.duplicates),
+        precision=precisions(manifest.nodes, Mode(manifest.mode)),
         in_flight=tuple(c for state in states.values() for c in state.in_flight),
         passed_over=tuple(skipped),
         state_bytes=sum(part.size for part in manifest.parts),

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from dataflow.plan import vertex_of
 from dataflow.row_errors import SAMPLES, RowError
 from dataflow.runners.base import OperatorMetrics
 from dataflow.runners.spark.envelopes import REPORT, TO_DRIVER, Envelope
@@ -45,7 +46,7 @@ class Counters:
 
     def add(self, report: Report) -> None:
         """Count what a subtask did in a micro-batch that is done."""
-        vertex = report.task.rpartition("[")[0]
+        vertex = vertex_of(report.task)
         self._busy[vertex] = self._busy.get(vertex, 0) + report.busy
         for name, *counts, samples in report.operators:
             self._rows[name] = [a + b for a, b in zip(self._rows.get(name, [0] * 5), counts, strict=True)]

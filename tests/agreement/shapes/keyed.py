@@ -151,7 +151,7 @@ class Newest(flow.Operator):
 def own_operators(scene: Scene) -> None:
     """Deduplication and the greatest rows of a key, by an operator with state and side outputs."""
     rows = table(scene).select("n", "k", "price")
-    newest = rows.key_by("k").apply(partial(Newest, most=3), name="newest")
+    newest = rows.key_by("k").apply(partial(Newest, most=3), sides={"again": None, "best": None}, name="newest")
     scene.show(newest, "first", late=True)
     scene.show(newest.side("again"), "again", late=True)
     best = newest.side("best")
