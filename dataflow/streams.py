@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from dataflow.checks import columns_of, declared, distinct, expression, keys_meet, origin_of
 from dataflow.clock import Duration, microseconds
@@ -29,6 +29,7 @@ from dataflow.specs import (
     Watermarks,
     Write,
 )
+from dataflow.updates import Changes, Updates, refused_updates
 from dataflow.windows import EventTime
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ __all__ = ["Stream"]
 class Stream(Functions):
     """The rows that come out of an operator. Every method returns a new stream; using one twice branches.
 
-    ``schema`` is known, and checked, while the graph is built.
+    ``schema`` is known, and checked, while the graph is built. So is what the rows mean, see ``changes``.
     """
 
     def __init__(self, pipeline: Pipeline, node: Node, edge: Edge | None = None) -> None:
@@ -58,6 +59,45 @@ class Stream(Functions):
     @property
     def name(self) -> str:
         return self._node.name
+
+    @property
+    def changes(self) -> Changes:
+        """What the rows mean: ``"rows"``, each row counts; ``"updates"``, the last row of each update key counts.
+
+        Aggregates with ``emit="updates"`` give updates. Their update keys are the columns of `key_by`, for windows also
+        ``window_start`` and ``window_end``. Updates may go to any sink, through `select` and `with_columns` that keep
+        every update key unchanged (it may be renamed), through `filter` on update keys, and to `key_by` on update keys.
+        Everything else would count rows that were replaced, and raises GraphError; see `as_rows`.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]})))
+        >>> counts = rows.key_by("k").agg(op.count().alias("n"), emit="updates", name="counts")
+        >>> rows.changes, counts.changes, counts.select("n", key=flow.col("k")).changes
+        ('rows', 'updates', 'updates')
+        """
+        return "rows" if self._updates is None else "updates"
+
+    @property
+    def _updates(self) -> Updates | None:
+        return self._pipeline.graph.updates_of(self._edge)
+
+    def as_rows(self) -> Self:
+        """The same rows, each of which counts from here on, also if they are updates.
+
+        Adds no operator. How many updates of a key there are depends on how the input was cut into batches, and so does
+        what is computed from them.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]}), batch_rows=1))
+        >>> counts = rows.key_by("k").agg(op.count().alias("n"), emit="updates", name="counts")
+        >>> counts.as_rows().map(lambda row: row).collect()["n"].to_pylist()
+        [1, 2, 1]
+        """
+        return type(self)(self._pipeline, self._node, replace(self._edge, as_rows=True))
+
+    def _refuse_updates(self, word: str, problem: str) -> None:
+        if (updates := self._updates) is not None:
+            raise refused_updates(word, updates, problem)
 
     @property
     def time(self) -> str | None:
@@ -98,7 +138,11 @@ class Stream(Functions):
         return Stream(self._pipeline, node)
 
     def filter(self, predicate: str | Expr, *, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """The rows for which ``predicate``, an expression or a column's name, is true; null counts as false."""
+        """The rows for which ``predicate``, an expression or a column's name, is true; null counts as false.
+
+        Raises: SchemaMismatch where the predicate is not boolean; GraphError where it reads other columns of updates
+        than their update keys (see `changes`).
+        """
         import pyarrow as pa
 
         predicate = expression(predicate, "filter")
@@ -110,7 +154,10 @@ class Stream(Functions):
     def select(
         self, *columns: str | Expr, name: str | None = None, parallelism: int | None = None, **named: str | Expr
     ) -> Stream:
-        """Exactly these columns, in this order; ``select("shop", total=col("a") + col("b"))`` names them."""
+        """Exactly these columns, in this order; ``select("shop", total=col("a") + col("b"))`` names them.
+
+        Raises: GraphError where an update key of updates is left out or computed (see `changes`).
+        """
         chosen = [expression(c, "select") for c in columns]
         chosen += [expression(c, "select").alias(alias) for alias, c in named.items()]
         return self._project(chosen, "select", name, parallelism)
@@ -118,7 +165,10 @@ class Stream(Functions):
     def with_columns(
         self, *columns: Expr, name: str | None = None, parallelism: int | None = None, **named: Expr
     ) -> Stream:
-        """All columns, with these added or replaced; ``with_columns(total=col("a") + col("b"))`` names them."""
+        """All columns, with these added or replaced; ``with_columns(total=col("a") + col("b"))`` names them.
+
+        Raises: GraphError where an update key of updates is replaced (see `changes`).
+        """
         added = [expression(c, "with_columns") for c in columns]
         added += [expression(c, "with_columns").alias(alias) for alias, c in named.items()]
         distinct([c.name for c in added], "with_columns")
@@ -203,7 +253,10 @@ class Stream(Functions):
         )
 
     def key_by(self, *keys: str) -> KeyedStream:
-        """The same rows, such that rows with equal ``keys`` meet in one subtask. Null is a key like any other."""
+        """The same rows, such that rows with equal ``keys`` meet in one subtask. Null is a key like any other.
+
+        Raises: UnknownColumn; GraphError for updates by other columns than their update keys (see `changes`).
+        """
         if not keys:
             raise GraphError("key_by: give at least one column")
         distinct(keys, "key_by")
@@ -212,17 +265,29 @@ class Stream(Functions):
                 raise UnknownColumn(key, self.schema.names, "key_by")
         from dataflow.keyed_streams import KeyedStream
 
-        return KeyedStream(
-            self._pipeline, self._node, Edge(self._node.id, Partitioning.HASH, tuple(keys), self._edge.tag)
-        )
+        if (updates := self._updates) is not None and (others := [key for key in keys if key not in updates.keys]):
+            columns = ", ".join(map(repr, others))
+            raise refused_updates("key_by", updates, f"updates of one key would be spread by {columns}")
+        return KeyedStream(self._pipeline, self._node, self._spread(Partitioning.HASH, keys))
+
+    def _spread(self, partitioning: Partitioning, keys: tuple[str, ...] = ()) -> Edge:
+        return replace(self._edge, partitioning=partitioning, keys=keys)
 
     def rebalance(self) -> Stream:
-        """The same rows, spread evenly over the subtasks of the next operator."""
-        return Stream(self._pipeline, self._node, Edge(self._node.id, Partitioning.REBALANCE, (), self._edge.tag))
+        """The same rows, spread evenly over the subtasks of the next operator.
+
+        Raises: GraphError for updates, which would lose their order (see `changes`).
+        """
+        self._refuse_updates("rebalance", "an update could overtake a later one of its key")
+        return Stream(self._pipeline, self._node, self._spread(Partitioning.REBALANCE))
 
     def broadcast(self) -> Stream:
-        """The same rows, all of them in every subtask of the next operator."""
-        return Stream(self._pipeline, self._node, Edge(self._node.id, Partitioning.BROADCAST, (), self._edge.tag))
+        """The same rows, all of them in every subtask of the next operator.
+
+        Raises: GraphError for updates (see `changes`).
+        """
+        self._refuse_updates("broadcast", "every subtask would give every update once more")
+        return Stream(self._pipeline, self._node, self._spread(Partitioning.BROADCAST))
 
     def side(self, tag: str) -> Stream:
         """The rows that the operator emitted with ``tag``.
@@ -237,7 +302,10 @@ class Stream(Functions):
         return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
 
     def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """The rows of this stream and the others, in no particular order. Schemas must be equal."""
+        """The rows of this stream and the others, in no particular order. Schemas must be equal.
+
+        Raises: SchemaMismatch; GraphError for a stream of another pipeline, or of updates (see `changes`).
+        """
         self._same_pipeline(others, "union")
         for other in others:
             if not other.schema.equals(self.schema):
@@ -269,8 +337,8 @@ class Stream(Functions):
             sides: the schema of what it emits with a tag, by tag, for `side`; there are no others then. None: any tag,
                 with the columns of ``schema``.
 
-        Raises: GraphError for what is no operator, or a stream of another pipeline; SchemaMismatch for keys that
-        cannot meet, or inputs that differ where no ``schema`` says what comes out.
+        Raises: GraphError for what is no operator, or a stream of another pipeline, or of updates (see `changes`);
+        SchemaMismatch for keys that cannot meet, or inputs that differ where no ``schema`` says what comes out.
         """
         if isinstance(operator, Operator) or not callable(operator):
             raise GraphError(
@@ -332,6 +400,6 @@ class Stream(Functions):
         part = Pipeline(self._pipeline.name)
         part.graph = self._pipeline.graph.upstream(self._node)
         node = part.graph.nodes[-1]
-        edge = Edge(node.id, self._edge.partitioning, self._edge.keys, self._edge.tag)
+        edge = replace(self._edge, source=node.id)
         part.graph.add(Write(sink), (edge,), self.schema, label="collected", name="collected", parallelism=1)
         return part
