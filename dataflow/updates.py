@@ -16,7 +16,7 @@ from typing import Literal
 
 from dataflow.errors import GraphError
 from dataflow.expressions import Expr
-from dataflow.specs import Aggregate, Emit, Filter, Project, Spec, Watermarks, WindowAggregate, Write
+from dataflow.specs import Aggregate, Emit, Filter, Project, Spec, WindowAggregate, Write
 
 __all__ = ["Changes", "Updates", "check_updates", "refused_updates", "updates_of"]
 
@@ -44,7 +44,7 @@ def updates_of(spec: Spec, name: str, inputs: Sequence[Updates | None]) -> Updat
             return Updates(keys, name, because)
         case WindowAggregate(keys=keys, emit=Emit.UPDATES, because=because):
             return Updates((*keys, "window_start", "window_end"), name, because)
-        case Filter() | Watermarks() | Write():
+        case Filter() | Write():
             return inputs[0]
         case Project(columns=columns):
             updates = inputs[0]
@@ -63,7 +63,7 @@ def check_updates(word: str, spec: Spec, inputs: Iterable[Updates | None]) -> No
         if updates is None:
             continue
         match spec:
-            case Write() | Watermarks():
+            case Write():
                 pass
             case Filter(predicate=predicate):
                 if others := [name for name in predicate.columns() if name not in updates.keys]:
