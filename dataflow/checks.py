@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from dataflow.clock import Duration
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation, Expr, col, lit
-from dataflow.specs import Emit, Filter, Project, Spec, Watermarks
+from dataflow.source import Source
+from dataflow.specs import Emit, Filter, Project, Read, Spec, Watermarks
 from dataflow.windows import Tumbling
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from dataflow.graph import Graph
 
 __all__ = [
     "columns_of",
@@ -29,6 +32,7 @@ __all__ = [
     "side_outputs",
     "timestamp_advice",
     "unfit_key",
+    "window_emission",
 ]
 
 
@@ -75,17 +79,44 @@ def side_outputs(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
     return {tag: declared(schema, main, f"apply(sides=) of {tag!r}") for tag, schema in sides.items()}
 
 
-def emission(emit: str | Emit | None, every: Duration | None, *, bounded: bool) -> Emit:
-    """When to emit: as asked for, or what suits the input."""
-    if emit is None:
-        return Emit.FINAL if bounded and every is None else Emit.UPDATES
+def emission(emit: str | Emit | None, every: Duration | None, upstream: Graph) -> tuple[Emit, str]:
+    """Return when an aggregate emits, and why it emits updates if that is a default.
+
+    ``upstream`` is all that the aggregate depends on: the default is final if every source in it has an end.
+    """
+    if emit is not None:
+        chosen = _emit(emit)
+        if chosen is Emit.FINAL and every is not None:
+            raise ConfigurationError("agg(every=) spaces out updates; it has no meaning with emit='final'")
+        return chosen, ""
+    if every is not None:
+        return Emit.UPDATES, "every= is given"
+    for node in upstream:
+        if isinstance(node.spec, Read) and not node.spec.source.bounded:
+            return Emit.UPDATES, f"source {node.name!r} ({_kind(node.spec.source)}) has no end"
+    return Emit.FINAL, ""
+
+
+def window_emission(emit: str | Emit | None, lateness: int) -> tuple[Emit, str]:
+    """Return when windows emit, and why they emit updates if that is a default.
+
+    Without lateness a window comes out once in either case, so that is final.
+    """
+    chosen = None if emit is None else _emit(emit)
+    if lateness == 0 or chosen is Emit.FINAL:
+        return Emit.FINAL, ""
+    return Emit.UPDATES, "its windows have lateness=" if chosen is None else ""
+
+
+def _kind(source: Source) -> str:
+    return type(source).__name__ if type(source).__repr__ is object.__repr__ else repr(source)
+
+
+def _emit(emit: str | Emit) -> Emit:
     names = [e.value for e in Emit]
     if not isinstance(emit, Emit) and emit not in names:
         raise ConfigurationError(f"agg(emit=) is one of {names}, got {emit!r}")
-    chosen = Emit(emit)
-    if chosen is Emit.FINAL and every is not None:
-        raise ConfigurationError("agg(every=) spaces out updates; it has no meaning with emit='final'")
-    return chosen
+    return Emit(emit)
 
 
 def expression(value: object, where: str) -> Expr:

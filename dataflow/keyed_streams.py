@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dataflow.checks import distinct, edge_type, emission, no_columns, unfit_key
+from dataflow.checks import distinct, edge_type, emission, no_columns, unfit_key, window_emission
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, GraphError
 from dataflow.expressions import AggregateKind, Aggregation, col
@@ -34,13 +34,14 @@ class KeyedStream(Stream):
 
         Args:
             window: ``op.tumbling("10s")``.
-            lateness: how long behind its end (by the watermark) a window still takes rows; each batch that brings some
-                gives the results of the windows it touched once more.
+            lateness: how long behind its end (by the watermark) a window still takes rows. What that means for its
+                results is up to ``emit`` of `WindowedStream.agg`.
 
-        Raises: GraphError where the stream has no event time: see `with_watermark`.
+        Raises: GraphError where the stream has no event time (see `with_watermark`), or holds updates (see `changes`).
         """
         if not isinstance(window, Tumbling):
             raise GraphError(f"window: expected op.tumbling(...), got {window!r} ({type(window).__name__})")
+        self._refuse_updates("window", "it would count rows that a later row replaces")
         if self.time is None:
             raise GraphError(
                 "window: the stream has no event time: say which column holds it, close to the source and before "
@@ -62,21 +63,29 @@ class KeyedStream(Stream):
         Args:
             aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
-            emit: ``"updates"``: one row per key touched by a batch (a changelog: the last row of a key counts);
-                ``"final"``: one row per key at the end. Default: final for bounded input, else updates.
+            emit: ``"updates"``: one row per key touched by a batch (a changelog: the last row of a key counts, see
+                `changes`); ``"final"``: one row per key at the end. Default: final for bounded input, else updates.
             every: with updates, the least time between two emissions.
+
+        Raises: GraphError for what is no aggregate, for two columns of one name, and where this stream holds updates;
+        ConfigurationError for ``emit`` or ``every``; SchemaMismatch where an aggregate cannot take its column's type.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]}), batch_rows=1))
+        >>> rows.key_by("k").agg(op.count().alias("n"), emit="updates").collect()["n"].to_pylist()
+        [1, 2, 1]
         """
         import pyarrow as pa
 
         no_columns("agg", self.schema, name=name, parallelism=parallelism, emit=emit, every=every)
         found = self._aggregations(aggregations, named)
         distinct([*self.keys, *(a.name for a in found)], "agg")
-        chosen = emission(emit, every, bounded=self._pipeline.graph.bounded)
+        chosen, because = emission(emit, every, self._pipeline.graph.upstream(self._node))
         fields = [*self._key_fields(), *self._fields_of(found)]
         spacing = None if every is None else microseconds(every, "agg(every=)")
         if spacing == 0:
             raise ConfigurationError("agg(every=) is above zero; leave it out to emit after each batch")
-        spec = Aggregate(self.keys, tuple(found), chosen, spacing)
+        spec = Aggregate(self.keys, tuple(found), chosen, spacing, because)
         return self._then(spec, pa.schema(fields), "agg", name, parallelism)
 
     def _aggregations(
@@ -129,14 +138,14 @@ class WindowedStream:
     def agg(
         self,
         *aggregations: Aggregation | Mapping[str, Aggregation],
+        emit: str | Emit | None = None,
         name: str | None = None,
         parallelism: int | None = None,
         **named: Aggregation,
     ) -> Stream:
         """Aggregates per key and window: the key columns, ``window_start``, ``window_end``, a column per aggregate.
 
-        A window's rows come out once the watermark has reached its end, all of them at the end of the input, and with
-        allowed lateness again for each batch of late rows it still takes (the last row of a key and window counts).
+        A window's rows come out once the watermark has reached its end, all of them at the end of the input.
         A row whose window ended, allowed lateness included, at or before the watermark is *late*: it is counted in the
         summary and goes to ``.side("late")`` as it came. The event time of a
         result is the last moment of its window, right before ``window_end``.
@@ -144,17 +153,36 @@ class WindowedStream:
         Args:
             aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
+            emit: what allowed lateness means for the results. ``"updates"``: a window comes out at its end, and again
+                for each batch of rows that it still takes; the last row of a key and window counts (see `changes`).
+                ``"final"``: it comes out once, when the watermark reaches its end plus the lateness; the watermark
+                downstream is reduced by the lateness, so that no later window takes the results for late. Without
+                lateness both give the same rows, each of which counts. Default: updates with lateness, else final.
+
+        Raises: GraphError for what is no aggregate and for two columns of one name; ConfigurationError for ``emit``;
+        SchemaMismatch where an aggregate cannot take its column's type.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> at = pa.array([1, 12, 2, 30], pa.timestamp("s"))  # the third row comes when the watermark is at 12
+        >>> table = pa.table({"k": ["a", "a", "a", "a"], "at": at})
+        >>> rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1)).with_watermark("at")
+        >>> windows = rows.key_by("k").window(op.tumbling("10s"), lateness="5s")
+        >>> windows.agg(op.count().alias("n"), emit="updates").collect()["n"].to_pylist()
+        [1, 2, 1, 1]
+        >>> windows.agg(op.count().alias("n"), emit="final").collect()["n"].to_pylist()
+        [2, 1, 1]
         """
         import pyarrow as pa
 
         stream, time = self._stream, self._stream._time
         assert time is not None, "a windowed stream has event time"
-        no_columns("agg", stream.schema, name=name, parallelism=parallelism)
+        no_columns("agg", stream.schema, name=name, parallelism=parallelism, emit=emit)
         found = stream._aggregations(aggregations, named)
         distinct([*stream.keys, "window_start", "window_end", *(a.name for a in found)], "agg")
         kind = edge_type(stream.schema.field(time.column).type, self._window)
         edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
-        spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(found))
+        chosen, because = window_emission(emit, self._lateness)
+        spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(found), chosen, because)
         schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(found)])
         time = EventTime("window_end", exclusive=True)
         return stream._then(spec, schema, "window", name, parallelism, sides={LATE: stream.schema}, time=time)

@@ -15,6 +15,7 @@ from dataflow.graph import Edge, Graph, Node, Partitioning
 from dataflow.pruning import prune
 from dataflow.source import Json
 from dataflow.specs import Read
+from dataflow.updates import Updates
 
 __all__ = ["ChannelId", "Link", "Plan", "Vertex", "of", "task_id", "vertex_of"]
 
@@ -189,8 +190,9 @@ def of(
         else:
             vertex = plan.vertices[node.name] = Vertex(node.name, width)
             for port, edge in enumerate(node.inputs):
-                how = _partitioning(edge, node, home[edge.source].parallelism, width)
-                link = Link(home[edge.source].name, edge.source, edge.tag, node.name, port, how, edge.keys)
+                updates = plan.graph.updates_of(edge)
+                how, keys = _spread(edge, updates, node, home[edge.source].parallelism, width)
+                link = Link(home[edge.source].name, edge.source, edge.tag, node.name, port, how, keys)
                 plan.links.append(link)
         vertex.nodes.append(node)
         home[node.id] = vertex
@@ -205,9 +207,16 @@ def _chains(node: Node, home: Mapping[int, Vertex], width: int) -> bool:
     return forward and home[edge.source].parallelism == width
 
 
-def _partitioning(edge: Edge, node: Node, before: int, width: int) -> Partitioning:
+def _spread(
+    edge: Edge, updates: Updates | None, node: Node, before: int, width: int
+) -> tuple[Partitioning, tuple[str, ...]]:
+    """How the rows of an edge are spread, and by which keys."""
     if edge.partitioning is None:
-        return Partitioning.FORWARD if before == width else Partitioning.REBALANCE
+        if before == width:
+            return Partitioning.FORWARD, ()
+        if updates is not None:  # by turns, an update could overtake a later one of its key in another subtask
+            return Partitioning.HASH, updates.keys
+        return Partitioning.REBALANCE, ()
     if edge.partitioning is Partitioning.FORWARD and before != width:
         raise GraphError(f"operator {node.name!r}: a forward edge needs equal parallelism, found {before} and {width}")
-    return edge.partitioning
+    return edge.partitioning, edge.keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from dataflow.checks import (
     columns_of,
@@ -41,6 +41,7 @@ from dataflow.specs import (
     Watermarks,
     Write,
 )
+from dataflow.updates import Changes, Updates, refused_updates
 from dataflow.windows import EventTime
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ __all__ = ["Stream"]
 class Stream(Functions):
     """The rows that come out of an operator. Every method returns a new stream; using one twice branches.
 
-    ``schema`` is known, and checked, while the graph is built.
+    ``schema`` is known, and checked, while the graph is built. So is what the rows mean, see ``changes``.
     """
 
     def __init__(self, pipeline: Pipeline, node: Node, edge: Edge | None = None) -> None:
@@ -70,6 +71,45 @@ class Stream(Functions):
     @property
     def name(self) -> str:
         return self._node.name
+
+    @property
+    def changes(self) -> Changes:
+        """What the rows mean: ``"rows"``, each row counts; ``"updates"``, the last row of each update key counts.
+
+        Aggregates with ``emit="updates"`` give updates. Their update keys are the columns of `key_by`, for windows also
+        ``window_start`` and ``window_end``. Updates may go to any sink, through `select` and `with_columns` that keep
+        every update key unchanged (it may be renamed), through `filter` on update keys, and to `key_by` on update keys.
+        Everything else would count rows that were replaced, and raises GraphError; see `as_rows`.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]})))
+        >>> counts = rows.key_by("k").agg(op.count().alias("n"), emit="updates", name="counts")
+        >>> rows.changes, counts.changes, counts.select("n", key=flow.col("k")).changes
+        ('rows', 'updates', 'updates')
+        """
+        return "rows" if self._updates is None else "updates"
+
+    @property
+    def _updates(self) -> Updates | None:
+        return self._pipeline.graph.updates_of(self._edge)
+
+    def as_rows(self) -> Self:
+        """The same rows, each of which counts from here on, also if they are updates.
+
+        Adds no operator. How many updates of a key there are depends on how the input was cut into batches, and so does
+        what is computed from them.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]}), batch_rows=1))
+        >>> counts = rows.key_by("k").agg(op.count().alias("n"), emit="updates", name="counts")
+        >>> counts.as_rows().map(lambda row: row).collect()["n"].to_pylist()
+        [1, 2, 1]
+        """
+        return type(self)(self._pipeline, self._node, replace(self._edge, as_rows=True))
+
+    def _refuse_updates(self, word: str, problem: str) -> None:
+        if (updates := self._updates) is not None:
+            raise refused_updates(word, updates, problem)
 
     @property
     def time(self) -> str | None:
@@ -110,7 +150,11 @@ class Stream(Functions):
         return Stream(self._pipeline, node)
 
     def filter(self, predicate: str | Expr, *, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """The rows for which ``predicate``, an expression or a column's name, is true; null counts as false."""
+        """The rows for which ``predicate``, an expression or a column's name, is true; null counts as false.
+
+        Raises: SchemaMismatch where the predicate is not boolean; GraphError where it reads other columns of updates
+        than their update keys (see `changes`).
+        """
         import pyarrow as pa
 
         predicate = expression(predicate, "filter")
@@ -134,8 +178,8 @@ class Stream(Functions):
             parallelism: how many subtasks the operator has.
             named: columns under new names. A plain value that is not text is a constant.
 
-        Raises: GraphError for two columns of one name, and for a column given as ``name=`` or ``parallelism=``;
-        UnknownColumn; SchemaMismatch.
+        Raises: GraphError for two columns of one name, and for a column given as ``name=`` or ``parallelism=``,
+        or where an update key of updates is left out or computed (see `changes`); UnknownColumn; SchemaMismatch.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> stream = flow.Pipeline().source(op.from_arrow(pa.table({"id": [7], "seller": ["Ann"]})))
@@ -154,7 +198,7 @@ class Stream(Functions):
     ) -> Stream:
         """Return all columns, with these added or replaced; ``with_columns(total=col("a") + col("b"))`` names them.
 
-        Arguments and errors are those of `select`.
+        Arguments and errors are those of `select`; an update key must not be replaced.
         """
         no_columns("with_columns", self.schema, name=name, parallelism=parallelism)
         added = named_columns(columns, named, "with_columns")
@@ -245,21 +289,35 @@ class Stream(Functions):
         Args:
             keys: names of columns, plain columns such as ``col("shop")``, or lists of these.
 
-        Raises: GraphError for no key, one given twice or a computed one; UnknownColumn; SchemaMismatch for a list,
-        struct or map.
+        Raises: GraphError for no key, one given twice or a computed one, and for updates by other columns than
+        their update keys (see `changes`); UnknownColumn; SchemaMismatch for a list, struct or map.
         """
         names = key_names(keys, self.schema, "key_by")
         from dataflow.keyed_streams import KeyedStream
 
-        return KeyedStream(self._pipeline, self._node, Edge(self._node.id, Partitioning.HASH, names, self._edge.tag))
+        if (updates := self._updates) is not None and (others := [key for key in names if key not in updates.keys]):
+            columns = ", ".join(map(repr, others))
+            raise refused_updates("key_by", updates, f"updates of one key would be spread by {columns}")
+        return KeyedStream(self._pipeline, self._node, self._spread(Partitioning.HASH, names))
+
+    def _spread(self, partitioning: Partitioning, keys: tuple[str, ...] = ()) -> Edge:
+        return replace(self._edge, partitioning=partitioning, keys=keys)
 
     def rebalance(self) -> Stream:
-        """The same rows, spread evenly over the subtasks of the next operator."""
-        return Stream(self._pipeline, self._node, Edge(self._node.id, Partitioning.REBALANCE, (), self._edge.tag))
+        """The same rows, spread evenly over the subtasks of the next operator.
+
+        Raises: GraphError for updates, which would lose their order (see `changes`).
+        """
+        self._refuse_updates("rebalance", "an update could overtake a later one of its key")
+        return Stream(self._pipeline, self._node, self._spread(Partitioning.REBALANCE))
 
     def broadcast(self) -> Stream:
-        """The same rows, all of them in every subtask of the next operator."""
-        return Stream(self._pipeline, self._node, Edge(self._node.id, Partitioning.BROADCAST, (), self._edge.tag))
+        """The same rows, all of them in every subtask of the next operator.
+
+        Raises: GraphError for updates (see `changes`).
+        """
+        self._refuse_updates("broadcast", "every subtask would give every update once more")
+        return Stream(self._pipeline, self._node, self._spread(Partitioning.BROADCAST))
 
     def side(self, tag: str) -> Stream:
         """Return the rows that the operator emitted with ``tag``, which have the columns declared for it.
@@ -282,7 +340,10 @@ class Stream(Functions):
         return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
 
     def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """The rows of this stream and the others, in no particular order. Schemas must be equal."""
+        """The rows of this stream and the others, in no particular order. Schemas must be equal.
+
+        Raises: SchemaMismatch; GraphError for a stream of another pipeline, or of updates (see `changes`).
+        """
         self._same_pipeline(others, "union")
         for other in others:
             if not other.schema.equals(self.schema):
@@ -317,8 +378,8 @@ class Stream(Functions):
             sides: the schema of what it emits with a tag, by tag, for `side`; a schema of None is that of the main
                 output. There are no other side outputs, and without ``sides`` none.
 
-        Raises: GraphError for what is no operator, or a stream of another pipeline; SchemaMismatch for keys that
-        cannot meet, or inputs that differ where no ``schema`` says what comes out.
+        Raises: GraphError for what is no operator, or a stream of another pipeline, or of updates (see `changes`);
+        SchemaMismatch for keys that cannot meet, or inputs that differ where no ``schema`` says what comes out.
         """
         if isinstance(operator, Operator) or not callable(operator):
             raise GraphError(
@@ -380,6 +441,6 @@ class Stream(Functions):
         part = Pipeline(self._pipeline.name)
         part.graph = self._pipeline.graph.upstream(self._node)
         node = part.graph.nodes[-1]
-        edge = Edge(node.id, self._edge.partitioning, self._edge.keys, self._edge.tag)
+        edge = replace(self._edge, source=node.id)
         part.graph.add(Write(sink), (edge,), self.schema, label="collected", name="collected", parallelism=1)
         return part

@@ -9,6 +9,7 @@ from dataflow.specs import (
     Aggregate,
     Apply,
     Combine,
+    Emit,
     Filter,
     FlatMapRows,
     MapBatches,
@@ -68,9 +69,11 @@ def operator_for(spec: Spec, context: OperatorContext) -> Operator:
             from operators.transforms.watermarks import Watermarks as WatermarksOperator
 
             return WatermarksOperator(context, column, origin, delay, idle_after, on_error, max_drift)
-        case WindowAggregate(keys, time, window, lateness, aggregations):
+        case WindowAggregate(keys, time, window, lateness, aggregations, emit):
             from operators.windows.aggregate import WindowAggregate as WindowAggregateOperator
 
+            if emit is Emit.FINAL:
+                return WindowAggregateOperator(context, keys, time, window, 0, aggregations, watermark_delay=lateness)
             return WindowAggregateOperator(context, keys, time, window, lateness, aggregations)
         case Apply(factory):
             return factory(context)

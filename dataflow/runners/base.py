@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -27,6 +27,7 @@ from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Task
 from dataflow.specs import Read, Write
 from dataflow.store.memory import MemoryStore
+from dataflow.updates import Changes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +42,7 @@ __all__ = [
     "Runner",
     "RunningJob",
     "TaskMetrics",
+    "changes_of",
     "combines",
     "metrics_of",
     "result_of",
@@ -81,6 +83,7 @@ class RunResult:
         state: how it ended: finished, or stopped early (`Stream.head`, ``job.stop()``).
         guarantee: end to end, the weakest of sources, checkpoint mode and sinks.
         rows_in, rows_out: rows read by this run per source, and written per sink; after a restore only what came since.
+        changes: per sink, what its rows mean: ``"rows"``, each one counts, or ``"updates"`` (see `Stream.changes`).
         checkpoints: those completed by this run.
         failures: checkpoints that failed, and why.
         restore_report: what was restored and which rows were delivered twice; None for a fresh start.
@@ -102,6 +105,7 @@ class RunResult:
     metrics: Sequence[TaskMetrics]
     duration: int
     micro_batches: MicroBatches | None = None
+    changes: Mapping[str, Changes] = field(default_factory=dict)
 
     def table(self, name: str | None = None) -> pa.Table:
         """What ``op.collect()`` gathered: the sink called ``name``, or the only one.
@@ -262,7 +266,13 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
         restore_report=job.restore_report,
         metrics=metrics,
         duration=job.clock.now() - job.started_at,
+        changes=changes_of(graph),
     )
+
+
+def changes_of(graph: Graph) -> Mapping[str, Changes]:
+    """Return what the rows of each sink mean, by name."""
+    return {node.name: node.changes for node in graph if isinstance(node.spec, Write)}
 
 
 def metrics_of(job: Job) -> list[TaskMetrics]:

@@ -60,6 +60,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "duration_us": result.duration,
         "rows_in": dict(result.rows_in),
         "rows_out": dict(result.rows_out),
+        "changes": dict(result.changes),
         "late": result.late,
         "skipped": result.skipped,
         "samples": [{"where": s.where, "row": s.row, "error": s.error} for s in result.samples],
@@ -103,7 +104,7 @@ def _lines(result: RunResult) -> list[str]:
         f"end to end {result.guarantee.value}"
     ]
     lines += [f"  in   {name}: {rows:,} rows{_rate(rows, result.duration)}" for name, rows in result.rows_in.items()]
-    lines += [f"  out  {name}: {rows:,} rows" for name, rows in result.rows_out.items()]
+    lines += [f"  out  {name}: {rows:,} {result.changes.get(name, 'rows')}" for name, rows in result.rows_out.items()]
     lines.append("  late: " + _counted({o.operator: o.late for o in result.operators}))
     lines.append("  skipped: " + _counted({o.operator: o.skipped for o in result.operators}))
     lines += [_short(f"    {s.where}: {s.row}: {s.error}") for s in result.samples[:SAMPLES]]

@@ -166,7 +166,7 @@ class ChainNode:
             self._begin("process", operator.process(port, element.rows, self))
             self.current = None
             return
-        self.forward = element
+        self.forward = element = self._delayed(element)
         match element:
             case Watermark(time):
                 self._begin("advance", operator.advance(time, self))
@@ -196,6 +196,13 @@ class ChainNode:
         if self.operator.makes_time and (isinstance(control, Idle) or self._is_replaced(control)):
             return
         self._send(control)
+
+    def _delayed(self, control: Flow) -> Flow:
+        """Return the control element with a watermark as the operator is to see it."""
+        delay = self.operator.watermark_delay
+        if delay and isinstance(control, Watermark) and control.time < MAX_WATERMARK:
+            return Watermark(control.time - delay)
+        return control
 
     @staticmethod
     def _is_replaced(control: Flow) -> bool:

@@ -15,7 +15,7 @@ from dataflow.clock import Duration, microseconds
 from dataflow.errors import JobCancelled, JobTimeout, UnsupportedOnRunner
 from dataflow.operator import Guarantee
 from dataflow.plan import Plan
-from dataflow.runners.base import RunResult, TaskMetrics
+from dataflow.runners.base import RunResult, TaskMetrics, changes_of
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.spark.driving import Driver
 from dataflow.runners.spark.failing import Carrier, original
@@ -249,6 +249,7 @@ class SparkJob:
             metrics=metrics,
             duration=self._driver.clock.now() - self._started,
             micro_batches=self._driver.timing.taken(self._driver.done),
+            changes=changes_of(graph),
         )
 
     def __enter__(self) -> Self:

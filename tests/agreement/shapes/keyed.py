@@ -43,14 +43,22 @@ def all_keys(scene: Scene) -> None:
 
 
 def updates(scene: Scene) -> None:
-    """Changelogs, and changelogs of changelogs."""
+    """Changelogs, and changelogs of changelogs, whose updates count as rows."""
     rows = table(scene)
     running = rows.key_by("k", "bool").agg(n=op.count(), s=col("price").sum(), emit="updates", name="running")
     scene.show(running, "running", last=("k", "bool"))
-    most = running.key_by("k").agg(most=col("n").max(), emit="updates", name="most")
+    most = running.as_rows().key_by("k").agg(most=col("n").max(), emit="updates", name="most")
     scene.show(most, "most", last=("k",))
     spaced = rows.key_by("k").agg(n=op.count(), emit="updates", every="10s", name="spaced")
     scene.show(spaced, "spaced", last=("k",))
+
+
+def spread(scene: Scene) -> None:
+    """Changelogs through operators of other widths, under other names, by key."""
+    running = table(scene).key_by("k", "bool").agg(n=op.count(), emit="updates", name="narrow", parallelism=2)
+    renamed = running.select("n", flag=col("bool"), key=col("k"), parallelism=3, name="wide")
+    scene.show(renamed.filter(col("flag").is_not_null()), "renamed", last=("key", "flag"))
+    scene.show(renamed.key_by("key").filter(col("key").is_not_null(), parallelism=2), "by key", last=("key", "flag"))
 
 
 def chained(scene: Scene) -> None:
@@ -172,6 +180,7 @@ KEYED: list[Shape] = [
     aggregates,
     all_keys,
     updates,
+    spread,
     chained,
     folded,
     merged,

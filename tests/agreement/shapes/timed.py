@@ -86,6 +86,21 @@ def patient(scene: Scene) -> None:
     scene.show(cut.agg(n=op.count(), s=col("value").sum()), last=WINDOW_OF_USER)
 
 
+def waiting(scene: Scene) -> None:
+    """Windows that come out once, after the rows they may still take, and feed others that wait in their turn."""
+    rows = timed(scene, "500ms")
+    cut = rows.key_by("user").window(op.tumbling("2s"), lateness="3s")
+    first = cut.agg(n=op.count(), s=col("value").sum(), emit="final", name="waited")
+    behind = first.key_by("n").window(op.tumbling("6s", offset="1s"), lateness="1s")
+    second = behind.agg(users=op.count(), most=col("s").max(), emit="final", name="waited again")
+    third = second.key_by("users").window(op.tumbling("20s")).agg(c=op.count(), n=col("n").max(), name="third")
+    scene.show(first, "first", late=True)
+    scene.show(first.side("late"), "late at first", late=True)
+    scene.show(second, "second", late=True)
+    scene.show(second.side("late"), "late at second", late=True)
+    scene.show(third, "third", late=True)
+
+
 def chained(scene: Scene) -> None:
     """Windows over windows over windows, by other keys, and aggregates without time behind them."""
     rows = timed(scene, splits=2)
@@ -239,6 +254,7 @@ TIMED: list[Shape] = [
     late,
     allowed,
     patient,
+    waiting,
     chained,
     chained_late,
     renamed,
