@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dataflow.checks import distinct, edge_type, emission
+from dataflow.checks import columns_of, distinct, edge_type, emission, expression
 from dataflow.clock import Duration, microseconds
-from dataflow.errors import ConfigurationError, GraphError
-from dataflow.expressions import AggregateKind, Aggregation, col
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
+from dataflow.expressions import AggregateKind, Aggregation, Latest, col
 from dataflow.row_errors import LATE
 from dataflow.specs import Aggregate, Emit, WindowAggregate
 from dataflow.streams import Stream
@@ -50,7 +50,7 @@ class KeyedStream(Stream):
 
     def agg(
         self,
-        *aggregations: Aggregation,
+        *aggregations: Aggregation | Latest,
         emit: str | Emit | None = None,
         every: Duration | None = None,
         name: str | None = None,
@@ -60,7 +60,8 @@ class KeyedStream(Stream):
         """Aggregates per key: the key columns, then one column per aggregate.
 
         Args:
-            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments name them.
+            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments name them. ``op.latest(...)``
+                makes a column for each of its columns.
             emit: ``"updates"``: one row per key touched by a batch (a changelog: the last row of a key counts);
                 ``"final"``: one row per key at the end. Default: final for bounded input, else updates.
             every: with updates, the least time between two emissions.
@@ -77,14 +78,34 @@ class KeyedStream(Stream):
         spec = Aggregate(self.keys, tuple(found), chosen, spacing)
         return self._then(spec, pa.schema(fields), "agg", name, parallelism)
 
-    def _aggregations(self, given: Iterable[Aggregation], named: Mapping[str, Aggregation]) -> list[Aggregation]:
-        found = [*given, *(a.alias(alias) for alias, a in named.items())]
+    def _aggregations(
+        self, given: Iterable[Aggregation | Latest], named: Mapping[str, Aggregation]
+    ) -> list[Aggregation]:
+        found: list[Aggregation] = []
+        for a in given:
+            found += self._columns_of_last_row(a) if isinstance(a, Latest) else [a]
+        found += [a.alias(alias) for alias, a in named.items()]
         for a in found:
             if not isinstance(a, Aggregation):
                 raise GraphError(f"agg: expected aggregates such as col('x').sum(), got {a!r} ({type(a).__name__})")
         if not found:
             raise GraphError("agg: give at least one aggregate")
         return [self._in_order_of_time(a) for a in found]
+
+    def _columns_of_last_row(self, latest: Latest) -> list[Aggregation]:
+        """Return one ``last`` for each column; all have the same ``by``, so they are of the same row."""
+        by = None if latest.by is None else expression(latest.by, "latest(by=)")
+        others = [name for name in self.schema.names if name not in self.keys]
+        columns = [expression(column, "latest") for column in latest.columns or others]
+        if not columns:
+            raise GraphError(f"latest: the stream has no columns but its keys, {', '.join(self.keys)}")
+        found = [Aggregation(AggregateKind.LAST, column, name=column.name, by=by) for column in columns]
+        if not latest.columns and (refused := [a.name for a in found if not a.takes(self.schema)]):
+            raise SchemaMismatch(
+                f"latest: {', '.join(map(repr, refused))} of {columns_of(self.schema)} cannot be kept, because last "
+                "takes all but nested types; name the columns to keep, as in op.latest('a', 'b')"
+            )
+        return found
 
     def _in_order_of_time(self, aggregation: Aggregation) -> Aggregation:
         """``first`` and ``last`` go by event time, where there is one and they do not say otherwise."""
@@ -115,7 +136,7 @@ class WindowedStream:
 
     def agg(
         self,
-        *aggregations: Aggregation,
+        *aggregations: Aggregation | Latest,
         name: str | None = None,
         parallelism: int | None = None,
         **named: Aggregation,
@@ -129,7 +150,8 @@ class WindowedStream:
         result is the last moment of its window, right before ``window_end``.
 
         Args:
-            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments name them.
+            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments name them. ``op.latest(...)``
+                makes a column for each of its columns.
         """
         import pyarrow as pa
 
