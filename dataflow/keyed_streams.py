@@ -6,10 +6,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dataflow.checks import distinct, edge_type, emission, no_columns, unfit_key, window_emission
+from dataflow.checks import (
+    columns_of,
+    distinct,
+    edge_type,
+    emission,
+    expression,
+    no_columns,
+    unfit_key,
+    window_emission,
+)
 from dataflow.clock import Duration, microseconds
-from dataflow.errors import ConfigurationError, GraphError
-from dataflow.expressions import AggregateKind, Aggregation, col
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
+from dataflow.expressions import AggregateKind, Aggregation, Latest, col
 from dataflow.row_errors import LATE
 from dataflow.specs import Aggregate, Emit, WindowAggregate
 from dataflow.streams import Stream
@@ -51,7 +60,7 @@ class KeyedStream(Stream):
 
     def agg(
         self,
-        *aggregations: Aggregation | Mapping[str, Aggregation],
+        *aggregations: Aggregation | Latest | Mapping[str, Aggregation],
         emit: str | Emit | None = None,
         every: Duration | None = None,
         name: str | None = None,
@@ -62,6 +71,7 @@ class KeyedStream(Stream):
 
         Args:
             aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
+                ``op.latest(...)`` makes a column for each of its columns.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
             emit: ``"updates"``: one row per key touched by a batch (a changelog: the last row of a key counts, see
                 `changes`); ``"final"``: one row per key at the end. Default: final for bounded input, else updates.
@@ -89,11 +99,17 @@ class KeyedStream(Stream):
         return self._then(spec, pa.schema(fields), "agg", name, parallelism)
 
     def _aggregations(
-        self, given: Iterable[Aggregation | Mapping[str, Aggregation]], named: Mapping[str, Aggregation]
+        self, given: Iterable[Aggregation | Latest | Mapping[str, Aggregation]], named: Mapping[str, Aggregation]
     ) -> list[Aggregation]:
         pairs: list[tuple[str | None, Aggregation]] = []
         for item in given:
-            pairs += item.items() if isinstance(item, Mapping) else [(None, item)]
+            match item:
+                case Mapping():
+                    pairs += item.items()
+                case Latest():
+                    pairs += [(None, column) for column in self._columns_of_last_row(item)]
+                case _:
+                    pairs.append((None, item))
         found = []
         for alias, a in [*pairs, *named.items()]:
             if not isinstance(a, Aggregation):
@@ -102,6 +118,21 @@ class KeyedStream(Stream):
         if not found:
             raise GraphError("agg: give at least one aggregate")
         return [self._in_order_of_time(a) for a in found]
+
+    def _columns_of_last_row(self, latest: Latest) -> list[Aggregation]:
+        """Return one ``last`` for each column; all have the same ``by``, so they are of the same row."""
+        by = None if latest.by is None else expression(latest.by, "latest(by=)")
+        others = [name for name in self.schema.names if name not in self.keys]
+        columns = [expression(column, "latest") for column in latest.columns or others]
+        if not columns:
+            raise GraphError(f"latest: the stream has no columns but its keys, {', '.join(self.keys)}")
+        found = [Aggregation(AggregateKind.LAST, column, name=column.name, by=by) for column in columns]
+        if not latest.columns and (refused := [a.name for a in found if not a.takes(self.schema)]):
+            raise SchemaMismatch(
+                f"latest: {', '.join(map(repr, refused))} of {columns_of(self.schema)} cannot be kept, because last "
+                "takes all but nested types; name the columns to keep, as in op.latest('a', 'b')"
+            )
+        return found
 
     def _in_order_of_time(self, aggregation: Aggregation) -> Aggregation:
         """``first`` and ``last`` go by event time, where there is one and they do not say otherwise."""
@@ -137,7 +168,7 @@ class WindowedStream:
 
     def agg(
         self,
-        *aggregations: Aggregation | Mapping[str, Aggregation],
+        *aggregations: Aggregation | Latest | Mapping[str, Aggregation],
         emit: str | Emit | None = None,
         name: str | None = None,
         parallelism: int | None = None,
@@ -152,6 +183,7 @@ class WindowedStream:
 
         Args:
             aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
+                ``op.latest(...)`` makes a column for each of its columns.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
             emit: what allowed lateness means for the results. ``"updates"``: a window comes out at its end, and again
                 for each batch of rows that it still takes; the last row of a key and window counts (see `changes`).

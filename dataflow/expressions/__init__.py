@@ -81,6 +81,7 @@ from dataflow.expressions.aggregates import AggregateKind, Aggregation, count
 from dataflow.expressions.calls import concat_str, from_epoch
 from dataflow.expressions.conditionals import when
 from dataflow.expressions.evaluation import compile_expression, compile_value
+from dataflow.expressions.last_row import Latest, latest
 from dataflow.expressions.nodes import Expr, col, lit
 from dataflow.expressions.typing import output_schema
 
@@ -88,12 +89,14 @@ __all__ = [
     "AggregateKind",
     "Aggregation",
     "Expr",
+    "Latest",
     "col",
     "compile_expression",
     "compile_value",
     "concat_str",
     "count",
     "from_epoch",
+    "latest",
     "lit",
     "output_schema",
     "when",

@@ -176,8 +176,16 @@ def many_keys(scene: Scene) -> None:
     scene.show(stream.key_by("id", "w").agg(n=op.count(), emit="updates"), "running", last=("id", "w"))
 
 
+def whole_rows(scene: Scene) -> None:
+    """The last row of each key, all columns of it and some that are folded before the shuffle."""
+    keyed = table(scene).key_by("k")
+    scene.show(keyed.agg(op.latest("n", *map(str, POOLS), by="n"), emit="final"), "all")
+    scene.show(keyed.agg(op.latest("n", "int8", "double", by="n"), op.count(), emit="updates"), "some", last=("k",))
+
+
 KEYED: list[Shape] = [
     aggregates,
+    whole_rows,
     all_keys,
     updates,
     spread,

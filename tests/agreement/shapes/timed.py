@@ -46,7 +46,8 @@ def windows(scene: Scene) -> None:
     source = scene.read(op.from_arrow(table, batch_rows=40, splits=2))
     for type_ in TIMES:
         cut = source.with_watermark(str(type_), delay="60s").key_by("user").window(op.tumbling("7s", offset="3s"))
-        scene.show(cut.agg(n=op.count(), first=col("row").first("row"), last=col("row").last("row")), str(type_))
+        last = op.latest("row", col("value").alias("last"), by="row")
+        scene.show(cut.agg(last, n=op.count(), first=col("value").first("row")), str(type_))
 
 
 def aggregates(scene: Scene) -> None:
