@@ -23,19 +23,21 @@ from pyarrow import fs
 
 from dataflow.errors import ConfigurationError
 
-__all__ = ["Files", "Status", "as_filesystem"]
+__all__ = ["WHOLE", "Files", "Status", "as_filesystem", "ends_hash"]
 
+WHOLE: Final = 1 << 20
+"""Files of up to so many bytes are hashed whole."""
 _ENDS: Final = 1 << 16
 _COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A file as it is now: its name within its folder, its size, and when it was modified (nanoseconds; 0: unknown)."""
+    """A file as it is now: its name within its folder, its size, and when it was modified (ns; None: unknown)."""
 
     name: str
     bytes: int
-    modified: int
+    modified: int | None
 
 
 def as_filesystem(given: Any) -> fs.FileSystem | None:
@@ -116,15 +118,17 @@ class Files:
         """The same for pyarrow, which closes it without a word when it is dropped, as readers of a dead process are."""
         return pa.OSFile(path) if self.filesystem is None else self.filesystem.open_input_file(path)
 
-    def content(self, path: str) -> str:
-        """xxh3, in hex, of the first and the last 64 KiB: to notice another file, not each changed byte."""
-        digest = xxhash.xxh3_64()
-        with self.open(path) as raw:
-            digest.update(raw.read(_ENDS))
-            size = raw.seek(0, os.SEEK_END)
-            raw.seek(max(0, size - _ENDS))
-            digest.update(raw.read(_ENDS))
-        return digest.hexdigest()
+
+def ends_hash(raw: BinaryIO, *, whole: bool) -> str:
+    """Return the xxh3, in hex, of the first and the last 64 KiB of an open file, or of all of a ``whole`` small one."""
+    digest = xxhash.xxh3_64()
+    raw.seek(0)
+    digest.update(raw.read(WHOLE if whole else _ENDS))
+    if not whole:
+        size = raw.seek(0, os.SEEK_END)
+        raw.seek(max(0, size - _ENDS))
+        digest.update(raw.read(_ENDS))
+    return digest.hexdigest()
 
 
 def compression(path: str) -> str | None:
@@ -137,4 +141,4 @@ def compression(path: str) -> str | None:
 
 
 def _status(info: fs.FileInfo) -> Status:
-    return Status(info.base_name, info.size, info.mtime_ns or 0)
+    return Status(info.base_name, info.size, info.mtime_ns)

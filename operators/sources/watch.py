@@ -105,7 +105,7 @@ def _given(options: Mapping[str, Any]) -> pa.Schema:
 
 
 def _order(file: Status) -> tuple[int, str]:
-    return file.modified, file.name
+    return file.modified or 0, file.name
 
 
 @dataclass(frozen=True, slots=True)

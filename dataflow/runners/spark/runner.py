@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dataflow.checkpointing import Checkpointing
+from dataflow.checkpointing import Checkpointing, input_identity
 from dataflow.errors import (
     CheckpointMismatch,
     CheckpointsExist,
@@ -46,6 +46,7 @@ from dataflow.runners.spark.slots import processor_of
 from dataflow.runners.spark.staging import Stages, staged
 from dataflow.runners.watching import NoLine, ProgressLine
 from dataflow.runtime.restore import refuse_another
+from dataflow.source import InputIdentity
 from dataflow.specs import Read
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class SparkRunner:
             _staged(pipeline, known or 1, groups, self._readers)
         session = self._found()
         lanes = known or min(session.sparkContext.defaultParallelism, groups)
-        stages = _staged(pipeline, lanes, groups, self._readers)
+        stages = _staged(pipeline, lanes, groups, self._readers, input_identity(checkpoint))
         check_shippable(stages)
         home = before or Home(Path(tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
         assignment = Assignment(stages, home, uuid.uuid4().hex[:12], self._rows)
@@ -165,7 +166,9 @@ class SparkRunner:
         return job
 
 
-def _staged(pipeline: Pipeline, lanes: int, key_groups: int, readers: Readers) -> Stages:
+def _staged(
+    pipeline: Pipeline, lanes: int, key_groups: int, readers: Readers, identity: InputIdentity = "mtime"
+) -> Stages:
     readers.check(pipeline.graph)
     for node in pipeline.graph:
         if isinstance(node.spec, Read) and node.name not in readers and not node.spec.source.replayable:
@@ -175,7 +178,9 @@ def _staged(pipeline: Pipeline, lanes: int, key_groups: int, readers: Readers) -
                 "its rows cannot be read again, and Spark repeats micro-batches",
                 "use the local runner, or write the rows to files first",
             )
-    stages = staged(pipeline.graph, parallelism=lanes, key_groups=key_groups, readers=readers.names)
+    stages = staged(
+        pipeline.graph, parallelism=lanes, key_groups=key_groups, readers=readers.names, input_identity=identity
+    )
     readers.check_stages(stages)
     return stages
 
