@@ -313,7 +313,6 @@ class SourceInlet(Inlet):
         started = self._context.clock.now()
         batch = reader.poll(_WHOLE if max_rows is None else max_rows)
         self.reading += self._context.clock.now() - started
-        state.offset = reader.offset
         if batch is END:
             self._end(index)
             return None
@@ -325,8 +324,10 @@ class SourceInlet(Inlet):
         state = self.splits[index]
         state.done = True
         self._quiet.pop(state.split.id, None)
-        if index in self._readers:
-            self._readers.pop(index).close()
+        reader = self._readers.pop(index, None)
+        if reader is not None:
+            state.offset = reader.offset
+            reader.close()
 
     def turns(self, now: int) -> Mapping[str, Json]:
         """For an inlet that goes on from here: whose turn it is, for how long splits were quiet, what peers know."""
@@ -347,6 +348,8 @@ class SourceInlet(Inlet):
         return self._forget(checkpoint, reason)
 
     def snapshot(self) -> Mapping[str, Json]:
+        for index, reader in self._readers.items():  # here, not after each poll: an offset may be large
+            self.splits[index].offset = reader.offset
         return {"splits": [state.to_json() for state in self.splits]}
 
     def close(self) -> None:
