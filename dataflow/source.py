@@ -90,13 +90,19 @@ class SplitReader(ABC):
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What a split reader is born with. ``tally`` counts the rows that it rejects."""
+    """What a split reader is born with. ``tally`` counts the rows that it rejects.
+
+    ``repeated`` has, by split, the offset at which an earlier reader ended whose rows are to come again, in the same
+    order (on Spark, a micro-batch that is tried again). A source that takes what it finds, such as the files of a
+    directory, leaves out what is not before that offset.
+    """
 
     name: str
     subtask: int
     parallelism: int
     clock: Clock
     tally: RowTally = field(default_factory=RowTally)
+    repeated: Mapping[str, Json] = field(default_factory=dict)
 
 
 class Source(ABC):

@@ -65,19 +65,20 @@ def watch(
     files have the columns of the first one; where there is none yet, ``schema=`` is among the options and has them all.
 
     New files of one listing come in the order in which they were last modified, then by name, each read to its end
-    before the next. Files in folders below are not read. Names that begin with ``_`` or ``.``, or end in ``.tmp``, ``.staged``,
-    ``.part`` or ``~`` are left alone, as are those that ``pattern`` (``"*.csv"``) does not fit. A file must appear
-    whole: write it under such a name, or elsewhere on the same disk, and rename it.
+    before the next. Files in folders below are not read. Names that begin with ``_`` or ``.``, or end in ``.tmp``,
+    ``.staged``, ``.part`` or ``~`` are left alone, as are those that ``pattern`` (``"*.csv"``) does not fit. A file
+    must appear whole: write it under such a name, or elsewhere on the same disk, and rename it.
 
     The directory is listed when a reader has nothing left, at most once in ``every``. ``splits`` deals the files out by
     a hash of their names, so that as many subtasks can read. A file that was read may be removed, after two more
     checkpoints.
 
     A file is new if its name is. Times do not matter, so ``mv``, ``cp -p`` and ``rsync -t`` may bring old ones. A
-    checkpoint keeps a 64-bit hash of each name that was read and is still there: 8 bytes a name in memory and 11 in each
-    checkpoint, so 11 MB for a million files, and every listing hashes all names. Move files away that were read. Two of
-    a million names have the same hash with a probability of 3e-8; the second one is then not read. A name that goes and
-    comes back is read again, if a listing missed it. Names stay read if another directory takes the place of this one.
+    checkpoint keeps a 64-bit hash of each name that was read and is still there: 8 bytes a name in memory and 11 in
+    each checkpoint, so 11 MB for a million files; every listing hashes all names. Move files away that were read. Two
+    of a million names have the same hash with a probability of 3e-8; the second one is then not read. A name that goes
+    and comes back is read again, if a listing missed it. Names stay read if another directory takes the place of this
+    one.
 
     The ``remember`` files of each split that were read last are compared with what they were, at every listing: by size
     and time of modification, and, where these differ, by content, as other sources recognise their files
@@ -246,7 +247,7 @@ class WatchSource(Source):
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
         part: Any = split.info["part"]
         look = replace(self._look, part=part, parts=self._splits)
-        return _WatchReader(look, self, offset, context)
+        return _WatchReader(look, self, offset, context, context.repeated.get(split.id))
 
     def open(self, path: str) -> Source:
         """The source of one file. Raises: SchemaMismatch where it has other columns."""
@@ -282,10 +283,12 @@ class _WatchReader(SplitReader):
     A position is ``{"names", "directory", "done", "file"}``: the set of names that were read, the directory in which
     they were, the identities of the ``remember`` last of them, and the file that is being read. One of an older version
     has ``"mark"`` in the place of the set: until the first listing, files at or before it in the order of reading count
-    as read.
+    as read. With ``until``, a position, files are read again that an earlier reader had read there.
     """
 
-    def __init__(self, look: _Look, source: WatchSource, offset: Json, context: SourceContext) -> None:
+    def __init__(
+        self, look: _Look, source: WatchSource, offset: Json, context: SourceContext, until: Json = None
+    ) -> None:
         at: Any = offset or {"names": "", "directory": None, "done": {}, "file": None}
         self._look = look
         self._source = source
@@ -293,6 +296,7 @@ class _WatchReader(SplitReader):
         self._names = source.schema.names
         self._mark: tuple[int, str] | None = tuple(at["mark"]) if at.get("mark") else None
         self._read = self._names_read(at)
+        self._until: Any = until
         self._directory: int | None = at.get("directory")
         self._done: dict[str, FileIdentity] = {name: _identity(known) for name, known in at["done"].items()}
         self._waiting: deque[Status] = deque()
@@ -379,7 +383,17 @@ class _WatchReader(SplitReader):
         self._check_done(listing)
         self._forget_gone(listing)
         new = sorted(self._look.wanted(listing, self._read), key=_order)
-        return new if self._mark is None else self._after_mark(new, self._mark)
+        if self._mark is not None:
+            new = self._after_mark(new, self._mark)
+        return new if self._until is None else self._again(new)
+
+    def _again(self, files: list[Status]) -> list[Status]:
+        """Return of ``files`` those that were read, or begun, before ``until``, in the order in which they were."""
+        read, begun = self._names_read(self._until), (self._until["file"] or {}).get("name")
+        order = {name: number for number, name in enumerate(self._until["done"])}
+        was_read = read.contains(hashes_of(file.name for file in files))
+        again = [file for file, found in zip(files, was_read, strict=True) if found or file.name == begun]
+        return sorted(again, key=lambda file: (file.name == begun, order.get(file.name, -1)))
 
     def _check_done(self, listing: _Listing) -> None:
         """Raises: InputChanged for one of the files read last that is no longer what it was."""
