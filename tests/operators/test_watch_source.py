@@ -35,6 +35,7 @@ from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split,
 from operators import read_csv, read_ipc, read_json, read_parquet, watch
 from operators.sources.files import Files
 from operators.sources.watch import WatchSource
+from tests.operators.watched import FirstNames, bring
 
 
 def put(folder: Path, name: str, *values: object, at: int) -> Path:
@@ -598,3 +599,28 @@ def test_a_disk_that_cannot_be_asked_is_not_a_file_that_was_removed(
     monkeypatch.setattr(Files, "status", refused)
     with pytest.raises(SourceError, match="was read, but whether it changed"):
         watching.rows()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_files_of_any_age_that_come_at_any_moment_are_read_once_through_crashes(tmp_path: Path, seed: int) -> None:
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    for index in range(8):
+        (tmp_path / f"{index}").mkdir()
+        put(
+            inbox if index < 2 else tmp_path / f"{index}",
+            f"{index}.csv",
+            *range(5 * index, 5 * index + 5),
+            at=9 - index,
+        )
+
+    def bring_older(batch: pa.RecordBatch) -> pa.RecordBatch:
+        bring(tmp_path / f"{batch['x'][0].as_py() // 3 % 6 + 2}", inbox)
+        return batch
+
+    with flow.Pipeline("watched") as p:
+        files = p.source(FirstNames(inbox, 8), name="files").map_batches(bring_older, name="bring")
+        files.sink(op.collect(), name="out")
+    crashing = flow.SimulatedRunner(seed=seed, faults=Faults(crashes=4))
+    result = p.run(crashing, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms"))
+    assert sorted(result.table("out")["x"].to_pylist()) == list(range(40))
