@@ -122,7 +122,8 @@ class SparkRunner:
             parallelism: lanes of each source that does not say otherwise; None: as many as the job began with, or as
                 the session has cores.
             checkpoint: where the job lives, on a disk that all workers see; None: a temporary directory, and a failure
-                means to begin again. Spark's micro-batch is the barrier: of the rest only mode ``"aligned"`` counts.
+                means to begin again. Spark's micro-batch is the barrier: of the rest only mode ``"aligned"`` and
+                ``input_identity`` count.
             restore: ``"auto"`` (go on where the last micro-batch ended, else a fresh start), ``"never"``, ``"latest"``.
             max_key_groups: slots that keys are dealt out in; None: as many as the job began with, 128 for a new one.
             progress: while somebody waits for the job, keep a line about it on standard error.
