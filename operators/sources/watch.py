@@ -6,7 +6,7 @@ between these: a name that is not in ``_read`` is to come, whatever its time, an
 
 This code assumes that a directory which can be listed lists all that is in it. Another directory may be in its place
 for a while (a mount that is missing): what is listed then says nothing about the files that were read, so no name is
-dropped until the directory, or one of the names, is back.
+dropped until the directory is back, or a file that was read is in the other one.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def watch(
     checkpoint keeps a 64-bit hash of each name that was read and is still there: 8 bytes a name in memory and 11 in
     each checkpoint, so 11 MB for a million files; every listing hashes all names. Move files away that were read. Two
     of a million names have the same hash with a probability of 3e-8; the second one is then not read. A name that goes
-    and comes back is read again, if a listing missed it. Names stay read if another directory takes the place of this
-    one.
+    and comes back is read again, if a listing missed it. If another directory takes the place of this one, names stay
+    read until a file of that one was read.
 
     The ``remember`` files of each split that were read last are compared with what they were, at every listing: by size
     and time of modification, and, where these differ, by content, as other sources recognise their files
@@ -138,7 +138,10 @@ def _order(file: Status) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What was in a directory, with the hashes of the names. ``directory`` is None where it may be another one now."""
+    """What was in a directory, with the hashes of the names.
+
+    ``directory`` is its number; None if it was replaced meanwhile, or where a file system has no such numbers.
+    """
 
     directory: int | None
     entries: Mapping[str, Entry]
@@ -298,6 +301,7 @@ class _WatchReader(SplitReader):
         self._read = self._names_read(at)
         self._until: Any = until
         self._directory: int | None = at.get("directory")
+        self._warned = False
         self._done: dict[str, FileIdentity] = {name: _identity(known) for name, known in at["done"].items()}
         self._waiting: deque[Status] = deque()
         self._due: int | None = None
@@ -426,20 +430,25 @@ class _WatchReader(SplitReader):
 
     def _forget_gone(self, listing: _Listing) -> None:
         """Drop the names that are gone, unless another directory is in the place of the one that they were in."""
-        known = self._read.any_of(listing.hashes)
         replaced = self._directory is not None and listing.directory != self._directory
-        if replaced and not known and len(self._read):
+        if replaced and len(self._read) and (listing.directory is None or not self._read.any_of(listing.hashes)):
+            self._warn_of_another_directory()
+            return
+        self._directory, self._warned = listing.directory, False
+        self._read.retain(listing.hashes)
+        for name in [name for name in self._done if name not in listing.entries]:
+            del self._done[name]
+
+    def _warn_of_another_directory(self) -> None:
+        """Say so once for each time that it happens."""
+        if not self._warned:
             log.warning(
                 "watch(%r): another directory is there now, without any of the %d files that were read; their names "
                 "are kept, so none is read again if they come back",
                 self._look.directory,
                 len(self._read),
             )
-            return
-        self._directory = listing.directory
-        self._read.retain(listing.hashes)
-        for name in [name for name in self._done if name not in listing.entries]:
-            del self._done[name]
+        self._warned = True
 
     def _after_mark(self, files: list[Status], mark: tuple[int, str]) -> list[Status]:
         """Return the files that the older version which left ``mark`` would read; the others count as read."""
