@@ -15,8 +15,8 @@ from dataflow.source import InputIdentity, Json, Source, SourceContext, Split, S
 from dataflow.state.dictionaries import wide_type
 from operators.sources.arrow import plain_type
 from operators.sources.blocks import Place
-from operators.sources.files import Files
-from operators.sources.known_file import KnownFiles
+from operators.sources.files import Files, compression
+from operators.sources.known_file import KnownFiles, changed
 from operators.sources.text import RowParser, TextReader
 
 __all__ = ["Reading", "TextFormat", "TextSource", "given_types", "inferred_type", "selected"]
@@ -104,7 +104,14 @@ class TextSource(Source):
             block_bytes=self._reading.block_bytes,
             on_error=self._reading.on_error,
             tally=context.tally,
+            whole=lambda read: self._check_whole(split, read),
         )
+
+    @staticmethod
+    def _check_whole(split: Split, read: int) -> None:
+        """Raises: InputChanged for a file that grew or shrank while it was read; a packed one cannot, unnoticed."""
+        if compression(str(split.info["path"])) is None and read != split.info["bytes"]:
+            raise changed(split, f"it had {split.info['bytes']} bytes and {read} were read")
 
     def select(self, columns: Sequence[str]) -> TextSource:
         check_known(self._format.label, columns, self.schema.names)

@@ -262,3 +262,18 @@ def test_a_file_is_hashed_once_however_many_splits_and_checkpoints(
     for times in (1, 2):
         run(op.read_parquet(tmp_path / "a.parquet"), tmp_path)
         assert len(hashed) == times
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.json"])
+@pytest.mark.parametrize("lines", [-50_000, 1])
+def test_text_that_grows_or_shrinks_while_it_is_read_is_refused(tmp_path: Path, name: str, lines: int) -> None:
+    path = write(tmp_path / name)
+    data = path.read_bytes()
+    last = data.splitlines(keepends=True)[-1]
+
+    def change(batch: pa.RecordBatch) -> pa.RecordBatch:
+        os.truncate(path, len(data) + lines * len(last)) if lines < 0 else path.write_bytes(data + last)
+        return batch
+
+    with pytest.raises(InputChanged, match=r"it had \d+ bytes and \d+ were read"):
+        run(READERS[name](path), tmp_path, watch=change)
