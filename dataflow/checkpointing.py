@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Literal
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, did_you_mean
 from dataflow.operator import Guarantee
+from dataflow.source import InputIdentity
 
 if TYPE_CHECKING:
     from dataflow.store.base import CheckpointStore
 
-__all__ = ["Checkpointing", "Mode"]
+__all__ = ["Checkpointing", "Mode", "input_identity"]
 
 
 class Mode(Enum):
@@ -63,6 +64,9 @@ class Checkpointing:
         tolerable_failures: how many failures in a row the job survives; one more fails it. None: any number. The last
             checkpoint, at the end of the input, is tried six times whatever this says, and then fails the job.
         keep: how many completed checkpoints stay in the store; older ones are deleted. Savepoints stay.
+        input_identity: how a source recognises its files on a restore. ``"mtime"``: by size, content and time of
+            modification; ``"content"``: by size and content alone, for files that were copied. Of the content, the
+            first and last 64 KiB are compared. Files of up to 1 MiB are compared whole, and then times do not matter.
         duplicates: ``"sample"`` stores a few of the rows that a restore from an unaligned checkpoint delivers twice,
             ``"rows"`` all of them. They are counted completely either way.
 
@@ -78,6 +82,7 @@ class Checkpointing:
     max_concurrent: int
     tolerable_failures: int | None
     keep: int
+    input_identity: InputIdentity
     duplicates: Literal["sample", "rows"]
 
     def __init__(
@@ -92,6 +97,7 @@ class Checkpointing:
         max_concurrent: int = 1,
         tolerable_failures: int | None = None,
         keep: int = 3,
+        input_identity: InputIdentity = "mtime",
         duplicates: Literal["sample", "rows"] = "sample",
     ) -> None:
         interval = None if every is None else microseconds(every, "Checkpointing(every=)")
@@ -108,6 +114,8 @@ class Checkpointing:
             _whole("tolerable_failures", tolerable_failures, least=0)
         if duplicates not in ("sample", "rows"):
             raise ConfigurationError(f"Checkpointing(duplicates=) is 'sample' or 'rows', got {duplicates!r}")
+        if input_identity not in ("mtime", "content"):
+            raise ConfigurationError(f"Checkpointing(input_identity=) is 'mtime' or 'content', got {input_identity!r}")
         put = object.__setattr__
         put(self, "location", location)
         put(self, "every", interval)
@@ -118,7 +126,13 @@ class Checkpointing:
         put(self, "max_concurrent", max_concurrent)
         put(self, "tolerable_failures", tolerable_failures)
         put(self, "keep", keep)
+        put(self, "input_identity", input_identity)
         put(self, "duplicates", duplicates)
+
+
+def input_identity(checkpoint: Checkpointing | None) -> InputIdentity:
+    """Return by what the sources of a job recognise their input."""
+    return "mtime" if checkpoint is None else checkpoint.input_identity
 
 
 def _whole(name: str, value: object, *, least: int) -> None:

@@ -7,13 +7,13 @@ What is left are vertices whose head takes rows from channels (or is a source), 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dataflow.combining import combined
 from dataflow.errors import ConfigurationError, GraphError
 from dataflow.graph import Edge, Graph, Node, Partitioning
 from dataflow.pruning import prune
-from dataflow.source import Json
+from dataflow.source import InputIdentity, Json
 from dataflow.specs import Read
 from dataflow.updates import Updates
 
@@ -162,11 +162,13 @@ def of(
     max_key_groups: int = 128,
     combine: Callable[[Node], bool] | None = None,
     apart: Callable[[Node], bool] | None = None,
+    input_identity: InputIdentity = "mtime",
 ) -> Plan:
     """Plan ``graph`` for ``parallelism`` subtasks an operator, where an operator does not say otherwise.
 
     Aggregates for which ``combine`` is true have the rows of each batch folded before the shuffle (None: none has).
-    Operators for which ``apart`` is true begin a vertex of their own, whatever is before them.
+    Operators for which ``apart`` is true begin a vertex of their own, whatever is before them. Sources recognise their
+    input by ``input_identity``.
 
     Raises: ConfigurationError for a parallelism below 1 or above the number of key groups; GraphError for a forward
     edge between operators of different parallelism.
@@ -174,7 +176,7 @@ def of(
     for name, value in (("parallelism", parallelism), ("max_key_groups", max_key_groups)):
         if not isinstance(value, int) or value < 1:
             raise ConfigurationError(f"{name} is a whole number, at least 1, got {value!r}")
-    pruned = prune(graph)
+    pruned = _identified(prune(graph), input_identity)
     made = pruned if combine is None else combined(pruned, parallelism, combine)
     plan = Plan(made, graph, {}, [], max_key_groups)
     home: dict[int, Vertex] = {}
@@ -197,6 +199,16 @@ def of(
         vertex.nodes.append(node)
         home[node.id] = vertex
     return plan
+
+
+def _identified(graph: Graph, identity: InputIdentity) -> Graph:
+    """Return the graph with ``Source.identified_by`` applied to its sources."""
+    return Graph(
+        [
+            replace(node, spec=Read(node.spec.source.identified_by(identity))) if isinstance(node.spec, Read) else node
+            for node in graph
+        ]
+    )
 
 
 def _chains(node: Node, home: Mapping[int, Vertex], width: int) -> bool:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "END",
     "EndOfSplit",
+    "InputIdentity",
     "Json",
     "LiveSplits",
     "Source",
@@ -30,6 +31,9 @@ __all__ = [
 ]
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+
+InputIdentity = Literal["mtime", "content"]
+"""By what a source recognises its input: size, content and time of modification, or size and content alone."""
 
 
 class EndOfSplit(Enum):
@@ -86,13 +90,19 @@ class SplitReader(ABC):
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What a split reader is born with. ``tally`` counts the rows that it rejects."""
+    """What a split reader is born with. ``tally`` counts the rows that it rejects.
+
+    ``repeated`` has, by split, the offset at which an earlier reader ended whose rows are to come again, in the same
+    order (on Spark, a micro-batch that is tried again). A source that takes what it finds, such as the files of a
+    directory, leaves out what is not before that offset.
+    """
 
     name: str
     subtask: int
     parallelism: int
     clock: Clock
     tally: RowTally = field(default_factory=RowTally)
+    repeated: Mapping[str, Json] = field(default_factory=dict)
 
 
 class Source(ABC):
@@ -135,6 +145,14 @@ class Source(ABC):
         A split that has not been read yet holds time back to where it begins, or altogether where that is not known.
         """
         return None
+
+    def identified_by(self, identity: InputIdentity) -> Source:
+        """Return this source, recognising its input by ``identity``: see ``Checkpointing(input_identity=)``.
+
+        The planner calls it before any other method of a run. The default returns the source itself, for input that has
+        no times of modification; a source that wraps another one passes it on.
+        """
+        return self
 
     def select(self, columns: Sequence[str]) -> Source:
         """The same source giving at least ``columns``; the planner calls it with those the pipeline uses."""

@@ -15,7 +15,7 @@ from contextlib import closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from dataflow.checkpointing import Checkpointing
+from dataflow.checkpointing import Checkpointing, input_identity
 from dataflow.clock import Clock, Duration, SystemClock, microseconds
 from dataflow.errors import ConfigurationError, JobTimeout
 from dataflow.graph import Node
@@ -127,6 +127,7 @@ class LocalRunner:
             parallelism=parallelism,
             max_key_groups=max_key_groups,
             combine=self._combines if self._combine and combines(checkpoint) else None,
+            input_identity=input_identity(checkpoint),
         )
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         background = Background(apart=JOB_LANES)

@@ -17,7 +17,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from dataflow.checkpointing import Checkpointing, Mode
+from dataflow.checkpointing import Checkpointing, Mode, input_identity
 from dataflow.clock import Duration, ManualClock, microseconds
 from dataflow.errors import CheckpointError, JobTimeout, StoreError
 from dataflow.operator import TwoPhaseSink
@@ -107,6 +107,7 @@ class SimulatedRunner:
             parallelism=parallelism,
             max_key_groups=max_key_groups,
             combine=(lambda node: True) if combines(checkpoint) else None,
+            input_identity=input_identity(checkpoint),
         )
         if checkpoint is None and self._faults.crashes:
             checkpoint = Checkpointing(MemoryStore())

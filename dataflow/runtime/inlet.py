@@ -345,9 +345,6 @@ class SourceInlet(Inlet):
         batch = reader.poll(_WHOLE if max_rows is None else max_rows)
         self.reading += self._context.clock.now() - started
         check_polled(batch, lambda: self._where_in(index))
-        offset = reader.offset
-        check_offset(offset, lambda: self._where_in(index))
-        state.offset = offset
         if batch is END:
             self._end(index)
             return None
@@ -361,8 +358,15 @@ class SourceInlet(Inlet):
         state = self.splits[index]
         state.done = True
         self._quiet.pop(state.split.id, None)
-        if index in self._readers:
-            self._readers.pop(index).close()
+        reader = self._readers.pop(index, None)
+        if reader is not None:
+            self._keep_offset(index, reader)
+            reader.close()
+
+    def _keep_offset(self, index: int, reader: SplitReader) -> None:
+        offset = reader.offset
+        check_offset(offset, lambda: self._where_in(index))
+        self.splits[index].offset = offset
 
     def turns(self, now: int) -> Mapping[str, Json]:
         """For an inlet that goes on from here: whose turn it is, for how long splits were quiet, what peers know."""
@@ -383,6 +387,8 @@ class SourceInlet(Inlet):
         return self._forget(checkpoint, reason)
 
     def snapshot(self) -> Mapping[str, Json]:
+        for index, reader in self._readers.items():  # here, not after each poll: an offset may be large
+            self._keep_offset(index, reader)
         return {"splits": [state.to_json() for state in self.splits]}
 
     def close(self) -> None:

@@ -19,6 +19,8 @@ __all__ = ["SHOWN", "Section", "sections", "text"]
 
 SHOWN = 10
 """Lines of a section before the rest is only counted."""
+_LONGEST = 200
+"""Characters of an offset that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,15 @@ def _offsets(report: RestoreReport) -> Section:
         summary += f" (not counted for {_count(len(report.offsets) - known, 'split')})"
     lines = []
     for split, offset in report.offsets.items():
-        place = "from the beginning" if offset is None else f"from {json.dumps(offset)}"
+        place = "from the beginning" if offset is None else f"from {_short(json.dumps(offset))}"
         rows = report.replayed.get(split)
         lines.append((split, place, "rows not counted" if rows is None else _count(rows, "row")))
     return Section.of("read again", summary, lines)
+
+
+def _short(offset: str) -> str:
+    """Return the text of an offset, cut where it is long: that of a watched directory grows with its files."""
+    return offset if len(offset) <= _LONGEST else f"{offset[:_LONGEST]}..."
 
 
 def _in_flight(report: RestoreReport) -> Section:

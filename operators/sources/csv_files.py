@@ -17,7 +17,7 @@ from dataflow.row_errors import OnError
 from operators.sources.blocks import Block, Blocks, Place
 from operators.sources.csv_rescue import rescued
 from operators.sources.files import Files
-from operators.sources.known_file import UNREADABLE, KnownFile
+from operators.sources.known_file import UNREADABLE, KnownFiles
 from operators.sources.paths import Paths, expand
 from operators.sources.text import Wrong, no_rows, undecodable
 from operators.sources.text_source import (
@@ -114,14 +114,14 @@ def read_csv(
     format.check()
     reading = Reading.of(format.label, batch_rows, block_bytes, on_error)
     where, found = expand(paths, _SUFFIXES, filesystem)
-    files = [KnownFile.look(format.label, path, where) for path in found]
-    whole = format.schema_of([file.path for file in files], where, given_types(schema), block_bytes, columns)
-    check_known(f"{format.label}({files[0].path!r})", columns or (), whole.names)
+    files = KnownFiles.look(format.label, found, where)
+    whole = format.schema_of(found, where, given_types(schema), block_bytes, columns)
+    check_known(f"{format.label}({found[0]!r})", columns or (), whole.names)
     names = whole.names if columns is None else columns
     CsvParser(format, whole.names, whole)  # refuses a type that cannot be read before anything runs
-    for file in files:
-        format.check_columns(files[0].path, file.path, where, names, everything=columns is None)
-    return TextSource(format, files, where, whole, names, reading)
+    for path in found:
+        format.check_columns(found[0], path, where, names, everything=columns is None)
+    return TextSource(format, files, whole, names, reading)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
 import xxhash
@@ -23,19 +24,22 @@ from pyarrow import fs
 
 from dataflow.errors import ConfigurationError
 
-__all__ = ["Files", "Status", "as_filesystem"]
+__all__ = ["WHOLE", "Entry", "Files", "Status", "as_filesystem", "ends_hash"]
 
+WHOLE: Final = 1 << 20
+"""Files of up to so many bytes are hashed whole."""
 _ENDS: Final = 1 << 16
+Entry: TypeAlias = "os.DirEntry[str] | fs.FileInfo"
 _COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A file as it is now: its name within its folder, its size, and when it was modified (nanoseconds; 0: unknown)."""
+    """A file as it is now: its name within its folder, its size, and when it was modified (ns; None: unknown)."""
 
     name: str
     bytes: int
-    modified: int
+    modified: int | None
 
 
 def as_filesystem(given: Any) -> fs.FileSystem | None:
@@ -66,6 +70,8 @@ class Files:
     def status(self, path: str) -> Status:
         """Raises: OSError where there is no such file."""
         if self.filesystem is None:
+            if not path.isascii():
+                _check_text(path)
             status = os.stat(path)
             return Status(os.path.basename(path), status.st_size, status.st_mtime_ns)
         info = self.filesystem.get_file_info(path)
@@ -74,21 +80,26 @@ class Files:
             raise OSError(number, os.strerror(number), path)
         return _status(info)
 
-    def listed(self, directory: str) -> list[Status]:
-        """The files right in ``directory``, in no particular order. Raises: OSError where it cannot be listed."""
+    def listed(self, directory: str) -> dict[str, Entry]:
+        """Return what is right in ``directory`` by its name, unseen. Raises: OSError where it cannot be listed."""
         if self.filesystem is not None:
-            infos = self.filesystem.get_file_info(fs.FileSelector(directory))
-            return [_status(info) for info in infos if info.type is fs.FileType.File]
-        found = []
+            return {info.base_name: info for info in self.filesystem.get_file_info(fs.FileSelector(directory))}
         with os.scandir(directory) as entries:
-            for entry in entries:
-                try:
-                    if entry.is_file():
-                        status = entry.stat()
-                        found.append(Status(entry.name, status.st_size, status.st_mtime_ns))
-                except FileNotFoundError:  # renamed or removed since it was listed
-                    continue
-        return found
+            return {entry.name: entry for entry in entries}
+
+    def status_of(self, entry: Entry) -> Status | None:
+        """Return the status of a listed file; None: it is gone, or no file. Raises: OSError."""
+        if isinstance(entry, fs.FileInfo):
+            return _status(entry) if entry.type is fs.FileType.File else None
+        try:
+            status = entry.stat()
+        except FileNotFoundError:  # renamed or removed since it was listed, or a link to nowhere
+            return None
+        return Status(entry.name, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
+
+    def directory(self, path: str) -> int | None:
+        """Return a number that tells ``path`` from another directory of its name; None: not known. Raises: OSError."""
+        return os.stat(path).st_ino if self.filesystem is None else None
 
     def join(self, directory: str, name: str) -> str:
         """The path of a listed file."""
@@ -116,15 +127,25 @@ class Files:
         """The same for pyarrow, which closes it without a word when it is dropped, as readers of a dead process are."""
         return pa.OSFile(path) if self.filesystem is None else self.filesystem.open_input_file(path)
 
-    def content(self, path: str) -> str:
-        """xxh3, in hex, of the first and the last 64 KiB: to notice another file, not each changed byte."""
-        digest = xxhash.xxh3_64()
-        with self.open(path) as raw:
-            digest.update(raw.read(_ENDS))
-            size = raw.seek(0, os.SEEK_END)
-            raw.seek(max(0, size - _ENDS))
-            digest.update(raw.read(_ENDS))
-        return digest.hexdigest()
+
+def ends_hash(raw: BinaryIO, *, whole: bool) -> str:
+    """Return the xxh3, in hex, of the first and the last 64 KiB of an open file, or of all of a ``whole`` small one."""
+    digest = xxhash.xxh3_64()
+    raw.seek(0)
+    digest.update(raw.read(WHOLE if whole else _ENDS))
+    if not whole:
+        size = raw.seek(0, os.SEEK_END)
+        raw.seek(max(0, size - _ENDS))
+        digest.update(raw.read(_ENDS))
+    return digest.hexdigest()
+
+
+def _check_text(path: str) -> None:
+    """Raises: OSError for a name that is not text, which neither Arrow nor a checkpoint can take."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise OSError(errno.EILSEQ, "its name is not UTF-8; rename it", path) from None
 
 
 def compression(path: str) -> str | None:
@@ -137,4 +158,4 @@ def compression(path: str) -> str | None:
 
 
 def _status(info: fs.FileInfo) -> Status:
-    return Status(info.base_name, info.size, info.mtime_ns or 0)
+    return Status(info.base_name, info.size, info.mtime_ns)

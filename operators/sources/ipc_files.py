@@ -13,11 +13,11 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from dataflow.errors import ConfigurationError, SchemaMismatch, SourceError
-from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_schema
 from operators.sources.arrow import conformed, plain_field
 from operators.sources.files import Files
-from operators.sources.known_file import UNREADABLE, KnownFile, check_unmoved
+from operators.sources.known_file import UNREADABLE, KnownFiles
 from operators.sources.paths import Paths, expand
 from operators.sources.text_source import check_distinct, check_known, selected
 
@@ -55,22 +55,21 @@ def read_ipc(
     if batch_rows < 1:
         raise ConfigurationError(f"{_LABEL}: batch_rows is at least 1, got {batch_rows}")
     where, found = expand(paths, _SUFFIXES, filesystem)
-    files = [KnownFile.look(_LABEL, path, where) for path in found]
+    files = KnownFiles.look(_LABEL, found, where)
     schemas = [_schema(path, where) for path in found]
     check_known(f"{_LABEL}({found[0]!r})", columns or (), schemas[0].names)
     names = schemas[0].names if columns is None else columns
     for path, schema in zip(found[1:], schemas[1:], strict=True):
         _check_same(found[0], selected(schemas[0], names), path, schema, columns)
-    return IpcSource(files, where, selected(schemas[0], names), batch_rows)
+    return IpcSource(files, selected(schemas[0], names), batch_rows)
 
 
 class IpcSource(Source):
     """See ``read_ipc``. Picklable where its filesystem is."""
 
-    def __init__(self, files: Sequence[KnownFile], where: Files, schema: pa.Schema, batch_rows: int) -> None:
-        self.blocking = where.remote
-        self._files = tuple(files)
-        self._where = where
+    def __init__(self, files: KnownFiles, schema: pa.Schema, batch_rows: int) -> None:
+        self.blocking = files.where.remote
+        self._files = files
         self._schema = schema
         self._batch_rows = batch_rows
 
@@ -80,22 +79,24 @@ class IpcSource(Source):
 
     def splits(self) -> tuple[Split, ...]:
         """One split for each file."""
-        return tuple(file.split for file in self._files)
+        return tuple(file.split for file in self._files.files.values())
 
     def check(self, split: Split) -> None:
-        KnownFile.check(_LABEL, split, self._where)
+        self._files.check(split)
+
+    def identified_by(self, identity: InputIdentity) -> IpcSource:
+        return IpcSource(self._files.identified_by(identity), self._schema, self._batch_rows)
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        check_unmoved(_LABEL, split, self._files, self._where)
-        return _IpcReader(str(split.info["path"]), self._where, self._schema, offset, self._batch_rows)
+        file = self._files.check(split)
+        return _IpcReader(file.path, self._files.where, self._schema, offset, self._batch_rows)
 
     def select(self, columns: Sequence[str]) -> IpcSource:
         check_known(repr(self), columns, self._schema.names)
-        return IpcSource(self._files, self._where, selected(self._schema, columns), self._batch_rows)
+        return IpcSource(self._files, selected(self._schema, columns), self._batch_rows)
 
     def __repr__(self) -> str:
-        more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
-        return f"{_LABEL}({self._files[0].path!r}{more})"
+        return repr(self._files)
 
 
 class _IpcReader(SplitReader):

@@ -18,7 +18,7 @@ from dataflow.errors import SchemaMismatch, SourceError
 from dataflow.row_errors import OnError
 from operators.sources.blocks import Block, Blocks, Place
 from operators.sources.files import Files
-from operators.sources.known_file import UNREADABLE, KnownFile
+from operators.sources.known_file import UNREADABLE, KnownFiles
 from operators.sources.paths import Paths, expand
 from operators.sources.text import Unparsable, Wrong, no_rows, searched, undecodable
 from operators.sources.text_source import (
@@ -86,13 +86,13 @@ def read_json(
     format = JsonFormat("error" if columns is None else "ignore", schema is None)
     reading = Reading.of(format.label, batch_rows, block_bytes, on_error)
     where, found = expand(paths, _SUFFIXES, filesystem)
-    files = [KnownFile.look(format.label, path, where) for path in found]
+    files = KnownFiles.look(format.label, found, where)
     whole = (
         format.inferred_from(found, where, block_bytes, columns) if schema is None else pa.schema(given_types(schema))
     )
     check_known(f"{format.label}({found[0]!r})", columns or (), whole.names)
     JsonParser(format, whole, whole.names)  # refuses a type that cannot be read before anything runs
-    return TextSource(format, files, where, whole, whole.names if columns is None else columns, reading)
+    return TextSource(format, files, whole, whole.names if columns is None else columns, reading)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,61 +1,179 @@
-"""A file as it was when a source was made, so that a restore can tell whether it still is."""
+"""The identity of files: tells on a restore, and whenever a split is opened, whether a file is still what it was.
+
+A file is known by its size, its time of modification and a hash (xxh3) of its content: of all of it up to 1 MiB, else
+of its first and its last 64 KiB. It has changed if
+
+1. its size or its hash differs, or
+2. its time differs, unless the hash covers the whole file or the user asked for ``input_identity="content"``.
+
+A time that is unknown, because a file system has none or an older checkpoint did not keep it, differs from no other.
+An edit of a large file that keeps its size and its ends and sets the old time again is not noticed.
+
+A file is hashed once, when the source is made, which opens it anyway. After that a look at its size and time is enough
+for as long as these stay as they were.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 
 from dataflow.errors import InputChanged, SourceError
-from dataflow.source import Split
-from operators.sources.files import Files, Status
+from dataflow.source import InputIdentity, Json, Split
+from operators.sources.files import WHOLE, Files, Status, ends_hash
 
-__all__ = ["UNREADABLE", "KnownFile", "check_unmoved"]
+__all__ = ["UNREADABLE", "FileIdentity", "KnownFile", "KnownFiles", "changed"]
 
 UNREADABLE: Final = (OSError, pa.ArrowException)  # what pyarrow raises for a file that is not as it should be
 
 
 @dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """What a file is known by. ``modified`` (nanoseconds) and ``content`` (a hash, in hex) are None where unknown."""
+
+    bytes: int
+    modified: int | None
+    content: str | None
+
+    def difference(self, now: FileIdentity, by: InputIdentity) -> str | None:
+        """Return how ``now`` differs from this identity, as a clause for messages; None: it is the same file.
+
+        >>> before = FileIdentity(2 << 20, 1_000_000_000, "a1")
+        >>> print(before.difference(FileIdentity(2 << 20, 2_000_000_000, "b2"), "mtime"))
+        its ends had hash a1 and have b2
+        >>> print(before.difference(FileIdentity(2 << 20, 2_000_000_000, "a1"), "content"))
+        None
+        """
+        if now.bytes != self.bytes:
+            return f"it had {self.bytes} bytes and has {now.bytes}"
+        if self.content is not None and now.content != self.content:
+            hashed = "its content had hash {} and has {}" if self.whole else "its ends had hash {} and have {}"
+            return hashed.format(self.content, now.content)
+        if by == "content" or self.whole or None in (self.modified, now.modified) or self.modified == now.modified:
+            return None
+        return (
+            f"it was last modified at {_time(self.modified)} and now at {_time(now.modified)}; if it was only copied, "
+            'run with Checkpointing(input_identity="content"), which compares size and content alone'
+        )
+
+    @property
+    def whole(self) -> bool:
+        """Whether the hash covers the whole file, so that its time of modification does not matter."""
+        return self.content is not None and self.bytes <= WHOLE
+
+
+@dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A file as it was when the source was made. ``content`` is a hash of its ends (see ``Files.content``)."""
+    """A file as it was when a source was made, or looked at it again."""
 
     path: str
-    status: Status
-    content: str
+    identity: FileIdentity
 
     @classmethod
     def look(cls, label: str, path: str, where: Files) -> KnownFile:
+        """Return the file as it is now. Raises: SourceError where it cannot be read."""
         try:
-            return cls(path, where.status(path), where.content(path))
+            status = where.status(path)
+            with where.open(path) as raw:
+                return cls.of(path, status, raw)
         except UNREADABLE as error:
             raise SourceError(f"{label}: cannot read {path!r}: {error}; replace or remove it") from error
 
+    @classmethod
+    def of(cls, path: str, status: Status, raw: BinaryIO) -> KnownFile:
+        """Return the file that is open as ``raw``. Raises: OSError."""
+        return cls(path, FileIdentity(status.bytes, status.modified, ends_hash(raw, whole=status.bytes <= WHOLE)))
+
+    def untouched(self, status: Status) -> bool:
+        """Return whether ``status`` shows that nothing touched the file; False where there are no times to tell."""
+        known = (self.identity.bytes, self.identity.modified)
+        return status.modified is not None and (status.bytes, status.modified) == known
+
+    @property
+    def info(self) -> dict[str, Json]:
+        """The identity as the ``info`` of a split has it."""
+        identity = self.identity
+        return {
+            "path": self.path,
+            "bytes": identity.bytes,
+            "modified": identity.modified,
+            "content": identity.content,
+        }
+
     @property
     def split(self) -> Split:
-        return Split(self.path, {"path": self.path, "bytes": self.status.bytes, "content": self.content})
+        """The whole file as a split."""
+        return Split(self.path, self.info)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFiles:
+    """The files of a source. ``label`` is the function that reads them; ``by`` is the user's ``input_identity``."""
+
+    label: str
+    where: Files
+    files: Mapping[str, KnownFile]
+    by: InputIdentity = "mtime"
+
+    @classmethod
+    def look(cls, label: str, paths: Sequence[str], where: Files) -> KnownFiles:
+        """Return the files as they are now. Raises: SourceError for one that cannot be read."""
+        return cls(label, where, {path: KnownFile.look(label, path, where) for path in paths})
+
+    @property
+    def first(self) -> KnownFile:
+        return next(iter(self.files.values()))
+
+    def identified_by(self, identity: InputIdentity) -> KnownFiles:
+        return replace(self, by=identity)
+
+    def check(self, split: Split) -> KnownFile:
+        """Return the file of ``split`` as it is now; one that was not touched since the source was made is not read.
+
+        Raises: InputChanged where it is not the file that it was when the job first listed it.
+        """
+        path = str(split.info["path"])
+        try:
+            known = self.files.get(path)
+            if known is None or not known.untouched(self.where.status(path)):
+                known = KnownFile.look(self.label, path, self.where)
+            then = self._identity(split.info)
+            if "modified" not in split.info and then.content is not None:
+                known = replace(known, identity=replace(known.identity, content=self._ends_hash(path)))
+        except (SourceError, *UNREADABLE) as error:
+            raise changed(split, f"it cannot be read any more: {error}") from error
+        if difference := then.difference(known.identity, self.by):
+            raise changed(split, difference)
+        return known
 
     @staticmethod
-    def check(label: str, split: Split, where: Files) -> None:
-        """Raises: InputChanged unless the file has the size and the ends that it had."""
-        lost = f"the checkpoint was taken over {split.id!r}, which is not what it was"
-        try:
-            now = KnownFile.look(label, str(split.info["path"]), where).split.info
-        except SourceError as error:
-            raise InputChanged(f"{lost}: it cannot be read any more: {error}") from error
-        if now["bytes"] != split.info["bytes"]:
-            raise InputChanged(f"{lost}: it had {split.info['bytes']} bytes and has {now['bytes']}")
-        if now["content"] != split.info["content"]:
-            raise InputChanged(f"{lost}: its ends had hash {split.info['content']} and have {now['content']}")
+    def _identity(info: Mapping[str, Any]) -> FileIdentity:
+        return FileIdentity(info["bytes"], info.get("modified"), info.get("content"))
+
+    def _ends_hash(self, path: str) -> str:
+        """The hash that checkpoints without times have: of the ends of a file of any size."""
+        with self.where.open(path) as raw:
+            return ends_hash(raw, whole=False)
+
+    def __repr__(self) -> str:
+        more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
+        return f"{self.label}({self.first.path!r}{more})"
 
 
-def check_unmoved(label: str, split: Split, files: Sequence[KnownFile], where: Files) -> None:
-    """Raises: InputChanged as ``KnownFile.check`` does; only a file that was touched since is read again."""
-    known = next((file for file in files if file.split == split), None)
-    try:
-        if known is not None and where.status(known.path) == known.status:
-            return
-    except OSError:
-        pass  # which ``check`` will say
-    KnownFile.check(label, split, where)
+def changed(split: Split, difference: str) -> InputChanged:
+    """Return the error that says how the file of ``split`` differs from what the job began with."""
+    return InputChanged(
+        f"the job began with {split.id!r}, which is not what it was: {difference}; put the file back as it was, or "
+        "start over in a new checkpoint directory"
+    )
+
+
+def _time(nanoseconds: int | None) -> str:
+    """Return a time for messages, to the nanosecond."""
+    assert nanoseconds is not None, "a time that is unknown differs from no other"
+    seconds, fraction = divmod(nanoseconds, 1_000_000_000)
+    return f"{datetime(1970, 1, 1) + timedelta(seconds=seconds)}.{fraction:09} UTC"

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dataflow.clock import Clock
 from dataflow.errors import ConfigurationError
-from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
 
 __all__ = ["PacedSource", "paced"]
 
@@ -64,6 +64,9 @@ class PacedSource(Source):
 
     def check(self, split: Split) -> None:
         self._source.check(split)
+
+    def identified_by(self, identity: InputIdentity) -> PacedSource:
+        return PacedSource(self._source.identified_by(identity), self._rates)
 
     def select(self, columns: Sequence[str]) -> PacedSource:
         return PacedSource(self._source.select(columns), self._rates)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, Literal
 
@@ -20,17 +20,17 @@ from pyarrow import types
 
 from dataflow.errors import (
     ConfigurationError,
-    InputChanged,
     PartitionKeyWarning,
     SchemaMismatch,
     SourceError,
     UnknownColumn,
     user_frame,
 )
-from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_type, widened_array
 from operators.sources.arrow import plain_type
 from operators.sources.files import Files
+from operators.sources.known_file import KnownFile, KnownFiles, changed
 from operators.sources.paths import Paths, expand
 from operators.sources.statistics import earliest_time
 
@@ -92,16 +92,16 @@ def read_parquet(
     schema = whole if columns is None else _selected(whole, columns)
     for file in files[1:]:
         _check_same(files[0].path, schema, file.path, file.schema(tuple(dictionary)), everything=columns is None)
-    return ParquetSource(files, schema, tuple(dictionary), batch_rows, split_by, where)
+    known = KnownFiles("read_parquet", where, {file.path: file.known for file in files})
+    by_path = {file.path: file for file in files}
+    return ParquetSource(known, by_path, schema, tuple(dictionary), batch_rows, split_by)
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
     """A file as it was when its footer was read. ``footer`` is the xxh3 of the footer's bytes, in hex."""
 
-    path: str
-    bytes: int
-    modified: int
+    known: KnownFile
     footer: str
     metadata: pq.FileMetaData
 
@@ -111,12 +111,17 @@ class _File:
             status = where.status(path)
             with where.open(path) as raw:
                 metadata = pq.read_metadata(raw)
+                known = KnownFile.of(path, status, raw)
                 footer = _footer_hash(raw, status.bytes)
         except _DAMAGED as error:
             raise SourceError(
                 f"read_parquet: cannot read {path!r} as Parquet: {error}; replace or remove it"
             ) from error
-        return cls(path, status.bytes, status.modified, footer, metadata)
+        return cls(known, footer, metadata)
+
+    @property
+    def path(self) -> str:
+        return self.known.path
 
     def schema(self, dictionary: tuple[str, ...]) -> pa.Schema:
         """The Arrow schema as batches will have it: dictionaries applied, wide; no views, metadata, nullability."""
@@ -145,15 +150,15 @@ class ParquetSource(Source):
 
     def __init__(
         self,
-        files: tuple[_File, ...],
+        known: KnownFiles,
+        files: Mapping[str, _File],
         schema: pa.Schema,
         dictionary: tuple[str, ...],
         batch_rows: int,
         split_by: str,
-        where: Files,
     ) -> None:
-        self.blocking = where.remote
-        self._where = where
+        self.blocking = known.where.remote
+        self._known = known
         self._files = files
         self._schema = schema
         self._dictionary = dictionary
@@ -166,10 +171,10 @@ class ParquetSource(Source):
 
     def splits(self) -> tuple[Split, ...]:
         """One split for each row group, or file, that has rows."""
-        return tuple(split for file in self._files for split in self._splits_of(file) if split.info["rows"])
+        return tuple(split for file in self._files.values() for split in self._splits_of(file) if split.info["rows"])
 
     def _splits_of(self, file: _File) -> Iterator[Split]:
-        info: dict[str, Json] = {"path": file.path, "bytes": file.bytes, "footer": file.footer}
+        info: dict[str, Json] = {**file.known.info, "footer": file.footer}
         if self._split_by == "file":
             yield Split(file.path, {**info, "row_group": None, "rows": file.metadata.num_rows})
             return
@@ -179,47 +184,41 @@ class ParquetSource(Source):
 
     def earliest(self, split: Split, column: str) -> int | None:
         """From the statistics of the row groups, where there are any."""
-        known = [file.metadata for file in self._files if file.path == split.info["path"]]
+        file = self._files.get(str(split.info["path"]))
         group: Any = split.info["row_group"]
-        return earliest_time(known[0], column, group) if known else None
+        return None if file is None else earliest_time(file.metadata, column, group)
 
     def check(self, split: Split) -> None:
-        path, expected = str(split.info["path"]), split.info
-        try:
-            file = _File.open(path, self._where)
-        except SourceError as error:
-            raise InputChanged(f"{_lost(split)}: it cannot be read any more: {error}") from error
-        if file.bytes != expected["bytes"]:
-            raise InputChanged(f"{_lost(split)}: it had {expected['bytes']} bytes and has {file.bytes}")
-        if file.footer != expected["footer"]:
-            raise InputChanged(f"{_lost(split)}: its footer had hash {expected['footer']} and has {file.footer}")
+        """As for every file; the footer, too, must be the same: older checkpoints have no other hash."""
+        now = self._known.check(split)
+        file = self._files.get(now.path)
+        if file is None or file.known is not now:
+            try:
+                file = _File.open(now.path, self._known.where)
+            except SourceError as error:
+                raise changed(split, f"it cannot be read any more: {error}") from error
+        if file.footer != split.info["footer"]:
+            raise changed(split, f"its footer had hash {split.info['footer']} and has {file.footer}")
+
+    def identified_by(self, identity: InputIdentity) -> ParquetSource:
+        return self._with(self._known.identified_by(identity), self._schema)
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
         assert offset is None or isinstance(offset, int), f"an offset is a row of the split, got {offset!r}"
-        self._check_unmoved(split)
-        return _Reader(split, offset or 0, self._schema, self._dictionary, self._batch_rows, self._where)
-
-    def _check_unmoved(self, split: Split) -> None:
-        """A stat is enough where nothing touched the file since its footer was read."""
-        path = str(split.info["path"])
-        known = next((file for file in self._files if file.path == path and file.footer == split.info["footer"]), None)
-        try:
-            status = self._where.status(path)
-        except OSError as error:
-            raise InputChanged(f"{_lost(split)}: it cannot be read any more: {error}") from error
-        if known is None or (status.bytes, status.modified) != (known.bytes, known.modified):
-            self.check(split)
+        self.check(split)
+        return _Reader(split, offset or 0, self._schema, self._dictionary, self._batch_rows, self._known.where)
 
     def select(self, columns: Sequence[str]) -> ParquetSource:
         for name in columns:
             if name not in self._schema.names:
-                raise UnknownColumn(name, self._schema.names, f"read_parquet({self._files[0].path!r})")
-        schema = _selected(self._schema, columns)
-        return ParquetSource(self._files, schema, self._dictionary, self._batch_rows, self._split_by, self._where)
+                raise UnknownColumn(name, self._schema.names, f"read_parquet({self._known.first.path!r})")
+        return self._with(self._known, _selected(self._schema, columns))
+
+    def _with(self, known: KnownFiles, schema: pa.Schema) -> ParquetSource:
+        return ParquetSource(known, self._files, schema, self._dictionary, self._batch_rows, self._split_by)
 
     def __repr__(self) -> str:
-        more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
-        return f"read_parquet({self._files[0].path!r}{more})"
+        return repr(self._known)
 
 
 class _Reader(SplitReader):
@@ -353,7 +352,3 @@ def _check_same(first: str, expected: pa.Schema, path: str, found: pa.Schema, *,
             f"read_parquet: {first!r} and {path!r} differ: {'; '.join(differing)}; "
             f"read them as two sources, or choose the columns they share with columns=[...]"
         )
-
-
-def _lost(split: Split) -> str:
-    return f"the checkpoint was taken over {split.id!r}, which is not what it was"

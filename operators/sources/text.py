@@ -70,7 +70,10 @@ class RowParser(Protocol):
 
 
 class TextReader(SplitReader):
-    """Reads a file from ``offset`` on; ``begin`` is where its rows begin."""
+    """Reads a file from ``offset`` on; ``begin`` is where its rows begin.
+
+    ``whole`` is called with the number of bytes that the (unpacked) file had when it has been read to its end.
+    """
 
     def __init__(
         self,
@@ -84,10 +87,12 @@ class TextReader(SplitReader):
         block_bytes: int,
         on_error: OnError,
         tally: RowTally,
+        whole: Callable[[int], None],
     ) -> None:
         self._path = path
         self._parser = parser
         self._batch_rows = batch_rows
+        self._whole = whole
         given: Any = offset or {"byte": begin.byte, "line": begin.line}
         self._place = Place(given["byte"], given["line"])  # where the next block begins
         self._block: Block | None = None  # the one whose rows are being given, while there are any left
@@ -111,6 +116,7 @@ class TextReader(SplitReader):
             except UNREADABLE as error:
                 raise self._damaged(error) from error
             if block is None:
+                self._whole(self._place.byte)
                 return END
             if self._begin(block) and self._block is None:
                 return self._rows  # none, but rejected ones, whose place counts as read

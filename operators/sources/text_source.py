@@ -12,12 +12,12 @@ from pyarrow import types
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, SourceError, UnknownColumn
 from dataflow.expressions.type_names import named_type
 from dataflow.row_errors import ERRORS, OnError, errors_schema
-from dataflow.source import Json, Source, SourceContext, Split, SplitReader
+from dataflow.source import InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_type
 from operators.sources.arrow import plain_type
 from operators.sources.blocks import Place
-from operators.sources.files import Files
-from operators.sources.known_file import KnownFile, check_unmoved
+from operators.sources.files import Files, compression
+from operators.sources.known_file import KnownFiles, changed
 from operators.sources.text import RowParser, TextReader
 
 __all__ = ["Reading", "TextFormat", "TextSource", "given_types", "inferred_type", "selected", "whole_number_type"]
@@ -62,16 +62,14 @@ class TextSource(Source):
     def __init__(
         self,
         format: TextFormat,
-        files: Sequence[KnownFile],
-        where: Files,
+        files: KnownFiles,
         whole: pa.Schema,
         columns: Sequence[str],
         reading: Reading,
     ) -> None:
-        self.blocking = where.remote
+        self.blocking = files.where.remote
         self._format = format
-        self._files = tuple(files)
-        self._where = where
+        self._files = files
         self._whole = whole
         self._columns = tuple(name for name in whole.names if name in columns)
         self._reading = reading
@@ -86,18 +84,20 @@ class TextSource(Source):
 
     def splits(self) -> tuple[Split, ...]:
         """One split for each file that is not empty."""
-        return tuple(file.split for file in self._files if file.status.bytes)
+        return tuple(file.split for file in self._files.files.values() if file.identity.bytes)
 
     def check(self, split: Split) -> None:
-        KnownFile.check(self._format.label, split, self._where)
+        self._files.check(split)
+
+    def identified_by(self, identity: InputIdentity) -> TextSource:
+        return self._with(self._files.identified_by(identity), self._columns)
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        check_unmoved(self._format.label, split, self._files, self._where)
-        path = str(split.info["path"])
-        parser, begin = self._format.open(path, self._where, self._whole, self._columns)
+        file, where = self._files.check(split), self._files.where
+        parser, begin = self._format.open(file.path, where, self._whole, self._columns)
         return TextReader(
-            path,
-            self._where,
+            file.path,
+            where,
             parser,
             begin,
             offset,
@@ -105,15 +105,24 @@ class TextSource(Source):
             block_bytes=self._reading.block_bytes,
             on_error=self._reading.on_error,
             tally=context.tally,
+            whole=lambda read: self._check_whole(split, read),
         )
+
+    @staticmethod
+    def _check_whole(split: Split, read: int) -> None:
+        """Raises: InputChanged for a file that grew or shrank while it was read; a packed one cannot, unnoticed."""
+        if compression(str(split.info["path"])) is None and read != split.info["bytes"]:
+            raise changed(split, f"it had {split.info['bytes']} bytes and {read} were read")
 
     def select(self, columns: Sequence[str]) -> TextSource:
         check_known(self._format.label, columns, self.schema.names)
-        return TextSource(self._format, self._files, self._where, self._whole, columns, self._reading)
+        return self._with(self._files, columns)
+
+    def _with(self, files: KnownFiles, columns: Sequence[str]) -> TextSource:
+        return TextSource(self._format, files, self._whole, columns, self._reading)
 
     def __repr__(self) -> str:
-        more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
-        return f"{self._format.label}({self._files[0].path!r}{more})"
+        return repr(self._files)
 
 
 def check_known(where: str, columns: Iterable[str], valid: Sequence[str]) -> None:

@@ -1,33 +1,49 @@
 """A directory in which new files appear, as an unbounded source: each file is read once, by the reader of its format.
 
-Invariant: a file is *done* (in ``done``, or at or below ``mark`` in the order of reading), being read, or to come. The
-mark exists so that a position stays small: of the files done, only the latest in that order are remembered by name.
-The mark never passes a file that waits: it moves to the least of the files done, and all that wait come behind the
-one that was done last.
+Invariant: a file is *read* (the hash of its name is in ``_read``), being read, or to come. A listing alone moves files
+between these: a name that is not in ``_read`` is to come, whatever its time, and a name that is no longer listed leaves
+``_read``. So a position has 8 bytes for each file that was read and is still there.
+
+This code assumes that a directory which can be listed lists all that is in it. Another directory may be in its place
+for a while (a mount that is missing): what is listed then says nothing about the files that were read, so no name is
+dropped until the directory is back, or a file that was read is in the other one.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import inspect
+import logging
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+import numpy as np
 import pyarrow as pa
-import xxhash
 
 from dataflow.clock import Duration, microseconds
-from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
+from dataflow.errors import (
+    CheckpointDamaged,
+    ConfigurationError,
+    InputChanged,
+    NewInputWarning,
+    SchemaMismatch,
+    SourceError,
+)
 from dataflow.row_errors import ERRORS, OnError, errors_schema
-from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
-from operators.sources.files import Files, Status
+from dataflow.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
+from operators.sources.files import Entry, Files, Status
+from operators.sources.known_file import UNREADABLE, FileIdentity, KnownFile
+from operators.sources.name_set import Hashes, NameSet, hashes_of
 from operators.sources.paths import resolve
 from operators.sources.text_source import check_known, given_types, selected
 
 __all__ = ["WatchSource", "watch"]
+
+log = logging.getLogger("dataflow.watch")
 
 _UNFINISHED: Final = (".tmp", ".staged", ".part", "~")
 
@@ -48,18 +64,30 @@ def watch(
     ``read`` is what reads one file (``read_csv``, ``read_json``, ``read_ipc``, ``read_parquet``), with ``options``. All
     files have the columns of the first one; where there is none yet, ``schema=`` is among the options and has them all.
 
-    Files come in the order in which they were last modified, then by name, each read to its end before the next; what
-    stands in folders below is not seen. Names that begin with ``_`` or ``.``, or end in ``.tmp``, ``.staged``,
-    ``.part`` or ``~`` are left alone, as are those that ``pattern`` (``"*.csv"``) does not fit. A file must appear
-    whole: write it under such a name, or elsewhere on the same disk, and rename it.
+    New files of one listing come in the order in which they were last modified, then by name, each read to its end
+    before the next. Files in folders below are not read. Names that begin with ``_`` or ``.``, or end in ``.tmp``,
+    ``.staged``, ``.part`` or ``~`` are left alone, as are those that ``pattern`` (``"*.csv"``) does not fit. A file
+    must appear whole: write it under such a name, or elsewhere on the same disk, and rename it.
 
     The directory is listed when a reader has nothing left, at most once in ``every``. ``splits`` deals the files out by
     a hash of their names, so that as many subtasks can read. A file that was read may be removed, after two more
-    checkpoints. The names of the ``remember`` latest in each split that are still there are kept in checkpoints; what
-    comes later with a time of modification before all of these counts as read, so it is not.
+    checkpoints.
 
-    Raises: SourceError for a directory that cannot be listed; InputChanged, while it runs, for a file that changed
-    since it was read or begun; SchemaMismatch for one with other columns; what ``read`` raises.
+    A file is new if its name is. Times do not matter, so ``mv``, ``cp -p`` and ``rsync -t`` may bring old ones. A
+    checkpoint keeps a 64-bit hash of each name that was read and is still there: 8 bytes a name in memory and 11 in
+    each checkpoint, so 11 MB for a million files; every listing hashes all names. Move files away that were read. Two
+    of a million names have the same hash with a probability of 3e-8; the second one is then not read. A name that goes
+    and comes back is read again, if a listing missed it. If another directory takes the place of this one, names stay
+    read until a file of that one was read.
+
+    The ``remember`` files of each split that were read last are compared with what they were, at every listing: by size
+    and time of modification, and, where these differ, by content, as other sources recognise their files
+    (``Checkpointing(input_identity=)``). A change of any other file that was read is not noticed.
+
+    Raises: SourceError for a directory that cannot be listed, and a file that cannot be opened; InputChanged, while it
+    runs, for a file that changed since it was read or begun; SchemaMismatch for one with other columns; what ``read``
+    raises. A checkpoint of an older version, without hashes, is restored by its own rule: a NewInputWarning has the
+    number of files that count as read because of their old time.
 
     >>> import pathlib, tempfile
     >>> from operators.sources.csv_files import read_csv
@@ -105,7 +133,19 @@ def _given(options: Mapping[str, Any]) -> pa.Schema:
 
 
 def _order(file: Status) -> tuple[int, str]:
-    return file.modified, file.name
+    return file.modified or 0, file.name
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What was in a directory, with the hashes of the names.
+
+    ``directory`` is its number; None if it was replaced meanwhile, or where a file system has no such numbers.
+    """
+
+    directory: int | None
+    entries: Mapping[str, Entry]
+    hashes: Hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +161,40 @@ class _Look:
     parts: int = 1
 
     def files(self) -> list[Status]:
-        """The files there are now that are whole and wanted. Raises: SourceError."""
-        try:
-            found = self.where.listed(self.directory)
-        except (OSError, pa.ArrowException) as error:
-            raise SourceError(f"watch({self.directory!r}): cannot be listed: {error}; check the path") from error
-        return [file for file in found if self._wanted(file.name)]
+        """Return the files there are now that are whole and wanted. Raises: SourceError."""
+        return self.wanted(self.listing(), NameSet())
 
-    def _wanted(self, name: str) -> bool:
-        if name.startswith(("_", ".")) or name.endswith(_UNFINISHED) or not fnmatch.fnmatchcase(name, self.pattern):
-            return False
-        return xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogateescape")) % self.parts == self.part
+    def listing(self) -> _Listing:
+        """Return all that is in the directory now. Raises: SourceError."""
+        try:
+            before = self.where.directory(self.directory)
+            entries = self.where.listed(self.directory)
+            after = self.where.directory(self.directory)
+        except UNREADABLE as error:
+            raise self._unlisted(error) from error
+        return _Listing(before if before == after else None, entries, hashes_of(entries))
+
+    def wanted(self, listing: _Listing, read: NameSet) -> list[Status]:
+        """Return the listed files of this part that are whole, wanted and not in ``read``. Raises: SourceError."""
+        mine = listing.hashes % np.uint64(self.parts) == np.uint64(self.part)
+        new = np.flatnonzero(mine & ~read.contains(listing.hashes))
+        names = list(listing.entries) if len(new) else []
+        found = [self.status(listing.entries[names[at]]) for at in new.tolist() if self._whole(names[at])]
+        return [file for file in found if file is not None]
+
+    def status(self, entry: Entry) -> Status | None:
+        """Return the status of what was listed; None: it is gone, or no file. Raises: SourceError."""
+        try:
+            return self.where.status_of(entry)
+        except OSError as error:
+            raise self._unlisted(error) from error
+
+    def _unlisted(self, error: Exception) -> SourceError:
+        return SourceError(f"watch({self.directory!r}): cannot be listed: {error}; check the path")
+
+    def _whole(self, name: str) -> bool:
+        unfinished = name.startswith(("_", ".")) or name.endswith(_UNFINISHED)
+        return not unfinished and fnmatch.fnmatchcase(name, self.pattern)
 
     def path(self, name: str) -> str:
         return self.where.join(self.directory, name)
@@ -151,7 +214,9 @@ class WatchSource(Source):
         sides: Mapping[str, pa.Schema],
         splits: int,
         columns: Sequence[str] | None = None,
+        identity: InputIdentity = "mtime",
     ) -> None:
+        self.identity = identity
         self.blocking = look.where.remote
         self._look = look
         self._read = read
@@ -185,11 +250,11 @@ class WatchSource(Source):
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
         part: Any = split.info["part"]
         look = replace(self._look, part=part, parts=self._splits)
-        return _WatchReader(look, self, offset, context)
+        return _WatchReader(look, self, offset, context, context.repeated.get(split.id))
 
     def open(self, path: str) -> Source:
         """The source of one file. Raises: SchemaMismatch where it has other columns."""
-        source = self._read(path, **self._options)
+        source = self._read(path, **self._options).identified_by(self.identity)
         found = {field.name: field.type for field in source.schema}
         expected = {field.name: field.type for field in self._whole}
         if found != expected:
@@ -201,23 +266,43 @@ class WatchSource(Source):
 
     def select(self, columns: Sequence[str]) -> WatchSource:
         check_known(repr(self), columns, self.schema.names)
-        return WatchSource(self._look, self._read, self._options, self._whole, self._sides, self._splits, columns)
+        return self._with(columns, self.identity)
+
+    def identified_by(self, identity: InputIdentity) -> WatchSource:
+        return self._with(self._columns, identity)
+
+    def _with(self, columns: Sequence[str], identity: InputIdentity) -> WatchSource:
+        return WatchSource(
+            self._look, self._read, self._options, self._whole, self._sides, self._splits, columns, identity
+        )
 
     def __repr__(self) -> str:
         return f"watch({self._look.directory!r})"
 
 
 class _WatchReader(SplitReader):
-    """Reads file after file. ``done`` is replaced, never changed: positions that were given out share it."""
+    """Reads file after file.
 
-    def __init__(self, look: _Look, source: WatchSource, offset: Json, context: SourceContext) -> None:
-        at: Any = offset or {"mark": None, "done": {}, "file": None}
+    A position is ``{"names", "directory", "done", "file"}``: the set of names that were read, the directory in which
+    they were, the identities of the ``remember`` last of them, and the file that is being read. One of an older version
+    has ``"mark"`` in the place of the set: until the first listing, files at or before it in the order of reading count
+    as read. With ``until``, a position, files are read again that an earlier reader had read there.
+    """
+
+    def __init__(
+        self, look: _Look, source: WatchSource, offset: Json, context: SourceContext, until: Json = None
+    ) -> None:
+        at: Any = offset or {"names": "", "directory": None, "done": {}, "file": None}
         self._look = look
         self._source = source
         self._context = context
         self._names = source.schema.names
-        self._mark: tuple[int, str] | None = at["mark"] and (at["mark"][0], at["mark"][1])
-        self._done: dict[str, Json] = dict(at["done"])  # name: [bytes, modified]
+        self._mark: tuple[int, str] | None = tuple(at["mark"]) if at.get("mark") else None
+        self._read = self._names_read(at)
+        self._until: Any = until
+        self._directory: int | None = at.get("directory")
+        self._warned = False
+        self._done: dict[str, FileIdentity] = {name: _identity(known) for name, known in at["done"].items()}
         self._waiting: deque[Status] = deque()
         self._due: int | None = None
         self._file: Status | None = None
@@ -226,16 +311,31 @@ class _WatchReader(SplitReader):
         if at["file"] is not None:
             self._resume(at["file"])
 
+    def _names_read(self, at: Any) -> NameSet:
+        try:
+            names = NameSet(at.get("names", ""))
+        except ValueError as error:
+            raise CheckpointDamaged(
+                f"watch({self._look.directory!r}): the names that were read are {error}; restore another checkpoint"
+            ) from error
+        if "names" not in at:
+            for name in at["done"]:
+                names.add(name)
+        return names
+
     def _resume(self, file: Any) -> None:
         path = self._look.path(file["name"])
+        split = Split(file["split"]["id"], file["split"]["info"])
         try:
+            status = self._look.where.status(path)
             source = self._source.open(path)
-        except SourceError as error:
+        except (SourceError, *UNREADABLE) as error:
             raise InputChanged(f"watch: the checkpoint was taken within {path!r}: {error}") from error
-        self._file = Status(file["name"], file["bytes"], file["modified"])
-        self._split = Split(file["split"]["id"], file["split"]["info"])
-        source.check(self._split)
-        self._reader = source.reader(self._split, file["offset"], self._context)
+        source.check(split)
+        then = FileIdentity(file["bytes"], file["modified"], None)
+        if "modified" not in split.info and then.difference(_unhashed(status), self._source.identity):
+            raise self._changed(status)
+        self._start(status, next(iter(source.splits()), split), source, file["offset"])
 
     def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
         while True:
@@ -258,8 +358,12 @@ class _WatchReader(SplitReader):
 
     @property
     def offset(self) -> Json:
-        mark: Json = None if self._mark is None else list(self._mark)
-        return {"mark": mark, "done": self._done, "file": self._place()}
+        done: dict[str, Json] = {
+            name: [known.bytes, known.modified, known.content] for name, known in self._done.items()
+        }
+        place: dict[str, Json] = {"names": self._read.stored, "directory": self._directory, "done": done}
+        older: dict[str, Json] = {} if self._mark is None else {"mark": list(self._mark)}
+        return {**place, "file": self._place(), **older}
 
     def _place(self) -> Json:
         if self._file is None or self._split is None or self._reader is None:
@@ -279,58 +383,139 @@ class _WatchReader(SplitReader):
         return self._waiting.popleft() if self._waiting else None
 
     def _new(self) -> list[Status]:
-        files = self._look.files()
-        for file in files:
-            if file.name in self._done and self._done[file.name] != [file.bytes, file.modified]:
-                raise self._changed(file)
-        here = {file.name for file in files}
-        if not here.issuperset(self._done):
-            self._done = {name: known for name, known in self._done.items() if name in here}
-        coming = [file for file in files if file.name not in self._done]
-        return sorted([file for file in coming if self._mark is None or _order(file) > self._mark], key=_order)
+        listing = self._look.listing()
+        self._check_done(listing)
+        self._forget_gone(listing)
+        new = sorted(self._look.wanted(listing, self._read), key=_order)
+        if self._mark is not None:
+            new = self._after_mark(new, self._mark)
+        return new if self._until is None else self._again(new)
+
+    def _again(self, files: list[Status]) -> list[Status]:
+        """Return of ``files`` those that were read, or begun, before ``until``, in the order in which they were."""
+        read, begun = self._names_read(self._until), (self._until["file"] or {}).get("name")
+        order = {name: number for number, name in enumerate(self._until["done"])}
+        was_read = read.contains(hashes_of(file.name for file in files))
+        again = [file for file, found in zip(files, was_read, strict=True) if found or file.name == begun]
+        return sorted(again, key=lambda file: (file.name == begun, order.get(file.name, -1)))
+
+    def _check_done(self, listing: _Listing) -> None:
+        """Raises: InputChanged for one of the files read last that is no longer what it was."""
+        for name in [name for name in self._done if name in listing.entries]:
+            status = self._look.status(listing.entries[name])
+            if status is not None:
+                self._done[name] = self._same(self._done[name], status)
+
+    def _same(self, then: FileIdentity, status: Status) -> FileIdentity:
+        """Return the identity of a file that was ``then``. It is hashed if its size or time differs from that.
+
+        Raises: InputChanged, SourceError.
+        """
+        if (status.bytes, status.modified) == (then.bytes, then.modified):
+            return then
+        comparable = then.content is not None and status.bytes == then.bytes
+        now = self._hashed(status) if comparable else _unhashed(status)
+        if now is not None and then.difference(now, self._source.identity):
+            raise self._changed(status)
+        return now or then
+
+    def _hashed(self, file: Status) -> FileIdentity | None:
+        """Return the identity of a file with its hash; None: it is gone. Raises: SourceError."""
+        try:
+            return KnownFile.look("watch", self._look.path(file.name), self._look.where).identity
+        except SourceError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+
+    def _forget_gone(self, listing: _Listing) -> None:
+        """Drop the names that are gone, unless another directory is in the place of the one that they were in."""
+        replaced = self._directory is not None and listing.directory != self._directory
+        if replaced and len(self._read) and (listing.directory is None or not self._read.any_of(listing.hashes)):
+            self._warn_of_another_directory()
+            return
+        self._directory, self._warned = listing.directory, False
+        self._read.retain(listing.hashes)
+        for name in [name for name in self._done if name not in listing.entries]:
+            del self._done[name]
+
+    def _warn_of_another_directory(self) -> None:
+        """Say so once for each time that it happens."""
+        if not self._warned:
+            log.warning(
+                "watch(%r): another directory is there now, without any of the %d files that were read; their names "
+                "are kept, so none is read again if they come back",
+                self._look.directory,
+                len(self._read),
+            )
+        self._warned = True
+
+    def _after_mark(self, files: list[Status], mark: tuple[int, str]) -> list[Status]:
+        """Return the files that the older version which left ``mark`` would read; the others count as read."""
+        old = [file for file in files if _order(file) <= mark]
+        for file in old:
+            self._read.add(file.name)
+        self._mark = None
+        if old:
+            warnings.warn(
+                f"watch({self._look.directory!r}): the checkpoint is of an older version, which kept no names beyond "
+                f"the last ones: {len(old)} files that were last modified at or before {mark[1]!r} count as read, the "
+                f"first of them {old[0].name!r}; if one of them was not, put it there again under another name",
+                NewInputWarning,
+                stacklevel=2,
+            )
+        return files[len(old) :]
 
     def _begin(self, file: Status) -> None:
         source = self._source.open(self._look.path(file.name))
         splits = source.splits()
         if len(splits) > 1:
             raise ConfigurationError(f"watch: {file.name!r} comes in {len(splits)} splits; read= gives one a file")
-        self._file = file
-        if not splits:  # no rows
+        if splits:
+            self._start(file, splits[0], source, None)
+        else:  # no rows
+            self._file = file
             self._end()
-            return
-        self._split = splits[0]
-        self._reader = source.reader(self._split, None, self._context)
+
+    def _start(self, file: Status, split: Split, source: Source, offset: Json) -> None:
+        self._file, self._split = file, split
+        self._reader = source.reader(split, offset, self._context)
 
     def _end(self) -> None:
         assert self._file is not None, "a file was begun"
-        file, reader = self._file, self._reader
+        file, split, reader = self._file, self._split, self._reader
         self._file = self._split = self._reader = None
         if reader is not None:
             reader.close()
+        content: Any = None if split is None else split.info.get("content")
+        known = FileIdentity(file.bytes, file.modified, content)
         try:
-            now = self._look.where.status(self._look.path(file.name))
+            known = self._same(known, self._look.where.status(self._look.path(file.name)))
+            known = known if known.content is not None else self._hashed(file) or known
         except FileNotFoundError:
-            return  # removed while it was read: whole, for its reader came to the end
+            pass  # removed while it was read: whole, for its reader came to the end
         except OSError as error:
             raise SourceError(
                 f"watch: {file.name!r} was read, but whether it changed meanwhile cannot be seen: {error}; run the job "
                 "again once the directory can be reached"
             ) from error
-        if now != file:
-            raise self._changed(now)
-        self._done = {**self._done, file.name: [file.bytes, file.modified]}
-        if len(self._done) > self._look.remember:
-            self._forget()
-
-    def _forget(self) -> None:
-        """Let the mark stand for the file that comes first in the order of reading."""
-        order = {name: (int(known[1]), name) for name, known in self._done.items()}  # type: ignore[index,arg-type]
-        first = min(order, key=order.__getitem__)
-        self._mark = max(order[first], self._mark or order[first])
-        self._done = {name: known for name, known in self._done.items() if name != first}
+        self._read.add(file.name)  # the next listing drops it, if it is gone
+        self._done[file.name] = known
+        while len(self._done) > self._look.remember:
+            del self._done[next(iter(self._done))]
 
     def _changed(self, now: Status) -> InputChanged:
         return InputChanged(
             f"watch: {self._look.path(now.name)!r} changed after it was read or begun: it has {now.bytes} bytes now; "
             f"let files appear whole, by renaming them, and under names of their own"
         )
+
+
+def _identity(known: Any) -> FileIdentity:
+    """Return what a position has; one of an older version has no hash."""
+    size, modified, *content = known
+    return FileIdentity(size, modified, *content or [None])
+
+
+def _unhashed(status: Status) -> FileIdentity:
+    return FileIdentity(status.bytes, status.modified, None)

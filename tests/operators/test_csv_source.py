@@ -303,7 +303,7 @@ def test_dictionaries_have_wide_indices(tmp_path: Path) -> None:
     ("change", "message"),
     [
         (lambda path: path.write_text("i\n1\n2\n3\n"), "bytes"),
-        (lambda path: path.write_text("i\n1\n3\n"), "ends had hash"),
+        (lambda path: path.write_text("i\n1\n3\n"), "content had hash"),
         (lambda path: path.unlink(), "cannot be read any more"),
     ],
 )

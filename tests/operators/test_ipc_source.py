@@ -115,7 +115,7 @@ def test_a_changed_file_is_found(tmp_path: Path) -> None:
     source = read_ipc(path)
     write(path, numbers(start=1))
     os.utime(path, (1, 1))
-    with pytest.raises(InputChanged, match="ends had hash"):
+    with pytest.raises(InputChanged, match="content had hash"):
         source.reader(source.splits()[0], None, CONTEXT)
 
 

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import pickle
+import shutil
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xxhash
 from pyarrow import fs, ipc
 
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
-from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
+from dataflow.errors import (
+    CheckpointDamaged,
+    ConfigurationError,
+    InputChanged,
+    NewInputWarning,
+    SchemaMismatch,
+    SourceError,
+)
 from dataflow.runners.faults import Faults
 from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from operators import read_csv, read_ipc, read_json, read_parquet, watch
 from operators.sources.files import Files
 from operators.sources.watch import WatchSource
+from tests.operators.watched import FirstNames, bring
 
 
 def put(folder: Path, name: str, *values: object, at: int) -> Path:
@@ -111,7 +124,8 @@ def test_a_file_that_was_read_may_go_and_its_name_come_again(tmp_path: Path) -> 
     assert watching.rows() == [1]
     path.unlink()
     assert watching.later().rows() == []
-    assert watching.reader.offset == {"mark": None, "done": {}, "file": None}
+    offset: Any = watching.reader.offset
+    assert (offset["names"], offset["done"], offset["file"]) == ("", {}, None)
     put(tmp_path, "a.csv", 2, at=1)
     assert watching.later().rows() == [2]
 
@@ -148,18 +162,224 @@ def test_a_file_that_went_while_it_was_read_cannot_be_restored(tmp_path: Path) -
         watching.restored()
 
 
-def test_positions_stay_small_and_old_files_are_not_read_again(tmp_path: Path) -> None:
+def test_a_file_of_any_age_is_read_whatever_is_remembered(tmp_path: Path) -> None:
     for index in range(9):
         put(tmp_path, f"{index}.csv", index, at=index)
     watching = Watching(watch(tmp_path, read_csv, remember=3))
     assert watching.rows() == list(range(9))
-    offset = watching.reader.offset
-    assert isinstance(offset, dict)
+    offset: Any = watching.reader.offset
     assert list(offset["done"]) == ["6.csv", "7.csv", "8.csv"]
     put(tmp_path, "late.csv", 99, at=7)
-    assert watching.restored().rows() == [99]
-    put(tmp_path, "too-late.csv", 100, at=4)
-    assert watching.restored().rows() == [99]
+    put(tmp_path, "oldest.csv", 100, at=0)
+    assert watching.restored().rows() == [100, 99]
+    assert watching.later().rows() == [100, 99]
+
+
+@pytest.mark.parametrize(
+    "bring",
+    [
+        lambda file, to: shutil.move(file, to),
+        lambda file, to: shutil.copy2(file, to),
+        lambda file, to: subprocess.run(["cp", "-p", file, to], check=True),
+    ],
+)
+def test_a_file_that_is_moved_in_with_its_old_time_is_read(tmp_path: Path, bring: Callable[..., object]) -> None:
+    inbox, elsewhere = tmp_path / "inbox", tmp_path / "elsewhere"
+    for folder in (inbox, elsewhere):
+        folder.mkdir()
+    for index in range(3):
+        put(inbox, f"{index}.csv", index, at=10 + index)
+    old = put(elsewhere, "old.csv", 9, at=1)
+    watching = Watching(watch(inbox, read_csv, remember=1))
+    watching.rows()
+    bring(old, inbox / "old.csv")
+    assert watching.later().rows() == [9]
+    assert watching.restored().rows() == []
+
+
+def test_a_name_is_read_once_however_many_came_after_it(tmp_path: Path) -> None:
+    watching = Watching(watch(tmp_path, read_csv, remember=1, schema={"x": pa.int64()}))
+    for at in (5, 3, 9, 1, 7):
+        put(tmp_path, f"{at}.csv", at, at=at)
+        assert watching.later().rows() == [at]
+        watching = watching.restored()
+        assert watching.rows() == []
+
+
+def test_the_names_are_encoded_anew_only_if_one_comes_or_goes(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", 1, at=1)
+    watching = Watching(watch(tmp_path, read_csv))
+    watching.rows()
+    first: Any = watching.reader.offset
+    watching.later().rows()
+    second: Any = watching.reader.offset
+    assert second["names"] is first["names"]
+    put(tmp_path, "b.csv", 2, at=2)
+    watching.later().rows()
+    third: Any = watching.reader.offset
+    assert len(base64.b64decode(third["names"])) == 2 * len(base64.b64decode(first["names"])) == 16
+
+
+# --- directories that are away
+
+
+def test_a_directory_that_cannot_be_listed_for_a_while_is_an_error_and_nothing_is_read_again(tmp_path: Path) -> None:
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    put(inbox, "a.csv", 1, at=1)
+    watching = Watching(watch(inbox, read_csv))
+    watching.rows()
+    inbox.rename(tmp_path / "away")
+    with pytest.raises(SourceError, match="cannot be listed"):
+        watching.later().rows()
+    (tmp_path / "away").rename(inbox)
+    for one in (watching.later(), watching.restored()):
+        assert one.rows() == []
+
+
+@pytest.mark.parametrize("after", [Watching.later, Watching.restored])
+def test_an_empty_directory_in_its_place_for_a_while_makes_nothing_new(
+    tmp_path: Path, after: Callable[[Watching], Watching], caplog: pytest.LogCaptureFixture
+) -> None:
+    inbox, mount = tmp_path / "inbox", tmp_path / "mount"
+    for folder in (inbox, mount):
+        folder.mkdir()
+    for index in range(3):
+        put(inbox, f"{index}.csv", index, at=index)
+    watching = Watching(watch(inbox, read_csv, remember=1))
+    watching.rows()
+    inbox.rename(tmp_path / "away")
+    mount.rename(inbox)
+    watching = after(watching)
+    assert watching.rows() == watching.later().rows() == []
+    assert "another directory is there now, without any of the 3 files" in caplog.text
+    put(inbox, "new.csv", 9, at=0)
+    assert watching.later().rows() == [9]
+    (inbox / "new.csv").rename(tmp_path / "away" / "new.csv")
+    inbox.rename(mount)
+    (tmp_path / "away").rename(inbox)
+    assert watching.later().rows() == watching.restored().rows() == []
+
+
+def test_a_directory_that_was_copied_is_known_by_its_names(tmp_path: Path) -> None:
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    for index in range(3):
+        put(inbox, f"{index}.csv", index, at=index)
+    watching = Watching(watch(inbox, read_csv))
+    watching.rows()
+    inbox.rename(tmp_path / "old")
+    shutil.copytree(tmp_path / "old", inbox)
+    (inbox / "0.csv").unlink()
+    watching = watching.restored()
+    assert watching.rows() == []
+    put(inbox, "0.csv", 7, at=1)
+    assert watching.later().rows() == [7]
+
+
+# --- names and identities
+
+
+@pytest.mark.parametrize("name", ["ä ö.csv", "line\nbreak.csv", "'\"\\.csv", "%23#.csv", "\N{GRINNING FACE}.csv"])
+def test_odd_names_are_read_once(tmp_path: Path, name: str) -> None:
+    put(tmp_path, name, 1, at=1)
+    watching = Watching(watch(tmp_path, read_csv, remember=1))
+    assert watching.rows() == [1]
+    put(tmp_path, "b.csv", 2, at=0)
+    assert watching.restored().rows() == [2]
+
+
+def test_a_name_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", 1, at=1)
+    watching = Watching(watch(tmp_path, read_csv))
+    watching.rows()
+    put(tmp_path, os.fsdecode(b"\xff.csv"), 2, at=2)
+    with pytest.raises(SourceError, match=r"xff\.csv|udcff\.csv.*its name is not UTF-8; rename it"):
+        watching.later().rows()
+    (tmp_path / os.fsdecode(b"\xff.csv")).rename(tmp_path / "b.csv")
+    assert watching.restored().rows() == [2]
+
+
+def test_a_file_that_was_read_and_touched_is_compared_by_its_content(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", 1, at=1)
+    watching = Watching(watch(tmp_path, read_csv))
+    watching.rows()
+    put(tmp_path, "a.csv", 1, at=5)
+    for one in (watching.later(), watching.restored()):
+        assert one.rows() == []
+
+
+def test_a_change_is_noticed_of_the_files_read_last_and_of_no_other(tmp_path: Path) -> None:
+    for index in range(3):
+        put(tmp_path, f"{index}.csv", index, at=9 - index)
+    watching = Watching(watch(tmp_path, read_csv, remember=1))
+    assert watching.rows() == [2, 1, 0]
+    put(tmp_path, "2.csv", 7, at=20)
+    assert watching.later().rows() == []
+    put(tmp_path, "0.csv", 7, at=20)
+    with pytest.raises(InputChanged, match=r"0\.csv' changed after it was read"):
+        watching.later().rows()
+
+
+def test_a_directory_of_large_files_may_be_copied_if_content_decides(tmp_path: Path) -> None:
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    for name in ("a.csv", "b.csv"):
+        put(inbox, name, *range(10**6, 10**6 + 150_000), at=1)
+    source = watch(inbox, read_csv)
+    watching = Watching(source)
+    before = len(watching.rows(limit=160_000, rows=40_000))
+    offset = json.loads(json.dumps(watching.reader.offset))
+    for name in ("a.csv", "b.csv"):
+        os.utime(inbox / name, (5, 5))
+    with pytest.raises(InputChanged, match="last modified"):
+        Watching(source, offset=offset)
+    goes_on = Watching(source.identified_by("content"), offset=offset)
+    assert before + len(goes_on.rows(rows=40_000)) == 300_000
+
+
+# --- checkpoints of the older version
+
+
+OLDER = {"mark": [3 * 10**9, "3.csv"], "done": {"4.csv": [4, 4 * 10**9], "5.csv": [4, 5 * 10**9]}, "file": None}
+
+
+def test_an_older_checkpoint_keeps_its_rule_for_what_was_there(tmp_path: Path) -> None:
+    for at in (1, 3, 4, 5, 6):
+        put(tmp_path, f"{at}.csv", at, at=at)
+    first = Watching(watch(tmp_path, read_csv), offset=OLDER)
+    watching = first.restored()
+    with pytest.warns(NewInputWarning, match="2 files that were last modified at or before '3.csv' count as read"):
+        assert watching.rows() == [6]
+    put(tmp_path, "2.csv", 2, at=2)
+    for one in (watching.later(), watching.restored()):
+        assert one.rows() == [2]
+
+
+def test_an_older_checkpoint_within_a_file_goes_on_there(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.csv", 1, 2, 3, at=1)
+    content = {"path": str(path), "bytes": 8, "content": ends_of(path)}
+    split = {"id": str(path), "info": content}
+    place = {"byte": 2, "line": 2, "rows": 1, "end": 8}
+    file = {"name": "a.csv", "bytes": 8, "modified": 10**9, "split": split, "offset": place}
+    older: Json = {"mark": None, "done": {}, "file": file}
+    assert Watching(watch(tmp_path, read_csv), offset=older).rows() == [2, 3]
+    touched = put(tmp_path, "a.csv", 1, 2, 3, at=2)
+    with pytest.raises(InputChanged, match=f"{touched.name}' changed"):
+        Watching(watch(tmp_path, read_csv), offset=older)
+
+
+def ends_of(path: Path) -> str:
+    """The hash that older checkpoints have of a file below 64 KiB."""
+    return xxhash.xxh3_64_hexdigest(2 * path.read_bytes())
+
+
+def test_names_that_are_damaged_are_refused(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", 1, at=1)
+    for names in ("?", "AAAA", base64.b64encode(bytes(16)).decode()):
+        offset: Json = {"names": names, "directory": None, "done": {}, "file": None}
+        with pytest.raises(CheckpointDamaged, match="the names that were read are not the base64"):
+            Watching(watch(tmp_path, read_csv), offset=offset)
 
 
 def test_a_position_that_was_given_out_does_not_change(tmp_path: Path) -> None:
@@ -379,3 +599,28 @@ def test_a_disk_that_cannot_be_asked_is_not_a_file_that_was_removed(
     monkeypatch.setattr(Files, "status", refused)
     with pytest.raises(SourceError, match="was read, but whether it changed"):
         watching.rows()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_files_of_any_age_that_come_at_any_moment_are_read_once_through_crashes(tmp_path: Path, seed: int) -> None:
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    for index in range(8):
+        (tmp_path / f"{index}").mkdir()
+        put(
+            inbox if index < 2 else tmp_path / f"{index}",
+            f"{index}.csv",
+            *range(5 * index, 5 * index + 5),
+            at=9 - index,
+        )
+
+    def bring_older(batch: pa.RecordBatch) -> pa.RecordBatch:
+        bring(tmp_path / f"{batch['x'][0].as_py() // 3 % 6 + 2}", inbox)
+        return batch
+
+    with flow.Pipeline("watched") as p:
+        files = p.source(FirstNames(inbox, 8), name="files").map_batches(bring_older, name="bring")
+        files.sink(op.collect(), name="out")
+    crashing = flow.SimulatedRunner(seed=seed, faults=Faults(crashes=4))
+    result = p.run(crashing, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms"))
+    assert sorted(result.table("out")["x"].to_pylist()) == list(range(40))

@@ -82,7 +82,8 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
                 "the directory of the job? checkpoint= must name one that all workers see"
             )
         waits = bool(state.inlet.get("clocks")) and _waits(assignment, vertex, subtask, round_)
-        context = SourceContext(vertex.head.name, subtask, vertex.parallelism, SystemClock())
+        repeated = {} if after is None else {split.split.id: split.offset for split in splits_of(after)}
+        context = SourceContext(vertex.head.name, subtask, vertex.parallelism, SystemClock(), repeated=repeated)
         attempt = Attempt(_source(vertex), context, splits_of(state), None if after is None else after.inlet)
         inlet = attempt.inlet
         inlet.go_on(state.inlet, SystemClock().now())

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dataflow.checkpointing import Checkpointing
+from dataflow.checkpointing import Checkpointing, input_identity
 from dataflow.errors import (
     CheckpointMismatch,
     CheckpointsExist,
@@ -46,6 +46,7 @@ from dataflow.runners.spark.slots import processor_of
 from dataflow.runners.spark.staging import Stages, staged
 from dataflow.runners.watching import NoLine, ProgressLine
 from dataflow.runtime.restore import refuse_another
+from dataflow.source import InputIdentity
 from dataflow.specs import Read
 
 if TYPE_CHECKING:
@@ -121,7 +122,8 @@ class SparkRunner:
             parallelism: lanes of each source that does not say otherwise; None: as many as the job began with, or as
                 the session has cores.
             checkpoint: where the job lives, on a disk that all workers see; None: a temporary directory, and a failure
-                means to begin again. Spark's micro-batch is the barrier: of the rest only mode ``"aligned"`` counts.
+                means to begin again. Spark's micro-batch is the barrier: of the rest only mode ``"aligned"`` and
+                ``input_identity`` count.
             restore: ``"auto"`` (go on where the last micro-batch ended, else a fresh start), ``"never"``, ``"latest"``.
             max_key_groups: slots that keys are dealt out in; None: as many as the job began with, 128 for a new one.
             progress: while somebody waits for the job, keep a line about it on standard error.
@@ -142,7 +144,7 @@ class SparkRunner:
             _staged(pipeline, known or 1, groups, self._readers)
         session = self._found()
         lanes = known or min(session.sparkContext.defaultParallelism, groups)
-        stages = _staged(pipeline, lanes, groups, self._readers)
+        stages = _staged(pipeline, lanes, groups, self._readers, input_identity(checkpoint))
         check_shippable(stages)
         home = before or Home(Path(tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())
         assignment = Assignment(stages, home, uuid.uuid4().hex[:12], self._rows)
@@ -165,7 +167,9 @@ class SparkRunner:
         return job
 
 
-def _staged(pipeline: Pipeline, lanes: int, key_groups: int, readers: Readers) -> Stages:
+def _staged(
+    pipeline: Pipeline, lanes: int, key_groups: int, readers: Readers, identity: InputIdentity = "mtime"
+) -> Stages:
     readers.check(pipeline.graph)
     for node in pipeline.graph:
         if isinstance(node.spec, Read) and node.name not in readers and not node.spec.source.replayable:
@@ -175,7 +179,9 @@ def _staged(pipeline: Pipeline, lanes: int, key_groups: int, readers: Readers) -
                 "its rows cannot be read again, and Spark repeats micro-batches",
                 "use the local runner, or write the rows to files first",
             )
-    stages = staged(pipeline.graph, parallelism=lanes, key_groups=key_groups, readers=readers.names)
+    stages = staged(
+        pipeline.graph, parallelism=lanes, key_groups=key_groups, readers=readers.names, input_identity=identity
+    )
     readers.check_stages(stages)
     return stages
 

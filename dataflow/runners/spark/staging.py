@@ -24,6 +24,7 @@ from dataflow.plan import Link, Plan, Vertex, of
 from dataflow.runners.spark.absent import NoSink, NoSource
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.output import ForwardOutput, Output, output_for
+from dataflow.source import InputIdentity
 from dataflow.specs import Read, Spec, Write
 
 __all__ = ["Hosting", "Stages", "staged"]
@@ -142,10 +143,17 @@ class Stages:
         return output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
 
 
-def staged(graph: Graph, *, parallelism: int, key_groups: int, readers: Container[str] = ()) -> Stages:
+def staged(
+    graph: Graph,
+    *,
+    parallelism: int,
+    key_groups: int,
+    readers: Container[str] = (),
+    input_identity: InputIdentity = "mtime",
+) -> Stages:
     """Plan ``graph`` for Spark, with ``parallelism`` lanes a source that does not say otherwise.
 
-    In the place of the sources called ``readers`` Spark reads.
+    In the place of the sources called ``readers`` Spark reads. The others recognise their input by ``input_identity``.
 
     Raises: UnsupportedOnRunner for a sink that would get every row several times over; what ``plan.of`` raises.
     """
@@ -158,6 +166,7 @@ def staged(graph: Graph, *, parallelism: int, key_groups: int, readers: Containe
         max_key_groups=key_groups,
         combine=lambda node: True,
         apart=lambda node: node.name in names,
+        input_identity=input_identity,
     )
     return Stages(plan, {vertex.name: _hosting(vertex, readers) for vertex in plan.vertices.values()})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import ipc
 
 import dataflow as flow
 import operators as op
@@ -150,3 +152,21 @@ def test_a_finished_job_is_not_run_again_and_a_changed_one_is_refused(spark: Any
         job("m").run(SparkRunner(spark), **options)
     with pytest.raises(flow.errors.CheckpointsExist, match="another directory"):
         job("n").run(SparkRunner(spark), restore="never", **options)
+
+
+def test_a_restart_refuses_a_file_that_changed_and_takes_one_that_was_copied(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.arrow"
+    with ipc.new_file(str(path), pa.schema({"x": pa.int64()})) as out:
+        out.write_table(pa.table({"x": range(200_000)}))
+
+    def run(**settings: Any) -> flow.RunResult:
+        with flow.Pipeline("files") as p:
+            p.source(op.read_ipc(path), name="rows").sink(op.collect(), name="out")
+        checkpoint = flow.Checkpointing(tmp_path / "job", **settings)
+        return p.run(SparkRunner(spark), parallelism=1, max_key_groups=4, checkpoint=checkpoint)
+
+    run()
+    os.utime(path, (1, 1))
+    with pytest.raises(flow.errors.InputChanged, match="last modified"):
+        run()
+    assert run(input_identity="content").rows_in == {"rows": 0}

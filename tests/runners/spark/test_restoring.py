@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyarrow import ipc
 
 import dataflow as flow
 import operators as op
 from dataflow.plan import task_id
 from dataflow.runners.spark.home import Home
-from dataflow.runners.spark.lanes import Assignment, beginnings
+from dataflow.runners.spark.lanes import Assignment, beginnings, check_input
 from dataflow.runners.spark.restoring import restored
 from dataflow.runners.spark.staging import staged
 from dataflow.runtime.inlet import SplitState
 from dataflow.runtime.parts import TaskState
-from dataflow.source import Split
+from dataflow.source import InputIdentity, Split
 
 SPLITS = ["rows-0-5", "rows-5-10"]
 A, B = (f"in/{split}" for split in SPLITS)
@@ -92,3 +94,23 @@ def test_behind_sparks_own_readers_input_is_never_new(assignment: Assignment, tm
     report = restored(replace(assignment, stages=read), 1)
     assert report is not None
     assert (report.offsets, report.not_read) == ({"in/0": {"logOffset": 0}}, ())
+
+
+def test_files_are_recognised_as_the_job_asks_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.arrow"
+    with ipc.new_file(str(path), pa.schema({"x": pa.int64()})) as out:
+        out.write_table(pa.table({"x": range(200_000)}))
+
+    def job(identity: InputIdentity) -> Assignment:
+        with flow.Pipeline("numbers") as p:
+            p.source(op.read_ipc(path), name="in").sink(op.collect(), name="out")
+        stages = staged(p.graph, parallelism=1, key_groups=2, input_identity=identity)
+        return Assignment(stages, Home(tmp_path / "job"), "run", 10)
+
+    first = job("mtime")
+    first.home.begin({}, beginnings(first.stages))
+    check_input(first, 0)
+    os.utime(path, (1, 1))
+    with pytest.raises(flow.errors.InputChanged, match="last modified"):
+        check_input(job("mtime"), 0)
+    check_input(job("content"), 0)

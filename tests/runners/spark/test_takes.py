@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,22 @@ def test_rows_that_do_not_come_again_are_not_waited_for_for_ever() -> None:
     assert polled(inlet) is None
     with pytest.raises(InputChanged, match="and 0 now"):
         polled(inlet, now=60_000_001)
+
+
+def test_an_older_file_that_appears_meanwhile_takes_no_place_in_a_second_attempt(tmp_path: Path) -> None:
+    inbox = tmp_path / "in"
+    inbox.mkdir()
+    assignment = begun(op.watch(inbox, op.read_csv, every="1us", schema={"x": pa.int64()}), tmp_path / "job")
+
+    def bring(name: str, x: int, at: int) -> None:
+        (tmp_path / name).write_text(f"x\n{x}\n")
+        os.utime(tmp_path / name, (at, at))
+        (tmp_path / name).rename(inbox / name)
+
+    bring("b.csv", 1, at=20)
+    bring("c.csv", 2, at=30)
+    first = attempt(assignment)
+    bring("a.csv", 3, at=10)
+    assert attempt(assignment) == first
+    attempt(assignment, 1)
+    assert [taken(assignment, round_) for round_ in (1, 2)] == [2, 3]
