@@ -14,7 +14,7 @@ import dataflow as flow
 import operators as op
 from dataflow.errors import ContractViolation, GraphError, SchemaMismatch
 from dataflow.expressions import col
-from dataflow.source import END, Split, SplitReader
+from dataflow.source import END, SourceContext, Split, SplitReader
 
 ROWS = pa.table({"a": [1, 2, 3, 4], "b": [10, 20, 30, 40], "w": [7, 7, 8, 8]})
 AWB = pa.schema({"a": pa.int64(), "w": pa.int64(), "b": pa.int64()})
@@ -347,7 +347,7 @@ class Given(flow.Source):
     def splits(self) -> Any:
         return self.parts
 
-    def reader(self, split: Split, offset: Any, context: flow.SourceContext) -> Any:
+    def reader(self, split: Split, offset: Any, context: SourceContext) -> Any:
         if isinstance(self.made, Once):
             return Once(self.made.polled, self.made.at)
         return self.made
