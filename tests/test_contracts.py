@@ -210,6 +210,24 @@ def test_a_snapshot_that_no_checkpoint_can_hold_names_its_operator(runner: str, 
         run(doing(snapshot=lambda self: snapshot), runner, checkpoint=checkpoints())
 
 
+@pytest.mark.parametrize(
+    ("process", "makes_time", "problem"),
+    [
+        (lambda self, port, batch, out: out.watermark(3), False, "does not say makes_time = True"),
+        (lambda self, port, batch, out: out.idle(), False, r"calls out.idle\(\), but does not say makes_time = True"),
+        (lambda self, port, batch, out: out.watermark("3"), True, "takes microseconds as an int, got '3'"),
+        (
+            lambda self, port, batch, out: self.context.schedule(None),
+            False,
+            "takes microseconds of the clock, got None",
+        ),
+    ],
+)
+def test_a_time_that_is_none_or_not_announced_is_refused(process: Any, makes_time: object, problem: str) -> None:
+    with pytest.raises(ContractViolation, match="operator 'mine'.*" + problem):
+        run(type("Timed", (flow.Operator,), {"process": process, "makes_time": makes_time}))
+
+
 # --- building, opening, closing
 
 

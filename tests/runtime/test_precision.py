@@ -156,7 +156,7 @@ def test_behind_an_aggregate_the_rows_that_come_again_are_at_most_those_reported
         (sums.rebalance() if how == "spread" else sums).sink(op.collect(), name="out")
     undisturbed = p.run("simulated").table("out").num_rows  # one for each key of a batch, in whichever order
     again = 0
-    for seed in range(20):
+    for seed in range(10):
         settings = flow.Checkpointing(flow.MemoryStore(), every="1ms", mode="unaligned")
         result = p.run(flow.SimulatedRunner(seed, Faults(crashes=1)), checkpoint=settings)
         report, more = result.restore_report, result.table("out").num_rows - undisturbed
