@@ -73,6 +73,7 @@ def test_columns_in_another_order_keep_their_names_in_a_worker(spark: Any) -> No
     assert [table.sort_by("a").to_pylist() for table in tables.values()] == [expected, expected]
 
 
+@pytest.mark.soak
 def test_an_operator_that_emits_other_columns_in_a_worker_is_named(spark: Any) -> None:
     with pytest.raises(SchemaMismatch, match=r"operator 'mine', subtask mine\[.*column 'b' \(int64\) is missing"):
         collected(spark, ["a", "b", "w"], ["a", "w"])
