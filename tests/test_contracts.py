@@ -130,6 +130,12 @@ def test_a_side_output_that_is_not_declared_is_an_error_of_the_graph(make: Any) 
         make(stream).side("x")
 
 
+def test_a_side_output_called_late_has_no_event_time_but_behind_a_window() -> None:
+    times = pa.table({"ts": pa.array([0], pa.timestamp("us"))})
+    timed = flow.Pipeline().source(op.from_arrow(times)).with_watermark("ts")
+    assert timed.apply(doing(), sides={"late": ROWS.schema}).side("late").time is None
+
+
 @pytest.mark.parametrize("sides", [["odd"], {"": None}, {3: None}, "odd"])
 def test_sides_that_are_no_dict_from_tag_to_schema_are_refused(sides: Any) -> None:
     with pytest.raises(GraphError, match=r"apply\(sides=\): expected a dict from tag"):
@@ -343,11 +349,14 @@ def test_a_sink_without_a_writer_is_named() -> None:
 class Once(SplitReader):
     """Gives one batch and ends."""
 
-    def __init__(self, polled: Any, at: Any = 1) -> None:
-        self.polled, self.at, self.left = polled, at, [polled]
+    def __init__(self, polled: Any, at: Any = 1, aside: Any = None) -> None:
+        self.polled, self.at, self.aside, self.left = polled, at, aside, [polled]
 
     def poll(self, max_rows: int) -> Any:
         return self.left.pop() if self.left else END
+
+    def rejected(self) -> Any:
+        return self.aside
 
     @property
     def offset(self) -> Any:
@@ -367,7 +376,7 @@ class Given(flow.Source):
 
     def reader(self, split: Split, offset: Any, context: SourceContext) -> Any:
         if isinstance(self.made, Once):
-            return Once(self.made.polled, self.made.at)
+            return Once(self.made.polled, self.made.at, self.made.aside)
         return self.made
 
     def select(self, columns: Any) -> Any:
@@ -395,6 +404,8 @@ def test_columns_that_a_reader_gives_in_another_order_keep_their_names(runner: s
         (Once([BATCH]), r"poll\(\) returns .*returned a list"),
         (Once(BATCH, np.int64(4)), r"split 'one': offset is a int64, which JSON cannot say"),
         (Once(BATCH, {"at": {1}}), r"offset\['at'\] is a set"),
+        (Once(BATCH, aside=BATCH), r"rejected\(\) returned 4 rows, but the source has no side output 'errors'"),
+        (Once(BATCH, aside=[1]), r"rejected\(\) returns a pa.RecordBatch or None, but returned a list"),
         (None, r"split 'one': reader\(\) returns a SplitReader, but returned None"),
         (iter([BATCH]), r"reader\(\) returns a SplitReader, but returned a list_iterator"),
     ],
