@@ -85,6 +85,14 @@ def test_an_operator_that_emits_other_columns_is_refused_by_name(runner: str, ma
         run(emitting(make), runner)
 
 
+def test_the_error_shows_what_was_declared_and_what_was_found() -> None:
+    with pytest.raises(SchemaMismatch) as caught:
+        run(emitting(lambda batch: batch.select(["b", "a"])), schema=AWB)
+    assert "declared [a: int64, w: int64, b: int64], found [b: int64, a: int64]; change the operator" in str(
+        caught.value
+    )
+
+
 def test_dictionaries_of_a_declared_plain_text_are_refused() -> None:
     text = pa.schema({"t": pa.string()})
     coded = emitting(lambda batch: pa.record_batch({"t": pa.array(["x"]).dictionary_encode()}))
