@@ -34,6 +34,7 @@ if _TYPE_CHECKING:
     from dataflow.runners.spark.runner import SparkRunner
     from dataflow.runners.watching import JobProgress
     from dataflow.runtime.checkpoint_state import CheckpointState
+    from dataflow.runtime.precision import Precision
     from dataflow.runtime.restore import RestoreReport
     from dataflow.store.directory import DirectoryStore
     from dataflow.store.memory import MemoryStore
@@ -56,6 +57,7 @@ __all__ = [
     "JobProgress",
     "CheckpointState",
     "RestoreReport",
+    "Precision",
     "LocalRunner",
     "LocalJob",
     "SimulatedRunner",
@@ -93,6 +95,7 @@ _LAZY = {
     "JobProgress": "dataflow.runners.watching",
     "CheckpointState": "dataflow.runtime.checkpoint_state",
     "RestoreReport": "dataflow.runtime.restore",
+    "Precision": "dataflow.runtime.precision",
     "SparkRunner": "dataflow.runners.spark.runner",
     "SparkJob": "dataflow.runners.spark.job",
     "LocalRunner": "dataflow.runners.local",

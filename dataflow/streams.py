@@ -39,6 +39,7 @@ from dataflow.specs import (
     Spec,
     Union,
     Watermarks,
+    WindowAggregate,
     Write,
 )
 from dataflow.updates import Changes, Updates, refused_updates
@@ -120,7 +121,8 @@ class Stream(Functions):
     def _time(self) -> EventTime | None:
         if self._edge.tag is None:
             return self._node.time
-        return None if self._edge.tag != LATE else self._pipeline.graph.nodes[self._node.inputs[0].source].time
+        late = self._edge.tag == LATE and isinstance(self._node.spec, WindowAggregate)  # rows as the window took them
+        return self._pipeline.graph.nodes[self._node.inputs[0].source].time if late else None
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{f.name}: {f.type}" for f in self.schema)

@@ -13,6 +13,9 @@ from dataflow.state.dictionaries import wide_type, widened_array
 
 __all__ = ["DeclaredSchema"]
 
+_SHOWN = 8
+"""Columns of each schema in a message."""
+
 
 class DeclaredSchema:
     """Bring batches to ``schema``. ``found`` names the data in messages, ``advice`` says what to change.
@@ -63,5 +66,15 @@ class DeclaredSchema:
         ]
         if problems:
             raise SchemaMismatch(
-                f"{self._found} does not have the declared schema: {'; '.join(problems)}; {self._advice}"
+                f"{self._found} does not have the declared schema: {'; '.join(problems)}; declared "
+                f"[{_columns(expected)}], found [{_columns(found)}]; {self._advice}"
             )
+
+
+def _columns(schema: pa.Schema) -> str:
+    """
+    >>> _columns(pa.schema([(f"c{i}", pa.int8()) for i in range(9)]))
+    'c0: int8, c1: int8, c2: int8, c3: int8, c4: int8, c5: int8, c6: int8, c7: int8, 1 more'
+    """
+    shown = [f"{field.name}: {field.type}" for field, _ in zip(schema, range(_SHOWN), strict=False)]
+    return ", ".join([*shown, f"{len(schema) - _SHOWN:,} more"] if len(schema) > _SHOWN else shown)

@@ -14,7 +14,7 @@ import dataflow as flow
 import operators as op
 from dataflow.errors import ContractViolation, GraphError, SchemaMismatch
 from dataflow.expressions import col
-from dataflow.source import END, Split, SplitReader
+from dataflow.source import END, SourceContext, Split, SplitReader
 
 ROWS = pa.table({"a": [1, 2, 3, 4], "b": [10, 20, 30, 40], "w": [7, 7, 8, 8]})
 AWB = pa.schema({"a": pa.int64(), "w": pa.int64(), "b": pa.int64()})
@@ -85,6 +85,14 @@ def test_an_operator_that_emits_other_columns_is_refused_by_name(runner: str, ma
         run(emitting(make), runner)
 
 
+def test_the_error_shows_what_was_declared_and_what_was_found() -> None:
+    with pytest.raises(SchemaMismatch) as caught:
+        run(emitting(lambda batch: batch.select(["b", "a"])), schema=AWB)
+    assert "declared [a: int64, w: int64, b: int64], found [b: int64, a: int64]; change the operator" in str(
+        caught.value
+    )
+
+
 def test_dictionaries_of_a_declared_plain_text_are_refused() -> None:
     text = pa.schema({"t": pa.string()})
     coded = emitting(lambda batch: pa.record_batch({"t": pa.array(["x"]).dictionary_encode()}))
@@ -128,6 +136,12 @@ def test_a_side_output_that_is_not_declared_is_an_error_of_the_graph(make: Any) 
     stream = flow.Pipeline().source(op.from_arrow(pa.table({"c": [True]})))
     with pytest.raises(GraphError, match="has no side output 'x'; it has none"):
         make(stream).side("x")
+
+
+def test_a_side_output_called_late_has_no_event_time_but_behind_a_window() -> None:
+    times = pa.table({"ts": pa.array([0], pa.timestamp("us"))})
+    timed = flow.Pipeline().source(op.from_arrow(times)).with_watermark("ts")
+    assert timed.apply(doing(), sides={"late": ROWS.schema}).side("late").time is None
 
 
 @pytest.mark.parametrize("sides", [["odd"], {"": None}, {3: None}, "odd"])
@@ -208,6 +222,24 @@ def test_an_open_that_yields_is_an_error_because_it_did_not_run() -> None:
 def test_a_snapshot_that_no_checkpoint_can_hold_names_its_operator(runner: str, snapshot: Any, problem: str) -> None:
     with pytest.raises(ContractViolation, match=r"operator 'mine' \(Mine\), subtask .*\[0\]: .*" + problem):
         run(doing(snapshot=lambda self: snapshot), runner, checkpoint=checkpoints())
+
+
+@pytest.mark.parametrize(
+    ("process", "makes_time", "problem"),
+    [
+        (lambda self, port, batch, out: out.watermark(3), False, "does not say makes_time = True"),
+        (lambda self, port, batch, out: out.idle(), False, r"calls out.idle\(\), but does not say makes_time = True"),
+        (lambda self, port, batch, out: out.watermark("3"), True, "takes microseconds as an int, got '3'"),
+        (
+            lambda self, port, batch, out: self.context.schedule(None),
+            False,
+            "takes microseconds of the clock, got None",
+        ),
+    ],
+)
+def test_a_time_that_is_none_or_not_announced_is_refused(process: Any, makes_time: object, problem: str) -> None:
+    with pytest.raises(ContractViolation, match="operator 'mine'.*" + problem):
+        run(type("Timed", (flow.Operator,), {"process": process, "makes_time": makes_time}))
 
 
 # --- building, opening, closing
@@ -325,11 +357,14 @@ def test_a_sink_without_a_writer_is_named() -> None:
 class Once(SplitReader):
     """Gives one batch and ends."""
 
-    def __init__(self, polled: Any, at: Any = 1) -> None:
-        self.polled, self.at, self.left = polled, at, [polled]
+    def __init__(self, polled: Any, at: Any = 1, aside: Any = None) -> None:
+        self.polled, self.at, self.aside, self.left = polled, at, aside, [polled]
 
     def poll(self, max_rows: int) -> Any:
         return self.left.pop() if self.left else END
+
+    def rejected(self) -> Any:
+        return self.aside
 
     @property
     def offset(self) -> Any:
@@ -347,9 +382,9 @@ class Given(flow.Source):
     def splits(self) -> Any:
         return self.parts
 
-    def reader(self, split: Split, offset: Any, context: flow.SourceContext) -> Any:
+    def reader(self, split: Split, offset: Any, context: SourceContext) -> Any:
         if isinstance(self.made, Once):
-            return Once(self.made.polled, self.made.at)
+            return Once(self.made.polled, self.made.at, self.made.aside)
         return self.made
 
     def select(self, columns: Any) -> Any:
@@ -377,6 +412,8 @@ def test_columns_that_a_reader_gives_in_another_order_keep_their_names(runner: s
         (Once([BATCH]), r"poll\(\) returns .*returned a list"),
         (Once(BATCH, np.int64(4)), r"split 'one': offset is a int64, which JSON cannot say"),
         (Once(BATCH, {"at": {1}}), r"offset\['at'\] is a set"),
+        (Once(BATCH, aside=BATCH), r"rejected\(\) returned 4 rows, but the source has no side output 'errors'"),
+        (Once(BATCH, aside=[1]), r"rejected\(\) returns a pa.RecordBatch or None, but returned a list"),
         (None, r"split 'one': reader\(\) returns a SplitReader, but returned None"),
         (iter([BATCH]), r"reader\(\) returns a SplitReader, but returned a list_iterator"),
     ],

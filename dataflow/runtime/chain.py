@@ -127,13 +127,19 @@ class ChainNode:
 
     def watermark(self, time: int) -> None:
         """Called by an operator that makes time: it goes the way of the rows."""
-        assert self.operator.makes_time, f"{self.name} gives a watermark, but does not say that it makes_time"
+        self._check_time("watermark", time)
         self._send(Watermark(time))
 
     def idle(self) -> None:
         """Called by an operator that makes time."""
-        assert self.operator.makes_time, f"{self.name} says it is idle, but does not say that it makes_time"
+        self._check_time("idle")
         self._send(Idle())
+
+    def _check_time(self, method: str, time: object = 0) -> None:
+        if not self.operator.makes_time:
+            raise ContractViolation(f"{self.where} calls out.{method}(), but does not say makes_time = True")
+        if not isinstance(time, int):
+            raise ContractViolation(f"{self.where}: out.{method}() takes microseconds as an int, got {time!r}")
 
     def work(self) -> None:
         """Resume the pending emission, or take one element from the inbox; the time it takes is the operator's."""
@@ -218,6 +224,8 @@ class ChainNode:
 
     def schedule(self, due: int) -> None:
         """Called by the operator: ask for ``timer(due, out)`` at or after ``due``."""
+        if not isinstance(due, int | float):
+            raise ContractViolation(f"operator {self.name!r}: schedule() takes microseconds of the clock, got {due!r}")
         heapq.heappush(self.timers, due)
 
     def snapshot(self, checkpoint: int, probe: Probe = no_probe) -> Snapshot:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from dataflow.errors import ContractViolation
 from dataflow.graph import Node
 from dataflow.operator import Handle, Operator, OperatorContext, Snapshot, TwoPhaseSink, TwoPhaseWriter
+from dataflow.row_errors import ERRORS
 from dataflow.source import END, EndOfSplit, Json, Source, Split, SplitReader
 from dataflow.specs import Apply, Write
 from dataflow.state.codec import check_json
@@ -28,6 +29,7 @@ __all__ = [
     "check_opened",
     "check_polled",
     "check_reader",
+    "check_rejected",
     "check_snapshot",
     "check_splits",
     "declared_outputs",
@@ -163,6 +165,19 @@ def check_polled(returned: object, where: Callable[[], str]) -> None:
     if type(returned) is not pa.RecordBatch and returned is not None and not isinstance(returned, EndOfSplit):
         raise ContractViolation(
             f"{where()}: poll() returns a pa.RecordBatch, None or {END}, but returned {_shown(returned)}"
+        )
+
+
+def check_rejected(returned: Any, source: Source, where: str) -> None:
+    """Raise ContractViolation unless ``rejected`` returned a batch for a side output that ``source`` declares."""
+    if type(returned) is not pa.RecordBatch:
+        raise ContractViolation(
+            f"{where}: rejected() returns a pa.RecordBatch or None, but returned {_shown(returned)}"
+        )
+    if ERRORS not in source.sides:
+        raise ContractViolation(
+            f"{where}: rejected() returned {returned.num_rows} rows, but the source has no side output {ERRORS!r}; "
+            "declare it in Source.sides"
         )
 
 

@@ -17,7 +17,7 @@ from dataflow.events import Barrier, Data, Idle, Watermark
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, TakeSnapshot
 from dataflow.row_errors import ERRORS
 from dataflow.runtime.chain import Flow
-from dataflow.runtime.contract import check_offset, check_polled, check_reader
+from dataflow.runtime.contract import check_offset, check_polled, check_reader, check_rejected
 from dataflow.runtime.gate import InputGate
 from dataflow.runtime.peers import Peers
 from dataflow.source import END, Json, Source, SourceContext, Split, SplitReader
@@ -289,10 +289,11 @@ class SourceInlet(Inlet):
         return Input(0, Data(batch, self.epoch), rejected=rejected)
 
     def _rejected(self, index: int) -> pa.RecordBatch | None:
-        if ERRORS not in self._source.sides:
-            return None
         rejected = self._readers[index].rejected()
-        return None if rejected is None else self._fitting(index, rejected, ERRORS)
+        if rejected is None:
+            return None
+        check_rejected(rejected, self._source, self._where_in(index))
+        return self._fitting(index, rejected, ERRORS)
 
     @property
     def _where(self) -> str:

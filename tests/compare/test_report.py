@@ -12,6 +12,8 @@ from rich.table import Table
 from dataflow.checkpointing import Mode
 from dataflow.cli import _fits
 from dataflow.compare.report import CompareReport, Cost, ModeReport, Restoration
+from dataflow.runtime.precision import Precision
+from dataflow.runtime.report import RestoreReport
 
 COST = Cost(7, 1, 1_500, 12_000, {"a -> b": 40, "c -> b": 2}, 9, 1_234, 3_000_000, {})
 
@@ -46,6 +48,13 @@ def test_a_row_has_the_mode_with_its_guarantee_its_cost_and_its_restore() -> Non
         "0",
         "equals",
     ]
+
+
+def test_duplicates_that_may_be_more_are_marked_in_the_table() -> None:
+    report = RestoreReport(1, "here", Mode.UNALIGNED, finished=False, precision={"out": Precision.MAY_BE_TOO_LOW})
+    killed = Restoration(in_progress=6, report=report, after=3)
+    assert replace(_report().modes[0], restoration=killed).cells()["duplicates"] == "0 (may be too low)"
+    assert killed.to_json()["precision"] == {"out": "may be too low"}
 
 
 def test_what_was_not_done_is_a_dash_in_the_table_and_null_in_json() -> None:

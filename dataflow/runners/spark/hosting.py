@@ -141,8 +141,9 @@ class Hosted:
                     self.chain.working = node
                     node.open()
                 self.chain.working = None
-        except BaseException:
-            self.chain.close()  # __exit__ is not called for what __enter__ raises
+        except BaseException:  # __exit__ is not called for what __enter__ raises
+            self._inlet.close()
+            self.chain.close()
             raise
         if self._state is not None:
             self._restore_timers(self._state)

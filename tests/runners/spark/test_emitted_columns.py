@@ -11,7 +11,7 @@ import dataflow as flow
 import operators as op
 from dataflow.errors import SchemaMismatch
 from dataflow.runners.spark.runner import SparkRunner
-from dataflow.source import END, Split, SplitReader
+from dataflow.source import END, SourceContext, Split, SplitReader
 
 AWB = pa.schema({"a": pa.int64(), "w": pa.int64(), "b": pa.int64()})
 ABW = pa.schema({"a": pa.int64(), "b": pa.int64(), "w": pa.int64()})
@@ -43,7 +43,7 @@ class Given(flow.Source):
     def splits(self) -> list[Split]:
         return [Split("one")]
 
-    def reader(self, split: Split, offset: Any, context: flow.SourceContext) -> Reader:
+    def reader(self, split: Split, offset: Any, context: SourceContext) -> Reader:
         return Reader(offset, self.columns)
 
 
@@ -73,6 +73,7 @@ def test_columns_in_another_order_keep_their_names_in_a_worker(spark: Any) -> No
     assert [table.sort_by("a").to_pylist() for table in tables.values()] == [expected, expected]
 
 
+@pytest.mark.soak
 def test_an_operator_that_emits_other_columns_in_a_worker_is_named(spark: Any) -> None:
     with pytest.raises(SchemaMismatch, match=r"operator 'mine', subtask mine\[.*column 'b' \(int64\) is missing"):
         collected(spark, ["a", "b", "w"], ["a", "w"])
