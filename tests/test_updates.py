@@ -275,6 +275,21 @@ def test_the_last_row_of_each_key_is_right_where_the_widths_differ(seed: int, wi
     assert last_counts(result) == dict.fromkeys(range(4), 12)
 
 
+@pytest.mark.parametrize("seed", seeds(3, 60))
+def test_updates_of_windows_keep_their_order_where_the_widths_differ(seed: int) -> None:
+    at = pa.array([t - 7 * (t % 3) for t in range(60)], pa.timestamp("ms", "Europe/Paris"))
+    p = flow.Pipeline("windows")
+    with p:
+        rows = p.source(op.from_arrow(pa.table({"k": [0] * 60, "at": at}), batch_rows=2), name="in")
+        cut = rows.with_watermark("at").key_by("k").window(op.tumbling("10ms"), lateness="1s")
+        changed = cut.agg(n=op.count(), parallelism=2).with_columns(m=col("n") * 2, parallelism=3)
+        changed.sink(op.collect(), name="out", parallelism=2)
+    table = flow.SimulatedRunner(seed, Faults(skew=0.3)).start(p, parallelism=1).wait().table("out")
+    last = dict(zip(table["window_start"].to_pylist(), table["n"].to_pylist(), strict=True))
+    assert table.num_rows > len(last)
+    assert sum(last.values()) == 60
+
+
 def last_counts(result: flow.RunResult) -> dict[int, int]:
     return {row["key"]: row["n"] for row in result.table("out").to_pylist()}
 
