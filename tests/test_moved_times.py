@@ -85,3 +85,16 @@ def test_without_event_time_behind_it_a_function_may_do_anything() -> None:
     )
     assert stream.time is None
     assert stream.collect().num_rows == 3
+
+
+def test_the_seeded_simulation_refuses_them_too() -> None:
+    shifted = FUNCTIONS["map_batches"](timed([0, 30, 60]), "fail")
+    shifted.sink(op.collect(), name="out")
+    with pytest.raises(ValueError, match="'shift': the function moved the event time"):
+        shifted._pipeline.run(flow.SimulatedRunner(seed=1))
+
+
+def test_results_of_windows_pass_a_function_behind_them() -> None:
+    keyed = timed([0, 60, 10, 90, 20]).key_by("n")
+    counts = keyed.window(op.tumbling("10s"), lateness="1h").agg(op.count(), name="windows")
+    assert counts.map(lambda row: row, name="same").collect().num_rows == 5
