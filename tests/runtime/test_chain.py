@@ -172,3 +172,12 @@ def test_what_could_only_be_red_for_lower_checkpoints_is_forgotten_by_every_oper
     chain.forget_red(2)
     assert [node.red.floor for node in chain.nodes] == [2, 2, 2, 2]
     assert [node.red.red("root", 1) for node in chain.nodes] == [0, 0, 0, 0]
+
+
+def test_the_next_timer_is_the_earliest_of_all_operators() -> None:
+    chain, _ = tree()
+    assert chain.next_timer is None
+    for node, due in zip(chain.nodes, (30, 10, 20, 40), strict=True):
+        node.schedule(due)
+        node.schedule(due + 100)
+    assert chain.next_timer == 10
