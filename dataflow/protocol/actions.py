@@ -11,7 +11,7 @@ from enum import Enum
 
 from dataflow.events import Barrier, Data, Element
 
-__all__ = ["Abort", "AbortReason", "Action", "Complete", "Ignore", "TakeSnapshot"]
+__all__ = ["Abort", "AbortReason", "Action", "Complete", "Ignore", "PassOver", "TakeSnapshot"]
 
 
 class AbortReason(Enum):
@@ -60,4 +60,14 @@ class Ignore:
     checkpoint: int
 
 
-Action = TakeSnapshot | Complete | Abort | Ignore
+@dataclass(frozen=True, slots=True)
+class PassOver:
+    """This task went on to a higher checkpoint and will never begin ``checkpoint``; tell the coordinator.
+
+    No ``Cancel`` goes downstream: the higher checkpoint's barrier or cancel does, and the coordinator tells every task.
+    """
+
+    checkpoint: int
+
+
+Action = TakeSnapshot | Complete | Abort | Ignore | PassOver

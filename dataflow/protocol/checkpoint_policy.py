@@ -18,6 +18,8 @@ class CheckpointPolicy:
     ``max_concurrent`` checkpoints are under way. More than ``tolerable_failures`` in a row fail the job (None: any
     number is tolerated). The newest ``keep`` completed checkpoints are kept, savepoints not counted. The last
     checkpoint of a job is tried ``final_attempts`` times, with a pause of ``final_pause`` that doubles each time.
+    With ``savepoint_blocks_others`` nothing is triggered while a savepoint collects: where barriers overtake, those of
+    a later checkpoint would come before those of the savepoint, which align, and would end it every time.
 
     Raises: ConfigurationError for a value outside its range.
     """
@@ -30,6 +32,7 @@ class CheckpointPolicy:
     keep: int = 1
     final_attempts: int = 3
     final_pause: int = 0
+    savepoint_blocks_others: bool = False
 
     def __post_init__(self) -> None:
         for name, value, least in (

@@ -15,9 +15,9 @@ Rules:
    finished, a cancel that tells of an abort elsewhere) does not, nor does a savepoint. A success sets the count to 0.
 4. Parts that no manifest will name are discarded: late, repeated and unknown acknowledgements, and those of a
    checkpoint given up. So every acknowledgement must name files of its own.
-5. A request waits while too many checkpoints are under way, savepoints first; it does not wait for the pause, and the
-   requests for a plain checkpoint that wait together are served by one. A savepoint does not put off the next periodic
-   checkpoint, for it is not restored from automatically.
+5. A request waits while too many checkpoints are under way (by policy, one savepoint is too many), savepoints first;
+   it does not wait for the pause, and the requests for a plain checkpoint that wait together are served by one. A
+   savepoint does not put off the next periodic checkpoint, for it is not restored from automatically.
 6. A task that finished stays, and acknowledges with its last snapshot. When all have finished and what was under way is
    settled, a last checkpoint is taken, so that sinks commit everything; it is retried, then fails the job. Once it is
    committed, the tasks may stop.
@@ -117,7 +117,7 @@ class Coordinator:
             return self._final_due
         times = [attempt.triggered_at + self._policy.timeout for _, attempt in self._collecting()]
         due = self._timetable.due
-        if due is not None and len(self._under_way) < self._policy.max_concurrent and not self._roster.all_finished:
+        if due is not None and self._has_room and not self._roster.all_finished:
             times.append(due)
         return min(times, default=None)
 
@@ -221,7 +221,7 @@ class Coordinator:
         if self._roster.all_finished:
             return self._start_final(now)
         actions: list[CoordinatorAction] = []
-        while len(self._under_way) < self._policy.max_concurrent:
+        while self._has_room:
             due = self._timetable.due
             if (request := self._requests.next()) is not None:
                 kind, asked = request
@@ -231,6 +231,14 @@ class Coordinator:
                 break
             actions.append(self._inject(kind, asked, now))
         return actions
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether one more checkpoint may be under way."""
+        if len(self._under_way) >= self._policy.max_concurrent:
+            return False
+        alone = self._policy.savepoint_blocks_others
+        return not alone or all(attempt.kind is not BarrierKind.SAVEPOINT for _, attempt in self._collecting())
 
     def _start_final(self, now: int) -> list[CoordinatorAction]:
         """Every task has finished: only the last checkpoint may start, and it serves the requests for a plain one."""

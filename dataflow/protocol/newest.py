@@ -1,7 +1,8 @@
 """Of several checkpoints only the newest is pending: the policy of handlers that take one at a time.
 
 1. A barrier of an id above every id seen gives a pending checkpoint up (*subsumed*): its channel will never bring the
-   older barrier. A barrier at or below the highest id seen, and not of the pending checkpoint, is ignored.
+   older barrier. A barrier at or below the highest id seen, and not of the pending checkpoint, is ignored; if its
+   checkpoint is not settled here, because a higher one came first, it is *passed over*.
 2. A cancel of n gives n up if it is pending, or if n is news: then n is the highest id seen, and an older pending
    checkpoint is *superseded*, unless its barrier is still queued on that channel. Any other cancel changes nothing.
 3. What the coordinator gives up is given up here if it is pending; if it is still to come its barriers are ignored.
@@ -9,6 +10,7 @@
 What *pending* means, and what comes of its barriers, is the handler's.
 
 Invariant: the pending checkpoint is the highest id seen, or one that a cancel with its barrier still queued passed.
+Invariant: every checkpoint of which a barrier came is pending or settled: taken, given up, passed over or withdrawn.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from dataflow.events import Barrier, Element
-from dataflow.protocol.actions import Abort, AbortReason, Action, Ignore
-from dataflow.protocol.given_up import GivenUp
+from dataflow.protocol.actions import Abort, AbortReason, Action, Ignore, PassOver
+from dataflow.protocol.settled import Settled
 
 __all__ = ["NewestOnly", "is_queued"]
 
@@ -34,48 +36,49 @@ P = TypeVar("P", bound=_Numbered)
 class NewestOnly(Generic[P]):
     """What is pending (nothing, or one checkpoint), and when it is given up. See the module's rules."""
 
-    __slots__ = ("_given_up", "_latest", "_pending")
+    __slots__ = ("_latest", "_pending", "_settled")
 
     def __init__(self) -> None:
         self._pending: P | None = None
         self._latest = 0
-        self._given_up = GivenUp()
+        self._settled = Settled()
 
     def cancel(self, channel: int, checkpoint: int, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
         """Give ``checkpoint`` up where that is news, and an older pending one unless its barrier is still queued."""
         if self._is_pending(checkpoint):
             return self._abort_pending(AbortReason.CANCEL)
+        is_news = self._settled.add(checkpoint)
         if checkpoint <= self._latest:
             return []
         superseded: list[Action] = []
         if self._pending is not None and not is_queued(self._pending.checkpoint, overtaken):
             superseded = self._abort_pending(AbortReason.SUPERSEDED)
         self._latest = checkpoint
-        if self._given_up.remove(checkpoint):
-            return superseded
-        return [*superseded, Abort(checkpoint, AbortReason.CANCEL)]
+        return [*superseded, Abort(checkpoint, AbortReason.CANCEL)] if is_news else superseded
 
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> list[Action]:
         """Give a pending ``checkpoint`` up; remember one whose barriers are still to come."""
         if self._is_pending(checkpoint):
             return self._abort_pending(reason)
-        if checkpoint > self._latest:
-            self._given_up.add(checkpoint)
+        self._settled.add(checkpoint)
         return []
 
     def _is_pending(self, checkpoint: int) -> bool:
         return self._pending is not None and self._pending.checkpoint == checkpoint
 
     def _succeeds(self, checkpoint: int, actions: list[Action]) -> bool:
-        """A barrier came that is not of the pending checkpoint: whether its own is to be pending now.
+        """Return whether a barrier that is not of the pending checkpoint begins one.
 
-        What comes of that for the one that was, or for the barrier, is added to ``actions``.
+        What this means for the pending checkpoint, or for the barrier, is added to ``actions``.
         """
+        is_new = self._settled.add(checkpoint)
         if checkpoint > self._latest:
             actions += self._abort_pending(AbortReason.SUBSUMED)
             self._latest = checkpoint
-            if not self._given_up.remove(checkpoint):
+            if is_new:
                 return True
+        elif is_new:
+            actions.append(PassOver(checkpoint))
         actions.append(Ignore(checkpoint))
         return False
 
@@ -89,7 +92,6 @@ class NewestOnly(Generic[P]):
     def _close(self) -> None:
         """The pending checkpoint is over, one way or another."""
         self._pending = None
-        self._given_up.forget(self._latest)
 
 
 def is_queued(checkpoint: int, elements: Sequence[Element]) -> bool:

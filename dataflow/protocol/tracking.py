@@ -4,8 +4,9 @@ The alignment of Algorithm 1 (Carbone et al. 2015) is skipped: rows behind a bar
 still awaited. They are red messages accepted by a white machine (EWD 864a), and ``RedLog`` keeps them for the report.
 
 1. The first barrier of an id above every id seen opens a checkpoint; several may be open, at most the newest 50.
-2. When the barriers of all live channels are here, take the snapshot; all lower ids are dropped in silence.
-3. A second barrier of the same channel, or of an id that is neither open nor new, is ignored.
+2. When the barriers of all live channels are here, take the snapshot; all lower ids are dropped: passed over.
+3. A second barrier of the same channel, or of an id that is neither open nor new, is ignored; if its checkpoint is not
+   settled here (see ``settled``), because a higher one came first, it is passed over.
 4. A cancel of n gives n up if it is pending, or if n is news; older pending ones are *superseded*, and no longer open,
    unless their barrier is still queued on that channel. Any other cancel changes nothing.
 5. An id cancelled stays open, so that its barriers are absorbed in silence, until every live channel reported for it
@@ -17,6 +18,7 @@ of n are the rows taken behind the channel's own barrier n (an end counts as one
 came red from upstream.
 
 Invariant: the open ids ascend and are at most the highest id seen; no open one has the reports of all live channels.
+Invariant: every checkpoint of which a barrier came is open or settled: taken, given up, passed over or withdrawn.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from dataflow.events import Barrier, Data, Element
-from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
-from dataflow.protocol.given_up import GivenUp
+from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, PassOver, TakeSnapshot
 from dataflow.protocol.handler import Received
 from dataflow.protocol.newest import is_queued
 from dataflow.protocol.red_log import RedLog
+from dataflow.protocol.settled import Settled
 
 __all__ = ["Tracker"]
 
@@ -61,14 +63,14 @@ class Tracker:
     {0: (Data(rows=['x'], epoch=1),)}
     """
 
-    __slots__ = ("_colours", "_given_up", "_latest", "_live", "_open", "_red")
+    __slots__ = ("_colours", "_latest", "_live", "_open", "_red", "_settled")
 
     def __init__(self, channels: int, *, sample: int | None = None) -> None:
         assert channels > 0, f"a gate has at least one channel, got {channels}"
         self._live = set(range(channels))
         self._open: dict[int, _Open] = {}
         self._latest = 0
-        self._given_up = GivenUp()
+        self._settled = Settled()
         self._colours = [0] * channels
         self._red: RedLog[int] = RedLog(sample)
 
@@ -105,29 +107,33 @@ class Tracker:
         """Count the barrier; answer the snapshot when it was the last one to wait for."""
         checkpoint = barrier.checkpoint
         entry = self._open.get(checkpoint)
+        actions: list[Action] = []
         if checkpoint > self._latest:
-            entry = self._add(checkpoint, None if self._given_up.remove(checkpoint) else barrier)
+            entry = self._add(checkpoint, None if checkpoint in self._settled else barrier, actions)
+        elif entry is None:
+            actions += self._pass_over(checkpoint)
         counted = entry is not None and (entry.barrier is None or channel not in entry.reported)
         if entry is not None and channel not in entry.reported:
             self._report(channel, checkpoint, entry)
         self._colours[channel] = max(self._colours[channel], checkpoint)
-        return self._settle() if counted else [Ignore(checkpoint)]
+        return [*actions, *(self._settle() if counted else [Ignore(checkpoint)])]
 
     def cancel(self, channel: int, checkpoint: int, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
         """Give ``checkpoint`` up where that is news; see rule 4 for older pending ones."""
         entry = self._open.get(checkpoint)
+        is_news = self._settled.add(checkpoint) and (entry is None or entry.barrier is not None)
         if entry is None and checkpoint <= self._latest:
             return []
         actions: list[Action] = []
-        is_news = not self._given_up.remove(checkpoint) if entry is None else entry.barrier is not None
         if is_news:
             for older, other in list(self._open.items()):
                 if older < checkpoint and not is_queued(older, overtaken):
                     del self._open[older]
                     if other.barrier is not None:
+                        self._settled.add(older)
                         actions.append(Abort(older, AbortReason.SUPERSEDED))
             actions.append(Abort(checkpoint, AbortReason.CANCEL))
-        entry = entry or self._add(checkpoint, None)
+        entry = entry or self._add(checkpoint, None, actions)
         entry.barrier = None
         entry.reported.add(channel)
         return actions + self._settle()
@@ -142,9 +148,8 @@ class Tracker:
 
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> list[Action]:
         """Give a pending ``checkpoint`` up; remember one whose barriers are still to come."""
-        if checkpoint > self._latest:
-            self._given_up.add(checkpoint)
         entry = self._open.get(checkpoint)
+        self._settled.add(checkpoint)
         if entry is None or entry.barrier is None:
             return []
         entry.barrier = None
@@ -162,16 +167,25 @@ class Tracker:
             assert checkpoint <= self._latest, f"{checkpoint} is open above the highest id {self._latest}"
             assert not self._live <= entry.reported, f"{checkpoint} is open, but {self._live} all reported"
             assert entry.barrier is None or entry.barrier.checkpoint == checkpoint, f"{entry.barrier} as {checkpoint}"
+            assert entry.barrier is None or checkpoint not in self._settled, f"{checkpoint} is open, but settled"
         self._red.validate()
 
-    def _add(self, checkpoint: int, barrier: Barrier | None) -> _Open:
-        """Open ``checkpoint``, the highest so far; without a barrier it is one given up."""
+    def _add(self, checkpoint: int, barrier: Barrier | None, actions: list[Action]) -> _Open:
+        """Open ``checkpoint``, the highest so far; without a barrier it is one given up.
+
+        What this means for the lowest open checkpoint is added to ``actions``.
+        """
         self._latest = checkpoint
-        self._given_up.forget(checkpoint)
         self._open[checkpoint] = entry = _Open(barrier)
         if len(self._open) > LIMIT:
-            del self._open[next(iter(self._open))]
+            lowest = next(iter(self._open))
+            del self._open[lowest]
+            actions += self._pass_over(lowest)
         return entry
+
+    def _pass_over(self, checkpoint: int) -> list[Action]:
+        """Settle a checkpoint that will never be taken here."""
+        return [PassOver(checkpoint)] if self._settled.add(checkpoint) else []
 
     def _report(self, channel: int, checkpoint: int, entry: _Open) -> None:
         """The channel's barrier (or its end) is here: what it delivered so far stood ahead of it."""
@@ -188,7 +202,10 @@ class Tracker:
             if entry.barrier is None:
                 del self._open[checkpoint]
             else:
-                self._open = {other: kept for other, kept in self._open.items() if other > checkpoint}
+                self._settled.add(checkpoint)
+                for other in [other for other in self._open if other <= checkpoint]:
+                    del self._open[other]
+                    actions += self._pass_over(other)
                 actions += [TakeSnapshot(entry.barrier), Complete(checkpoint, duplicated=self._take(checkpoint, entry))]
         # No id but a pending or a new one is ever taken, so rows below both can be in no later report.
         pending = (checkpoint for checkpoint, entry in self._open.items() if entry.barrier is not None)

@@ -59,7 +59,8 @@ class Attempt:
     """One life of the process: what it restored, what it completed, and where it died (None: it did not).
 
     ``highest`` is the highest checkpoint id in the store at birth. ``mode`` is that of the checkpoints it takes, None:
-    it takes none. ``failure`` is what the job failed of, if it did.
+    it takes none. ``failure`` is what the job failed of, if it did. ``time`` is the life's simulated time, in
+    microseconds.
     """
 
     highest: int = 0
@@ -72,6 +73,7 @@ class Attempt:
     crash: str | None = None
     failure: CheckpointError | None = None
     turns: int = 0
+    time: int = 0
 
 
 class FaultyStore(CheckpointStore):

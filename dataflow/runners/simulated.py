@@ -3,7 +3,7 @@
 The scheduler steps one actor at a time: a task, the job, the oldest job of a background lane, or the clock. What runs
 next, which channel a gate polls, who stalls, which write fails and where the process dies is drawn from one random
 generator, so a seed is a reproduction. After a crash everything but the store (and what sinks made durable) is thrown
-away, and a new job is built from the newest checkpoint.
+away, and a new job is built from the newest checkpoint. Every life is checked for liveness: see ``liveness``.
 
 Assumes: operators, sources and sinks have no randomness of their own.
 """
@@ -25,6 +25,7 @@ from dataflow.plan import Plan, of
 from dataflow.runners.asking import answers_of
 from dataflow.runners.base import RunResult, combines, result_of, warn_of_unnamed_state
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
+from dataflow.runners.liveness import Stillness
 from dataflow.runtime.build import Settings, build, store_of
 from dataflow.runtime.diagnosis import who_waits_for_whom
 from dataflow.runtime.inlet import GateInlet
@@ -32,7 +33,7 @@ from dataflow.runtime.job import Job
 from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.points import Point
 from dataflow.runtime.predicates import Answers, Predicate
-from dataflow.runtime.progress import Progress
+from dataflow.runtime.progress import JobState, Progress
 from dataflow.specs import Write
 from dataflow.store.memory import MemoryStore
 
@@ -167,7 +168,8 @@ class SimulatedJob:
     def wait(self, timeout: Duration | None = None) -> RunResult:
         """Run to the end.
 
-        Raises: what made the job fail; JobTimeout after ``max_turns`` turns of a life, or simulated ``timeout``.
+        Raises: what made the job fail; JobTimeout after ``max_turns`` turns of a life, or simulated ``timeout``;
+            LivenessBroken if a checkpoint waits for an answer that will never come.
         """
         limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
         restore = self._restore
@@ -252,11 +254,12 @@ class SimulatedJob:
             slow = self._random.random() < self._faults.skew
             self._slowness[task] = self._random.choice((0.5, 0.7, 0.9)) if slow else 0.0
         started, first = self._clock.now(), self._turn
+        stillness = Stillness(job, started)
         try:
             while not job.over:
                 self._turn += 1
                 self._crash_here(job)
-                self._advance(job)
+                self._advance(job, stillness)
                 late = timeout is not None and self._clock.now() - started > timeout
                 if late or self._turn - first > self._max_turns:
                     waiting = who_waits_for_whom(job, self._clock.now())
@@ -266,6 +269,7 @@ class SimulatedJob:
             raise
         finally:
             attempt.turns = self._turn - first
+            attempt.time = self._clock.now() - started
             attempt.checkpoints = [record.checkpoint for record in job.history.checkpoints]
             attempt.duplicated = sum(record.duplicated for record in job.history.checkpoints)
             attempt.in_flight = sum(record.in_flight_rows for record in job.history.checkpoints)
@@ -274,6 +278,8 @@ class SimulatedJob:
                 for task in job.tasks.values()
                 if isinstance(task.inlet, GateInlet)
             )
+        if job.state is JobState.FINISHED:
+            stillness.ended(self._clock.now())
         job.close()
         return result_of(job, checkpointed=job.checkpointed)
 
@@ -287,26 +293,31 @@ class SimulatedJob:
         """That of one task."""
         return _FewRows(self._random) if self._random.random() < self._faults.slices else Unpaced()
 
-    def _advance(self, job: Job) -> None:
+    def _advance(self, job: Job, stillness: Stillness) -> None:
         """One turn of the scheduler."""
         draw = self._random
         self._clock.advance(draw.randrange(1, 200) << min(self._idle // _PATIENCE, 10))
         if draw.random() < self._faults.stall:
             self._stalled[draw.choice(list(job.tasks))] = self._turn + draw.randrange(10, 300)
-        actors: list[Callable[[], object]] = [job.step]
-        for name, task in job.tasks.items():
-            if task.state is Progress.DONE or self._stalled.get(name, 0) > self._turn:
+        actors: list[tuple[str, Callable[[], object]]] = [("job", job.step)]
+        running = [name for name, task in job.tasks.items() if task.state is not Progress.DONE]
+        for name in running:
+            if self._stalled.get(name, 0) > self._turn:
                 continue
             if self._slowness[name] == 0.0 or draw.random() >= self._slowness[name]:
-                actors.append(task.step)
+                actors.append((name, job.tasks[name].step))
         for lane, jobs in self._lanes.items():
             if jobs[0][0] <= self._turn:
-                actors.append(lambda lane=lane: self._run(lane))  # type: ignore[misc]
-        moved = draw.choice(actors)()
+                actors.append(("", partial(self._run, lane)))
+        actor, step = draw.choice(actors)
+        moved, now = step(), self._clock.now()
         if moved is False or (isinstance(moved, Progress) and moved is not Progress.WORKED):
             self._idle += 1
+            if not self._lanes:
+                stillness.idle(actor, now, ("job", *running))
         else:
             self._idle = 0
+            stillness.moved(now)
 
     def _submit(self, lane: str, job: Callable[[], None]) -> None:
         delay = self._random.randrange(10, 400) if self._random.random() < self._faults.slow else 0

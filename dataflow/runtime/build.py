@@ -179,6 +179,7 @@ class _Builder:
             keep=c.keep,
             final_attempts=_FINAL_ATTEMPTS,
             final_pause=_FINAL_PAUSE,
+            savepoint_blocks_others=self._overtakes,
         )
         coordinator = Coordinator(
             plan.predecessors(),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple
 
 from dataflow.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
-from dataflow.protocol.actions import Abort, AbortReason, Action, Ignore, TakeSnapshot
+from dataflow.protocol.actions import Abort, AbortReason, Action, Ignore, PassOver, TakeSnapshot
 from dataflow.protocol.handler import BarrierHandler
 from dataflow.protocol.watermarks import WatermarkMerger
 from dataflow.runtime.channel import Channel
@@ -189,10 +189,14 @@ class InputGate:
     def start(self, barrier: Barrier, now: int) -> list[Action] | None:
         """Start ``barrier`` where no barrier can come in, because nothing writes to the channels any more.
 
-        It overtakes all that is queued. None: it must wait for channels that cannot be overtaken, or for its time.
+        It overtakes all that is queued. None: it must wait for channels that cannot be overtaken, for its time, or for
+        barriers that came before it and overtake as well.
         """
         at = self.starts_at(barrier)
         if at is None or now < at:
+            return None
+        self._promote(now)
+        if any(channel.is_urgent for channel in self._channels):
             return None
         actions: list[Action] = []
         for index in self._open_channels:
@@ -278,6 +282,8 @@ class InputGate:
                 case Abort(checkpoint=checkpoint):
                     self._first_barrier.pop(checkpoint, None)
                     self._newest = max(self._newest, checkpoint)
+                case PassOver(checkpoint=checkpoint):
+                    self._first_barrier.pop(checkpoint, None)
                 case _:
                     pass
         blocked = self._handler.blocked

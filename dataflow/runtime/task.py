@@ -21,7 +21,7 @@ from dataflow.clock import Clock
 from dataflow.errors import StoreError
 from dataflow.events import Barrier, Cancel, Data, EndOfInput, Watermark
 from dataflow.operator import Collector
-from dataflow.protocol.actions import Abort, Action, Complete, Ignore, TakeSnapshot
+from dataflow.protocol.actions import Abort, Action, Complete, Ignore, PassOver, TakeSnapshot
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.chain import Chain
@@ -281,6 +281,8 @@ class Task:
                     self._snapshots.pop(checkpoint, None)
                     self._cancel(checkpoint)
                     self._decline(checkpoint, FailureReason.of(reason), reason.value)
+                case PassOver(checkpoint):
+                    self._decline(checkpoint, FailureReason.SUBSUMED, "a higher checkpoint came first")
                 case Ignore():
                     pass
                 case _:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from dataflow.checkpointing import Mode
 from dataflow.clock import ManualClock
 from dataflow.events import Barrier, Data, Element, EndOfInput, Idle, Watermark
-from dataflow.protocol.actions import Abort, Action, Complete, Ignore, TakeSnapshot
+from dataflow.protocol.actions import Abort, Action, Complete, Ignore, PassOver, TakeSnapshot
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.handler import BarrierHandler
 from dataflow.protocol.overtaking import Overtaker
@@ -217,6 +217,8 @@ class _Run:
                     seen.log.append(f"A({checkpoint},{reason.value})")
                 case Ignore(checkpoint=checkpoint):
                     seen.log.append(f"i({checkpoint})")
+                case PassOver():
+                    pass  # an answer to the coordinator, with no effect on the task
 
     def _how(self, barrier: Barrier) -> str:
         if barrier.unaligned:

@@ -255,3 +255,17 @@ def test_a_predecessor_must_be_a_task() -> None:
 
 
 TWO_SOURCES = {"s": [], "t": [], "k": ["s", "t"]}
+
+
+def test_nothing_is_triggered_while_a_savepoint_collects_where_it_blocks_others() -> None:
+    policy = CheckpointPolicy(interval=100, timeout=500, max_concurrent=3, savepoint_blocks_others=True)
+    coordinator = Coordinator(chain(["s"]), policy, next_id=1, now=0)
+    events = [(50, "savepoint"), (100, "tick"), (120, "savepoint"), (130, "ack s 1"), (131, "tick")]
+    actions = [[words(action) for action in play(coordinator, event, now)] for now, event in events]
+    assert actions == [["inject 1 savepoint s"], [], [], ["persist 1 s/1"], ["inject 2 savepoint s"]]
+
+
+def test_a_trigger_that_a_savepoint_blocks_is_nothing_to_wait_for() -> None:
+    policy = CheckpointPolicy(interval=100, timeout=500, max_concurrent=3, savepoint_blocks_others=True)
+    coordinator = Coordinator(chain(["s"]), policy, next_id=1, now=0)
+    assert deadlines(coordinator, (50, "savepoint"), (130, "ack s 1")) == [100, 550, 100]

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataflow.events import Barrier, BarrierKind, Cancel, Data, Idle, Watermark
-from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
+from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, PassOver, TakeSnapshot
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
-from dataflow.protocol.given_up import GivenUp
+from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.red_log import RedLog
+from dataflow.protocol.settled import Settled
 from dataflow.protocol.tracking import Tracker
 
 
@@ -172,28 +173,48 @@ def test_the_red_log_lets_go_of_what_it_reported_for_the_last_time() -> None:
     assert (log.floor, log.red("a", 1)) == (2, 0)
 
 
-def test_the_memory_of_checkpoints_given_up_is_bounded() -> None:
-    memory = GivenUp()
+def test_the_memory_of_settled_checkpoints_keeps_the_fifty_highest() -> None:
+    settled = Settled()
     for checkpoint in range(60):
-        memory.add(checkpoint)
-    assert [memory.remove(9), memory.remove(10), memory.remove(59)] == [False, True, True]
+        settled.add(checkpoint)
+    assert [n for n in range(60) if n in settled] == list(range(10, 60))
 
 
-def test_the_memory_of_checkpoints_given_up_holds_nothing_that_is_old_anyway() -> None:
-    memory = GivenUp()
-    for checkpoint in (1, 2, 3):
-        memory.add(checkpoint)
-    memory.forget(up_to=2)
-    assert [memory.remove(1), memory.remove(2), memory.remove(3)] == [False, False, True]
+@pytest.mark.parametrize("make", [aligner, Tracker, Overtaker])
+def test_a_barrier_that_comes_after_a_higher_one_is_passed_over_once(make: type[Tracker]) -> None:
+    handler = make(2)
+    handler.barrier(0, Barrier(2), 0)
+    late = [handler.barrier(1, Barrier(n), 0) for n in (1, 1)]
+    assert late == [[PassOver(1), Ignore(1)], [Ignore(1)]]
 
 
-@pytest.mark.parametrize("make", [aligner, Tracker])
-def test_a_handler_forgets_what_was_given_up_once_it_is_old(make: type[Tracker]) -> None:
-    handler = make(1)
-    handler.abort(2, AbortReason.EXPIRED, 0)
-    handler.barrier(0, Barrier(3), 0)
-    assert handler.abort(3, AbortReason.EXPIRED, 0) == handler.abort(1, AbortReason.EXPIRED, 0) == []
-    assert handler._given_up._checkpoints == set()
+@pytest.mark.parametrize("make", [aligner, Tracker, Overtaker])
+def test_a_barrier_that_a_higher_cancel_overtook_is_passed_over_once(make: type[Tracker]) -> None:
+    handler = make(2)
+    handler.cancel(0, 2, 0, overtaken=[Barrier(1)])
+    late = [handler.barrier(channel, Barrier(1), 0) for channel in (0, 1)]
+    assert late == [[PassOver(1), Ignore(1)], [Ignore(1)]]
+
+
+@pytest.mark.parametrize("make", [aligner, Tracker, Overtaker])
+def test_a_late_barrier_of_a_withdrawn_checkpoint_is_ignored_without_an_answer(make: type[Tracker]) -> None:
+    handler = make(2)
+    handler.barrier(0, Barrier(5), 0)
+    handler.abort(1, AbortReason.EXPIRED, 0)
+    handler.cancel(1, 2, 0)
+    assert [handler.barrier(1, Barrier(n), 0) for n in (1, 2)] == [[Ignore(1)], [Ignore(2)]]
+
+
+def test_an_open_checkpoint_that_a_higher_one_completes_ahead_of_is_passed_over() -> None:
+    tracker = Tracker(2)
+    for channel, n in [(0, 1), (0, 2)]:
+        tracker.barrier(channel, Barrier(n), 0)
+    assert tracker.barrier(1, Barrier(2), 0) == [PassOver(1), TakeSnapshot(Barrier(2)), Complete(2)]
+
+
+def test_the_lowest_of_too_many_open_checkpoints_is_passed_over() -> None:
+    tracker = Tracker(2)
+    assert [tracker.barrier(0, Barrier(n), 0) for n in range(1, 52)] == [*([[]] * 50), [PassOver(1)]]
 
 
 @given(st.integers(min_value=0), st.booleans())

@@ -111,14 +111,6 @@ def test_an_abort_ahead_of_its_barriers_leaves_lower_checkpoints_alone() -> None
     assert handler.barrier(1, unaligned(1), 0) == [Complete(1)]
 
 
-def test_checkpoints_given_up_are_forgotten_once_they_are_old() -> None:
-    handler = Overtaker(1)
-    handler.abort(2, EXPIRED, 0)
-    handler.barrier(0, unaligned(3), 0)
-    handler.abort(3, EXPIRED, 0)
-    assert handler._given_up._checkpoints == set()
-
-
 # --- the snapshot says how it was taken ------------------------------------------------------------------------------
 
 

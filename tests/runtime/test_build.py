@@ -79,3 +79,18 @@ def test_a_report_says_how_long_it_took_to_build_the_job() -> None:
     assert report is not None
     assert report.duration is not None
     assert report.duration > 0
+
+
+def test_a_restore_removes_the_parts_that_no_manifest_names() -> None:
+    plan, store, checkpoint = checkpointed()
+    store.write(store.highest_id() + 1, "sums[0]", b"never committed")
+    settings = Settings(
+        pipeline="totals",
+        run_id="again",
+        checkpointing=flow.Checkpointing(store),
+        restore=checkpoint,
+        clock=ManualClock(),
+        submit=lambda lane, job: job(),
+    )
+    build(plan, settings).close()
+    assert store.remove_orphans() == []

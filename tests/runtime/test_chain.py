@@ -186,3 +186,12 @@ def test_an_operator_with_a_watermark_delay_has_its_time_and_that_downstream_beh
         pass
     assert [entry for entry in log if entry.startswith("root:")] == ["root:W3", f"root:W{MAX_WATERMARK}"]
     assert [downstream.take() for _ in range(3)] == [Watermark(3), Idle(), Watermark(MAX_WATERMARK)]
+
+
+def test_the_next_timer_is_the_earliest_of_all_operators() -> None:
+    chain, _ = tree()
+    assert chain.next_timer is None
+    for node, due in zip(chain.nodes, (30, 10, 20, 40), strict=True):
+        node.schedule(due)
+        node.schedule(due + 100)
+    assert chain.next_timer == 10

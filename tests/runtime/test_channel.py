@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from threading import Thread
 
+import pyarrow as pa
 import pytest
 
 from dataflow.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
@@ -236,3 +237,9 @@ def overtakable(*elements: Element) -> Channel:
     for element in elements:
         channel.put(element)
     return channel
+
+
+def test_both_parts_of_a_batch_that_is_cut_keep_its_epoch() -> None:
+    channel = filled(Data(pa.record_batch({"x": [1, 2, 3]}), epoch=7))
+    first, rest = channel.take(max_rows=2), channel.take()
+    assert [element.epoch for element in (first, rest) if isinstance(element, Data)] == [7, 7]

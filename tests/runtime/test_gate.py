@@ -163,6 +163,14 @@ def test_blocked_time_is_metered_for_each_channel() -> None:
     assert rig.gate.blocked_time(now=103) == (30, 3)
 
 
+def test_blocked_time_adds_up_over_checkpoints() -> None:
+    rig = Rig(2)
+    for n, (blocked, freed) in enumerate([(10, 15), (20, 22), (30, 37)], start=1):
+        rig.feed((0, Barrier(n))).elements(now=blocked)
+        rig.feed((1, Barrier(n))).elements(now=freed)
+    assert rig.gate.blocked_time(now=99) == (14, 0)
+
+
 def test_an_abort_by_the_coordinator_stops_the_meter() -> None:
     rig = Rig(2).feed((0, Barrier(1)))
     rig.elements(now=10)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dataflow.events import Barrier, Data, Element, EndOfInput
-from dataflow.protocol.actions import Complete, TakeSnapshot
+from dataflow.protocol.actions import Action, Complete, TakeSnapshot
 from dataflow.protocol.overtaking import Overtaker
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.gate import InputGate, RoundRobin
@@ -26,6 +28,12 @@ def unaligned(n: int) -> Barrier:
     return Barrier(n, unaligned=True)
 
 
+def polled(polled_gate: InputGate, now: int) -> Sequence[Action]:
+    taken = polled_gate.poll(now)
+    assert taken is not None
+    return taken.actions
+
+
 def test_a_start_overtakes_all_that_is_queued() -> None:
     actions = gate([X], [Y]).start(unaligned(1), 0)
     assert actions == [TakeSnapshot(unaligned(1)), Complete(1, in_flight={0: (X,), 1: (Y,)})]
@@ -38,6 +46,19 @@ def test_a_start_waits_for_its_time() -> None:
         TakeSnapshot(Barrier(1, triggered_at=7, unaligned=True)),
         Complete(1, in_flight={0: (X,), 1: (Y,)}),
     ]
+
+
+def test_a_start_waits_for_barriers_that_overtake_as_well() -> None:
+    behind = gate([X, unaligned(1)], [Y, unaligned(1)])
+    assert behind.start(unaligned(2), 0) is None
+    assert [type(action) for _ in "ab" for action in polled(behind, 0)] == [TakeSnapshot, Complete]
+    assert behind.start(unaligned(2), 0) == [TakeSnapshot(unaligned(2)), Complete(2, in_flight={0: (X,), 1: (Y,)})]
+
+
+def test_a_start_waits_for_barriers_that_are_late_as_well() -> None:
+    behind = gate([X, Barrier(1)], [Y, Barrier(1)], timeout=100)
+    assert behind.start(Barrier(2), 101) is None
+    assert [type(action) for _ in "ab" for action in polled(behind, 101)] == [TakeSnapshot, Complete]
 
 
 def test_a_start_without_a_timeout_waits_however_late_it_is() -> None:

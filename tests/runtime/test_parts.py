@@ -77,6 +77,13 @@ def test_channel_states_keep_apart_and_their_rows_are_old() -> None:
     assert found["b"].task == "t[0]"
 
 
+def test_rows_of_several_schemas_on_one_channel_come_back_in_order() -> None:
+    folded = [pa.record_batch({"n": pa.array([n], pa.int32()), "s": ["s"]}) for n in (7, 8, 9)]
+    rows = [batch(1, 2), folded[0], batch(3), folded[1], folded[2], batch(4)]
+    (found,) = again(TaskState("t[0]", in_flight=[ChannelState("op", "t[0]", "a", [Data(b) for b in rows])])).in_flight
+    assert [element.rows for element in found.elements if isinstance(element, Data)] == rows
+
+
 def test_a_part_of_a_release_without_channel_state_has_none() -> None:
     header = {"task": "t", "ended": False, "inlet": {}, "operators": {}, "duplicates": []}
     assert list(TaskState.decode(encode(header, {})).in_flight) == []

@@ -74,6 +74,15 @@ def test_a_trigger_that_was_aborted_in_time_does_not_start() -> None:
     assert head.triggered(0) == ()
 
 
+def test_an_abort_leaves_the_other_triggers_alone() -> None:
+    head = inlet([batch(1)])
+    for n in (1, 2, 3):
+        head.trigger(Barrier(n))
+    head.abort(2, AbortReason.CANCEL, 0)
+    started = [action.barrier.checkpoint for _ in range(3) for action in head.triggered(0)[:1]]  # type: ignore[union-attr]
+    assert started == [1, 3]
+
+
 def test_a_batch_comes_in_slices_and_a_restore_goes_on_in_its_midst() -> None:
     source = ScriptedSource([batch(1, 2, 3), batch(4)])
     context = SourceContext("in", 0, 1, ManualClock())

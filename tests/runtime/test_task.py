@@ -16,18 +16,22 @@ from dataflow.operator import Handle, Operator, Out, Snapshot, TwoPhaseWriter
 from dataflow.protocol.actions import AbortReason
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.coordinator_actions import FailureReason
+from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.tracking import Tracker
+from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.chain import Chain, ChainNode
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.gate import InputGate, RoundRobin
-from dataflow.runtime.inlet import GateInlet
+from dataflow.runtime.inlet import GateInlet, SourceInlet, SplitState
 from dataflow.runtime.messages import AbortCheckpoint, Acknowledged, Committed, Declined, Ended, Mailbox, Stop, Trigger
 from dataflow.runtime.output import ForwardOutput
 from dataflow.runtime.parts import TaskState
 from dataflow.runtime.points import Point
 from dataflow.runtime.progress import Progress
 from dataflow.runtime.task import Task
+from dataflow.source import SourceContext
 from dataflow.store.memory import MemoryStore
+from dataflow.testing import ScriptedSource
 
 aligner = partial(Aligner, end_of_input=EndOfInputPolicy.ALIGN)
 
@@ -387,3 +391,24 @@ def test_a_stateful_operator_that_took_red_rows_emits_red_until_its_snapshot() -
         element = bench.outputs[0].take()
         epochs += [element.epoch] if isinstance(element, Data) else []
     assert epochs == [0, 3, 3]
+
+
+# --- the inlet's ends
+
+
+def test_a_source_sends_the_last_watermark_before_its_operators_finish() -> None:
+    bench, source = Bench(), ScriptedSource([batch(1)])
+    splits = [SplitState(split) for split in source.splits()]
+    bench.task.inlet = SourceInlet(source, splits, SourceContext("in", 0, 1, bench.clock))
+    ends = [said for said in [*bench.run(), *bench.run()] if said.startswith(("advance", "finish"))]
+    assert ends == [f"advance({MAX_WATERMARK})", "finish"]
+
+
+def test_a_snapshot_between_the_last_end_and_finish_is_of_a_task_that_runs() -> None:
+    bench = Bench(handler=Overtaker(2), overtakable="ab").put(0, EndOfInput()).put(1, EndOfInput())
+    while not bench.task.inlet.ended:
+        bench.task.step()
+    bench.task.mailbox.put(Trigger(Barrier(1, unaligned=True), finished=False))
+    assert bench.run().count("finish") == 1
+    (report,) = bench.reported(Acknowledged)
+    assert TaskState.decode(bench.store.read(1, report.part)).ended is False

@@ -348,7 +348,7 @@ class Host:
                         for i, channel in enumerate(self.incoming)
                     }
                     parts.append(Part(self.name, snapshot, number, state, active, channels))
-                case protocol.Ignore():
+                case protocol.Ignore() | protocol.PassOver():
                     pass
                 case protocol.Abort():
                     raise AssertionError(f"a snapshot of processes is never given up, got {decided}")

@@ -1,0 +1,114 @@
+"""Every barrier gets an answer: with several checkpoints at once, at the end of input, with savepoints in between.
+
+``SimulatedRunner`` checks this in every run, see ``dataflow.runners.liveness``. Here are the systems in which barriers
+were once lost, and the proof that the check notices.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow.events import BarrierKind
+from dataflow.runners.faults import Faults
+from dataflow.runners.liveness import LivenessBroken
+from dataflow.runners.simulated import SimulatedJob, SimulatedRunner
+from dataflow.runtime.job import Job
+from dataflow.runtime.task import Task
+from tests.simulation.jobs import MODES
+
+LONGEST = 60
+"""Seconds of simulated time: a tenth of the timeout of a checkpoint."""
+
+
+def counting(
+    seed: int, mode: str, max_concurrent: int, faults: Faults | None = None, emit: str = "final"
+) -> SimulatedJob:
+    """Few rows, many checkpoints: most of these meet the end of input."""
+    with flow.Pipeline("counting") as p:
+        table = pa.table({"x": range(12), "k": [x % 3 for x in range(12)]})
+        rows = p.source(op.from_arrow(table, splits=2, batch_rows=2), name="in")
+        rows.key_by("k").agg(n=op.count(), emit=emit, name="count").rebalance().sink(op.collect(), name="out")
+    timeout = "50us" if mode == "aligned-timeout" else None
+    store = flow.MemoryStore()
+    checkpoint = flow.Checkpointing(
+        store, every="20us", mode=mode, max_concurrent=max_concurrent, alignment_timeout=timeout
+    )
+    return SimulatedRunner(seed, faults).start(p, parallelism=2, checkpoint=checkpoint)
+
+
+def seconds(job: SimulatedJob) -> float:
+    """The simulated time of a job, run to its end."""
+    job.wait()
+    return job.attempts[-1].time / 1e6
+
+
+@pytest.mark.parametrize("max_concurrent", [2, 3, 4])
+@pytest.mark.parametrize("mode", MODES)
+def test_no_checkpoint_at_the_end_of_input_waits_for_its_timeout(mode: str, max_concurrent: int) -> None:
+    assert max(seconds(counting(seed, mode, max_concurrent)) for seed in range(8)) < LONGEST
+
+
+LOST = [
+    pytest.param("aligned", 3, 8, id="a cancel overtakes the barriers of a lower checkpoint"),
+    pytest.param("aligned", 4, 70, id="of several lower ones"),
+    pytest.param("unaligned", 4, 122, id="where nothing is blocked"),
+    pytest.param("unaligned-persisted", 3, 126, id="a trigger at the end of input overtakes barriers"),
+    pytest.param("aligned-timeout", 3, 126, id="so does one after the timeout"),
+]
+
+
+@pytest.mark.parametrize(("mode", "max_concurrent", "seed"), LOST)
+def test_a_barrier_that_was_once_lost_is_answered(mode: str, max_concurrent: int, seed: int) -> None:
+    assert seconds(counting(seed, mode, max_concurrent)) < LONGEST
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("max_concurrent", [1, 2, 3, 4])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_same_over_six_hundred_seeds(mode: str, max_concurrent: int) -> None:
+    faults = [Faults(), Faults(skew=0.5, slow=0.3), Faults(stall=0.005, fail=0.05, restarts=100)]
+    times = [seconds(counting(seed, mode, max_concurrent, faults[seed % 3])) for seed in range(600)]
+    assert max(times) < LONGEST
+
+
+# --- savepoints
+
+
+@pytest.fixture
+def savepoints(monkeypatch: pytest.MonkeyPatch) -> list[Future[int]]:
+    """Every job is asked for three savepoints, one every few of its steps."""
+    asked: list[Future[int]] = []
+    step, steps = Job.step, dict[Job, int]()
+
+    def step_and_ask(job: Job) -> bool:
+        steps[job] = steps.get(job, 0) + 1
+        if steps[job] in (5, 10, 15):
+            asked.append(job.checkpoint(BarrierKind.SAVEPOINT))
+        return step(job)
+
+    monkeypatch.setattr(Job, "step", step_and_ask)
+    return asked
+
+
+@pytest.mark.parametrize("max_concurrent", [2, 4])
+@pytest.mark.parametrize("mode", MODES)
+def test_savepoints_among_checkpoints_wait_for_no_timeout(
+    mode: str, max_concurrent: int, savepoints: list[Future[int]]
+) -> None:
+    faults = Faults(skew=0.5, slow=0.3)
+    assert max(seconds(counting(seed, mode, max_concurrent, faults, "updates")) for seed in range(5)) < LONGEST
+    assert all(future.done() for future in savepoints)
+
+
+# --- the check itself
+
+
+def test_a_task_that_declines_without_a_word_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Task, "_decline", lambda task, checkpoint, reason, detail: None)
+    with pytest.raises(LivenessBroken, match=r"nothing moves any more, but checkpoint \d"):
+        counting(8, "aligned", 3).wait()
