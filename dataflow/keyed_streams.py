@@ -120,7 +120,7 @@ class KeyedStream(Stream):
         return [self._in_order_of_time(a) for a in found]
 
     def _columns_of_last_row(self, latest: Latest) -> list[Aggregation]:
-        """Return one ``last`` for each column; all have the same ``by``, so they are of the same row."""
+        """Return one ``last`` for each column; all have the same ``by``, so they choose the same row."""
         by = None if latest.by is None else expression(latest.by, "latest(by=)")
         others = [name for name in self.schema.names if name not in self.keys]
         columns = [expression(column, "latest") for column in latest.columns or others]

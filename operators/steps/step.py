@@ -49,8 +49,7 @@ class Place:
 
 
 class Fold(ABC):
-    """What changes some words of the records, for one aggregate or several. In a record without rows these are
-    ``initial``.
+    """Changes some words of the records, for one aggregate or several; in a record without rows they are ``initial``.
 
     ``arguments`` are numbers of evaluated expressions. ``mergeable`` says whether the words are all its state. Whoever
     calls ``fold`` or ``merge`` has saved the rows of the slots in question.

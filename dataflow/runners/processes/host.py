@@ -65,7 +65,7 @@ class Part:
 
 
 class Note(Protocol):
-    """What one process tells another beside the channels of the graph, for a snapshot: a request or a report."""
+    """A request or a report of a snapshot, from one process to another, outside the channels of the graph."""
 
     @property
     def snapshot(self) -> int: ...

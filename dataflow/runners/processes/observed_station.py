@@ -16,7 +16,7 @@ time, like messages, and are no messages of the system: its global states do not
 when a snapshot is complete. Here a process reports with its state how many messages it had sent and received on each
 channel, so the observer can tell, from reports that have arrived and nothing else, how many copies are still to come.
 
-This code assumes: the number of a snapshot is its token, and whoever knows the number knows who observes it.
+This code assumes: the number of a snapshot is its token, and a process that knows the number knows the observer.
 
 Invariant: a snapshot is complete when the observer has the state of every process, and of each channel as many copies
 as its sender had sent and its receiver had not received when they recorded.
@@ -84,7 +84,7 @@ class Request:
 
 @dataclass(slots=True)
 class View:
-    """What the observer has of one snapshot."""
+    """The reports of one snapshot that have arrived at its observer."""
 
     states: dict[str, StateReport] = field(default_factory=dict)
     late: dict[Channel, list[Any]] = field(default_factory=dict)

@@ -70,7 +70,7 @@ class ObservedSystem(System):
         return number
 
     def join(self, snapshot: int, process: str) -> None:
-        """The observer's request arrives at ``process``; if it has the token already, nothing happens.
+        """Let the observer's request arrive at ``process``; if it has the token already, nothing happens.
 
         Raises: GraphError for a snapshot that has not begun.
         """
@@ -82,7 +82,7 @@ class ObservedSystem(System):
         return [name for name, station in self._stations.items() if snapshot not in station.recorded]
 
     def deliver_report(self, source: str, observer: str) -> Report:
-        """The first report from ``source`` arrives at ``observer``. Returns: the report.
+        """Let the first report from ``source`` arrive at ``observer``, and return it.
 
         Raises: GraphError if no report is on its way between the two.
         """
@@ -119,7 +119,7 @@ class ObservedSystem(System):
 
     @property
     def content(self) -> Hashable:
-        """See ``System.content``; with tokens, reports on their way, and what observers have.
+        """See ``System.content``; with tokens, reports on their way, and reports that have arrived.
 
         Counts in reports are left out, because they follow from the rest and grow with the run: what is still to come
         are the messages without the token in channels, and the copies on their way.

@@ -112,7 +112,7 @@ class Station:
 
     def hear(self, note: Note) -> Outcome:
         """Take a note from another process; only snapshots with an observer have any."""
-        raise AssertionError(f"by the marker rule nobody sends notes, got {note}")
+        raise AssertionError(f"the marker rule has no notes, got {note}")
 
     def steps(self, step: Move, arguments: Sequence[object] = ()) -> Iterator[Outcome]:
         """Let ``step`` happen, and yield what comes of it, each part to be carried out before the next.

@@ -126,7 +126,7 @@ class System:
         self._take(self.graph.known(process), Act(process, action), arguments)
 
     def deliver_report(self, source: str, observer: str) -> Any:
-        """The first report from ``source`` arrives at ``observer``; answers it. By markers there are none.
+        """Let the first report from ``source`` arrive at ``observer``, and return it. By markers there are none.
 
         Raises: GraphError where no report is on its way between the two.
         """
