@@ -93,7 +93,6 @@ class Restoration:
             "in_flight_rows": self.in_flight,
             "in_flight_bytes": self.report.in_flight_bytes if self.report else 0,
             "duplicates": dict(self.duplicates),
-            "precision": {name: found.value for name, found in self.report.precision.items()} if self.report else {},
             "rewound_to": dict(self.report.offsets) if self.report else {},
             "checkpoints_after": self.after,
         }
