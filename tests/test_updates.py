@@ -12,12 +12,13 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col, lit
-from dataflow.errors import GraphError
+from dataflow.errors import CheckpointMismatch, GraphError
 from dataflow.graph import Partitioning
 from dataflow.operator import Operator
 from dataflow.plan import of as plan_of
 from dataflow.runners.faults import Faults
 from dataflow.runners.spark.staging import staged
+from dataflow.runtime.restore import preview
 from tests.seeds import seeds
 
 ROWS = pa.table({"k": ["a", "a", "a", "b"], "x": [1, 2, 3, 4], "at": pa.array([1, 12, 2, 30], pa.timestamp("s"))})
@@ -302,6 +303,28 @@ def test_crashes_leave_the_last_row_of_each_key_right(seed: int, mode: str) -> N
     assert last_counts(runner.start(_widths(2), parallelism=3, checkpoint=settings).wait()) == dict.fromkeys(
         range(4), 12
     )
+
+
+def test_updates_in_flight_that_were_dealt_out_in_turn_are_not_restored_to_a_hash_edge() -> None:
+    """They would lose their order: the later updates of their key go to another subtask."""
+    store = flow.MemoryStore()
+    settings = flow.Checkpointing(store, every="200us", mode="unaligned-persisted", keep=1_000)
+
+    def start(restore: object, *, as_rows: bool) -> flow.RunResult:
+        p = flow.Pipeline("in flight")
+        table = pa.table({"k": [i % 5 for i in range(600)]})
+        with p:
+            changed = counts(p.source(op.from_arrow(table, batch_rows=3, splits=2), name="in"))
+            changed = changed.as_rows() if as_rows else changed
+            changed.filter(col("k") < 9, name="f", parallelism=3).sink(op.collect(), name="out")
+        runner = flow.SimulatedRunner(1, Faults(slices=0.5), max_turns=200_000)
+        return runner.start(p, parallelism=2, checkpoint=settings, restore=restore, channel_credit=4).wait()
+
+    start("never", as_rows=True)
+    full = next(n for n in store.checkpoints() if preview(store, n).in_flight_rows_of("f") is not None)
+    with pytest.raises(CheckpointMismatch, match=r"in flight on 'counts\[\d\] -> f\[\d\]' and were not spread by k"):
+        start(full, as_rows=False)
+    assert start(full, as_rows=True).table("out").num_rows > 0
 
 
 def test_spark_hashes_updates_on_their_keys_too() -> None:

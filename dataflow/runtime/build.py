@@ -16,7 +16,7 @@ from typing import Any, assert_never
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Clock
 from dataflow.errors import CheckpointError, CheckpointMismatch, ConfigurationError, did_you_mean
-from dataflow.events import BarrierKind
+from dataflow.events import BarrierKind, Data
 from dataflow.graph import Partitioning, schema_json
 from dataflow.operator import Guarantee, TwoPhaseSink
 from dataflow.plan import Link, Plan, Vertex
@@ -38,7 +38,7 @@ from dataflow.runtime.messages import Mailbox
 from dataflow.runtime.output import Output, output_for
 from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.part_writer import Submit
-from dataflow.runtime.parts import SAMPLE_ROWS, TaskState
+from dataflow.runtime.parts import SAMPLE_ROWS, ChannelState, TaskState
 from dataflow.runtime.peers import Peers
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.restore import Restored, find, with_new_input
@@ -345,6 +345,7 @@ class _Builder:
     def _preload(self, restored: Restored) -> None:
         """Put the channel state back where it was in flight. Refuse it where the channel is no longer the same."""
         channels = {channel.name: channel for channel in self.channels.values()}
+        places = {channel.name: (self.plan.links[i], t) for (i, _, t), channel in self.channels.items()}
         for state in restored.states.values():
             for captured in state.in_flight:
                 channel = channels.get(captured.channel)
@@ -355,7 +356,27 @@ class _Builder:
                         f"{captured.channel!r}, of the columns {captured.schema}; now {found}. Restore it with the "
                         "pipeline that took it, let that one take a checkpoint of mode 'aligned', and change it then"
                     )
+                self._refuse_strays(captured, *places[channel.name], restored.manifest.checkpoint)
                 channel.preload(captured.elements)
+
+    def _refuse_strays(self, captured: ChannelState, link: Link, subtask: int, checkpoint: int) -> None:
+        """Raise where rows in flight on a hash edge belong to another subtask: they would lose their order by key."""
+        if link.partitioning is not Partitioning.HASH:
+            return
+        from dataflow.state.partition import hash_partition
+
+        width = self.plan.vertices[link.target].parallelism
+        for element in captured.elements:
+            if not isinstance(element, Data):
+                continue
+            rows: Any = element.rows
+            parts = hash_partition(rows, link.keys, width, self.plan.max_key_groups)
+            if any(part is not None for target, part in enumerate(parts) if target != subtask):
+                raise CheckpointMismatch(
+                    f"checkpoint {checkpoint} holds {captured.rows} rows that were in flight on {captured.channel!r} "
+                    f"and were not spread by {', '.join(link.keys)}, as they are now. Restore it with the pipeline "
+                    "that took it, let that one take a checkpoint of mode 'aligned', and change it then"
+                )
 
 
 def _split_state(entry: Any, source: Source) -> SplitState:
