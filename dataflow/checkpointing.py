@@ -60,7 +60,8 @@ class Checkpointing:
             100 ms unless given.
         min_pause: least time between the end of one checkpoint and the next periodic trigger.
         timeout: a checkpoint that takes longer expires: it is aborted and counts as a failure.
-        max_concurrent: how many may be in progress at once.
+        max_concurrent: how many may be in progress at once; a savepoint is alone in the modes in which barriers
+            overtake rows.
         tolerable_failures: how many failures in a row the job survives; one more fails it. None: any number. The last
             checkpoint, at the end of the input, is tried six times whatever this says, and then fails the job.
         keep: how many completed checkpoints stay in the store; older ones are deleted. Savepoints stay.

@@ -2,8 +2,7 @@
 
 A job is *still* when all its actors have been stepped since something moved last, and none of them did anything: from
 then on only time changes anything. By then each task must have acknowledged or declined every checkpoint that was
-triggered, or have been told that it was withdrawn; otherwise the job would wait for the checkpoint's timeout. The one
-thing a barrier may wait for is an alignment timeout, which is the deadline of a task's input.
+triggered, or have been told that it was withdrawn; otherwise the job would wait for the checkpoint's timeout.
 """
 
 from __future__ import annotations
@@ -26,17 +25,15 @@ class LivenessBroken(BaseException):
 class Stillness:
     """Finds out when ``job`` is still, and checks it then. The scheduler reports every step.
 
-    Invariant: nothing moved since ``now`` was ``_since``, and all of ``_idle`` were stepped since.
+    Invariant: all of ``_idle`` were stepped, and did nothing, since something moved last.
     """
 
-    def __init__(self, job: Job, now: int) -> None:
+    def __init__(self, job: Job) -> None:
         self._job = job
-        self._since = now
         self._idle: set[str] = set()
 
-    def moved(self, now: int) -> None:
+    def moved(self) -> None:
         """Something moved."""
-        self._since = now
         self._idle.clear()
 
     def idle(self, actor: str, now: int, actors: Iterable[str]) -> None:
@@ -46,7 +43,7 @@ class Stillness:
         """
         self._idle.add(actor)
         if self._job.coordinator.under_way and self._idle.issuperset(actors):
-            self._check(now)
+            raise LivenessBroken(f"nothing moves any more, but {self._waiting(now)}")
 
     def ended(self, now: int) -> None:
         """The job finished: nothing may be under way.
@@ -55,11 +52,6 @@ class Stillness:
         """
         if self._job.coordinator.under_way:
             raise LivenessBroken(f"the job has finished, but {self._waiting(now)}")
-
-    def _check(self, now: int) -> None:
-        deadlines = [task.inlet.deadline for task in self._job.tasks.values()]
-        if all(deadline is None or deadline < self._since for deadline in deadlines):
-            raise LivenessBroken(f"nothing moves any more, but {self._waiting(now)}")
 
     def _waiting(self, now: int) -> str:
         under_way = ", ".join(map(str, self._job.coordinator.under_way))

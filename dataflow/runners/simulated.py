@@ -254,7 +254,7 @@ class SimulatedJob:
             slow = self._random.random() < self._faults.skew
             self._slowness[task] = self._random.choice((0.5, 0.7, 0.9)) if slow else 0.0
         started, first = self._clock.now(), self._turn
-        stillness = Stillness(job, started)
+        stillness = Stillness(job)
         try:
             while not job.over:
                 self._turn += 1
@@ -317,7 +317,7 @@ class SimulatedJob:
                 stillness.idle(actor, now, ("job", *running))
         else:
             self._idle = 0
-            stillness.moved(now)
+            stillness.moved()
 
     def _submit(self, lane: str, job: Callable[[], None]) -> None:
         delay = self._random.randrange(10, 400) if self._random.random() < self._faults.slow else 0

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple
 
 from dataflow.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
-from dataflow.protocol.actions import Abort, AbortReason, Action, Ignore, PassOver, TakeSnapshot
+from dataflow.protocol.actions import Abort, AbortReason, Action, Ignore, TakeSnapshot
 from dataflow.protocol.handler import BarrierHandler
 from dataflow.protocol.watermarks import WatermarkMerger
 from dataflow.runtime.channel import Channel
@@ -282,8 +282,6 @@ class InputGate:
                 case Abort(checkpoint=checkpoint):
                     self._first_barrier.pop(checkpoint, None)
                     self._newest = max(self._newest, checkpoint)
-                case PassOver(checkpoint=checkpoint):
-                    self._first_barrier.pop(checkpoint, None)
                 case _:
                     pass
         blocked = self._handler.blocked

@@ -190,6 +190,15 @@ def test_a_job_whose_lock_was_taken_away_commits_nothing(tmp_path: Path) -> None
     assert not list(tmp_path.glob("*.parquet"))
 
 
+def test_a_commit_leaves_in_the_list_what_an_earlier_one_of_the_checkpoint_put_there(tmp_path: Path) -> None:
+    sink = write_parquet(tmp_path)
+    with sink.hold("run"):
+        sink.begin()
+        for value in (1, 2):
+            sink.commit(1, staged(sink, "run", value))
+    assert sorted(read_committed(tmp_path)["x"].to_pylist()) == [1, 2]
+
+
 # --- whose file is it
 
 

@@ -83,6 +83,14 @@ def test_an_abort_leaves_the_other_triggers_alone() -> None:
     assert started == [1, 3]
 
 
+def test_an_inlet_that_continues_knows_for_how_long_its_splits_were_quiet() -> None:
+    script = [Pause(3), batch(1)]
+    before, after = inlet(script), inlet(script)
+    before.poll(10)
+    after.go_on(before.turns(70), now=1_000)
+    assert after.quiet("script-0") == 60
+
+
 def test_a_batch_comes_in_slices_and_a_restore_goes_on_in_its_midst() -> None:
     source = ScriptedSource([batch(1, 2, 3), batch(4)])
     context = SourceContext("in", 0, 1, ManualClock())
