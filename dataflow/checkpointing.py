@@ -61,7 +61,8 @@ class Checkpointing:
         timeout: a checkpoint that takes longer expires: it is aborted and counts as a failure.
         max_concurrent: how many may be in progress at once.
         tolerable_failures: how many failures in a row the job survives; one more fails it. None: any number. The last
-            checkpoint, at the end of the input, is tried six times whatever this says, and then fails the job.
+            checkpoint, at the end of the input, is tried six times whatever this says, and then fails the job. A run
+            that survived failures warns of them when it is over (``CheckpointsFailedWarning``).
         keep: how many completed checkpoints stay in the store; older ones are deleted. Savepoints stay.
         duplicates: ``"sample"`` stores a few of the rows that a restore from an unaligned checkpoint delivers twice,
             ``"rows"`` all of them. They are counted completely either way.
@@ -90,7 +91,7 @@ class Checkpointing:
         min_pause: Duration = "0s",
         timeout: Duration = "10min",
         max_concurrent: int = 1,
-        tolerable_failures: int | None = None,
+        tolerable_failures: int | None = 10,
         keep: int = 3,
         duplicates: Literal["sample", "rows"] = "sample",
     ) -> None:

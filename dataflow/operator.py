@@ -56,6 +56,7 @@ __all__ = [
     "Out",
     "Sink",
     "Snapshot",
+    "TakenBack",
     "TwoPhaseSink",
     "TwoPhaseWriter",
 ]
@@ -228,6 +229,14 @@ class TwoPhaseWriter(Operator):
         """Make the rows staged so far durable but invisible."""
 
 
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """Committed rows that a sink deleted, and the files that held them. A file that no commit lists counts no rows."""
+
+    rows: int
+    files: int
+
+
 class TwoPhaseSink(Sink):
     """A sink that commits with the checkpoints, exactly once. One committer a sink, whatever its parallelism.
 
@@ -261,9 +270,11 @@ class TwoPhaseSink(Sink):
         """Make the transactions of ``handles`` (all up to and including ``checkpoint``) visible. Idempotent."""
 
     @abstractmethod
-    def recover(self, checkpoint: int, handles: Sequence[Handle]) -> None:
+    def recover(self, checkpoint: int, handles: Sequence[Handle]) -> TakenBack | None:
         """After a restore of ``checkpoint``, before any row: commit ``handles``, delete all else this sink staged.
 
         What later checkpoints committed must be taken back, for its rows come again: an older checkpoint is restored
         where the newest is damaged, or the user asks for it. Repeated where a crash comes in between.
+
+        Returns: what was taken back, which the user is warned of; None where nothing was.
         """

@@ -15,7 +15,7 @@ from dataflow.errors import ConfigurationError
 def test_the_defaults_are_safe() -> None:
     c = Checkpointing("ckpt")
     assert (c.mode, c.every, c.keep, c.max_concurrent, c.duplicates) == (Mode.ALIGNED, None, 3, 1, "sample")
-    assert (c.min_pause, c.timeout, c.tolerable_failures) == (0, 600_000_000, None)
+    assert (c.min_pause, c.timeout, c.tolerable_failures) == (0, 600_000_000, 10)
 
 
 def test_times_are_kept_in_microseconds() -> None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Duration
-from dataflow.errors import UnnamedStateWarning, user_frame
+from dataflow.errors import BarrierflowWarning, UnnamedStateWarning, user_frame
 from dataflow.graph import Graph
+from dataflow.lateness import Lateness
 from dataflow.operator import Collector, Guarantee
 from dataflow.row_errors import RowError
 from dataflow.runners import summary
 from dataflow.runners.micro_batches import MicroBatches
 from dataflow.runners.persistence import Persistence
+from dataflow.runners.run_warnings import warnings_of
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.inlet import ChannelMetrics, SourceInlet
 from dataflow.runtime.job import Job
@@ -44,6 +46,7 @@ __all__ = [
     "combines",
     "metrics_of",
     "result_of",
+    "together",
     "warn_of_unnamed_state",
 ]
 
@@ -52,6 +55,8 @@ __all__ = [
 class OperatorMetrics:
     """One operator in one subtask, or in all: rows it took and emitted (main output), rows that were too late for it,
     rows it could not take (``samples`` shows some), and the microseconds it worked; reading is the work of a source.
+    ``lateness`` says how late rows were: ``lateness.share``, ``lateness.quantile(0.9)`` and ``lateness.most``. All
+    counts are of this run; after a restore they begin at zero.
     """
 
     operator: str
@@ -61,6 +66,7 @@ class OperatorMetrics:
     skipped: int = 0
     busy: int = 0
     samples: Sequence[RowError] = ()
+    lateness: Lateness = field(default_factory=Lateness)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,8 @@ class RunResult:
         metrics: per subtask; times in microseconds.
         duration: microseconds.
         micro_batches: on Spark, where the time went around the operators; None on other runners.
+        warnings: what ``run()`` or ``wait()`` warned of: damaged checkpoints, rows taken back, failed checkpoints, late
+            rows, ...; see ``dataflow.errors.BarrierflowWarning``.
     """
 
     pipeline: str
@@ -102,6 +110,7 @@ class RunResult:
     metrics: Sequence[TaskMetrics]
     duration: int
     micro_batches: MicroBatches | None = None
+    warnings: Sequence[BarrierflowWarning] = ()
 
     def table(self, name: str | None = None) -> pa.Table:
         """What ``op.collect()`` gathered: the sink called ``name``, or the only one.
@@ -124,11 +133,7 @@ class RunResult:
     @property
     def operators(self) -> Sequence[OperatorMetrics]:
         """Every operator over all its subtasks, in the order of the pipeline."""
-        found: dict[str, list[OperatorMetrics]] = {}
-        for task in self.metrics:
-            for o in task.operators:
-                found.setdefault(o.operator, []).append(o)
-        return [_together(name, parts) for name, parts in found.items()]
+        return together(self.metrics)
 
     @property
     def late(self) -> int:
@@ -262,7 +267,17 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
         restore_report=job.restore_report,
         metrics=metrics,
         duration=job.clock.now() - job.started_at,
+        warnings=tuple(warnings_of(job, together(metrics))),
     )
+
+
+def together(metrics: Iterable[TaskMetrics]) -> list[OperatorMetrics]:
+    """Return every operator over all its subtasks, in the order of the pipeline."""
+    found: dict[str, list[OperatorMetrics]] = {}
+    for task in metrics:
+        for o in task.operators:
+            found.setdefault(o.operator, []).append(o)
+    return [_together(name, parts) for name, parts in found.items()]
 
 
 def metrics_of(job: Job) -> list[TaskMetrics]:
@@ -281,6 +296,7 @@ def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
             n.tally.skipped,
             n.busy_for + (reading if n is task.chain.head else 0),
             tuple(n.tally.samples),
+            Lateness.together([n.tally.lateness]),
         )
         for n in task.chain.nodes
     ]
@@ -297,6 +313,7 @@ def _together(name: str, parts: Sequence[OperatorMetrics]) -> OperatorMetrics:
         sum(o.skipped for o in parts),
         sum(o.busy for o in parts),
         tuple(sample for o in parts for sample in o.samples),
+        Lateness.together(o.lateness for o in parts),
     )
 
 

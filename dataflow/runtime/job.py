@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from dataflow.checkpointing import Mode
 from dataflow.clock import Clock
-from dataflow.errors import CheckpointError, JobCancelled
+from dataflow.errors import CheckpointError, CleanupFailedWarning, JobCancelled
 from dataflow.events import Barrier, BarrierKind
 from dataflow.operator import Guarantee
 from dataflow.protocol.coordination import Coordinator
@@ -52,6 +52,7 @@ from dataflow.runtime.messages import (
     TaskReport,
     Trigger,
 )
+from dataflow.runtime.notices import Notices
 from dataflow.runtime.part_writer import Submit
 from dataflow.runtime.points import Probe, no_probe
 from dataflow.runtime.predicates import LANE, Answers, Asked, Judged, Predicates
@@ -116,6 +117,7 @@ class Job:
         mailbox: Mailbox[JobMessage],
         restore_report: RestoreReport | None = None,
         probe: Probe = no_probe,
+        notices: Notices | None = None,
     ) -> None:
         self.plan = plan
         self.tasks = tasks
@@ -135,13 +137,17 @@ class Job:
         self.held = ExitStack()
         """The locks of the store and of what the sinks write to; from the builder."""
         self.started_at = clock.now()
-        self._manifests = ManifestWriter(store, submit, mailbox.put, probe)
+        self.notices = notices or Notices()
+        self.commit_failures: dict[str, tuple[int, SinkFailed]] = {}
+        """By sink: how many commits failed, and the last of them."""
+        self._manifests = ManifestWriter(store, submit, mailbox.put, probe, self.notices)
         channels = [channel.name for task in tasks.values() for channel in task.channels]
         self.predicates = Predicates(
             lambda checkpoint: state_at(store, checkpoint, plan, channels),
             self._manifests.retire,
             submit,
             mailbox.put,
+            self.notices,
         )
         self._requests = CheckpointRequests()
         self._stopping: Future[int] | None = None
@@ -160,7 +166,7 @@ class Job:
             self._refuse_late()
         return wanted.future
 
-    def on_checkpoint(self, answers: Answers, then: Callable[[], None] = lambda: None) -> None:
+    def on_checkpoint(self, answers: Answers, then: Callable[[], None] | None = None) -> None:
         """Have a predicate asked about the newest checkpoint and all that come, and ``then`` called where it holds."""
         self.mailbox.put(Asked(answers, then))
         if self._closed:
@@ -329,6 +335,8 @@ class Job:
 
     def _commit_failed(self, failure: SinkFailed, now: int) -> None:
         attempts = self.committer.failed(failure, now)
+        times, _ = self.commit_failures.get(failure.sink, (0, None))
+        self.commit_failures[failure.sink] = times + 1, failure
         log.warning(
             "commit of checkpoint %d by sink %r failed, attempt %d: %s",
             failure.checkpoint, failure.sink, attempts, failure.error,
@@ -391,7 +399,7 @@ class Job:
         self._refuse_late()
         for name, task in self.tasks.items():
             for error in task.close():
-                log.warning("closing %s: %r", name, error)
+                self.notices.add(CleanupFailedWarning, f"closing {name} raised {error!r}")
         self.release()
 
     def release(self) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dataflow.errors import StoreError
+from dataflow.errors import CleanupFailedWarning, StoreError
 from dataflow.runtime.messages import Crashed
+from dataflow.runtime.notices import Notices
 from dataflow.runtime.part_writer import Submit
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.store.base import CheckpointStore
 from dataflow.store.manifest import Manifest, PartHandle
 
 __all__ = ["ManifestWriter", "PersistFailed", "Persisted"]
-
-log = logging.getLogger("dataflow.job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +40,13 @@ class ManifestWriter:
         submit: Submit,
         report: Callable[[Persisted | PersistFailed | Crashed], None],
         probe: Probe = no_probe,
+        notices: Notices | None = None,
     ) -> None:
         self._store = store
         self._submit = submit
         self._report = report
         self._probe = probe
+        self._notices = notices or Notices()
 
     def persist(self, manifest: Manifest) -> None:
         """Make ``manifest`` durable. Every part it names is."""
@@ -80,6 +80,8 @@ class ManifestWriter:
             try:
                 call()
             except (StoreError, OSError) as error:
-                log.warning("could not clean up in %s: %s", self._store.location, error)
+                self._notices.add(
+                    CleanupFailedWarning, f"cannot delete old files of checkpoints in {self._store.location}: {error}"
+                )
 
         self._submit("store", run)

@@ -75,6 +75,7 @@ class WindowAggregate(Operator):
             numbers = batch.column(WINDOW).to_numpy()
             low, high = int(numbers.min()), int(numbers.max())
             rows = batch.select([*self._keys, RECORD, ROWS])
+            self._context.tally.lateness.checked += int(np.sum(rows.column(ROWS).to_numpy()))
         else:
             times = batch.column(self._time.column)
             if times.null_count:
@@ -84,8 +85,9 @@ class WindowAggregate(Operator):
                 )
             numbers, low, high = window_numbers(times, self._window, self._time.back)
             rows = batch
+            self._context.tally.lateness.checked += rows.num_rows
         if self._watermark is not None and low <= (gone := self._window.complete(self._watermark - self._lateness)):
-            rows, numbers = self._without_late(rows, numbers, gone, out)
+            rows, numbers = self._without_late(rows, numbers, gone, self._watermark, out)
             if not rows.num_rows:
                 return None
             low = int(numbers.min())
@@ -124,15 +126,20 @@ class WindowAggregate(Operator):
     # --- rows
 
     def _without_late(
-        self, rows: pa.RecordBatch, numbers: Numbers, gone: int, out: Out
+        self, rows: pa.RecordBatch, numbers: Numbers, gone: int, watermark: int, out: Out
     ) -> tuple[pa.RecordBatch, Numbers]:
-        """Put the rows of windows up to ``gone`` aside."""
+        """Put the rows of windows up to ``gone`` aside, and count how late they are."""
         late = numbers <= gone
         lost = rows.filter(pa.array(late))
+        window, tally = self._window, self._context.tally
+        lateness = watermark - self._lateness - (numbers[late] * window.size + window.offset + window.size)
         if is_partial(rows.schema):
-            self._context.tally.late += int(np.sum(lost.column(ROWS).to_numpy()))
+            counts = lost.column(ROWS).to_numpy()
+            tally.late += int(np.sum(counts))
+            tally.lateness.add(lateness, counts)
         else:
-            self._context.tally.late += lost.num_rows
+            tally.late += lost.num_rows
+            tally.lateness.add(lateness)
             out.emit(lost, LATE)
         return rows.filter(pa.array(~late)), numbers[~late]
 

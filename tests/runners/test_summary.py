@@ -12,7 +12,10 @@ from rich.console import Console
 
 import dataflow as flow
 import operators as op
+from dataflow.errors import LateRowsWarning
 from dataflow.operator import Operator, OperatorContext, Out
+
+pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 
 
 class LateFrom(Operator):
@@ -42,7 +45,8 @@ def run(**options: Any) -> flow.RunResult:
 
 @pytest.fixture(scope="module")
 def result() -> flow.RunResult:
-    return run(parallelism=2, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms"))
+    with pytest.warns(LateRowsWarning, match="9 rows came too late for 'late'"):
+        return run(parallelism=2, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms"))
 
 
 def test_late_and_skipped_rows_are_told_in_all_and_per_operator(result: flow.RunResult) -> None:
@@ -79,6 +83,8 @@ def test_rows_that_a_window_finds_late_are_told() -> None:
     done = p.run("simulated")
     assert (done.late, done.operator("counts").late) == (2, 2)
     assert "  late: 2 rows (2 at 'counts')" in str(done).splitlines()
+    how = "half of them at most 3.01 s late, 90% at most 4.00 s, all at most 4.00 s"
+    assert f"    'counts': 40.0% of its rows, {how}" in str(done).splitlines()
 
 
 def test_rows_are_told_per_source_and_sink(result: flow.RunResult) -> None:

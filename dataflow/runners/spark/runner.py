@@ -45,6 +45,7 @@ from dataflow.runners.spark.shipping import check_shippable
 from dataflow.runners.spark.slots import processor_of
 from dataflow.runners.spark.staging import Stages, staged
 from dataflow.runners.watching import NoLine, ProgressLine
+from dataflow.runtime.build import note_taken_back
 from dataflow.runtime.restore import refuse_another
 from dataflow.specs import Read
 
@@ -209,9 +210,9 @@ def _begin(
     driver = Driver(assignment, done, report)
     for sink in driver.sinks.values():
         held.enter_context(sink.hold(assignment.run_id))
-    for sink in driver.sinks.values():
+    for name, sink in driver.sinks.items():
         if home.used:
-            sink.recover(done, [])
+            note_taken_back(driver.notices, name, sink.recover(done, []), f"micro-batch {done + 1} was cut short")
         else:
             sink.begin()
     if not home.used:
