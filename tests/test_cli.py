@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from click.testing import CliRunner, Result
 
 import dataflow as flow
 from dataflow.cli import main
-from dataflow.errors import ConfigurationError
+from dataflow.errors import ConfigurationError, LateRowsWarning
 from operators.sinks.collect import collect
 from operators.sources.arrow import from_arrow
 
@@ -177,6 +178,21 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr("dataflow.observe.checkpoints.list_checkpoints", _raising(KeyboardInterrupt()))
     done = _run("checkpoints", tmp_path)
     assert (done.exit_code, done.stderr) == (130, "interrupted\n")
+
+
+def test_a_warning_of_a_run_is_a_line_without_a_place_in_the_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def warned(*_: object) -> list[object]:
+        warnings.warn("2 rows came too late", LateRowsWarning, stacklevel=1)
+        return []
+
+    monkeypatch.setattr("dataflow.observe.checkpoints.list_checkpoints", warned)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert _run("checkpoints", tmp_path).stderr == "warning: 2 rows came too late\n"
+    done = _run("checkpoints", tmp_path)  # the tests run with warnings as errors
+    assert (done.exit_code, done.stderr) == (2, "error: 2 rows came too late\n")
 
 
 @pytest.mark.parametrize(("variables", "red"), [({}, 1), ({"NO_COLOR": "1"}, 0)])

@@ -64,8 +64,8 @@ def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[Barrie
         instead = "; read them with .side('late'), or wait longer with delay= or lateness=" if has_side else ""
         found.append(
             LateRowsWarning(
-                f"{o.late:,} rows{share and f' ({share})'} came too late for {o.operator!r} and are missing from its "
-                f"result{how and f': {how}'}{instead}"
+                f"{o.late:,} {'row' if o.late == 1 else 'rows'}{share and f' ({share})'} came too late for "
+                f"{o.operator!r}, whose result lacks them{how and f': {how}'}{instead}"
             )
         )
     return found

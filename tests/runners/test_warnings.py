@@ -77,7 +77,7 @@ def test_late_rows_are_warned_of_once_with_their_share_and_how_late_they_were(ru
     (warning,) = found
     assert warning.category is LateRowsWarning
     assert str(warning.message) == (
-        "2 rows (40.0% of its rows) came too late for 'counts' and are missing from its result: half of them at most "
+        "2 rows (40.0% of its rows) came too late for 'counts', whose result lacks them: half of them at most "
         "3.01 s late, 90% at most 4.00 s, all at most 4.00 s; read them with .side('late'), or wait longer with delay= "
         "or lateness="
     )
