@@ -148,6 +148,15 @@ class Operator:
     blocking: ClassVar[bool] = False
     makes_time: ClassVar[bool] = False
 
+    @property
+    def kernels(self) -> Sequence[str]:
+        """The modules to import before the first row, because importing them compiles or loads code for this operator.
+
+        The local and the simulated runner import them before the job reads a row, takes a checkpoint or measures a
+        step. Operators import such a module in the function that calls it, so that building a pipeline stays fast.
+        """
+        return ()
+
     def open(self) -> None:
         """Acquire resources. Called once, after construction and before any row."""
 

@@ -108,6 +108,10 @@ class Coordinator:
         self._final: int | None = None
         self._done = False
 
+    def begin(self, now: int) -> None:
+        """Count the time to the first periodic checkpoint from ``now``; called before any event, or not at all."""
+        self._timetable = Timetable(self._policy, now)
+
     @property
     def deadline(self) -> int | None:
         """When to call ``tick``; None: there is nothing to wait for but events."""

@@ -290,7 +290,10 @@ class LocalJob:
             raise_warnings(found, result=result, error=error)
 
     def stop(self) -> RunResult:
-        """Take a last checkpoint, then stop; a later run with ``restore="auto"`` goes on from there."""
+        """Take a last checkpoint, then stop; a later run with ``restore="auto"`` goes on from there.
+
+        While kernels are still being compiled, before the first row, there is nothing to checkpoint: the job stops.
+        """
         self._not_in_a_predicate("stop")
         self._job.stop()
         return self.wait()
@@ -352,6 +355,8 @@ class LocalJob:
             interrupt.add_note("the job had no checkpoints: run it again from the beginning")
         elif self._job.state is JobState.FINISHED:
             interrupt.add_note("the job had come to its end: its output is complete")
+        elif not self._job.begun:
+            interrupt.add_note("no row had been read, so no checkpoint was taken" + self._go_on())
         elif len(self._job.history.checkpoints) > before and self._job.error is None:
             interrupt.add_note(f"checkpoint {self._job.history.checkpoints[-1].checkpoint} was taken" + self._go_on())
         else:

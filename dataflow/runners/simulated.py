@@ -267,6 +267,7 @@ class SimulatedJob:
             probe=self._probe,
         )
         job = build(self._plan, settings)
+        job.loading.run()  # the clock does not move meanwhile, so a run is the same whatever was loaded before
         attempt.restored = job.restore_report
         for answers, then in self._asked:
             job.on_checkpoint(answers, None if then is None else partial(then, job))

@@ -40,6 +40,7 @@ from dataflow.runtime.fusing import fuse
 from dataflow.runtime.gate import Choose, InputGate, RoundRobin
 from dataflow.runtime.inlet import GateInlet, Inlet, SourceInlet, SplitState
 from dataflow.runtime.job import Job
+from dataflow.runtime.loading import Loading, kernels_of
 from dataflow.runtime.messages import Mailbox
 from dataflow.runtime.notices import Notices
 from dataflow.runtime.output import Output, output_for
@@ -213,6 +214,7 @@ class _Builder:
             mailbox=self.mailbox,
             probe=settings.probe,
             notices=self.notices,
+            loading=Loading(kernels_of(tasks.values())),
             restore_report=replace(restored.report, duration=settings.clock.now() - started) if restored else None,
         )
 

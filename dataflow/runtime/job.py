@@ -37,6 +37,7 @@ from dataflow.protocol.coordinator_actions import (
 from dataflow.runtime.checkpoint_state import state_at
 from dataflow.runtime.committer import Committer, SinkCommitted, SinkFailed
 from dataflow.runtime.history import CheckpointHistory
+from dataflow.runtime.loading import Loading
 from dataflow.runtime.manifest_writer import ManifestWriter, Persisted, PersistFailed
 from dataflow.runtime.messages import (
     AbortCheckpoint,
@@ -118,6 +119,7 @@ class Job:
         restore_report: RestoreReport | None = None,
         probe: Probe = no_probe,
         notices: Notices | None = None,
+        loading: Loading | None = None,
     ) -> None:
         self.plan = plan
         self.tasks = tasks
@@ -150,6 +152,11 @@ class Job:
             self.notices,
         )
         self._requests = CheckpointRequests()
+        self.loading = loading or Loading()
+        self.begun = False
+        """Whether the kernels are loaded, so that tasks may be stepped and checkpoints taken. Never unset."""
+        self.began_at = self.started_at
+        self._early: list[JobMessage] | None = None  # what came while they were being loaded; None: they were not
         self._stopping: Future[int] | None = None
         self._final = 0
         self._horizon = 0
@@ -191,6 +198,8 @@ class Job:
         if self.over:
             return False
         now = self.clock.now()
+        if not self.begun and not self._begin(now):
+            return False
         worked = False
         while not self.over and (message := self.mailbox.take()) is not None:
             worked = True
@@ -208,6 +217,36 @@ class Job:
         elif self._stopping is not None and self._stopping.done() and self._answered(self._stopping):
             self._stopped(self._stopping)
         return worked or bool(actions)
+
+    def _begin(self, now: int) -> bool:
+        """Wait for the kernels; False: they are still being loaded, or the job ended before they were.
+
+        Nothing has been read until then, so a stop needs no checkpoint: the newest one there is holds all there is.
+        What else comes in is handled when they are loaded.
+        """
+        self.loading.run()  # unless the runner loads them on a thread
+        if self.loading.done:
+            self.begun = True
+            if self._early is not None:
+                self.began_at = now
+                self.coordinator.begin(now)
+                for early in self._early:
+                    self.mailbox.put(early) if self.over else self._receive(early, now)
+            return not self.over
+        self._early = self._early or []
+        while not self.over and (message := self.mailbox.take()) is not None:
+            match message:
+                case _Stop() if self.checkpointed:
+                    self._over(JobState.STOPPED)
+                case _Stop() | _Cancel() | Crashed():
+                    self._receive(message, now)
+                case _:
+                    self._early.append(message)
+        if self.over:
+            self.loading.stop()
+            for early in self._early:
+                self.mailbox.put(early)  # to be refused
+        return False
 
     def _receive(self, message: JobMessage, now: int) -> None:
         coordinator = self.coordinator

@@ -24,6 +24,7 @@ class Choice(Step):
     """Chooses by the second argument, or without one by arrival; the value is a word."""
 
     initial = (0, 0)
+    kernels: tuple[str, ...] = ("operators.kernels.choice",)
 
     def __init__(self, place: Place, kind: AggregateKind) -> None:
         super().__init__(place)
@@ -63,6 +64,7 @@ class BytesChoice(Choice):
     """As ``Choice`` for values that are text, binary or decimals; the word is the number of a kept value."""
 
     mergeable = False
+    kernels = ("operators.kernels.choice", "operators.kernels.kept", "dataflow.state.kernels.interning")
 
     def __init__(self, place: Place, kind: AggregateKind) -> None:
         super().__init__(place, kind)

@@ -51,12 +51,13 @@ class Place:
 class Step(ABC):
     """One aggregate. Its words of a record begin at ``place.word`` and are ``initial`` in a record without rows.
 
-    ``mergeable`` says whether these words are all its state. Whoever calls ``fold``, ``merge`` or ``restore`` has saved
-    the rows of the slots in question.
+    ``mergeable`` says whether these words are all its state; ``kernels`` names the modules of its kernels. Whoever
+    calls ``fold``, ``merge`` or ``restore`` has saved the rows of the slots in question.
     """
 
     initial: tuple[int, ...]
     mergeable = True
+    kernels: tuple[str, ...] = ()
 
     def __init__(self, place: Place) -> None:
         self.place = place

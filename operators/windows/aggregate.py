@@ -22,10 +22,11 @@ from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.row_errors import LATE
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
+from dataflow.state.keyed import index_kernels
 from dataflow.windows import EventTime, Tumbling
 from operators.ownership import owned_rows
 from operators.partials import RECORD, ROWS, WINDOW, folded_columns, is_partial
-from operators.records import SumOverflow
+from operators.records import Records, SumOverflow
 from operators.sums import overflow_of
 from operators.windows.panes import Numbers, Pane, Panes
 from operators.windows.times import edges, window_numbers
@@ -67,6 +68,16 @@ class WindowAggregate(Operator):
         self._watermark: int | None = None
         if context.restored is not None:
             self._restore(context.restored)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return (
+            "operators.kernels.windows",
+            "dataflow.state.kernels.partition",
+            *index_kernels(self._key_schema),
+            *index_kernels(self._key_schema.append(pa.field(WINDOW, pa.int64()))),
+            *Records(self._aggregations, self._rows, self._context.name).kernels,
+        )
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         if not batch.num_rows:
