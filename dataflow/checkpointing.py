@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, did_you_mean
 from dataflow.operator import Guarantee
+from dataflow.store.urls import local_path
 
 if TYPE_CHECKING:
     from dataflow.store.base import CheckpointStore
@@ -52,7 +53,7 @@ class Checkpointing:
     """How a job takes checkpoints.
 
     Args:
-        location: a directory (made if missing), or a ``CheckpointStore``.
+        location: a directory (made if missing; a path or a ``file:`` URL), or a ``CheckpointStore``.
         every: time between two triggers; None takes checkpoints on request only, and the last one at end of input.
         mode: ``"aligned"``, ``"unaligned"``, ``"unaligned-persisted"`` or ``"aligned-timeout"``, see `Mode`.
         alignment_timeout: with mode ``"aligned-timeout"`` only: how long after its trigger a checkpoint stays aligned;
@@ -103,6 +104,8 @@ class Checkpointing:
                 f"Checkpointing(location) is a directory or a CheckpointStore, got {location!r}; a pipeline without "
                 "checkpoints runs with checkpoint=None"
             )
+        if isinstance(location, str | os.PathLike):
+            location = _directory(location)
         _whole("max_concurrent", max_concurrent, least=1)
         _whole("keep", keep, least=1)
         if tolerable_failures is not None:
@@ -120,6 +123,18 @@ class Checkpointing:
         put(self, "tolerable_failures", tolerable_failures)
         put(self, "keep", keep)
         put(self, "duplicates", duplicates)
+
+
+def _directory(location: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Return the local directory at ``location``, which may be a ``file:`` URL."""
+    given = os.fspath(location)
+    local = local_path(given)
+    if local is None:
+        raise ConfigurationError(
+            f"Checkpointing({given!r}): object stores and other URLs are not supported, only directories: give the "
+            "path of one that survives the machine, such as a mounted volume, or a CheckpointStore of your own"
+        )
+    return location if local == given else local
 
 
 def _whole(name: str, value: object, *, least: int) -> None:

@@ -350,7 +350,7 @@ def checkpoints(directory: Path, restore: int | None, *, as_json: bool) -> None:
 
 
 def _list_checkpoints(directory: Path, *, as_json: bool) -> None:
-    from dataflow.observe.checkpoints import list_checkpoints, table
+    from dataflow.observe.checkpoints import list_checkpoints, sheet, table
 
     found = list_checkpoints(directory)
     if as_json:
@@ -358,7 +358,9 @@ def _list_checkpoints(directory: Path, *, as_json: bool) -> None:
     elif not found:
         click.echo(f"there are no checkpoints in {directory}")
     else:
-        _print_table(table(found, SystemClock().wall()))
+        now = SystemClock().wall()
+        wide = table(found, now)
+        _print_table(wide if _fits(wide, _console()) else sheet(found, now))
 
 
 def _preview(directory: Path, checkpoint: int, *, as_json: bool) -> None:

@@ -213,6 +213,11 @@ class Sink(ABC):
         """
         return None
 
+    @property
+    def readable(self) -> str | None:
+        """Where other programs find the committed rows, such as a pattern of files; None: nothing to show."""
+        return None
+
     def check(self, schema: pa.Schema) -> None:
         """Raise ``SchemaMismatch`` where rows of ``schema`` cannot be written. Called while the graph is built."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import warnings
@@ -68,6 +69,18 @@ def test_checkpoints_are_listed_with_mode_and_guarantee(directory: Path) -> None
     cells = [cell.strip() for cell in line.split("|")[1:-1]]
     assert cells[:3] == ["1", "final", "unaligned (at least once)"]
     assert cells[-5:] == ["0", "0", "0", "yes", "whole"]
+
+
+def test_on_a_narrow_terminal_no_figure_is_cut(tmp_path: Path) -> None:
+    with flow.Pipeline("numbers") as p:
+        rows = pa.table({"x": range(300_000)})
+        p.source(from_arrow(rows), name="numbers").sink(collect(), name="out")
+    p.run(checkpoint=flow.Checkpointing(tmp_path / "ckpt", mode="unaligned"))
+    (line,) = json.loads(_run("checkpoints", tmp_path / "ckpt", "--json").stdout)
+    printed = _on_a_terminal(["checkpoints", str(tmp_path / "ckpt")], {"COLUMNS": "80"}, out=True)
+    assert f"{line['bytes']:,}" in printed
+    assert {"unaligned (at least once)", "whole"} <= {cell.strip() for cell in re.split(r"\s{2,}|\r\n", printed)}
+    assert "\N{HORIZONTAL ELLIPSIS}" not in printed
 
 
 def test_checkpoints_as_json_have_every_field(directory: Path) -> None:
@@ -213,12 +226,13 @@ def _raising(error: BaseException) -> object:
     return call
 
 
-def _on_a_terminal(words: list[str], variables: Mapping[str, str]) -> str:
-    """What the command prints to a stderr that is a terminal."""
+def _on_a_terminal(words: list[str], variables: Mapping[str, str], *, out: bool = False) -> str:
+    """What the command prints to a stderr, or a stdout, that is a terminal."""
     ours, theirs = pty.openpty()
     plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
     environment = plain | {"TERM": "xterm", **variables}
-    subprocess.run([sys.executable, "-m", "dataflow", *words], cwd=ROOT, env=environment, stderr=theirs, check=False)
+    streams = {"stdout" if out else "stderr": theirs}
+    subprocess.run([sys.executable, "-m", "dataflow", *words], cwd=ROOT, env=environment, check=False, **streams)
     os.close(theirs)
     with os.fdopen(ours, "rb") as terminal:
         return terminal.read1(65_536).decode()

@@ -45,6 +45,7 @@ __all__ = [
     "TaskMetrics",
     "combines",
     "metrics_of",
+    "outputs_of",
     "result_of",
     "together",
     "warn_of_unnamed_state",
@@ -93,6 +94,7 @@ class RunResult:
         metrics: per subtask; times in microseconds.
         duration: microseconds.
         micro_batches: on Spark, where the time went around the operators; None on other runners.
+        outputs: where each sink's committed rows are found, such as ``out/*.parquet``; sinks that know it.
         warnings: what ``run()`` or ``wait()`` warned of: damaged checkpoints, rows taken back, failed checkpoints, late
             rows, ...; see ``dataflow.errors.BarrierflowWarning``.
     """
@@ -111,6 +113,7 @@ class RunResult:
     duration: int
     micro_batches: MicroBatches | None = None
     warnings: Sequence[BarrierflowWarning] = ()
+    outputs: Mapping[str, str] = field(default_factory=dict)
 
     def table(self, name: str | None = None) -> pa.Table:
         """What ``op.collect()`` gathered: the sink called ``name``, or the only one.
@@ -268,7 +271,14 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
         metrics=metrics,
         duration=job.clock.now() - job.started_at,
         warnings=tuple(warnings_of(job, together(metrics))),
+        outputs=outputs_of(graph),
     )
+
+
+def outputs_of(graph: Graph) -> Mapping[str, str]:
+    """Return where the rows of each sink are found, for sinks that say it."""
+    writing = {node.name: node.spec.sink.readable for node in graph if isinstance(node.spec, Write)}
+    return {name: where for name, where in writing.items() if where is not None}
 
 
 def together(metrics: Iterable[TaskMetrics]) -> list[OperatorMetrics]:

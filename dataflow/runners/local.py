@@ -19,7 +19,7 @@ from dataflow.checkpointing import Checkpointing
 from dataflow.clock import Clock, Duration, SystemClock, microseconds
 from dataflow.errors import ConfigurationError, JobTimeout, StillRunningWarning
 from dataflow.graph import Node
-from dataflow.plan import of
+from dataflow.plan import Plan, of
 from dataflow.runners.asking import answers_of
 from dataflow.runners.base import (
     RunResult,
@@ -30,6 +30,7 @@ from dataflow.runners.base import (
     together,
     warn_of_unnamed_state,
 )
+from dataflow.runners.explaining import Explanation, explained
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.run_warnings import raise_warnings, warnings_of
 from dataflow.runners.watching import JobProgress, NoLine, ProgressLine, ProgressMeter
@@ -104,6 +105,32 @@ class LocalRunner:
     def __repr__(self) -> str:
         return f"LocalRunner(slow={self._slow})" if self._slow else "LocalRunner()"
 
+    def explain(
+        self,
+        pipeline: Pipeline,
+        *,
+        parallelism: int = 1,
+        checkpoint: Checkpointing | None = None,
+        max_key_groups: int = 128,
+    ) -> Explanation:
+        """Return the plan of ``pipeline``: its vertices, the operators chained in each, and how rows come to them.
+
+        Args: as for `start`. Nothing is read and nothing is started.
+
+        Raises: ConfigurationError and GraphError, as `start` does.
+        """
+        return explained(pipeline.name, self._plan(pipeline, parallelism, checkpoint, max_key_groups), checkpoint)
+
+    def _plan(
+        self, pipeline: Pipeline, parallelism: int, checkpoint: Checkpointing | None, max_key_groups: int
+    ) -> Plan:
+        return of(
+            pipeline.graph,
+            parallelism=parallelism,
+            max_key_groups=max_key_groups,
+            combine=self._combines if self._combine and combines(checkpoint) else None,
+        )
+
     def start(
         self,
         pipeline: Pipeline,
@@ -131,12 +158,7 @@ class LocalRunner:
             raise ConfigurationError(f"checkpoint= takes Checkpointing(...), got {type(checkpoint).__name__}")
         if channel_credit < 1:
             raise ConfigurationError(f"channel_credit= is at least 1, got {channel_credit}")
-        plan = of(
-            pipeline.graph,
-            parallelism=parallelism,
-            max_key_groups=max_key_groups,
-            combine=self._combines if self._combine and combines(checkpoint) else None,
-        )
+        plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups)
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         background = Background(apart=JOB_LANES)
         clock = SystemClock()

@@ -62,6 +62,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "duration_us": result.duration,
         "rows_in": dict(result.rows_in),
         "rows_out": dict(result.rows_out),
+        "outputs": dict(result.outputs),
         "late": result.late,
         "skipped": result.skipped,
         "samples": [{"where": s.where, "row": s.row, "error": s.error} for s in result.samples],
@@ -108,7 +109,8 @@ def _lines(result: RunResult) -> list[str]:
         f"end to end {result.guarantee.value}"
     ]
     lines += [f"  in   {name}: {rows:,} rows{_rate(rows, result.duration)}" for name, rows in result.rows_in.items()]
-    lines += [f"  out  {name}: {rows:,} rows" for name, rows in result.rows_out.items()]
+    where = {name: f" -> {pattern}" for name, pattern in result.outputs.items()}
+    lines += [f"  out  {name}: {rows:,} rows{where.get(name, '')}" for name, rows in result.rows_out.items()]
     lines.append("  late: " + _counted({o.operator: o.late for o in result.operators}))
     lines += [
         f"    {o.operator!r}: {', '.join(filter(None, (share_text(o.lateness), lateness_text(o.lateness))))}"

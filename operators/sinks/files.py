@@ -16,11 +16,11 @@ import pyarrow as pa
 from dataflow.errors import ConfigurationError, StoreError
 from dataflow.operator import Handle, OperatorContext, TakenBack, TwoPhaseSink
 from dataflow.store.files import DISK, FileSystem, storing
+from dataflow.store.urls import is_url
 from operators.sinks.commits import CommitLists, Committed
 from operators.sinks.directory import OutputDirectory
 from operators.sinks.file_writer import FileWriter
 from operators.sinks.formats import FileFormat, format_named
-from operators.sources.paths import is_url
 
 __all__ = ["ROW_GROUP_BYTES", "ROW_GROUP_ROWS", "FileSink", "IfExists", "chosen", "committed_files", "read_committed"]
 
@@ -68,6 +68,11 @@ class FileSink(TwoPhaseSink):
     @property
     def target(self) -> str:
         return os.path.realpath(self._directory.path)
+
+    @property
+    def readable(self) -> str:
+        """A pattern, because most readers would also take the files in ``_commits`` and ``_staging``."""
+        return str(self._directory.path / f"*{self._format.suffix}")
 
     def check(self, schema: pa.Schema) -> None:
         self._format.check(schema, self)

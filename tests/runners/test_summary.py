@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
+import polars
 import pyarrow as pa
 import pytest
 from rich.console import Console
@@ -72,6 +74,17 @@ def test_late_rows_are_told_where_no_operator_has_time() -> None:
     lines = str(p.run("simulated")).splitlines()
     assert {"  late: 0 rows", "  skipped: 0 rows"} <= {*lines}
     assert "no checkpoints; end to end at most once" in lines[0]
+
+
+def test_files_are_told_as_a_pattern_that_finds_committed_rows_alone(tmp_path: Path) -> None:
+    with flow.Pipeline("files") as p:
+        rows = p.source(op.from_arrow(pa.table({"n": [1, 2]})), name="rows")
+        rows.sink(op.write_parquet(tmp_path / "p"), name="parquet")
+        rows.sink(op.write_csv(tmp_path / "c", compression="gzip"), name="csv")
+    done = p.run()
+    assert f"  out  parquet: 2 rows -> {tmp_path}/p/*.parquet" in str(done).splitlines()
+    assert done.outputs == {"parquet": f"{tmp_path}/p/*.parquet", "csv": f"{tmp_path}/c/*.csv.gz"}
+    assert polars.read_parquet(done.outputs["parquet"]).height == 2
 
 
 def test_rows_that_a_window_finds_late_are_told() -> None:
