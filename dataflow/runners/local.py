@@ -290,6 +290,8 @@ class LocalJob:
     def cancel(self) -> None:
         """Stop as soon as may be. What the last checkpoint committed stays; nothing more is committed.
 
+        Parts of unfinished checkpoints and staged rows stay until the next start, which deletes them.
+
         Where a user's function does not return within seconds its thread is left behind, with a `StillRunningWarning`;
         it ends, and the checkpoint directory is free, when the function returns.
         """
@@ -313,6 +315,9 @@ class LocalJob:
 
     def stop(self) -> RunResult:
         """Take a last checkpoint, then stop; a later run with ``restore="auto"`` goes on from there.
+
+        Nothing unfinished is left: no part of another checkpoint, none beyond ``keep``, no staged rows. A checkpoint
+        that is requested after this call fails with JobCancelled.
 
         While kernels are still being compiled, before the first row, there is nothing to checkpoint: the job stops.
         """

@@ -276,6 +276,8 @@ class Job:
                 self._committed(self.committer.committed(message), now)
             case SinkFailed():
                 self._commit_failed(message, now)
+            case Wanted(future=future) if self._stopping is not None:
+                future.set_exception(JobCancelled("no checkpoint: the job is about to stop"))
             case Wanted():
                 self._request(message, now)
             case _Stop():
@@ -399,6 +401,7 @@ class Job:
         elif self._stopping is None:
             wanted = Wanted(BarrierKind.CHECKPOINT)
             self._stopping = wanted.future
+            self.coordinator.only_on_request(now)  # what began after the last checkpoint would never be finished
             self._request(wanted, now)
 
     def _answered(self, last: Future[int]) -> bool:
@@ -433,12 +436,19 @@ class Job:
                     self.predicates.join_late(message, self.history.newest)
 
     def close(self) -> None:
-        """Close tasks, let go of the locks, refuse who still asks. When no other thread steps a task any more."""
+        """Close tasks, release the locks, refuse late requests. When no other thread steps a task any more.
+
+        A job that stopped or finished leaves nothing unfinished: checkpoints beyond ``keep`` and parts of checkpoints
+        that will not be completed are deleted. After a failure or a cancel they stay until the next start, which
+        reports from them what had been read.
+        """
         self._closed = True
         self._refuse_late()
         for name, task in self.tasks.items():
             for error in task.close():
                 self.notices.add(CleanupFailedWarning, f"closing {name} raised {error!r}")
+        if self.state in (JobState.STOPPED, JobState.FINISHED) and self.begun:
+            self._manifests.sweep()
         self.release()
 
     def release(self) -> None:
