@@ -105,10 +105,10 @@ def raise_warnings(
     """
     raised: list[BaseException] = [] if error is None else [error]
     for warning in found:
-        warning.result = result
         try:
             warnings.warn(warning, stacklevel=user_frame())
         except BarrierflowWarning as exception:
+            exception.result = result  # not before: result.warnings would refer to the tables of the result
             raised.append(exception)
     for other in raised[1:]:
         raised[0].add_note(f"{type(other).__name__}: {other}")

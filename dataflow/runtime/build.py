@@ -387,8 +387,8 @@ def note_taken_back(notices: Notices, sink: str, taken: TakenBack | None, why: s
     if taken is not None:
         notices.add(
             RowsTakenBackWarning,
-            f"{why}, so {taken.rows:,} rows in {taken.files:,} files that sink {sink!r} had committed later were "
-            "deleted; this run produces them again",
+            f"{why}, so {taken.rows:,} rows in {taken.files:,} {'file' if taken.files == 1 else 'files'} that sink "
+            f"{sink!r} had committed later were deleted; this run produces them again",
         )
 
 
