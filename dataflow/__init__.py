@@ -17,7 +17,7 @@ import logging as _logging
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from dataflow.checkpointing import Checkpointing, Mode
-from dataflow.expressions import Expr, col, concat_str, lit, when
+from dataflow.expressions import Expr, col, concat_str, from_epoch, lit, when
 from dataflow.keyed_streams import KeyedStream, WindowedStream
 from dataflow.operator import Guarantee, Operator, OperatorContext, Out, Sink, Snapshot, TwoPhaseSink, TwoPhaseWriter
 from dataflow.pipeline import Pipeline
@@ -47,6 +47,7 @@ __all__ = [
     "lit",
     "when",
     "concat_str",
+    "from_epoch",
     "Expr",
     "Checkpointing",
     "Mode",

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dataflow.clock import Duration
-from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
-from dataflow.expressions import Expr, col
-from dataflow.specs import Emit, Filter, Project, Spec, Watermarks
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
+from dataflow.expressions import Aggregation, Expr, col, lit
+from dataflow.source import Source
+from dataflow.specs import Emit, Filter, Project, Read, Spec, Watermarks
 from dataflow.windows import Tumbling
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["columns_of", "declared", "distinct", "edge_type", "emission", "expression", "keys_meet", "origin_of"]
+    from dataflow.graph import Graph
+
+__all__ = [
+    "columns_of",
+    "declared",
+    "distinct",
+    "edge_type",
+    "emission",
+    "expression",
+    "key_names",
+    "keys_meet",
+    "named_columns",
+    "no_columns",
+    "origin_of",
+    "side_outputs",
+    "timestamp_advice",
+    "unfit_key",
+    "window_emission",
+]
 
 
 def keys_meet(inputs: Iterable[tuple[str, pa.Schema, Sequence[str]]]) -> None:
@@ -45,26 +64,150 @@ def declared(schema: object, default: pa.Schema, where: str) -> pa.Schema:
     return schema
 
 
-def emission(emit: str | Emit | None, every: Duration | None, *, bounded: bool) -> Emit:
-    """When to emit: as asked for, or what suits the input."""
-    if emit is None:
-        return Emit.FINAL if bounded and every is None else Emit.UPDATES
+def side_outputs(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
+    """Return the schema of each side output that a user declared for an operator; one of None is ``main``.
+
+    Raises: GraphError for what is no dict from tag to schema.
+    """
+    if sides is None:
+        return {}
+    if not isinstance(sides, Mapping) or not all(isinstance(tag, str) and tag for tag in sides):
+        raise GraphError(
+            f"apply(sides=): expected a dict from tag to pyarrow.Schema, or None for the columns of the main output, "
+            f"got {sides!r}"
+        )
+    return {tag: declared(schema, main, f"apply(sides=) of {tag!r}") for tag, schema in sides.items()}
+
+
+def emission(emit: str | Emit | None, every: Duration | None, upstream: Graph) -> tuple[Emit, str]:
+    """Return when an aggregate emits, and why it emits updates if that is a default.
+
+    ``upstream`` is all that the aggregate depends on: the default is final if every source in it has an end.
+    """
+    if emit is not None:
+        chosen = _emit(emit)
+        if chosen is Emit.FINAL and every is not None:
+            raise ConfigurationError("agg(every=) spaces out updates; it has no meaning with emit='final'")
+        return chosen, ""
+    if every is not None:
+        return Emit.UPDATES, "every= is given"
+    for node in upstream:
+        if isinstance(node.spec, Read) and not node.spec.source.bounded:
+            return Emit.UPDATES, f"source {node.name!r} ({_kind(node.spec.source)}) has no end"
+    return Emit.FINAL, ""
+
+
+def window_emission(emit: str | Emit | None, lateness: int) -> tuple[Emit, str]:
+    """Return when windows emit, and why they emit updates if that is a default.
+
+    Without lateness a window comes out once in either case, so that is final.
+    """
+    chosen = None if emit is None else _emit(emit)
+    if lateness == 0 or chosen is Emit.FINAL:
+        return Emit.FINAL, ""
+    return Emit.UPDATES, "its windows have lateness=" if chosen is None else ""
+
+
+def _kind(source: Source) -> str:
+    return type(source).__name__ if type(source).__repr__ is object.__repr__ else repr(source)
+
+
+def _emit(emit: str | Emit) -> Emit:
     names = [e.value for e in Emit]
     if not isinstance(emit, Emit) and emit not in names:
         raise ConfigurationError(f"agg(emit=) is one of {names}, got {emit!r}")
-    chosen = Emit(emit)
-    if chosen is Emit.FINAL and every is not None:
-        raise ConfigurationError("agg(every=) spaces out updates; it has no meaning with emit='final'")
-    return chosen
+    return Emit(emit)
 
 
-def expression(value: str | Expr, where: str) -> Expr:
+def expression(value: object, where: str) -> Expr:
     """``value``, with a name standing for its column."""
     if isinstance(value, str):
         return col(value)
     if not isinstance(value, Expr):
         raise GraphError(f"{where}: expected a column name or an expression, got {value!r} ({type(value).__name__})")
     return value
+
+
+def key_names(keys: Iterable[object], schema: pa.Schema, where: str) -> tuple[str, ...]:
+    """Return the names of key columns, which are given as names, plain columns, or lists of these.
+
+    Raises: GraphError for no key, a computed key, or one given twice; UnknownColumn; SchemaMismatch for a nested type.
+    """
+    import pyarrow as pa
+
+    names: list[str] = []
+    for key in keys:
+        names += [_key_name(part, where) for part in (key if isinstance(key, list | tuple) else [key])]
+    if not names:
+        raise GraphError(f"{where}: give at least one column")
+    distinct(names, where)
+    for name in names:
+        if name not in schema.names:
+            raise UnknownColumn(name, schema.names, where)
+        type_ = schema.field(name).type
+        if pa.types.is_nested(type_.value_type if pa.types.is_dictionary(type_) else type_):
+            raise unfit_key(name, type_, where)
+    return tuple(names)
+
+
+def _key_name(key: object, where: str) -> str:
+    if isinstance(key, str):
+        return key
+    if not isinstance(key, Expr):
+        raise GraphError(f"{where}: expected the names of columns, got {key!r} ({type(key).__name__})")
+    name = next((name for name in key.columns() if key.is_column(name) and key.name == name), None)
+    if name is None:
+        raise GraphError(
+            f"{where}: a key is a column as it is; compute {key} before, as in with_columns(key={key}).{where}('key')"
+        )
+    return name
+
+
+def unfit_key(name: str, type_: pa.DataType, where: str) -> SchemaMismatch:
+    """Return the error for a column of a type that is no key's."""
+    return SchemaMismatch(
+        f"{where}: the column {name!r} of type {type_} cannot be a key: expected a number, boolean, text, binary, time "
+        f"or decimal column; make a column of the part that tells rows apart before"
+    )
+
+
+def named_columns(given: Iterable[object], named: Mapping[str, object], where: str) -> list[Expr]:
+    """Return the columns given as names, as expressions, or under new names: in mappings and as keyword arguments.
+
+    Under a new name, a plain value is a constant, and text is the name of a column.
+    """
+    chosen = []
+    for item in given:
+        if isinstance(item, Mapping):
+            chosen += [_named(name, value, where) for name, value in item.items()]
+        else:
+            chosen.append(expression(item, where))
+    return chosen + [_named(name, value, where) for name, value in named.items()]
+
+
+def _named(name: object, value: object, where: str) -> Expr:
+    if not isinstance(name, str):
+        raise GraphError(f"{where}: the names of columns are text, got {name!r} ({type(name).__name__}) in a mapping")
+    if not isinstance(value, str | Expr | Aggregation):
+        try:
+            return lit(value).alias(name)
+        except TypeError:
+            pass  # no plain value: expression() says what is expected
+    return expression(value, where).alias(name)
+
+
+def no_columns(where: str, schema: pa.Schema, **options: object) -> None:
+    """Raise GraphError if an option of an operator, such as ``name=``, was given what is meant as a column."""
+    for option, value in options.items():
+        computed = isinstance(value, Expr | Aggregation)
+        if computed or (option in ("name", "parallelism") and isinstance(value, str) and value in schema.names):
+            column = value if computed else f"col({value!r})" + ".max()" * (where == "agg")
+            raise GraphError(
+                f"{where}: {option}={value if computed else repr(value)} is an option of the operator and makes no "
+                f"column. For a column called {option!r} write {where}({{{option!r}: {column}}}) or "
+                f"{column}.alias({option!r})"
+                + ("; an operator's name must differ from the columns'" if option == "name" and not computed else "")
+            )
 
 
 def distinct(names: Iterable[str], where: str) -> None:
@@ -90,6 +233,17 @@ def edge_type(time: pa.DataType, window: Tumbling) -> pa.DataType:
 
 
 _UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
+
+
+def timestamp_advice(column: str, kind: pa.DataType) -> str:
+    """Return how to make timestamps of ``column``, for messages. A cast takes whole numbers for those of its unit."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(kind):
+        return f'with_columns(ts=flow.from_epoch({column!r}, "s")), or "ms", "us" or "ns": the unit that it counts'
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return f'with_columns(ts=flow.from_epoch((col({column!r}) * 1000).cast("int64"), "ms")) if it counts seconds'
+    return f'with_columns(ts=col({column!r}).cast("timestamp[us]")), or "timestamp[us, tz=UTC]" for text with an offset'
 
 
 def origin_of(column: str, spec: Spec) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from dataflow.graph import Edge, Graph, Node, Partitioning
+from dataflow.graph import Graph, Node, Partitioning
 from dataflow.specs import Aggregate, Combine, WindowAggregate
 
 __all__ = ["combined"]
@@ -31,7 +31,7 @@ def combined(graph: Graph, parallelism: int, chosen: Callable[[Node], bool]) -> 
                 id=len(made.nodes),
                 name=f"{node.name}/combine",
                 spec=Combine(node.spec),  # type: ignore[arg-type]
-                inputs=(Edge(edge.source, None, (), edge.tag),),
+                inputs=(replace(edge, partitioning=None, keys=()),),
                 schema=before.output(edge.tag),
                 parallelism=before.parallelism,
             )

@@ -24,6 +24,7 @@ __all__ = [
     "CleanupFailedWarning",
     "CommitsRetriedWarning",
     "ConfigurationError",
+    "ContractViolation",
     "DataflowError",
     "DirectoryInUse",
     "GraphError",
@@ -91,6 +92,10 @@ class UnsupportedOnRunner(GraphError):
 
     def __init__(self, what: str, runner: str, reason: str, instead: str) -> None:
         super().__init__(f"{what}: not on the {runner} runner: {reason}; {instead}")
+
+
+class ContractViolation(DataflowError, TypeError):
+    """An operator, a sink or a source of a user's returned or emitted what its contract does not allow."""
 
 
 class SourceError(DataflowError):

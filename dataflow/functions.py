@@ -46,7 +46,11 @@ class Functions:
     ``on_error`` says what becomes of a row that raises, or whose answer does not fit the schema: ``"fail"`` (the job
     does, and the error names the row), ``"skip"`` (the row is left out), ``"side"`` (it goes to side output ``errors``
     as well, with where it stood, its text, and what was wrong). What is left out is counted and sampled in every
-    summary of a run.
+    summary of a run. All of them raise GraphError for a stream of updates, see ``Stream.changes``.
+
+    Event time stays where the function's schema keeps its column as it was. Then a row whose time the function moves
+    behind the watermark is an error of its row: no row before a watermark is expected. Change times before
+    ``with_watermark``, or return the changed time as another column.
     """
 
     @property
@@ -148,4 +152,4 @@ class Functions:
         made = wide_schema(declared(schema, self.schema, word))
         sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
         time = self._time_in(made)
-        return self._then(spec(function, policy), made, word, name, parallelism, sides=sides, time=time)
+        return self._then(spec(function, policy, time), made, word, name, parallelism, sides=sides, time=time)

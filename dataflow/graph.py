@@ -28,6 +28,7 @@ from dataflow.specs import (
     Watermarks,
     Write,
 )
+from dataflow.updates import Changes, Updates, check_updates, updates_of
 from dataflow.windows import EventTime
 
 if TYPE_CHECKING:
@@ -51,21 +52,23 @@ class Edge:
     """Rows of node ``source`` (its side output ``tag``, or the main one) as one input of a node.
 
     ``partitioning`` None leaves the choice to the planner: forward where both ends have the same parallelism, else
-    rebalance.
+    rebalance; updates are hashed on their keys instead. ``as_rows``: updates count as rows from here on.
     """
 
     source: int
     partitioning: Partitioning | None = None
     keys: tuple[str, ...] = ()
     tag: str | None = None
+    as_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """A logical operator. ``name`` is stable between runs: a checkpoint finds the operator's state by it.
 
-    ``schema`` is that of the main output, ``sides`` has those of the side outputs that have columns of their own.
-    ``time`` is the column of the main output that holds event time; None: rows have none.
+    ``schema`` is that of the main output, ``sides`` has those of the side outputs; there are no others.
+    ``time`` is the column of the main output that holds event time; None: rows have none. ``updates`` says which rows
+    of the main output replace each other; None: each row counts. Side outputs hold rows.
     """
 
     id: int
@@ -77,14 +80,20 @@ class Node:
     named: bool = False
     sides: Mapping[str, pa.Schema] = field(default_factory=dict)
     time: EventTime | None = None
+    updates: Updates | None = None
 
     def output(self, tag: str | None) -> pa.Schema:
         """The schema of side output ``tag``, or of the main one."""
-        return self.schema if tag is None else self.sides.get(tag, self.schema)
+        return self.schema if tag is None else self.sides[tag]
 
     @property
     def kind(self) -> str:
         return type(self.spec).__name__.lower()
+
+    @property
+    def changes(self) -> Changes:
+        """What the rows of the main output mean; of a sink, the rows that it takes."""
+        return "rows" if self.updates is None else "updates"
 
     @property
     def stateful(self) -> bool:
@@ -149,11 +158,14 @@ class Graph:
     ) -> Node:
         """Append a node. Without ``name`` it is called ``label``, ``label-2``, ... counted among its own kind.
 
-        Raises: GraphError for a name that is taken or not usable, or a parallelism below 1.
+        Raises: GraphError for a name that is taken or not usable, a parallelism below 1, or an operator that would
+        count updates as rows.
         """
         for edge in inputs:
             assert 0 <= edge.source < len(self.nodes), f"edge from node {edge.source} of {len(self.nodes)}"
         taken = {node.name for node in self.nodes}
+        if name is not None and not isinstance(name, str):
+            raise GraphError(f"{label}: name= is the operator's name, text, got {name!r} ({type(name).__name__})")
         if name is not None and (not name or any(c in name for c in "/[]\\\0") or name.startswith(".")):
             raise GraphError(
                 f"an operator's name goes into file names: {name!r} is empty or holds one of / [ ] \\ or ."
@@ -168,6 +180,8 @@ class Graph:
         while unique in taken:
             count += 1
             unique = f"{label}-{count}"
+        updates = [self.updates_of(edge) for edge in inputs]
+        check_updates(label, spec, updates)
         node = Node(
             len(self.nodes),
             unique,
@@ -178,6 +192,7 @@ class Graph:
             named=name is not None,
             sides=sides or {},
             time=time,
+            updates=updates_of(spec, unique, updates),
         )
         self.nodes.append(node)
         return node
@@ -185,6 +200,10 @@ class Graph:
     def schema_of(self, edge: Edge) -> pa.Schema:
         """The columns of the rows that ``edge`` carries."""
         return self.nodes[edge.source].output(edge.tag)
+
+    def updates_of(self, edge: Edge) -> Updates | None:
+        """Return which rows that ``edge`` carries replace each other; None: each row counts."""
+        return None if edge.as_rows or edge.tag is not None else self.nodes[edge.source].updates
 
     def consumers(self, node: Node) -> list[Node]:
         """The nodes with an edge from ``node``."""
@@ -200,7 +219,7 @@ class Graph:
         part = Graph()
         for old in sorted(needed):
             n = self.nodes[old]
-            edges = tuple(Edge(renumber[e.source], e.partitioning, e.keys, e.tag) for e in n.inputs)
+            edges = tuple(replace(edge, source=renumber[edge.source]) for edge in n.inputs)
             part.nodes.append(replace(n, id=renumber[old], inputs=edges))
         return part
 

@@ -6,10 +6,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dataflow.checks import distinct, edge_type, emission
+from dataflow.checks import (
+    columns_of,
+    distinct,
+    edge_type,
+    emission,
+    expression,
+    no_columns,
+    unfit_key,
+    window_emission,
+)
 from dataflow.clock import Duration, microseconds
-from dataflow.errors import ConfigurationError, GraphError
-from dataflow.expressions import AggregateKind, Aggregation, col
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
+from dataflow.expressions import AggregateKind, Aggregation, Latest, col
 from dataflow.row_errors import LATE
 from dataflow.specs import Aggregate, Emit, WindowAggregate
 from dataflow.streams import Stream
@@ -34,13 +43,14 @@ class KeyedStream(Stream):
 
         Args:
             window: ``op.tumbling("10s")``.
-            lateness: how long behind its end (by the watermark) a window still takes rows; each batch that brings some
-                gives the results of the windows it touched once more.
+            lateness: how long behind its end (by the watermark) a window still takes rows. What that means for its
+                results is up to ``emit`` of `WindowedStream.agg`.
 
-        Raises: GraphError where the stream has no event time: see `with_watermark`.
+        Raises: GraphError where the stream has no event time (see `with_watermark`), or holds updates (see `changes`).
         """
         if not isinstance(window, Tumbling):
             raise GraphError(f"window: expected op.tumbling(...), got {window!r} ({type(window).__name__})")
+        self._refuse_updates("window", "it would count rows that a later row replaces")
         if self.time is None:
             raise GraphError(
                 "window: the stream has no event time: say which column holds it, close to the source and before "
@@ -50,7 +60,7 @@ class KeyedStream(Stream):
 
     def agg(
         self,
-        *aggregations: Aggregation,
+        *aggregations: Aggregation | Latest | Mapping[str, Aggregation],
         emit: str | Emit | None = None,
         every: Duration | None = None,
         name: str | None = None,
@@ -60,31 +70,69 @@ class KeyedStream(Stream):
         """Aggregates per key: the key columns, then one column per aggregate.
 
         Args:
-            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments name them.
-            emit: ``"updates"``: one row per key touched by a batch (a changelog: the last row of a key counts);
-                ``"final"``: one row per key at the end. Default: final for bounded input, else updates.
+            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
+                ``op.latest(...)`` makes a column for each of its columns.
+            name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
+            emit: ``"updates"``: one row per key touched by a batch (a changelog: the last row of a key counts, see
+                `changes`); ``"final"``: one row per key at the end. Default: final for bounded input, else updates.
             every: with updates, the least time between two emissions.
+
+        Raises: GraphError for what is no aggregate, for two columns of one name, and where this stream holds updates;
+        ConfigurationError for ``emit`` or ``every``; SchemaMismatch where an aggregate cannot take its column's type.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]}), batch_rows=1))
+        >>> rows.key_by("k").agg(op.count().alias("n"), emit="updates").collect()["n"].to_pylist()
+        [1, 2, 1]
         """
         import pyarrow as pa
 
+        no_columns("agg", self.schema, name=name, parallelism=parallelism, emit=emit, every=every)
         found = self._aggregations(aggregations, named)
         distinct([*self.keys, *(a.name for a in found)], "agg")
-        chosen = emission(emit, every, bounded=self._pipeline.graph.bounded)
+        chosen, because = emission(emit, every, self._pipeline.graph.upstream(self._node))
         fields = [*self._key_fields(), *self._fields_of(found)]
         spacing = None if every is None else microseconds(every, "agg(every=)")
         if spacing == 0:
             raise ConfigurationError("agg(every=) is above zero; leave it out to emit after each batch")
-        spec = Aggregate(self.keys, tuple(found), chosen, spacing)
+        spec = Aggregate(self.keys, tuple(found), chosen, spacing, because)
         return self._then(spec, pa.schema(fields), "agg", name, parallelism)
 
-    def _aggregations(self, given: Iterable[Aggregation], named: Mapping[str, Aggregation]) -> list[Aggregation]:
-        found = [*given, *(a.alias(alias) for alias, a in named.items())]
-        for a in found:
+    def _aggregations(
+        self, given: Iterable[Aggregation | Latest | Mapping[str, Aggregation]], named: Mapping[str, Aggregation]
+    ) -> list[Aggregation]:
+        pairs: list[tuple[str | None, Aggregation]] = []
+        for item in given:
+            match item:
+                case Mapping():
+                    pairs += item.items()
+                case Latest():
+                    pairs += [(None, column) for column in self._columns_of_last_row(item)]
+                case _:
+                    pairs.append((None, item))
+        found = []
+        for alias, a in [*pairs, *named.items()]:
             if not isinstance(a, Aggregation):
                 raise GraphError(f"agg: expected aggregates such as col('x').sum(), got {a!r} ({type(a).__name__})")
+            found.append(a if alias is None else a.alias(alias))
         if not found:
             raise GraphError("agg: give at least one aggregate")
         return [self._in_order_of_time(a) for a in found]
+
+    def _columns_of_last_row(self, latest: Latest) -> list[Aggregation]:
+        """Return one ``last`` for each column; all have the same ``by``, so they are of the same row."""
+        by = None if latest.by is None else expression(latest.by, "latest(by=)")
+        others = [name for name in self.schema.names if name not in self.keys]
+        columns = [expression(column, "latest") for column in latest.columns or others]
+        if not columns:
+            raise GraphError(f"latest: the stream has no columns but its keys, {', '.join(self.keys)}")
+        found = [Aggregation(AggregateKind.LAST, column, name=column.name, by=by) for column in columns]
+        if not latest.columns and (refused := [a.name for a in found if not a.takes(self.schema)]):
+            raise SchemaMismatch(
+                f"latest: {', '.join(map(repr, refused))} of {columns_of(self.schema)} cannot be kept, because last "
+                "takes all but nested types; name the columns to keep, as in op.latest('a', 'b')"
+            )
+        return found
 
     def _in_order_of_time(self, aggregation: Aggregation) -> Aggregation:
         """``first`` and ``last`` go by event time, where there is one and they do not say otherwise."""
@@ -92,9 +140,14 @@ class KeyedStream(Stream):
         return replace(aggregation, by=col(self.time)) if ordered and self.time is not None else aggregation
 
     def _key_fields(self) -> list[pa.Field]:
+        from dataflow.state.arrays import is_key
         from dataflow.state.dictionaries import key_schema
 
-        return list(key_schema(self.schema, self.keys))
+        fields = list(key_schema(self.schema, self.keys))
+        for field in fields:
+            if not is_key(field.type):
+                raise unfit_key(field.name, field.type, "agg")
+        return fields
 
     def _fields_of(self, aggregations: Iterable[Aggregation]) -> list[pa.Field]:
         import pyarrow as pa
@@ -115,31 +168,53 @@ class WindowedStream:
 
     def agg(
         self,
-        *aggregations: Aggregation,
+        *aggregations: Aggregation | Latest | Mapping[str, Aggregation],
+        emit: str | Emit | None = None,
         name: str | None = None,
         parallelism: int | None = None,
         **named: Aggregation,
     ) -> Stream:
         """Aggregates per key and window: the key columns, ``window_start``, ``window_end``, a column per aggregate.
 
-        A window's rows come out once the watermark has reached its end, all of them at the end of the input, and with
-        allowed lateness again for each batch of late rows it still takes (the last row of a key and window counts).
+        A window's rows come out once the watermark has reached its end, all of them at the end of the input.
         A row whose window ended, allowed lateness included, at or before the watermark is *late*: it is counted in the
         summary and goes to ``.side("late")`` as it came. The event time of a
         result is the last moment of its window, right before ``window_end``.
 
         Args:
-            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments name them.
+            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
+                ``op.latest(...)`` makes a column for each of its columns.
+            name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
+            emit: what allowed lateness means for the results. ``"updates"``: a window comes out at its end, and again
+                for each batch of rows that it still takes; the last row of a key and window counts (see `changes`).
+                ``"final"``: it comes out once, when the watermark reaches its end plus the lateness; the watermark
+                downstream is reduced by the lateness, so that no later window takes the results for late. Without
+                lateness both give the same rows, each of which counts. Default: updates with lateness, else final.
+
+        Raises: GraphError for what is no aggregate and for two columns of one name; ConfigurationError for ``emit``;
+        SchemaMismatch where an aggregate cannot take its column's type.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> at = pa.array([1, 12, 2, 30], pa.timestamp("s"))  # the third row comes when the watermark is at 12
+        >>> table = pa.table({"k": ["a", "a", "a", "a"], "at": at})
+        >>> rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1)).with_watermark("at")
+        >>> windows = rows.key_by("k").window(op.tumbling("10s"), lateness="5s")
+        >>> windows.agg(op.count().alias("n"), emit="updates").collect()["n"].to_pylist()
+        [1, 2, 1, 1]
+        >>> windows.agg(op.count().alias("n"), emit="final").collect()["n"].to_pylist()
+        [2, 1, 1]
         """
         import pyarrow as pa
 
         stream, time = self._stream, self._stream._time
         assert time is not None, "a windowed stream has event time"
+        no_columns("agg", stream.schema, name=name, parallelism=parallelism, emit=emit)
         found = stream._aggregations(aggregations, named)
         distinct([*stream.keys, "window_start", "window_end", *(a.name for a in found)], "agg")
         kind = edge_type(stream.schema.field(time.column).type, self._window)
         edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
-        spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(found))
+        chosen, because = window_emission(emit, self._lateness)
+        spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(found), chosen, because)
         schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(found)])
         time = EventTime("window_end", exclusive=True)
         return stream._then(spec, schema, "window", name, parallelism, sides={LATE: stream.schema}, time=time)

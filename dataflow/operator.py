@@ -23,11 +23,19 @@ room downstream between them; no barrier is taken while one is pending.
 No two calls run at a time. One thing does run beside them: a reader among the tables of a ``Snapshot`` is read on the
 thread that writes the checkpoint (see there). An operator that gives tables only needs no thought for threads.
 
->>> import pyarrow as pa
->>> class Doubler(Operator):
+What it emits is held to the schema declared in ``apply``: columns are found by name, and a batch with other columns or
+types is refused with the operator's name. So is a tag that ``apply(sides=)`` does not declare.
+
+>>> import pyarrow as pa, pyarrow.compute as pc
+>>> import dataflow as flow, operators as op
+>>> class Doubler(flow.Operator):
 ...     stateless = True
+...
 ...     def process(self, port, batch, out):
-...         out.emit(pa.record_batch({"x": pa.compute.multiply(batch["x"], 2)}))
+...         out.emit(pa.record_batch({"x": pc.multiply(batch["x"], 2)}))
+>>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2, 3]})))
+>>> numbers.apply(Doubler).collect()["x"].to_pylist()
+[2, 4, 6]
 """
 
 from __future__ import annotations
@@ -95,7 +103,11 @@ class Out(Protocol):
     """Where an operator sends its rows. The batch belongs to the engine from then on: never write into it again."""
 
     def emit(self, batch: pa.RecordBatch, tag: str | None = None) -> None:
-        """Send ``batch`` downstream; ``tag`` names a side output (None: the main one). Empty batches are dropped."""
+        """Send ``batch`` downstream; ``tag`` names a side output (None: the main one). Empty batches are dropped.
+
+        Raises: SchemaMismatch for columns or types that were not declared (their order is free); ContractViolation for
+        a tag that was not declared, or what is no record batch.
+        """
         ...
 
     def watermark(self, time: int) -> None:
@@ -138,15 +150,28 @@ class Operator:
     """A piece of a pipeline that takes batches and emits batches. See the module's text for the order of calls.
 
     ``stateless`` says that what comes out depends on the batch that went in and nothing else; it decides the colour of
-    emitted rows, so when in doubt leave it False.
+    emitted rows, so when in doubt leave it False. Downstream of an operator without it the report of a restore in mode
+    "unaligned" may be too low, because rows may be held in the operator's state.
     ``blocking`` says that a call may wait for something outside (a disk, a socket): its task gets a thread of its own.
     ``makes_time`` says that it gives watermarks of its own (``out.watermark``), which take the place of those that come
     in; the last one, behind every time, is passed on by the engine.
+    ``watermark_delay`` (microseconds) says how far the operator's time lags behind its input's: the engine subtracts it
+    from each watermark before it calls ``advance`` and passes the watermark on. It is fixed before ``open``. The last
+    watermark, behind every time, is not reduced.
     """
 
     stateless: ClassVar[bool] = False
     blocking: ClassVar[bool] = False
     makes_time: ClassVar[bool] = False
+    watermark_delay: int = 0
+
+    context: OperatorContext
+    """What it was built with; there only where the constructor below ran with one."""
+
+    def __init__(self, context: OperatorContext | None = None) -> None:
+        """Keep ``context``. A subclass may have a constructor of its own, and need not call this one."""
+        if context is not None:
+            self.context = context
 
     @property
     def kernels(self) -> Sequence[str]:

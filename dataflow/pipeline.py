@@ -23,6 +23,8 @@ from dataflow.specs import Read
 from dataflow.streams import Stream
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dataflow.runners.base import RunningJob, RunResult
     from dataflow.runners.local import LocalJob, LocalRunner
 
@@ -69,7 +71,7 @@ class Pipeline:
         node = self.graph.add(
             Read(source),
             (),
-            source.schema,
+            _schema_of(source),
             label="source",
             name=name,
             parallelism=parallelism,
@@ -143,3 +145,15 @@ class Pipeline:
         self.graph.validate()
         engine = resolve("runner", runner)() if isinstance(runner, str) else runner
         return engine.start(self, **options)
+
+
+def _schema_of(source: Source) -> pa.Schema:
+    import pyarrow as pa
+
+    schema: object = source.schema
+    if not isinstance(schema, pa.Schema):
+        raise GraphError(
+            f"p.source({type(source).__name__}): its schema is a pyarrow.Schema, got {schema!r} "
+            f"({type(schema).__name__}); write pa.schema({{'column': pa.int64(), ...}})"
+        )
+    return schema

@@ -15,8 +15,9 @@ from dataflow.graph import Edge, Graph, Node, Partitioning
 from dataflow.pruning import prune
 from dataflow.source import Json
 from dataflow.specs import Read
+from dataflow.updates import Updates
 
-__all__ = ["Link", "Plan", "Vertex", "of", "task_id"]
+__all__ = ["ChannelId", "Link", "Plan", "Vertex", "of", "task_id", "vertex_of"]
 
 
 def task_id(vertex: str, subtask: int) -> str:
@@ -26,6 +27,38 @@ def task_id(vertex: str, subtask: int) -> str:
     'counts[1]'
     """
     return f"{vertex}[{subtask}]"
+
+
+def vertex_of(task: str) -> str:
+    """Return the vertex of a task's name, exactly: names of operators hold no brackets (see ``Graph.add``).
+
+    >>> vertex_of("a -> b[1]")
+    'a -> b'
+    """
+    return task.rpartition("[")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelId:
+    """The ends of a channel: two tasks, and the operator at the head of the one it leads to.
+
+    ``input`` is the port it feeds, where several channels lead from the same task to the same task; else None.
+    """
+
+    source: str
+    target: str
+    operator: str
+    input: int | None = None
+
+    @property
+    def end(self) -> str:
+        """The target, with the input where that is needed to tell channels apart."""
+        return self.target if self.input is None else f"{self.target} (input {self.input})"
+
+    @property
+    def name(self) -> str:
+        """What messages and checkpoints call the channel."""
+        return f"{self.source} -> {self.end}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +129,15 @@ class Plan:
             return [(i, i) for i in range(targets)]
         return [(s, t) for t in range(targets) for s in range(sources)]
 
+    def channel_ids(self, link: Link) -> Mapping[tuple[int, int], ChannelId]:
+        """Return the ends of each channel of a link, by (source subtask, target subtask)."""
+        twins = [other for other in self.links if (other.source, other.target) == (link.source, link.target)]
+        port = link.port if len(twins) > 1 else None
+        return {
+            (s, t): ChannelId(task_id(link.source, s), task_id(link.target, t), link.target, port)
+            for s, t in self.channels(link)
+        }
+
     def predecessors(self) -> Mapping[str, tuple[str, ...]]:
         """For each task the tasks it takes rows from."""
         found: dict[str, dict[str, None]] = {task: {} for _, _, task in self.tasks()}
@@ -148,8 +190,9 @@ def of(
         else:
             vertex = plan.vertices[node.name] = Vertex(node.name, width)
             for port, edge in enumerate(node.inputs):
-                how = _partitioning(edge, node, home[edge.source].parallelism, width)
-                link = Link(home[edge.source].name, edge.source, edge.tag, node.name, port, how, edge.keys)
+                updates = plan.graph.updates_of(edge)
+                how, keys = _spread(edge, updates, node, home[edge.source].parallelism, width)
+                link = Link(home[edge.source].name, edge.source, edge.tag, node.name, port, how, keys)
                 plan.links.append(link)
         vertex.nodes.append(node)
         home[node.id] = vertex
@@ -164,9 +207,16 @@ def _chains(node: Node, home: Mapping[int, Vertex], width: int) -> bool:
     return forward and home[edge.source].parallelism == width
 
 
-def _partitioning(edge: Edge, node: Node, before: int, width: int) -> Partitioning:
+def _spread(
+    edge: Edge, updates: Updates | None, node: Node, before: int, width: int
+) -> tuple[Partitioning, tuple[str, ...]]:
+    """How the rows of an edge are spread, and by which keys."""
     if edge.partitioning is None:
-        return Partitioning.FORWARD if before == width else Partitioning.REBALANCE
+        if before == width:
+            return Partitioning.FORWARD, ()
+        if updates is not None:  # by turns, an update could overtake a later one of its key in another subtask
+            return Partitioning.HASH, updates.keys
+        return Partitioning.REBALANCE, ()
     if edge.partitioning is Partitioning.FORWARD and before != width:
         raise GraphError(f"operator {node.name!r}: a forward edge needs equal parallelism, found {before} and {width}")
-    return edge.partitioning
+    return edge.partitioning, edge.keys

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from dataflow.errors import GraphError
 from dataflow.graph import Graph, Node
 from dataflow.row_errors import LATE
+from dataflow.source import Source
 from dataflow.specs import (
     Aggregate,
     Apply,
@@ -48,7 +50,7 @@ def prune(graph: Graph) -> Graph:
         match spec:
             case Read(source):
                 columns = [name for name in schema.names if name in used[node.id]] or schema.names[:1]
-                source = source.select(columns)
+                source = _selected(source, columns, node.name)
                 spec, schema = Read(source), source.schema
             case Filter() | Watermarks():
                 schema = pruned.schema_of(node.inputs[0])
@@ -58,6 +60,23 @@ def prune(graph: Graph) -> Graph:
                 pass
         pruned.nodes.append(replace(node, spec=spec, schema=schema))
     return pruned
+
+
+def _selected(source: Source, columns: Sequence[str], name: str) -> Source:
+    """Return ``source`` with at least ``columns``. Raises: GraphError where its ``select`` gives something else."""
+    made: object = source.select(columns)
+    if not isinstance(made, Source):
+        raise GraphError(
+            f"source {name!r} ({type(source).__name__}): select({columns}) returns a Source, but returned a "
+            f"{type(made).__name__}"
+        )
+    missing = [column for column in columns if column not in made.schema.names]
+    if missing:
+        raise GraphError(
+            f"source {name!r} ({type(source).__name__}): select({columns}) returns a source with at least these "
+            f"columns, but the one it returned lacks {missing}"
+        )
+    return made
 
 
 def _common(schemas: Sequence[pa.Schema]) -> pa.Schema:

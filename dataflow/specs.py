@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class Emit(Enum):
-    """When a keyed aggregate emits: a row per touched key after each batch, or a row per key at the end."""
+    """When an aggregate emits: a row per touched key after each batch, or one row per key when that is final."""
 
     UPDATES = "updates"
     FINAL = "final"
@@ -78,10 +78,11 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class MapBatches:
-    """A user's function from batch to batches."""
+    """A user's function from batch to batches; ``time`` is the event time that the stream keeps behind it."""
 
     function: Callable[[pa.RecordBatch], Any]
     on_error: OnError = OnError.FAIL
+    time: EventTime | None = None
 
     def detail(self) -> dict[str, Json]:
         return _function_detail(self.function, self.on_error)
@@ -89,10 +90,11 @@ class MapBatches:
 
 @dataclass(frozen=True, slots=True)
 class MapRows:
-    """A user's function from row to row."""
+    """A user's function from row to row; ``time`` is the event time that the stream keeps behind it."""
 
     function: Callable[[dict[str, Any]], Any]
     on_error: OnError = OnError.FAIL
+    time: EventTime | None = None
 
     def detail(self) -> dict[str, Json]:
         return _function_detail(self.function, self.on_error)
@@ -100,10 +102,11 @@ class MapRows:
 
 @dataclass(frozen=True, slots=True)
 class FlatMapRows:
-    """A user's function from row to rows."""
+    """A user's function from row to rows; ``time`` is the event time that the stream keeps behind it."""
 
     function: Callable[[dict[str, Any]], Any]
     on_error: OnError = OnError.FAIL
+    time: EventTime | None = None
 
     def detail(self) -> dict[str, Json]:
         return _function_detail(self.function, self.on_error)
@@ -111,12 +114,16 @@ class FlatMapRows:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Aggregates per key. ``every`` (microseconds) spaces the updates out; None: after each batch."""
+    """Aggregates per key. ``every`` (microseconds) spaces the updates out; None: after each batch.
+
+    ``because`` says, for messages, why updates are the default; empty if ``emit`` was given.
+    """
 
     keys: tuple[str, ...]
     aggregations: tuple[Aggregation, ...]
     emit: Emit
     every: int | None
+    because: str = field(default="", compare=False)
 
     def detail(self) -> dict[str, Json]:
         return {
@@ -153,16 +160,22 @@ class Watermarks:
 
 @dataclass(frozen=True, slots=True)
 class WindowAggregate:
-    """Aggregates per key and window of the event times in ``time``. ``lateness`` in microseconds."""
+    """Aggregates per key and window of the event times in ``time``. ``lateness`` in microseconds.
+
+    ``emit`` is ``Emit.FINAL`` wherever ``lateness`` is 0. ``because`` as in ``Aggregate``.
+    """
 
     keys: tuple[str, ...]
     time: EventTime
     window: Tumbling
     lateness: int
     aggregations: tuple[Aggregation, ...]
+    emit: Emit
+    because: str = field(default="", compare=False)
 
     def detail(self) -> dict[str, Json]:
-        return {
+        """``emit`` is left out where checkpoints of windows that emit updates, or take no late rows, leave it out."""
+        found: dict[str, Json] = {
             "keys": list(self.keys),
             "time": self.time.column,
             "exclusive": self.time.exclusive,
@@ -170,6 +183,7 @@ class WindowAggregate:
             "lateness": self.lateness,
             "aggregations": [str(a) for a in self.aggregations],
         }
+        return {**found, "emit": self.emit.value} if self.lateness and self.emit is Emit.FINAL else found
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from dataflow.checks import columns_of, declared, distinct, expression, keys_meet, origin_of
+from dataflow.checks import (
+    columns_of,
+    declared,
+    distinct,
+    expression,
+    key_names,
+    keys_meet,
+    named_columns,
+    no_columns,
+    origin_of,
+    side_outputs,
+    timestamp_advice,
+)
 from dataflow.clock import Duration, microseconds
-from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import Expr, col
 from dataflow.functions import Functions
 from dataflow.graph import Edge, Node, Partitioning
@@ -29,6 +41,7 @@ from dataflow.specs import (
     Watermarks,
     Write,
 )
+from dataflow.updates import Changes, Updates, refused_updates
 from dataflow.windows import EventTime
 
 if TYPE_CHECKING:
@@ -43,7 +56,7 @@ __all__ = ["Stream"]
 class Stream(Functions):
     """The rows that come out of an operator. Every method returns a new stream; using one twice branches.
 
-    ``schema`` is known, and checked, while the graph is built.
+    ``schema`` is known, and checked, while the graph is built. So is what the rows mean, see ``changes``.
     """
 
     def __init__(self, pipeline: Pipeline, node: Node, edge: Edge | None = None) -> None:
@@ -58,6 +71,45 @@ class Stream(Functions):
     @property
     def name(self) -> str:
         return self._node.name
+
+    @property
+    def changes(self) -> Changes:
+        """What the rows mean: ``"rows"``, each row counts; ``"updates"``, the last row of each update key counts.
+
+        Aggregates with ``emit="updates"`` give updates. Their update keys are the columns of `key_by`, for windows also
+        ``window_start`` and ``window_end``. Updates may go to any sink, through `select` and `with_columns` that keep
+        every update key unchanged (it may be renamed), through `filter` on update keys, and to `key_by` on update keys.
+        Everything else would count rows that were replaced, and raises GraphError; see `as_rows`.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]})))
+        >>> counts = rows.key_by("k").agg(op.count().alias("n"), emit="updates", name="counts")
+        >>> rows.changes, counts.changes, counts.select("n", key=flow.col("k")).changes
+        ('rows', 'updates', 'updates')
+        """
+        return "rows" if self._updates is None else "updates"
+
+    @property
+    def _updates(self) -> Updates | None:
+        return self._pipeline.graph.updates_of(self._edge)
+
+    def as_rows(self) -> Self:
+        """The same rows, each of which counts from here on, also if they are updates.
+
+        Adds no operator. How many updates of a key there are depends on how the input was cut into batches, and so does
+        what is computed from them.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]}), batch_rows=1))
+        >>> counts = rows.key_by("k").agg(op.count().alias("n"), emit="updates", name="counts")
+        >>> counts.as_rows().map(lambda row: row).collect()["n"].to_pylist()
+        [1, 2, 1]
+        """
+        return type(self)(self._pipeline, self._node, replace(self._edge, as_rows=True))
+
+    def _refuse_updates(self, word: str, problem: str) -> None:
+        if (updates := self._updates) is not None:
+            raise refused_updates(word, updates, problem)
 
     @property
     def time(self) -> str | None:
@@ -98,7 +150,11 @@ class Stream(Functions):
         return Stream(self._pipeline, node)
 
     def filter(self, predicate: str | Expr, *, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """The rows for which ``predicate``, an expression or a column's name, is true; null counts as false."""
+        """The rows for which ``predicate``, an expression or a column's name, is true; null counts as false.
+
+        Raises: SchemaMismatch where the predicate is not boolean; GraphError where it reads other columns of updates
+        than their update keys (see `changes`).
+        """
         import pyarrow as pa
 
         predicate = expression(predicate, "filter")
@@ -108,19 +164,44 @@ class Stream(Functions):
         return self._then(Filter(predicate), self.schema, "filter", name, parallelism, time=self._time)
 
     def select(
-        self, *columns: str | Expr, name: str | None = None, parallelism: int | None = None, **named: str | Expr
+        self,
+        *columns: str | Expr | Mapping[str, Any],
+        name: str | None = None,
+        parallelism: int | None = None,
+        **named: Any,
     ) -> Stream:
-        """Exactly these columns, in this order; ``select("shop", total=col("a") + col("b"))`` names them."""
-        chosen = [expression(c, "select") for c in columns]
-        chosen += [expression(c, "select").alias(alias) for alias, c in named.items()]
-        return self._project(chosen, "select", name, parallelism)
+        """Return exactly these columns, in this order.
+
+        Args:
+            columns: names of columns, expressions, and mappings from new names to either.
+            name: the operator's name. A column called ``name`` or ``parallelism`` is given in a mapping.
+            parallelism: how many subtasks the operator has.
+            named: columns under new names. A plain value that is not text is a constant.
+
+        Raises: GraphError for two columns of one name, and for a column given as ``name=`` or ``parallelism=``,
+        or where an update key of updates is left out or computed (see `changes`); UnknownColumn; SchemaMismatch.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> stream = flow.Pipeline().source(op.from_arrow(pa.table({"id": [7], "seller": ["Ann"]})))
+        >>> stream.select("id", {"name": "seller"}, one=1).collect().to_pylist()
+        [{'id': 7, 'name': 'Ann', 'one': 1}]
+        """
+        no_columns("select", self.schema, name=name, parallelism=parallelism)
+        return self._project(named_columns(columns, named, "select"), "select", name, parallelism)
 
     def with_columns(
-        self, *columns: Expr, name: str | None = None, parallelism: int | None = None, **named: Expr
+        self,
+        *columns: str | Expr | Mapping[str, Any],
+        name: str | None = None,
+        parallelism: int | None = None,
+        **named: Any,
     ) -> Stream:
-        """All columns, with these added or replaced; ``with_columns(total=col("a") + col("b"))`` names them."""
-        added = [expression(c, "with_columns") for c in columns]
-        added += [expression(c, "with_columns").alias(alias) for alias, c in named.items()]
+        """Return all columns, with these added or replaced; ``with_columns(total=col("a") + col("b"))`` names them.
+
+        Arguments and errors are those of `select`; an update key must not be replaced.
+        """
+        no_columns("with_columns", self.schema, name=name, parallelism=parallelism)
+        added = named_columns(columns, named, "with_columns")
         distinct([c.name for c in added], "with_columns")
         new = {c.name: c for c in added}
         kept = [new.pop(n) if n in new else col(n) for n in self.schema.names]
@@ -179,7 +260,7 @@ class Stream(Functions):
         if not pa.types.is_timestamp(kind):
             raise SchemaMismatch(
                 f"with_watermark: event time is a timestamp, but {column!r} is {kind}; make one first, as in "
-                f'with_columns(ts=col({column!r}).cast("timestamp[us]"))'
+                f"{timestamp_advice(column, kind)}"
             )
         graph, node, edge = self._pipeline.graph, self._node, self._edge
         origin: str | None = column
@@ -202,42 +283,67 @@ class Stream(Functions):
             spec, self.schema, "with_watermark", name, self._node.parallelism, sides=sides, time=EventTime(column)
         )
 
-    def key_by(self, *keys: str) -> KeyedStream:
-        """The same rows, such that rows with equal ``keys`` meet in one subtask. Null is a key like any other."""
-        if not keys:
-            raise GraphError("key_by: give at least one column")
-        distinct(keys, "key_by")
-        for key in keys:
-            if key not in self.schema.names:
-                raise UnknownColumn(key, self.schema.names, "key_by")
+    def key_by(self, *keys: str | Expr | Sequence[str | Expr]) -> KeyedStream:
+        """Return the same rows, such that rows with equal ``keys`` meet in one subtask. Null is a key like any other.
+
+        Args:
+            keys: names of columns, plain columns such as ``col("shop")``, or lists of these.
+
+        Raises: GraphError for no key, one given twice or a computed one, and for updates by other columns than
+        their update keys (see `changes`); UnknownColumn; SchemaMismatch for a list, struct or map.
+        """
+        names = key_names(keys, self.schema, "key_by")
         from dataflow.keyed_streams import KeyedStream
 
-        return KeyedStream(
-            self._pipeline, self._node, Edge(self._node.id, Partitioning.HASH, tuple(keys), self._edge.tag)
-        )
+        if (updates := self._updates) is not None and (others := [key for key in names if key not in updates.keys]):
+            columns = ", ".join(map(repr, others))
+            raise refused_updates("key_by", updates, f"updates of one key would be spread by {columns}")
+        return KeyedStream(self._pipeline, self._node, self._spread(Partitioning.HASH, names))
+
+    def _spread(self, partitioning: Partitioning, keys: tuple[str, ...] = ()) -> Edge:
+        return replace(self._edge, partitioning=partitioning, keys=keys)
 
     def rebalance(self) -> Stream:
-        """The same rows, spread evenly over the subtasks of the next operator."""
-        return Stream(self._pipeline, self._node, Edge(self._node.id, Partitioning.REBALANCE, (), self._edge.tag))
+        """The same rows, spread evenly over the subtasks of the next operator.
+
+        Raises: GraphError for updates, which would lose their order (see `changes`).
+        """
+        self._refuse_updates("rebalance", "an update could overtake a later one of its key")
+        return Stream(self._pipeline, self._node, self._spread(Partitioning.REBALANCE))
 
     def broadcast(self) -> Stream:
-        """The same rows, all of them in every subtask of the next operator."""
-        return Stream(self._pipeline, self._node, Edge(self._node.id, Partitioning.BROADCAST, (), self._edge.tag))
+        """The same rows, all of them in every subtask of the next operator.
+
+        Raises: GraphError for updates (see `changes`).
+        """
+        self._refuse_updates("broadcast", "every subtask would give every update once more")
+        return Stream(self._pipeline, self._node, self._spread(Partitioning.BROADCAST))
 
     def side(self, tag: str) -> Stream:
-        """The rows that the operator emitted with ``tag``.
+        """Return the rows that the operator emitted with ``tag``, which have the columns declared for it.
 
-        They have the columns declared for that side output, else those of the operator's main output. Raises:
-        GraphError for a tag that is none of the operator's, where these are known.
+        Raises: GraphError where the operator has no such side output.
         """
-        if self._node.sides and tag not in self._node.sides:
-            raise GraphError(f"{self.name!r} has no side output {tag!r}; it has {list(self._node.sides)}")
-        if not self._node.sides and isinstance(self._node.spec, MapBatches | MapRows | FlatMapRows):
-            raise GraphError(f"{self.name!r} has no side output {tag!r}; on_error='side' gives it one, 'errors'")
+        sides = self._node.sides
+        if tag not in sides:
+            found = f"it has {list(sides)}" if sides else "it has none"
+            match self._node.spec:
+                case MapBatches() | MapRows() | FlatMapRows():
+                    found = "on_error='side' gives it one, 'errors'" if not sides else found
+                case Apply():
+                    found += (
+                        f"; declare it: apply(..., sides={{{tag!r}: schema}}), None for the columns of the main one"
+                    )
+                case _:
+                    pass
+            raise GraphError(f"{self.name!r} has no side output {tag!r}; {found}")
         return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
 
     def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """The rows of this stream and the others, in no particular order. Schemas must be equal."""
+        """The rows of this stream and the others, in no particular order. Schemas must be equal.
+
+        Raises: SchemaMismatch; GraphError for a stream of another pipeline, or of updates (see `changes`).
+        """
         self._same_pipeline(others, "union")
         for other in others:
             if not other.schema.equals(self.schema):
@@ -254,7 +360,7 @@ class Stream(Functions):
         operator: OperatorFactory,
         *others: Stream,
         schema: pa.Schema | None = None,
-        sides: Mapping[str, pa.Schema] | None = None,
+        sides: Mapping[str, pa.Schema | None] | None = None,
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
@@ -265,12 +371,15 @@ class Stream(Functions):
                 to operator (``functools.partial`` passes further arguments).
             others: further inputs. This stream comes in on port 0 of ``process``, the others on 1, 2, ... Where more
                 than one input is keyed, their keys have the same types in the same order, so equal keys meet.
-            schema: what it emits; None: the same as it takes, which must be one and the same for all inputs.
-            sides: the schema of what it emits with a tag, by tag, for `side`; there are no others then. None: any tag,
-                with the columns of ``schema``.
+            schema: what it emits; None: the same as it takes, which must be one and the same for all inputs. A batch
+                with these columns in another order is put in order; one with others fails the job. Event time stays if
+                its column is there as it was: then rows that the operator emits after a watermark that it has passed
+                on are late downstream.
+            sides: the schema of what it emits with a tag, by tag, for `side`; a schema of None is that of the main
+                output. There are no other side outputs, and without ``sides`` none.
 
-        Raises: GraphError for what is no operator, or a stream of another pipeline; SchemaMismatch for keys that
-        cannot meet, or inputs that differ where no ``schema`` says what comes out.
+        Raises: GraphError for what is no operator, or a stream of another pipeline, or of updates (see `changes`);
+        SchemaMismatch for keys that cannot meet, or inputs that differ where no ``schema`` says what comes out.
         """
         if isinstance(operator, Operator) or not callable(operator):
             raise GraphError(
@@ -285,7 +394,7 @@ class Stream(Functions):
         if schema is None and not all(other.schema.equals(self.schema) for other in others):
             raise SchemaMismatch("apply: the inputs differ, so say what comes out: apply(..., schema=pa.schema(...))")
         made = declared(schema, self.schema, "apply")
-        tagged = {tag: declared(side, made, f"apply(sides=) of {tag!r}") for tag, side in (sides or {}).items()}
+        tagged = side_outputs(sides, made)
         described: Any = inspect.unwrap(getattr(operator, "func", operator))
         label = getattr(described, "__qualname__", type(described).__name__)
         spec = Apply(
@@ -332,6 +441,6 @@ class Stream(Functions):
         part = Pipeline(self._pipeline.name)
         part.graph = self._pipeline.graph.upstream(self._node)
         node = part.graph.nodes[-1]
-        edge = Edge(node.id, self._edge.partitioning, self._edge.keys, self._edge.tag)
+        edge = replace(self._edge, source=node.id)
         part.graph.add(Write(sink), (edge,), self.schema, label="collected", name="collected", parallelism=1)
         return part

@@ -1,4 +1,4 @@
-"""What happened in a run of processes, in the order in which it did: events, and the markers of snapshots among them.
+"""What happened in a run of processes, in order: events, and the markers and reports of snapshots among them.
 
 An event is one atomic action of one process. Messages and events have names that do not depend on the order of the run:
 the k-th message of a channel, the k-th event of a process. So two runs in which processes did the same in another order
@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from dataflow.errors import GraphError
 from dataflow.processes import Channel
 
-__all__ = ["Event", "Happening", "MarkerReceived", "MarkerSent", "MessageId", "Recorded", "Trace"]
+__all__ = ["Event", "Happening", "MarkerReceived", "MarkerSent", "MessageId", "Recorded"]
+__all__ += ["ReportReceived", "ReportSent", "Trace"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -64,7 +65,7 @@ class Event:
 class Recorded:
     """``process`` recorded its state for ``snapshot``, behind ``number`` events of its own.
 
-    ``spontaneous``: it began the snapshot by itself; else because of a marker.
+    ``spontaneous``: it began the snapshot by itself; else because of a marker, or of an observer's request or token.
     """
 
     process: str
@@ -100,7 +101,41 @@ class MarkerReceived:
         return f"{self.channel.target} receives the marker of snapshot {self.snapshot} from {self.channel.source}"
 
 
-Happening = Event | Recorded | MarkerSent | MarkerReceived
+@dataclass(frozen=True, slots=True)
+class ReportSent:
+    """The ``number``-th report of ``channel``, which leads to an observer: a state for ``snapshot``, or a copy.
+
+    ``message`` is what is copied: a message sent before the cut and received after it. None: the state.
+    """
+
+    channel: Channel
+    number: int
+    snapshot: int
+    message: MessageId | None = None
+
+    def __str__(self) -> str:
+        return f"{self.channel.source} sends {self.channel.target} {_report(self)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportReceived:
+    """A report of ``channel`` arrived at its observer; fields are as in ``ReportSent``."""
+
+    channel: Channel
+    number: int
+    snapshot: int
+    message: MessageId | None = None
+
+    def __str__(self) -> str:
+        return f"{self.channel.target} receives from {self.channel.source} {_report(self)}"
+
+
+def _report(report: ReportSent | ReportReceived) -> str:
+    what = "its state" if report.message is None else f"a copy of {report.message}"
+    return f"{what} for snapshot {report.snapshot}"
+
+
+Happening = Event | Recorded | MarkerSent | MarkerReceived | ReportSent | ReportReceived
 
 
 @dataclass(slots=True)
@@ -140,7 +175,7 @@ class Trace:
 
     @property
     def events(self) -> Sequence[Event]:
-        """The events, without markers and recordings."""
+        """The events, without markers, recordings and reports."""
         return self._index().events
 
     def of(self, process: str) -> Sequence[Event]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dataflow.expressions import count
+    from dataflow.expressions import count, latest
     from dataflow.windows import tumbling
     from operators.custom_aggregates import aggregate_kernel
     from operators.sinks.batches import upsert_batches, write_batches
@@ -37,6 +37,7 @@ __all__ = [
     "from_generator",
     "generate",
     "integers",
+    "latest",
     "normal",
     "paced",
     "read_committed",
@@ -67,6 +68,7 @@ _HOMES = {
     "from_generator": "operators.sources.generator",
     "generate": "operators.sources.generate",
     "integers": "operators.sources.recipes",
+    "latest": "dataflow.expressions",
     "normal": "operators.sources.recipes",
     "paced": "operators.sources.paced",
     "read_committed": "operators.sinks.parquet",

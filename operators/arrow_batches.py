@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from dataflow.errors import SchemaMismatch, did_you_mean
-from dataflow.state.dictionaries import wide_type, widened_array
+from operators.declared_schema import DeclaredSchema
 
 __all__ = ["ArrowBatches", "speaks_arrow"]
 
@@ -27,13 +26,16 @@ class ArrowBatches:
     def __init__(self, schema: pa.Schema, where: str) -> None:
         self._schema = schema
         self._where = where
+        self._declared = DeclaredSchema(
+            schema, f"{where}: the function's output", "change the function or the schema declared for it"
+        )
 
     def parts(self, answer: Any) -> Iterator[pa.RecordBatch]:
         """The batches of a batch, table, frame or iterable of these. Raises: TypeError for anything else."""
         if isinstance(answer, pa.RecordBatch):
             yield answer
         elif isinstance(answer, pa.Table):
-            self._check(answer.schema)
+            self._declared.check(answer.schema)
             yield from answer.to_batches()
         elif speaks_arrow(answer) and not isinstance(answer, pa.RecordBatchReader):
             yield from self.parts(self._imported(answer))
@@ -72,38 +74,8 @@ class ArrowBatches:
         )
 
     def conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """``batch`` in the declared schema. Raises: SchemaMismatch that names the columns which do not fit."""
-        schema = self._schema
-        if not batch.schema.equals(schema, check_metadata=True):
-            self._check(batch.schema)
-            if schema.names:
-                columns = [
-                    widened_array(column) if column.type != field.type else column
-                    for field, column in ((field, batch.column(field.name)) for field in schema)
-                ]
-                batch = pa.RecordBatch.from_arrays(columns, schema=schema)
-        return batch
-
-    def _check(self, found: pa.Schema) -> None:
-        expected = self._schema
-        problems = [
-            f"column {name!r} occurs twice" for name in dict.fromkeys(found.names) if found.names.count(name) > 1
-        ]
-        for field in expected:
-            if field.name not in found.names:
-                problems.append(f"column {field.name!r} ({field.type}) is missing")
-            elif field.type not in (other := found.field(found.names.index(field.name)).type, wide_type(other)):
-                problems.append(f"column {field.name!r} should be {field.type} but is {other}")
-        problems += [
-            f"column {name!r} is not in the declared schema{did_you_mean(name, expected.names)}"
-            for name in found.names
-            if name not in expected.names
-        ]
-        if problems:
-            raise SchemaMismatch(
-                f"{self._where}: the function's output does not have the declared schema: {'; '.join(problems)}; "
-                f"change the function or the schema declared for it"
-            )
+        """Return ``batch`` in the declared schema. Raises: SchemaMismatch that names the columns which do not fit."""
+        return self._declared.conformed(batch)
 
 
 def speaks_arrow(answer: object) -> bool:

@@ -9,6 +9,7 @@ from dataflow.specs import (
     Aggregate,
     Apply,
     Combine,
+    Emit,
     Filter,
     FlatMapRows,
     MapBatches,
@@ -31,7 +32,7 @@ def operator_for(spec: Spec, context: OperatorContext) -> Operator:
         case Read():
             from operators.transforms.pass_through import PassThrough
 
-            return PassThrough()
+            return PassThrough(context)
         case Union():
             from operators.transforms.union import Union as UnionOperator
 
@@ -44,18 +45,18 @@ def operator_for(spec: Spec, context: OperatorContext) -> Operator:
             from operators.transforms.project import Project as ProjectOperator
 
             return ProjectOperator(context, columns)
-        case MapBatches(function, on_error):
+        case MapBatches(function, on_error, time):
             from operators.transforms.map_batches import MapBatches as MapBatchesOperator
 
-            return MapBatchesOperator(context, function, on_error)
-        case MapRows(function, on_error):
+            return MapBatchesOperator(context, function, on_error, time)
+        case MapRows(function, on_error, time):
             from operators.transforms.map_rows import MapRows as MapRowsOperator
 
-            return MapRowsOperator(context, function, on_error)
-        case FlatMapRows(function, on_error):
+            return MapRowsOperator(context, function, on_error, time)
+        case FlatMapRows(function, on_error, time):
             from operators.transforms.map_rows import FlatMapRows as FlatMapRowsOperator
 
-            return FlatMapRowsOperator(context, function, on_error)
+            return FlatMapRowsOperator(context, function, on_error, time)
         case Aggregate(keys, aggregations, emit, every):
             from operators.aggregate import KeyedAggregate
 
@@ -68,9 +69,11 @@ def operator_for(spec: Spec, context: OperatorContext) -> Operator:
             from operators.transforms.watermarks import Watermarks as WatermarksOperator
 
             return WatermarksOperator(context, column, origin, delay, idle_after, on_error, max_drift)
-        case WindowAggregate(keys, time, window, lateness, aggregations):
+        case WindowAggregate(keys, time, window, lateness, aggregations, emit):
             from operators.windows.aggregate import WindowAggregate as WindowAggregateOperator
 
+            if emit is Emit.FINAL:
+                return WindowAggregateOperator(context, keys, time, window, 0, aggregations, watermark_delay=lateness)
             return WindowAggregateOperator(context, keys, time, window, lateness, aggregations)
         case Apply(factory):
             return factory(context)

@@ -5,7 +5,7 @@ Word 0 of a record holds flags; each aggregate has its fields in the words behin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,13 +17,13 @@ from dataflow.expressions import AggregateKind, Aggregation, Expr, compile_expre
 from dataflow.expressions.coercion import value_type
 from dataflow.state.arrays import fresh_words, from_words, is_word, plain, words
 from operators.kernels.instructions import COUNT, EXTREME, KEEP, MARK, SUM, SUM_FLOAT, SUM_UNSIGNED, TOUCH, WIDTH
-from operators.steps.choice import choice
+from operators.steps.choice import Choice, ChosenColumn, ValuePlace
 from operators.steps.custom import CustomStep
 from operators.steps.decimals import DecimalSum
 from operators.steps.distinct import CountDistinct
 from operators.steps.extreme import BytesExtreme
 from operators.steps.moments import StandardDeviation, Variance
-from operators.steps.step import Place, Rows, Step, Store, read_word, seen
+from operators.steps.step import Fold, Place, Rows, Step, Store, read_word, seen
 
 __all__ = ["Argument", "Layout"]
 
@@ -58,8 +58,6 @@ class WordColumn:
 
     ``flag`` says whether there is a value (0: there always is).
     """
-
-    mergeable = True
 
     def __init__(self, kind: AggregateKind, place: Place, fields: tuple[Field, ...]) -> None:
         self.name = place.name
@@ -105,10 +103,15 @@ class Layout:
         self.arguments: list[Argument] = []
         self._known: dict[str, int] = {}
         self._initial, self._flags = [0], 0
+        self._aggregations = aggregations
+        self._choices: dict[tuple[str, ...], Iterator[ChosenColumn]] = {}
+        self.steps: list[Fold] = []
         self.columns = [self._column(aggregation, schema, where) for aggregation in aggregations]
         if self._flags > _MAX_FLAGS:
-            raise ConfigurationError(f"{where}: at most {_MAX_FLAGS} aggregates other than counts, got {self._flags}")
-        self.steps = [column for column in self.columns if isinstance(column, Step)]
+            raise ConfigurationError(
+                f"{where}: at most {_MAX_FLAGS} aggregates other than counts, where those that choose the same row "
+                f"are one; got {self._flags}"
+            )
         self._kernels = tuple(
             name for a in aggregations for e in (a.argument, a.by) if e is not None for name in e.kernels()
         )
@@ -142,7 +145,7 @@ class Layout:
     @property
     def mergeable(self) -> bool:
         """Whether the words of a record are all there is to know."""
-        return all(column.mergeable for column in self.columns)
+        return all(step.mergeable for step in self.steps)
 
     @property
     def partial_type(self) -> pa.DataType:
@@ -156,21 +159,54 @@ class Layout:
     def _word_columns(self) -> list[WordColumn]:
         return [column for column in self.columns if isinstance(column, WordColumn)]
 
-    def _column(self, aggregation: Aggregation, schema: pa.Schema, where: str) -> WordColumn | Step:
+    def _column(self, aggregation: Aggregation, schema: pa.Schema, where: str) -> WordColumn | Step | ChosenColumn:
         """Give an aggregate its words and its flag, and collect its arguments, each once."""
+        if aggregation.chooses_a_row:
+            alike = _choice_key(aggregation)
+            if alike not in self._choices:
+                self._choices[alike] = iter(self._choice(alike, schema, where))
+            return next(self._choices[alike])
         dtype, word, kind = aggregation.dtype(schema, where), len(self._initial), aggregation.kind
         given = [value_type(e.dtype(schema, where)) for e in (aggregation.argument, aggregation.by) if e is not None]
         flag = 0
         if kind not in _ALWAYS:
-            self._flags += 1
-            flag = 1 << self._flags
+            flag = self._next_flag()
         expressions = [e for e in (aggregation.argument, aggregation.by) if e is not None]
         targets = [_taken_as(aggregation, given[0]) if given else None, None]
         numbers = [self._argument(e, target, schema) for e, target in zip(expressions, targets, strict=False)]
         place = Place(aggregation.name, dtype, word, flag, tuple(numbers), tuple(given))
         column = _step(aggregation, place) or WordColumn(kind, place, _fields(aggregation, place))
         self._initial += column.initial
+        if isinstance(column, Step):
+            self.steps.append(column)
         return column
+
+    def _choice(self, alike: tuple[str, ...], schema: pa.Schema, where: str) -> list[ChosenColumn]:
+        """Make one choice for all aggregates that choose the same row; return its columns, in their order."""
+        members = [a for a in self._aggregations if a.chooses_a_row and _choice_key(a) == alike]
+        places = [
+            ValuePlace(a.name, a.dtype(schema, where), self._argument(a.argument, None, schema))
+            for a in members
+            if a.argument is not None
+        ]
+        by, order = members[0].by, None
+        if by is not None:
+            order = self._argument(by, None, schema), value_type(by.dtype(schema, where))
+        made = Choice(
+            members[0].kind,
+            len(self._initial),
+            self._next_flag(),
+            places,
+            order,
+            ignore_nulls=members[0].ignore_nulls,
+        )
+        self._initial += made.initial
+        self.steps.append(made)
+        return made.columns
+
+    def _next_flag(self) -> int:
+        self._flags += 1
+        return 1 << self._flags
 
     def _argument(self, expression: Expr, target: pa.DataType | None, schema: pa.Schema) -> int:
         """The number of the argument, from 1 on (0 is no argument); equal arguments are evaluated once."""
@@ -229,8 +265,6 @@ def _step(aggregation: Aggregation, place: Place) -> Step | None:
             return StandardDeviation(place, aggregation.ddof)
         case AggregateKind.COUNT_DISTINCT:
             return CountDistinct(place)
-        case AggregateKind.FIRST | AggregateKind.LAST | AggregateKind.ARG_MIN | AggregateKind.ARG_MAX:
-            return choice(place, aggregation.kind)
         case AggregateKind.MIN | AggregateKind.MAX if not is_word(place.dtype):
             return BytesExtreme(place, aggregation.kind)
         case AggregateKind.SUM if pa.types.is_decimal(place.dtype):
@@ -239,6 +273,14 @@ def _step(aggregation: Aggregation, place: Place) -> Step | None:
             assert aggregation.kernel is not None
             return CustomStep(place, aggregation.kernel)
     return None
+
+
+def _choice_key(aggregation: Aggregation) -> tuple[str, ...]:
+    """Return what two aggregates have in common if they choose the same row of any rows."""
+    by = [] if aggregation.by is None else [aggregation.by.fingerprint()]
+    assert aggregation.argument is not None, f"{aggregation} has no column"
+    skipped = [aggregation.argument.fingerprint()] if aggregation.ignore_nulls else []
+    return (aggregation.kind.value, f"{aggregation.ignore_nulls}", *skipped, *by)
 
 
 def _fields(aggregation: Aggregation, place: Place) -> tuple[Field, ...]:

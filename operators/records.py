@@ -3,6 +3,7 @@
 Interleaving puts everything a row changes into one cache line. What each aggregate means:
 
 - ``count()`` counts rows, ``count`` of a column its values that are not null;
+- ``first``, ``last``, ``arg_min`` and ``arg_max`` return the value of a row, null or not, unless told to skip nulls;
 - all others skip nulls, and are null where no value was left (``count_distinct``: 0);
 - sums of integers and durations raise ``OverflowError`` past 64 bits, of decimals past 38 digits, and never wrap; sums
   of floats add in the order of the rows;
@@ -31,7 +32,7 @@ from dataflow.state.arrays import fresh_words, is_word, validity, words
 from dataflow.state.copy_on_write import CHUNK, CopyOnWriteRows, FrozenRows
 from dataflow.state.index import Slots
 from operators.layout import Layout
-from operators.steps.step import Step, Store, Sum128Overflow, read_word
+from operators.steps.step import Fold, Step, Store, Sum128Overflow, read_word
 
 __all__ = ["Records", "SumOverflow", "is_mergeable", "partial_type"]
 
@@ -149,7 +150,7 @@ class Records:
                 raise SumOverflow(row, self._layout.name_of(int(program[instruction, 1])))
         for step in self._layout.steps:
             with _named(step):
-                step.fold(self._records, slots, [arguments[number - 1] for number in step.place.arguments])
+                step.fold(self._records, slots, [arguments[number - 1] for number in step.arguments])
 
     def rows(self, slots: Slots) -> npt.NDArray[np.int64] | None:
         """How many rows the record of each slot holds; None: none of the aggregates counts them."""
@@ -274,10 +275,11 @@ def _records_of(partials: pa.Array, width: int) -> npt.NDArray[np.int64]:
 
 
 @contextmanager
-def _named(step: Step) -> Iterator[None]:
+def _named(step: Fold) -> Iterator[None]:
     try:
         yield
     except Sum128Overflow as error:
+        assert isinstance(step, Step), f"{step.name} sums no decimals"
         raise SumOverflow(error.row, step.name, str(step.dtype)) from None
 
 

@@ -169,7 +169,7 @@ def test_an_operator_object_is_refused_because_subtasks_would_share_it() -> None
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_a_side_output_is_a_stream_of_its_own(parallelism: int) -> None:
     with flow.Pipeline("sides") as p:
-        split = numbers(p).apply(partial(Split, tag="odd"))
+        split = numbers(p).apply(partial(Split, tag="odd"), sides={"odd": None})
         split.sink(op.collect(), name="even")
         split.side("odd").key_by("k").agg(op.count()).sink(op.collect(), name="odd")
     result = p.run(parallelism=parallelism)
@@ -178,7 +178,7 @@ def test_a_side_output_is_a_stream_of_its_own(parallelism: int) -> None:
 
 
 def test_a_side_output_can_be_collected_by_itself() -> None:
-    side = numbers(flow.Pipeline("side")).apply(partial(Split, tag="odd")).side("odd")
+    side = numbers(flow.Pipeline("side")).apply(partial(Split, tag="odd"), sides={"odd": None}).side("odd")
     assert rows(side.collect(), "k") == [{"k": 1, "x": 10}, {"k": 3, "x": 30}]
 
 

@@ -178,6 +178,10 @@ def test_event_time_is_a_timestamp() -> None:
     stream = flow.Pipeline().source(op.from_arrow(clicks()))
     with pytest.raises(SchemaMismatch, match="event time is a timestamp, but 'value' is int64; make one first"):
         stream.with_watermark("value")
+    with pytest.raises(SchemaMismatch, match=r"with_columns\(ts=flow\.from_epoch\('value', \"s\"\)\)"):
+        stream.with_watermark("value")
+    timed = stream.with_columns(at=flow.from_epoch("value", "ms")).with_watermark("at")
+    assert timed.time == "at"
     with pytest.raises(GraphError, match="the stream has no event time"):
         stream.key_by("user").window(op.tumbling("5s"))
     with pytest.raises(GraphError, match="has no side output 'early'; it has \\['late'\\]"):

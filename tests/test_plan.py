@@ -84,11 +84,11 @@ def test_an_exchange_that_was_asked_for_ends_the_chain(how: str) -> None:
 
 def test_a_side_output_is_chained_like_the_main_one() -> None:
     p = flow.Pipeline()
-    stream = source(p)
+    stream = source(p).apply(flow.Operator, sides={"late": None})
     stream.side("late").sink(op.collect(), name="late")
     stream.sink(op.collect(), name="out")
     plan = of(p.graph)
-    assert vertices(plan) == {"source": ["source", "late", "out"]}
+    assert vertices(plan) == {"source": ["source", "apply", "late", "out"]}
 
 
 # --- channels and tasks

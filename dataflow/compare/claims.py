@@ -1,8 +1,8 @@
 """What can be claimed of a sink's rows, read off the graph: how they are compared, and what duplicates do to them.
 
-A row-wise path (no state between source and sink) keeps every row, so outputs are compared as multisets. Behind a keyed
-aggregate there is one last row per key. A changelog has as many rows as batches were cut, so whatever
-depends on their number, or mixes up their order, cannot be compared at all, and that is said.
+A row-wise path (no state between source and sink) keeps every row, so outputs are compared as multisets. After a keyed
+aggregate there is one last row per key. A changelog has as many rows as batches were cut, so if its updates count as
+rows (``Stream.as_rows``), the output cannot be compared at all, and that is said.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dataflow.expressions.nodes import Alias, Column, Expr
-from dataflow.graph import Edge, Graph, Node, Partitioning
+from dataflow.expressions import Expr
+from dataflow.graph import Edge, Graph, Node
 from dataflow.specs import (
     Aggregate,
     Apply,
     Combine,
-    Emit,
     Filter,
     FlatMapRows,
     MapBatches,
@@ -68,89 +67,53 @@ class Unsettled:
 Claim = Rows | AnyRows | LastRows | Unsettled
 
 
-def claims(graph: Graph, parallelism: int) -> dict[str, Claim]:
+def claims(graph: Graph) -> dict[str, Claim]:
     """The claim for each sink, by name."""
     found: list[Claim] = []
     for node in graph:
-        width = node.parallelism or parallelism
-        inputs = [_over(edge, found[edge.source], graph.nodes[edge.source], parallelism, width) for edge in node.inputs]
-        found.append(_behind(node, inputs))
+        found.append(_behind(node, [_over(edge, found[edge.source]) for edge in node.inputs]))
     return {node.name: claim for node, claim in zip(graph, found, strict=True) if isinstance(node.spec, Write)}
 
 
-def _over(edge: Edge, claim: Claim, source: Node, parallelism: int, width: int) -> Claim:
-    """The claim at the other end of an edge: an order that matters may be lost on the way."""
-    if not (isinstance(claim, LastRows) and claim.updates) or width == 1:
-        return claim
-    match edge.partitioning:
-        case Partitioning.FORWARD:
-            return claim
-        case Partitioning.HASH if set(edge.keys) <= set(claim.keys):
-            return claim
-        case None if (source.parallelism or parallelism) == width:
-            return claim
-        case _:
-            return Unsettled(f"the updates of {claim.aggregate!r} are spread over subtasks and lose their order")
+def _over(edge: Edge, claim: Claim) -> Claim:
+    """Return the claim at the other end of an edge: updates that count as rows are as many as batches were cut."""
+    if isinstance(claim, LastRows) and claim.updates and edge.as_rows:
+        return Unsettled(
+            f"the updates of {claim.aggregate!r} count as rows, and their number depends on how rows were cut into "
+            "batches"
+        )
+    return claim
 
 
 def _behind(node: Node, inputs: Sequence[Claim]) -> Claim:
     unsettled = [claim for claim in inputs if isinstance(claim, Unsettled)]
     if unsettled:
         return unsettled[0]
-    changelogs = [claim for claim in inputs if isinstance(claim, LastRows) and claim.updates]
     match node.spec:
         case Read():
             return Rows()
-        case Write():
+        case Write() | Filter():
             return inputs[0]
-        case Filter(predicate=predicate):
-            return _filtered(node, inputs[0], predicate)
         case Project(columns=columns):
-            return _projected(node, inputs[0], columns)
-        case _ if changelogs:
-            return Unsettled(
-                f"{node.name!r} works on the updates of {changelogs[0].aggregate!r}, whose number depends on how rows "
-                "were cut into batches"
-            )
-        case Aggregate(keys=keys, emit=emit):
+            return _projected(inputs[0], columns)
+        case Aggregate(keys=keys):
             first = all(isinstance(claim, Rows) for claim in inputs)
-            return LastRows(keys, keys, node.name, emit is Emit.UPDATES, first)
-        case WindowAggregate(keys=keys, lateness=lateness):
+            return LastRows(keys, keys, node.name, node.changes == "updates", first)
+        case WindowAggregate(keys=keys):
             key = (*keys, "window_start")
-            return LastRows(key, key, node.name, lateness > 0, first=False, windowed=True)
+            return LastRows(key, key, node.name, node.changes == "updates", first=False, windowed=True)
         case Apply(stateless=False):
             return AnyRows()
         case MapBatches() | MapRows() | FlatMapRows() | Watermarks() | Combine() | Apply() | Union():
             return Rows() if all(isinstance(claim, Rows) for claim in inputs) else AnyRows()
 
 
-def _filtered(node: Node, claim: Claim, predicate: Expr) -> Claim:
-    if isinstance(claim, LastRows) and claim.updates and not set(predicate.columns()) <= set(claim.keys):
-        return Unsettled(
-            f"{node.name!r} lets some updates of {claim.aggregate!r} pass, and which there are depends on how rows "
-            "were cut into batches"
-        )
-    return claim
-
-
-def _projected(node: Node, claim: Claim, columns: Sequence[Expr]) -> Claim:
-    """Keys are followed through renaming."""
+def _projected(claim: Claim, columns: Sequence[Expr]) -> Claim:
+    """Follow keys through renaming; without them final rows are only rows, and updates always have them."""
     if not isinstance(claim, LastRows):
         return claim
-    names = {plain: column.name for column in reversed(columns) if (plain := _plain(column)) is not None}
+    names = {key: column.name for key in claim.keys for column in reversed(columns) if column.is_column(key)}
     if all(key in names for key in claim.keys):
         return replace(claim, keys=tuple(names[key] for key in claim.keys))
-    if claim.updates:
-        return Unsettled(f"{node.name!r} drops a key column of {claim.aggregate!r}, so its last rows cannot be told")
+    assert not claim.updates, f"a key of {claim} was dropped"
     return AnyRows()
-
-
-def _plain(column: Expr) -> str | None:
-    """The column that ``column`` is, under whatever name."""
-    match column:
-        case Column(label=label):
-            return label
-        case Alias(operand=operand):
-            return _plain(operand)
-        case _:
-            return None

@@ -51,7 +51,7 @@ def compare(
     clock = clock or SystemClock()
     started = clock.now()
     pipeline = redirected(subject.pipeline(), folder)
-    found = claims(pipeline.graph, options.parallelism)
+    found = claims(pipeline.graph)
     sinks = {node.name: (found[node.name], node.schema) for node in pipeline.graph if node.name in found}
     say("warming up")
     _trial(subject, folder / "warm-up", Mode.ALIGNED, options).warm_up()

@@ -77,6 +77,12 @@ class Restoration:
         """Rows delivered twice, by operator."""
         return self.report.duplicated_by_operator if self.report else {}
 
+    @property
+    def most_duplicates(self) -> str:
+        """Rows delivered twice to the operator with the most, for the table."""
+        most = f"{max(self.duplicates.values(), default=0):,}"
+        return f"{most} (may be too low)" if self.report and self.report.too_low else most
+
     def to_json(self) -> dict[str, Any]:
         """All of it, with times in microseconds."""
         return {
@@ -87,6 +93,7 @@ class Restoration:
             "in_flight_rows": self.in_flight,
             "in_flight_bytes": self.report.in_flight_bytes if self.report else 0,
             "duplicates": dict(self.duplicates),
+            "precision": {name: found.value for name, found in self.report.precision.items()} if self.report else {},
             "rewound_to": dict(self.report.offsets) if self.report else {},
             "checkpoints_after": self.after,
         }
@@ -147,7 +154,7 @@ class ModeReport:
             "restored": str(r.checkpoint or "none") if r else "-",
             "restore": _time(r.duration) if r else "-",
             "re-injected": f"{r.in_flight:,}" if r else "-",
-            "duplicates": f"{max(r.duplicates.values(), default=0):,}" if r else "-",
+            "duplicates": r.most_duplicates if r else "-",
             "result": "FAILED" if self.failures else self.result,
         }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from dataflow.compare.claims import AnyRows, Claim, LastRows, Rows, Unsettled
 from dataflow.compare.rows import difference, differing_keys, last_rows, same_but_for_rounding
+from dataflow.runtime.precision import Precision
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +51,7 @@ def judge(sink: str, claim: Claim, found: pa.Table, undisturbed: pa.Table, repor
         case Rows() | LastRows(first=True):
             return equal(claim, found, undisturbed)
         case LastRows() | AnyRows():
-            return Verdict(_bound(equal(claim, found, undisturbed), report.duplicated()))
+            return Verdict(_bound(equal(claim, found, undisturbed), sink, report))
         case Unsettled(reason):
             return Verdict(f"not compared: {reason}")
         case _:
@@ -111,6 +112,8 @@ def _by_key(claim: LastRows, found: pa.Table, undisturbed: pa.Table, again: pa.T
     )
 
 
-def _bound(verdict: Verdict, count: int) -> str:
-    same = EQUAL if not verdict.failures else f"differs ({verdict.failures[0]})"
+def _bound(verdict: Verdict, sink: str, report: RestoreReport) -> str:
+    same, count = EQUAL if not verdict.failures else f"differs ({verdict.failures[0]})", report.duplicated()
+    if report.precision.get(sink) is Precision.MAY_BE_TOO_LOW:
+        return f"{same}; behind an operator of yours with state the {count:,} reported rows may be too few"
     return f"{same}; behind state the {count:,} reported rows are an upper bound"

@@ -71,15 +71,17 @@ Timestamps with a zone are read on its clock; the calendar is the Gregorian, als
 ``dt.weekday``         Monday is 1, Sunday 7 (ISO 8601)
 ``dt.ordinal_day``     1 to 366
 ``dt.date``            the day, as date32
+``from_epoch``         ints that count a unit since 1970-01-01 00:00 UTC, as timestamps of that unit in UTC
 ``dt.truncate``        down to a multiple of a length of time since 1970-01-01 00:00 + ``offset``. On a zone's clock:
                        the latest instant, not after the time, that shows this reading; the end of a gap that skips it
 =====================  =================================================================================================
 """
 
 from dataflow.expressions.aggregates import AggregateKind, Aggregation, count
-from dataflow.expressions.calls import concat_str
+from dataflow.expressions.calls import concat_str, from_epoch
 from dataflow.expressions.conditionals import when
 from dataflow.expressions.evaluation import compile_expression, compile_value
+from dataflow.expressions.last_row import Latest, latest
 from dataflow.expressions.nodes import Expr, col, lit
 from dataflow.expressions.typing import output_schema
 
@@ -87,11 +89,14 @@ __all__ = [
     "AggregateKind",
     "Aggregation",
     "Expr",
+    "Latest",
     "col",
     "compile_expression",
     "compile_value",
     "concat_str",
     "count",
+    "from_epoch",
+    "latest",
     "lit",
     "output_schema",
     "when",

@@ -1,4 +1,9 @@
-"""The aggregates an expression offers as methods. What they mean is said in ``aggregates`` and, word by word, here."""
+"""The aggregates an expression offers as methods. What they mean is said in ``aggregates`` and, word by word, here.
+
+``first``, ``last``, ``arg_min`` and ``arg_max`` choose a row and return its value, null or not, so several of them with
+the same ``by`` are columns of one row that exists. With ``ignore_nulls=True`` each chooses among the rows where its own
+value is not null, and their results may be of different rows.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ __all__ = ["Aggregated"]
 
 
 class Aggregated:
-    """What all rows of a key or a window have to say about an expression; rows where it is null are put aside."""
+    """Aggregates of all rows of a key or a window; all but those that choose a row skip rows where it is null."""
 
     __slots__ = ()
 
@@ -56,28 +61,57 @@ class Aggregated:
         """The standard deviation: the root of ``variance(ddof)``."""
         return _aggregation("stddev", self, ddof=ddof)
 
-    def first(self, by: str | Expr | None = None) -> Aggregation:
-        """The first value that is not null: in order of ``by``, or of arrival.
+    def first(self, by: str | Expr | None = None, *, ignore_nulls: bool = False) -> Aggregation:
+        """Return the value in the first row: in order of ``by``, or of arrival; the value may be null.
 
-        Of rows with equal ``by``, the one that arrived first; rows whose ``by`` is null are put aside. Rows of one
-        split arrive in their order; of several, or behind a shuffle, only ``by`` makes the answer the same each time.
+        Args:
+            by: a column or expression of numbers, booleans or times. Of rows with equal ``by``, the one that arrived
+                first is the first. NaN comes after every number. A row whose ``by`` is null is chosen only if ``by``
+                is null in every row, and then by arrival. None: the event time if the stream has one, else arrival.
+            ignore_nulls: skip rows where the value is null.
+
+        Rows of one split arrive in their order. Over several splits, or after a shuffle from several subtasks, arrival
+        may differ from run to run: only a ``by`` without ties returns the same row each time.
+
+        Null where there is no row. Raises: TypeError, ValueError for wrong arguments.
+
+        >>> from dataflow.expressions import col
+        >>> col("status").first("ts")
+        col('status').first(by=col('ts'), ignore_nulls=False)
         """
-        return _aggregation("first", self, by=by)
+        return _aggregation("first", self, by=by, ignore_nulls=ignore_nulls)
 
-    def last(self, by: str | Expr | None = None) -> Aggregation:
-        """The last value that is not null, as ``first``; of rows with equal ``by``, the one that arrived last."""
-        return _aggregation("last", self, by=by)
+    def last(self, by: str | Expr | None = None, *, ignore_nulls: bool = False) -> Aggregation:
+        """Return the value in the last row, as ``first``; of rows with equal ``by``, the one that arrived last.
 
-    def arg_min(self, by: str | Expr) -> Aggregation:
-        """The value in the row where ``by`` is least, of several the one that arrived first.
+        ``op.latest`` does this for all columns of a row.
 
-        Rows where the value or ``by`` is null are put aside. NaN is greater than every number.
+        >>> from dataflow.expressions import col
+        >>> col("status").last(ignore_nulls=True)
+        col('status').last(ignore_nulls=True)
         """
-        return _aggregation("arg_min", self, by=by)
+        return _aggregation("last", self, by=by, ignore_nulls=ignore_nulls)
 
-    def arg_max(self, by: str | Expr) -> Aggregation:
-        """The value in the row where ``by`` is greatest, as ``arg_min``."""
-        return _aggregation("arg_max", self, by=by)
+    def arg_min(self, by: str | Expr, *, ignore_nulls: bool = False) -> Aggregation:
+        """Return the value in the row where ``by`` is least, of several the one that arrived first; it may be null.
+
+        Rows where ``by`` is null are skipped, as by ``min``; with ``ignore_nulls``, rows where the value is null as
+        well. NaN is greater than every number. Null where no row is left.
+
+        >>> from dataflow.expressions import col
+        >>> col("bidder").arg_min("price")
+        col('bidder').arg_min(col('price'), ignore_nulls=False)
+        """
+        return _aggregation("arg_min", self, by=by, ignore_nulls=ignore_nulls)
+
+    def arg_max(self, by: str | Expr, *, ignore_nulls: bool = False) -> Aggregation:
+        """Return the value in the row where ``by`` is greatest, as ``arg_min``; of several, the one that arrived first.
+
+        >>> from dataflow.expressions import col
+        >>> col("bidder").arg_max("price", ignore_nulls=True)
+        col('bidder').arg_max(col('price'), ignore_nulls=True)
+        """
+        return _aggregation("arg_max", self, by=by, ignore_nulls=ignore_nulls)
 
 
 def _aggregation(kind: str, argument: Any, **options: Any) -> Aggregation:

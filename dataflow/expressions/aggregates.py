@@ -6,7 +6,7 @@
 >>> col("price").max().name, col("price").max().alias("top")
 ('price_max', col('price').max().alias('top'))
 >>> col("bidder").arg_max("price")
-col('bidder').arg_max(col('price'))
+col('bidder').arg_max(col('price'), ignore_nulls=False)
 
 The state of ``count_distinct``, and of values that are text, binary or decimals, does not merge: such rows are not
 aggregated before they are dealt out by key.
@@ -14,6 +14,7 @@ aggregated before they are dealt out by key.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -60,8 +61,9 @@ class Aggregation:
     An empty ``name`` becomes ``{column}_{kind}``, or the kind's word where there is no column. Like expressions,
     aggregations compare by identity; ``equals`` compares by structure.
 
-    ``by`` orders the rows of ``first``, ``last``, ``arg_min`` and ``arg_max``; ``ddof`` is for ``variance`` and
-    ``stddev``; ``kernel`` is an aggregate of one's own.
+    ``by`` orders the rows of ``first``, ``last``, ``arg_min`` and ``arg_max``, and ``ignore_nulls`` makes these skip
+    rows where the argument is null; ``ddof`` is for ``variance`` and ``stddev``; ``kernel`` is an aggregate of one's
+    own.
     """
 
     kind: AggregateKind
@@ -70,6 +72,7 @@ class Aggregation:
     by: Expr | None = None
     ddof: int = 1
     kernel: AggregateKernel | None = None
+    ignore_nulls: bool = False
 
     def __post_init__(self) -> None:
         if self.argument is None and self.kind is not AggregateKind.COUNT:
@@ -78,11 +81,21 @@ class Aggregation:
             raise ValueError(f"{self._word} needs a column to compare: col(name).{self._word}(by)")
         if self.by is not None and (self.kind not in _MAY_HAVE_BY or not isinstance(self.by, Expr)):
             raise TypeError(f"{self._word}(by=) takes a column's name or an expression, got {self.by!r}")
+        if not isinstance(self.ignore_nulls, bool) or (self.ignore_nulls and not self.chooses_a_row):
+            raise ValueError(
+                f"{self._word}(ignore_nulls=) must be True or False, and only {_words_of(_MAY_HAVE_BY)} take it; got "
+                f"{self.ignore_nulls!r}"
+            )
         if not isinstance(self.ddof, int) or self.ddof < 0 or (self.ddof != 1 and self.kind not in _SPREADS):
             raise ValueError(f"{self._word}(ddof=) is a whole number from 0 on, got {self.ddof!r}")
         assert (self.kernel is not None) == (self.kind is AggregateKind.KERNEL), f"{self.kind} with {self.kernel}"
         if not self.name:
             object.__setattr__(self, "name", self._default_name())
+
+    @property
+    def chooses_a_row(self) -> bool:
+        """Whether the result is the argument's value in one row: of first, last, arg_min and arg_max."""
+        return self.kind in _MAY_HAVE_BY
 
     @property
     def _word(self) -> str:
@@ -115,8 +128,9 @@ class Aggregation:
                                 decimals
         variance, stddev        ints, floats, decimals        float64
         min, max                all but nested types          the argument's type
-        first, last,            all but nested types; ``by``  the argument's type
-        arg_min, arg_max        numbers, bools or times
+        first, last,            all but nested types, and     the argument's type
+        arg_min, arg_max        null; ``by`` numbers, bools
+                                or times
         a kernel                what it is declared to take   what it is declared to give
         ======================  ============================  ==========================================================
 
@@ -144,6 +158,10 @@ class Aggregation:
                 )
         return found
 
+    def takes(self, schema: pa.Schema) -> bool:
+        """Return whether the argument's type over rows of ``schema`` has this aggregate. Raises: UnknownColumn."""
+        return self.argument is None or self._result(value_type(self.argument.dtype(schema))) is not None
+
     def _result(self, given: pa.DataType) -> pa.DataType | None:
         kind = family(given)
         match self.kind:
@@ -160,6 +178,8 @@ class Aggregation:
             case AggregateKind.KERNEL:
                 assert self.kernel is not None
                 return self.kernel.gives if _is_input(given, self.kernel.takes) else None
+            case _ if self.chooses_a_row and kind == "null":
+                return given
             case _:
                 return given if _is_value(given) else None
 
@@ -169,16 +189,21 @@ class Aggregation:
         return _TAKES.get(self.kind, "all but nested types and views")
 
     def fingerprint(self) -> str:
-        """The aggregate as text: equal for equal aggregates, stable between runs and versions."""
+        """Return the aggregate as text: equal for equal aggregates, stable between runs and versions."""
+        return self._text([f"ignore_nulls={self.ignore_nulls}"] if self.chooses_a_row else [])
+
+    def former_fingerprint(self) -> str:
+        """Return the text from when first, last, arg_min and arg_max always skipped nulls: old checkpoints have it."""
+        return self._text([])
+
+    def _text(self, more: Sequence[str]) -> str:
         receiver = "" if self.argument is None else f"{render_receiver(self.argument)}."
         alias = "" if self.name == self._default_name() else f".alias({self.name!r})"
-        options = ""
+        options = [f"ddof={self.ddof}"] if self.ddof != 1 else []
         if self.by is not None:
-            options = f"{'' if self.kind in _NEED_BY else 'by='}{self.by.fingerprint()}"
-        elif self.ddof != 1:
-            options = f"ddof={self.ddof}"
+            options = [f"{'' if self.kind in _NEED_BY else 'by='}{self.by.fingerprint()}"]
         word = self._word if self.kernel is None else self.kernel.fingerprint
-        return f"{receiver}{word}({options}){alias}"
+        return f"{receiver}{word}({', '.join([*options, *more])}){alias}"
 
     def equals(self, other: Aggregation) -> bool:
         """Whether ``other`` is the same aggregate under the same name."""
@@ -217,6 +242,10 @@ def _sum_type(given: pa.DataType) -> pa.DataType | None:
         case "decimal" if not types.is_decimal256(given):
             return pa.decimal128(38, given.scale)
     return None
+
+
+def _words_of(kinds: Sequence[AggregateKind]) -> str:
+    return ", ".join(kind.value for kind in kinds)
 
 
 _TAKES = {

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-from dataflow.expressions.nodes import Expr, _node, _operand
+from dataflow.errors import GraphError
+from dataflow.expressions.nodes import Column, Expr, _node, _operand
 
-__all__ = ["Call", "Function", "concat_str"]
+__all__ = ["Call", "Function", "concat_str", "from_epoch"]
 
 
 class Function(Enum):
@@ -46,6 +47,7 @@ class Function(Enum):
     ORDINAL_DAY = "dt.ordinal_day"
     DATE = "dt.date"
     TRUNCATE = "dt.truncate"  # [every, offset], both in microseconds
+    FROM_EPOCH = "from_epoch"  # [unit]
 
 
 @_node
@@ -80,3 +82,28 @@ def concat_str(columns: list[object] | tuple[object, ...], separator: str = "") 
     if not isinstance(separator, str):
         raise TypeError(f"concat_str: separator is text, got {separator!r}")
     return Call(Function.CONCAT, tuple(_operand(column) for column in columns), (separator,))
+
+
+def from_epoch(column: str | Expr, unit: str) -> Expr:
+    """Whole numbers of ``unit`` since 1970-01-01 00:00 UTC as timestamps of type ``timestamp[unit, tz=UTC]``.
+
+    A ``cast`` to a timestamp takes a number for one of the timestamp's own unit: ``cast("timestamp[us]")`` puts seconds
+    into January 1970.
+
+    Args:
+        column: the name of an integer column, or an integer expression. Null stays null.
+        unit: what the numbers count: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
+
+    Raises: GraphError for another unit; TypeError if ``column`` is neither text nor an expression; SchemaMismatch, when
+    it is used, if the column has no integers; OverflowError, when it is met, for a uint64 above int64.
+
+    >>> import pyarrow as pa
+    >>> batch = pa.record_batch({"at": [1_700_000_000, -1, None]})
+    >>> [str(time) for time in from_epoch("at", "s").evaluate(batch)]
+    ['2023-11-14 22:13:20+00:00', '1969-12-31 23:59:59+00:00', 'None']
+    """
+    if unit not in ("s", "ms", "us", "ns"):
+        raise GraphError(f"from_epoch: unit must be 's', 'ms', 'us' or 'ns', got {unit!r}")
+    if not isinstance(column, str | Expr):
+        raise TypeError(f"from_epoch takes a column's name or an expression, got {column!r}")
+    return Call(Function.FROM_EPOCH, (Column(column) if isinstance(column, str) else column,), (unit,))

@@ -94,7 +94,7 @@ def _fits(value: object, dtype: pa.DataType) -> bool:
     if types.is_floating(dtype):
         return types.is_float64(dtype)
     try:
-        pa.scalar(value).cast(dtype)
+        pa.scalar(value, literal_type(value)).cast(dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
     return True

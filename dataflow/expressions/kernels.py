@@ -83,7 +83,7 @@ def _kernel(call: Call) -> _Kernel:
         case _F.MINUTE:
             return pc.minute
         case _F.SECOND:
-            return pc.second
+            return _second
         case _F.MILLISECOND:
             return pc.millisecond
         case _F.MICROSECOND:
@@ -97,7 +97,14 @@ def _kernel(call: Call) -> _Kernel:
         case _F.TRUNCATE:
             every, offset = (int(length) for length in call.parameters)
             return lambda value: truncate(value, every, offset)
+        case _F.FROM_EPOCH:
+            return lambda value: value.cast(pa.timestamp(text, "UTC"))
     assert_never(call.function)
+
+
+def _second(value: pa.Array) -> pa.Array:
+    """Return the second on the clock of the zone: Arrow's ``second`` takes every offset for whole minutes."""
+    return pc.second(pc.local_timestamp(value) if pa.types.is_timestamp(value.type) and value.type.tz else value)
 
 
 def _hash(value: pa.Array) -> pa.Array:

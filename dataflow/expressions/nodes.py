@@ -207,19 +207,21 @@ class Expr(Methods, Aggregated):
         return FillNull(self, _operand(value))
 
     def cast(self, target: pa.DataType | str, *, strict: bool = True) -> Expr:
-        """The values as ``target``, a pyarrow type or its name (``"int32"``, ``"timestamp[us]"``).
+        """The values as ``target``, a pyarrow type or its name (``"int32"``, ``"timestamp[us, tz=UTC]"``).
 
-        A value that ``target`` cannot hold raises when it is met; with ``strict=False`` it becomes null.
+        A value that ``target`` cannot hold raises when it is met; with ``strict=False`` it becomes null. Whole numbers
+        count the units of a timestamp: seconds since 1970 are read by ``from_epoch(column, "s")``.
+
+        Raises: GraphError for a name that is unknown, or ambiguous as ``"float"`` is (see ``expressions.type_names``).
 
         >>> batch = pa.record_batch({"s": ["1", "x", None]})
         >>> col("s").cast("int64", strict=False).evaluate(batch).to_pylist()
         [1, None, None]
         """
         if isinstance(target, str):
-            try:
-                target = pa.type_for_alias(target)
-            except ValueError:
-                raise GraphError(f"cast: there is no type {target!r}; give a pyarrow type or its name") from None
+            from dataflow.expressions.type_names import named_type
+
+            target = named_type(target, "cast")
         if not isinstance(target, pa.DataType):
             raise TypeError(f"cast takes a pyarrow type or its name, got {target!r}")
         return Cast(self, target) if strict else TryCast(self, target)

@@ -40,6 +40,8 @@ def signature(call: Call, arguments: tuple[Typed, ...], where: str) -> _Signatur
     if call.function is _F.HASH:
         hashed = "other" not in families or types.is_fixed_size_binary(given[0])
         return (pa.int64(), (given[0],)) if hashed else None
+    if call.function is _F.FROM_EPOCH:
+        return (pa.timestamp(str(call.parameters[0]), "UTC"), (pa.int64(),)) if families <= {"int"} else None
     assert call.function in (_F.IS_NAN, _F.IS_FINITE), f"no types for {call.function}"
     return (pa.bool_(), (pa.float64(),)) if families <= {"int", "float"} else None
 

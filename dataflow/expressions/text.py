@@ -1,7 +1,8 @@
 """An expression as the Python that builds it, with no parentheses but the needed ones.
 
 The text is the expression's fingerprint, kept in checkpoints: two trees have one text exactly if they are the same
-tree, and evaluating the text gives the tree back.
+tree, and evaluating the text gives the tree back. One text is kept as checkpoints have it although it is refused when
+evaluated: a cast to float32 is ``.cast('float')``.
 """
 
 from __future__ import annotations
@@ -90,6 +91,8 @@ def _call(call: Call) -> str:
             columns = ", ".join(_argument(column, _COMPARISON) for column in call.arguments)
             separator = f", separator={parameters[0]}" if call.parameters[0] else ""
             return f"concat_str([{columns}]{separator})"
+        case Function.FROM_EPOCH:
+            return f"from_epoch({render(call.arguments[0])}, {parameters[0]})"
         case Function.STRIP:
             parameters = [] if call.parameters[0] == WHITESPACE else parameters
         case Function.EXTRACT:

@@ -83,7 +83,18 @@ def resolve(expr: Expr, schema: pa.Schema, where: str) -> Typed:
         given = ", ".join(f"{operand.node} is {operand.dtype}" for operand in operands)
         raise SchemaMismatch(f"{where}: {expr} cannot be computed: {given}{_hint(expr)}")
     dtype, compute = found
+    for operand, target in zip(operands, compute, strict=True):
+        _check_literal(expr, operand, target, where)
     return Typed(expr, dtype, operands, compute)
+
+
+def _check_literal(expr: Expr, operand: Typed, target: pa.DataType, where: str) -> None:
+    """Refuse an int literal above int64 in an operation on int64; all other literals fit where they take part."""
+    if isinstance(operand.node, Literal) and types.is_uint64(operand.dtype) and types.is_int64(target):
+        raise SchemaMismatch(
+            f"{where}: {expr} cannot be computed: it is computed in int64, and {operand.node.value} is above it; "
+            f'.cast("uint64") the column, or "float64" if rounding does no harm'
+        )
 
 
 def output_schema(columns: list[Expr] | tuple[Expr, ...], schema: pa.Schema, where: str) -> pa.Schema:
@@ -233,6 +244,7 @@ _TAKES: Final = {
     "is_nan": "; it takes a number that is no decimal",
     "is_finite": "; it takes a number that is no decimal",
     "hash": "; it takes numbers, text, bytes and times",
+    "from_epoch": "; it takes integers: .cast() decimals, floats and text to int64, and take times as they are",
     "concat_str": '; it takes text: .cast("string") what is none',
     "str": '; it takes text: .cast("string") what is none',
     "dt": "; years to days are parts of timestamps and dates, hours and less of timestamps and times of day",

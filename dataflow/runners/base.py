@@ -29,6 +29,7 @@ from dataflow.runtime.restore import RestoreReport
 from dataflow.runtime.task import Task
 from dataflow.specs import Read, Write
 from dataflow.store.memory import MemoryStore
+from dataflow.updates import Changes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +44,7 @@ __all__ = [
     "Runner",
     "RunningJob",
     "TaskMetrics",
+    "changes_of",
     "combines",
     "metrics_of",
     "outputs_of",
@@ -88,6 +90,7 @@ class RunResult:
         state: how it ended: finished, or stopped early (`Stream.head`, ``job.stop()``).
         guarantee: end to end, the weakest of sources, checkpoint mode and sinks.
         rows_in, rows_out: rows read by this run per source, and written per sink; after a restore only what came since.
+        changes: per sink, what its rows mean: ``"rows"``, each one counts, or ``"updates"`` (see `Stream.changes`).
         checkpoints: those completed by this run.
         failures: checkpoints that failed, and why.
         restore_report: what was restored and which rows were delivered twice; None for a fresh start.
@@ -114,6 +117,7 @@ class RunResult:
     micro_batches: MicroBatches | None = None
     warnings: Sequence[BarrierflowWarning] = ()
     outputs: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, Changes] = field(default_factory=dict)
 
     def table(self, name: str | None = None) -> pa.Table:
         """What ``op.collect()`` gathered: the sink called ``name``, or the only one.
@@ -272,6 +276,7 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
         duration=job.clock.now() - job.started_at,
         warnings=tuple(warnings_of(job, together(metrics))),
         outputs=outputs_of(graph),
+        changes=changes_of(graph),
     )
 
 
@@ -288,6 +293,11 @@ def together(metrics: Iterable[TaskMetrics]) -> list[OperatorMetrics]:
         for o in task.operators:
             found.setdefault(o.operator, []).append(o)
     return [_together(name, parts) for name, parts in found.items()]
+
+
+def changes_of(graph: Graph) -> Mapping[str, Changes]:
+    """Return what the rows of each sink mean, by name."""
+    return {node.name: node.changes for node in graph if isinstance(node.spec, Write)}
 
 
 def metrics_of(job: Job) -> list[TaskMetrics]:

@@ -63,6 +63,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "rows_in": dict(result.rows_in),
         "rows_out": dict(result.rows_out),
         "outputs": dict(result.outputs),
+        "changes": dict(result.changes),
         "late": result.late,
         "skipped": result.skipped,
         "samples": [{"where": s.where, "row": s.row, "error": s.error} for s in result.samples],
@@ -110,7 +111,10 @@ def _lines(result: RunResult) -> list[str]:
     ]
     lines += [f"  in   {name}: {rows:,} rows{_rate(rows, result.duration)}" for name, rows in result.rows_in.items()]
     where = {name: f" -> {pattern}" for name, pattern in result.outputs.items()}
-    lines += [f"  out  {name}: {rows:,} rows{where.get(name, '')}" for name, rows in result.rows_out.items()]
+    lines += [
+        f"  out  {name}: {rows:,} {result.changes.get(name, 'rows')}{where.get(name, '')}"
+        for name, rows in result.rows_out.items()
+    ]
     lines.append("  late: " + _counted({o.operator: o.late for o in result.operators}))
     lines += [
         f"    {o.operator!r}: {', '.join(filter(None, (share_text(o.lateness), lateness_text(o.lateness))))}"

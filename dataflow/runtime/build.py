@@ -26,7 +26,7 @@ from dataflow.errors import (
 from dataflow.events import BarrierKind
 from dataflow.graph import Partitioning, schema_json
 from dataflow.operator import Guarantee, TakenBack, TwoPhaseSink
-from dataflow.plan import Link, Plan, Vertex, task_id
+from dataflow.plan import Link, Plan, Vertex
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.checkpoint_policy import CheckpointPolicy
 from dataflow.protocol.coordination import Coordinator
@@ -36,6 +36,7 @@ from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.chain import Chain
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.committer import Committer
+from dataflow.runtime.contract import check_splits
 from dataflow.runtime.fusing import fuse
 from dataflow.runtime.gate import Choose, InputGate, RoundRobin
 from dataflow.runtime.inlet import GateInlet, Inlet, SourceInlet, SplitState
@@ -275,7 +276,7 @@ class _Builder:
             if not isinstance(vertex.head.spec, Read):
                 continue
             source = vertex.head.spec.source
-            fresh = [] if states else list(source.splits())
+            fresh = [] if states else check_splits(source, vertex.head.name)
             for i, task in enumerate(vertex.tasks):
                 if task in states:
                     found[task] = [_split_state(entry, source) for entry in states[task].inlet["splits"]]  # type: ignore[union-attr]
@@ -358,13 +359,12 @@ class _Builder:
     def _connect(self) -> None:
         """Make the channel between every two tasks of a link."""
         for i, link in enumerate(self.plan.links):
-            twins = [other for other in self.plan.links if (other.source, other.target) == (link.source, link.target)]
-            which = f" (input {link.port})" if len(twins) > 1 else ""
-            for s, t in self.plan.channels(link):
-                name = f"{task_id(link.source, s)} -> {task_id(link.target, t)}{which}"
-                overtakable = self._overtakes and link.partitioning in _OVERTAKABLE
-                schema = schema_json(self.plan.graph.nodes[link.node].output(link.tag))
-                self.channels[i, s, t] = Channel(self.settings.credit, name, overtakable=overtakable, schema=schema)
+            overtakable = self._overtakes and link.partitioning in _OVERTAKABLE
+            schema = schema_json(self.plan.graph.nodes[link.node].output(link.tag))
+            for (s, t), ends in self.plan.channel_ids(link).items():
+                self.channels[i, s, t] = Channel(
+                    self.settings.credit, ends.name, overtakable=overtakable, schema=schema
+                )
 
     def _preload(self, restored: Restored) -> None:
         """Put the channel state back where it was in flight. Refuse it where the channel is no longer the same."""

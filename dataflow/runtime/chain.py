@@ -13,16 +13,19 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import GeneratorType
 
 import pyarrow as pa
 
 from dataflow.clock import Clock, ManualClock
+from dataflow.errors import ContractViolation
 from dataflow.events import Barrier, Cancel, Data, EndOfInput, Idle, Watermark
 from dataflow.operator import Handle, Operator, Snapshot, TwoPhaseWriter
 from dataflow.protocol.red_log import RedLog
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.row_errors import ERRORS, RowTally
 from dataflow.runtime.channel import Channel
+from dataflow.runtime.contract import Declared, check_emission, check_handles, check_opened, check_snapshot
 from dataflow.runtime.output import Output
 from dataflow.runtime.points import Point, Probe, no_probe
 
@@ -36,13 +39,16 @@ class ChainNode:
     """One operator with its inbox, its place in the tree, and its counters.
 
     ``delay``, where it is set, is called with the number of rows before the operator takes them: it makes the operator
-    as slow as somebody wants to see it.
+    as slow as somebody wants to see it. ``declared`` has the outputs that a user's operator declared, which hold it to
+    them; None: an operator of the library. ``task`` is the subtask, for messages.
 
     Invariant: at most one generator is pending, and nothing is taken from the inbox while one is.
     """
 
     operator: Operator
     delay: Callable[[int], None] | None = None
+    declared: Declared | None = None
+    task: str = ""
 
     def __init__(self, name: str, parent: str | None, sample: int | None = None, clock: Clock | None = None) -> None:
         self.name = name
@@ -68,10 +74,35 @@ class ChainNode:
     def busy(self) -> bool:
         return self.pending is not None or bool(self.inbox)
 
+    @property
+    def where(self) -> str:
+        """The operator and its subtask, for messages."""
+        return f"operator {self.name!r} ({type(self.operator).__name__}), subtask {self.task}"
+
+    def open(self) -> None:
+        """Open the operator."""
+        check_opened(self.operator.open(), self.where)  # type: ignore[func-returns-value]
+
+    def close(self) -> None:
+        """Close the operator and the emission that is pending. What it raises has the operator as a note."""
+        try:
+            abandon = getattr(self.pending, "close", None)  # a plain iterator has none
+            if abandon is not None:
+                abandon()
+            self.operator.close()
+        except Exception as error:
+            error.add_note(f"raised while {self.where} was closed")
+            raise
+
     def emit(self, batch: pa.RecordBatch, tag: str | None = None) -> None:
         """Called by the operator (the node is its ``Out``): the rows go to children and outputs; empty ones nowhere."""
         if type(batch) is not pa.RecordBatch:
-            raise TypeError(f"operator {self.name!r} emitted a {type(batch).__name__}; emit record batches, one by one")
+            raise ContractViolation(f"{self.where} emitted a {type(batch).__name__}; emit record batches, one by one")
+        declared = self.declared
+        if declared is not None:
+            if tag not in declared:
+                raise ContractViolation(self._undeclared(declared, tag))
+            batch = declared[tag].conformed(batch)
         rows = batch.num_rows
         if rows == 0:
             return
@@ -84,6 +115,15 @@ class ChainNode:
             data = Data(batch, self.epoch)
             for child in children:
                 child.inbox.append((0, data))
+
+    def _undeclared(self, declared: Declared, tag: object) -> str:
+        if None not in declared:
+            return f"{self.where} emitted rows, but it is the end of a stream: nothing would take them"
+        tags = [known for known in declared if known is not None]
+        return (
+            f"{self.where} emitted with tag {tag!r}, but it has {f'the side outputs {tags}' if tags else 'none'}; "
+            f"declare it: apply(..., sides={{{tag!r}: schema}}), or None for the columns of the main output"
+        )
 
     def watermark(self, time: int) -> None:
         """Called by an operator that makes time: it goes the way of the rows."""
@@ -103,9 +143,15 @@ class ChainNode:
 
     def _work(self) -> None:
         if self.pending is not None:
-            if next(self.pending, self) is self:
+            yielded: object = next(self.pending, self)
+            if yielded is self:
                 self.pending = None
                 self._pass_on()
+            elif yielded is not None:
+                raise ContractViolation(
+                    f"{self.where}: a generator yields None, to wait for room, but it yielded a "
+                    f"{type(yielded).__name__}; send rows with out.emit(batch)"
+                )
             return
         port, element = self.inbox.popleft()
         operator = self.operator
@@ -117,27 +163,30 @@ class ChainNode:
             self.current = element
             if self.delay is not None:
                 self.delay(len(element.rows))
-            self._begin(operator.process(port, element.rows, self))
+            self._begin("process", operator.process(port, element.rows, self))
             self.current = None
             return
-        self.forward = element
+        self.forward = element = self._delayed(element)
         match element:
             case Watermark(time):
-                self._begin(operator.advance(time, self))
+                self._begin("advance", operator.advance(time, self))
             case EndOfInput():
-                self._begin(operator.finish(self))
+                self._begin("finish", operator.finish(self))
             case _:
-                self._begin(None)
+                self._pass_on()
 
     def ring(self, due: int) -> None:
         """A timer of this operator has come; the chain is not busy."""
         assert not self.busy, f"a timer of {self.name} while it is busy"
-        self._begin(self.operator.timer(due, self))
+        self._begin("timer", self.operator.timer(due, self))
 
-    def _begin(self, emission: Iterator[None] | None) -> None:
-        self.pending = emission
+    def _begin(self, method: str, emission: Iterator[None] | None) -> None:
         if emission is None:
             self._pass_on()
+            return
+        if type(emission) is not GeneratorType:
+            check_emission(emission, method, self.where)
+        self.pending = emission
 
     def _pass_on(self) -> None:
         """Send the control element on, once what the operator emitted because of it has been sent."""
@@ -147,6 +196,13 @@ class ChainNode:
         if self.operator.makes_time and (isinstance(control, Idle) or self._is_replaced(control)):
             return
         self._send(control)
+
+    def _delayed(self, control: Flow) -> Flow:
+        """Return the control element with a watermark as the operator is to see it."""
+        delay = self.operator.watermark_delay
+        if delay and isinstance(control, Watermark) and control.time < MAX_WATERMARK:
+            return Watermark(control.time - delay)
+        return control
 
     @staticmethod
     def _is_replaced(control: Flow) -> bool:
@@ -169,11 +225,14 @@ class ChainNode:
         operator = self.operator
         self.duplicated = self.red.take(checkpoint)
         if isinstance(operator, TwoPhaseWriter):
-            handles = tuple(operator.prepare(checkpoint))
+            handles = check_handles(operator.prepare(checkpoint), self.where)
             if handles:
                 self.uncommitted[checkpoint] = handles
                 probe(Point.PREPARED)
-        return operator.snapshot()
+        snapshot = operator.snapshot()
+        if self.declared is not None:
+            check_snapshot(snapshot, self.where)
+        return snapshot
 
     def transactions(self) -> tuple[Handle, ...]:
         """Every handle that may not be committed yet, oldest first."""
@@ -284,9 +343,7 @@ class Chain:
         errors: list[Exception] = []
         for node in self._deepest_first:
             try:
-                if node.pending is not None:
-                    node.pending.close()  # type: ignore[attr-defined]
-                node.operator.close()
+                node.close()
             except Exception as error:
                 errors.append(error)
         return errors

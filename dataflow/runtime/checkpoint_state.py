@@ -7,7 +7,7 @@ are the subtasks of operators, its channels those between tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dataflow.graph import Node
-    from dataflow.plan import Plan
+    from dataflow.plan import Plan, Vertex
     from dataflow.store.base import CheckpointStore
 
 __all__ = ["CheckpointState", "OperatorState", "state_at"]
@@ -88,6 +88,10 @@ class CheckpointState(GlobalState):
     duplicates: tuple[Duplicates, ...] = ()
     empty: Mapping[str, pa.Schema] = field(default_factory=dict, repr=False)
     """By operator, the columns of its rows in flight when there are none."""
+    subtasks: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
+    """By operator, the names of its subtasks among ``processes``."""
+    inputs: Mapping[str, Sequence[Channel]] = field(default_factory=dict, repr=False)
+    """By operator, the ``channels`` that end at it."""
 
     def table(self, operator: str, table: str | None = None) -> pa.Table:
         """The state of all subtasks of ``operator`` as one table: the one called ``table``, or the only one.
@@ -97,7 +101,7 @@ class CheckpointState(GlobalState):
         import pyarrow as pa
 
         self._known(operator)
-        states = [state for name, state in self.processes.items() if name.rpartition("[")[0] == operator]
+        states = [self.processes[name] for name in self.subtasks.get(operator, ())]
         names = list(dict.fromkeys(name for state in states for name in state.tables))
         wanted = names[0] if table is None and len(names) == 1 else table
         if wanted not in names:
@@ -115,9 +119,8 @@ class CheckpointState(GlobalState):
         self._known(operator)
         batches = [
             pa.Table.from_batches([batch])
-            for channel, rows in self.channels.items()
-            if channel.target.rpartition("[")[0] == operator
-            for batch in rows
+            for channel in self.inputs.get(operator, ())
+            for batch in self.channels[channel]
         ]
         return pa.concat_tables(batches, promote_options="default") if batches else self.empty[operator].empty_table()
 
@@ -143,12 +146,22 @@ def state_at(store: CheckpointStore, checkpoint: int, plan: Plan, channels: Iter
     manifest = store.manifest(checkpoint)
     parts = [TaskState.decode(store.read(checkpoint, part)) for part in manifest.parts]
     nodes = {node.name: node for node in plan.graph}
-    flying: dict[Channel, tuple[pa.RecordBatch, ...]] = {_channel(name): () for name in channels}
+    ends = {ends.name: ends for link in plan.links for ends in plan.channel_ids(link).values()}
+    known = {name: Channel(ends[name].source, ends[name].end) for name in channels}
+    flying: dict[Channel, tuple[pa.RecordBatch, ...]] = dict.fromkeys(known.values(), ())
+    inputs: dict[str, list[Channel]] = {}
+    for name, channel in known.items():
+        inputs.setdefault(ends[name].operator, []).append(channel)
     for part in parts:
         for state in part.in_flight:
-            flying[_channel(state.channel)] = _rows(plan, nodes[state.operator], state)
+            flying[known[state.channel]] = _rows(plan, nodes[state.operator], state)
+    places = {task: (vertex, subtask) for vertex, subtask, task in plan.tasks()}
+    states = [(node, name, state) for part in parts for node, name, state in _operators(plan, *places[part.task], part)]
+    subtasks: dict[str, list[str]] = {}
+    for node, name, _ in states:
+        subtasks.setdefault(node.name, []).append(name)
     return CheckpointState(
-        processes={name: state for part in parts for name, state in _operators(plan, nodes, part)},
+        processes={name: state for _, name, state in states},
         channels=flying,
         snapshot=checkpoint,
         mode=Mode(manifest.mode),
@@ -158,28 +171,23 @@ def state_at(store: CheckpointStore, checkpoint: int, plan: Plan, channels: Iter
             for node in plan.graph
             if not isinstance(node.spec, Combine)
         },
+        subtasks=subtasks,
+        inputs=inputs,
     )
 
 
-def _channel(name: str) -> Channel:
-    """Two channels between the same tasks differ in the input they lead to, which is part of the name."""
-    source, _, target = name.partition(" -> ")
-    return Channel(source, target)
-
-
-def _operators(plan: Plan, nodes: Mapping[str, Node], part: TaskState) -> Iterable[tuple[str, OperatorState]]:
-    subtask = int(part.task.rpartition("[")[2].rstrip("]"))
-    head = part.task.rpartition("[")[0]
+def _operators(plan: Plan, vertex: Vertex, subtask: int, part: TaskState) -> Iterable[tuple[Node, str, OperatorState]]:
+    nodes = {node.name: node for node in vertex.nodes}
     for name, snapshot in part.operators.items():
         node = nodes[name]
         if isinstance(node.spec, Combine):
             continue
         state = _shown(plan, node, snapshot)
-        if name == head and "splits" in part.inlet:
+        if node is vertex.head and "splits" in part.inlet:
             splits: Any = part.inlet["splits"]
             places = [{key: value for key, value in split.items() if key != "info"} for split in splits]
             state = OperatorState({**state.values, "splits": places}, state.tables)
-        yield task_id(name, subtask), state
+        yield node, task_id(name, subtask), state
 
 
 def _shown(plan: Plan, node: Node, snapshot: Snapshot) -> OperatorState:

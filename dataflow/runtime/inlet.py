@@ -12,12 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dataflow.errors import SchemaMismatch
 from dataflow.events import Barrier, Data, Idle, Watermark
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, TakeSnapshot
+from dataflow.row_errors import ERRORS
 from dataflow.runtime.chain import Flow
+from dataflow.runtime.contract import check_offset, check_polled, check_reader
 from dataflow.runtime.gate import InputGate
 from dataflow.runtime.peers import Peers
 from dataflow.source import END, Json, Source, SourceContext, Split, SplitReader
+from operators.declared_schema import DeclaredSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -233,6 +237,7 @@ class SourceInlet(Inlet):
         self._peers = peers or Peers(context.parallelism)
         self.splits = list(splits)
         self._readers: dict[int, SplitReader] = {}
+        self._declared: dict[str | None, DeclaredSchema] = {}
         self._current = 0
         self._quiet: dict[str, tuple[int, int]] = {}  # first and last poll without rows, since the last rows
         self._batches: dict[str, int] = {}
@@ -284,7 +289,31 @@ class SourceInlet(Inlet):
         return Input(0, Data(batch, self.epoch), rejected=rejected)
 
     def _rejected(self, index: int) -> pa.RecordBatch | None:
-        return self._readers[index].rejected() if self._source.sides else None
+        if ERRORS not in self._source.sides:
+            return None
+        rejected = self._readers[index].rejected()
+        return None if rejected is None else self._fitting(index, rejected, ERRORS)
+
+    @property
+    def _where(self) -> str:
+        name = self._context.name
+        return f"source {name!r} ({type(self._source).__name__}), subtask {name}[{self._context.subtask}]"
+
+    def _where_in(self, index: int) -> str:
+        return f"{self._where}, split {self.splits[index].split.id!r}"
+
+    def _fitting(self, index: int, batch: pa.RecordBatch, tag: str | None = None) -> pa.RecordBatch:
+        """Return rows that a reader gave, in the schema that the source declares for them."""
+        declared = self._declared.get(tag)
+        if declared is None:
+            schema = self._source.schema if tag is None else self._source.sides[tag]
+            found, advice = f"{self._where}: a batch of its reader", "change the reader or the schema of the source"
+            declared = self._declared[tag] = DeclaredSchema(schema, found, advice)
+        try:
+            return declared.conformed(batch)
+        except SchemaMismatch as error:
+            error.add_note(f"in split {self.splits[index].split.id!r}")
+            raise
 
     def next_batch(self, split: str) -> int:
         return self._batches.get(split, 0)
@@ -309,14 +338,21 @@ class SourceInlet(Inlet):
     def _poll(self, index: int, state: SplitState, max_rows: int | None) -> pa.RecordBatch | None:
         reader = self._readers.get(index)
         if reader is None:
-            reader = self._readers[index] = self._source.reader(state.split, state.offset, self._context)
+            reader = self._source.reader(state.split, state.offset, self._context)
+            check_reader(reader, self._where_in(index))
+            self._readers[index] = reader
         started = self._context.clock.now()
         batch = reader.poll(_WHOLE if max_rows is None else max_rows)
         self.reading += self._context.clock.now() - started
-        state.offset = reader.offset
+        check_polled(batch, lambda: self._where_in(index))
+        offset = reader.offset
+        check_offset(offset, lambda: self._where_in(index))
+        state.offset = offset
         if batch is END:
             self._end(index)
             return None
+        if batch is not None:
+            batch = self._fitting(index, batch)
         if batch is not None and state.rows is not None:
             state.rows += batch.num_rows
         return batch

@@ -446,7 +446,8 @@ class Job:
         self._refuse_late()
         for name, task in self.tasks.items():
             for error in task.close():
-                self.notices.add(CleanupFailedWarning, f"closing {name} raised {error!r}")
+                notes = "; ".join(getattr(error, "__notes__", ()))
+                self.notices.add(CleanupFailedWarning, f"closing {name} raised {error!r}{notes and f' ({notes})'}")
         if self.state in (JobState.STOPPED, JobState.FINISHED) and self.begun:
             self._manifests.sweep()
         self.release()

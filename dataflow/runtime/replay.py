@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dataflow.errors import CheckpointError
+from dataflow.plan import vertex_of
 from dataflow.runtime.parts import TaskState
 from dataflow.store.base import CheckpointStore
 
@@ -55,7 +56,7 @@ def rows_read_again(store: CheckpointStore, checkpoint: int, states: Mapping[str
 
 
 def _splits(task: str, inlet: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    source = task.partition("[")[0]
+    source = vertex_of(task)
     return {f"{source}/{split['id']}": split for split in inlet.get("splits", ())}
 
 

@@ -11,6 +11,7 @@ from dataflow.checkpointing import Mode
 from dataflow.events import Data, EndOfInput, Watermark
 from dataflow.protocol.recovery import Skipped
 from dataflow.runtime.parts import ChannelState, Duplicates
+from dataflow.runtime.precision import Precision
 from dataflow.source import Json
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ class RestoreReport:
 
     A duplicate is a *delivery*: a row that an operator took before its snapshot and that is delivered there again. It
     is counted where it is delivered, so counts of different operators must not be added up: one row of a source counts
-    at every operator it reaches. At the first stateful operator of a path the report is exact, behind it an upper
-    bound.
+    at every operator it reaches. ``precision`` says of each operator how far its count goes: see `Precision`.
 
     Attributes:
         checkpoint: the id of the checkpoint that was restored.
@@ -40,6 +40,10 @@ class RestoreReport:
             behind it left none. A split whose rows the checkpoint did not count is missing here.
         duplicates: by operator, subtask and channel.
         in_flight: what was between tasks and is put back into its channel, ahead of everything that is read.
+        precision: by operator, whether its duplicates are ``EXACT`` (the path from the sources to it is row-wise),
+            an ``UPPER_BOUND`` (downstream of an aggregate or window) or ``MAY_BE_TOO_LOW`` (downstream of an operator
+            of a user's that is not ``stateless``: rows that it held count only where it took them). Empty on Spark,
+            where nothing is delivered twice.
         passed_over: newer checkpoints that could not be restored, with the reason.
         state_bytes: the size of the checkpoint's parts; None on Spark, which keeps the state of operators itself.
         not_read: the "source/split" that a source has now and had not when the job began: they are not part of this
@@ -55,6 +59,7 @@ class RestoreReport:
     offsets: Mapping[str, Json] = field(default_factory=dict)
     replayed: Mapping[str, int] = field(default_factory=dict)
     duplicates: Sequence[Duplicates] = ()
+    precision: Mapping[str, Precision] = field(default_factory=dict)
     in_flight: Sequence[ChannelState] = ()
     passed_over: Sequence[Skipped] = ()
     state_bytes: int | None = 0
@@ -77,7 +82,7 @@ class RestoreReport:
         return sum(state.bytes for state in self.in_flight)
 
     def duplicated(self, operator: str | None = None) -> int:
-        """Rows that are delivered again, to ``operator`` or to the one with the most."""
+        """Return the rows that are delivered again, to ``operator`` or to the one with the most: see ``precision``."""
         counts = self.duplicated_by_operator
         return counts.get(operator, 0) if operator is not None else max(counts.values(), default=0)
 
@@ -119,14 +124,22 @@ class RestoreReport:
         return _table(rows, source="string", split="string", offset="string", replayed="int64")
 
     def duplicates_table(self) -> pa.Table:
-        """A row per operator, subtask and channel with duplicates: operator, task, channel, rows, kept (how many of
-        the rows the checkpoint stores).
+        """Return a row per operator, subtask and channel with duplicates: operator, task, channel, rows, kept (how many
+        of the rows the checkpoint stores), precision (of the operator's count: see ``precision``).
         """
-        rows = [
-            {"operator": d.operator, "task": d.task, "channel": d.channel, "rows": d.rows, "kept": d.table.num_rows}
-            for d in self.duplicates
-        ]
-        return _table(rows, operator="string", task="string", channel="string", rows="int64", kept="int64")
+        rows = []
+        for d in self.duplicates:
+            found = self.precision.get(d.operator)
+            where = {"operator": d.operator, "task": d.task, "channel": d.channel}
+            size = {"rows": d.rows, "kept": d.table.num_rows}
+            rows.append({**where, **size, "precision": None if found is None else found.value})
+        names = dict.fromkeys(("operator", "task", "channel"), "string")
+        return _table(rows, **names, rows="int64", kept="int64", precision="string")
+
+    @property
+    def too_low(self) -> Sequence[str]:
+        """The operators whose count of duplicates may be too low."""
+        return [name for name, found in self.precision.items() if found is Precision.MAY_BE_TOO_LOW]
 
     def in_flight_table(self) -> pa.Table:
         """A row per channel with something in flight: operator, task, channel, rows, bytes (of Arrow memory), batches,
@@ -155,6 +168,7 @@ class RestoreReport:
             "in_flight_rows": self.in_flight_rows,
             "in_flight_bytes": self.in_flight_bytes,
             "duplicated": dict(self.duplicated_by_operator),
+            "precision": {name: found.value for name, found in self.precision.items()},
             "state_bytes": self.state_bytes,
             "duration_us": self.duration,
             "passed_over": [

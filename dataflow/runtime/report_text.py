@@ -69,6 +69,9 @@ def sections(report: RestoreReport) -> Iterator[Section]:
         yield Section.of("not read", summary, [(split,) for split in report.not_read])
     yield _in_flight(report)
     yield _duplicates(report)
+    if report.too_low:
+        summary = f"rows that an operator of yours held: duplicates may be too low at {_some(report.too_low)}"
+        yield Section("not counted", summary)
     if report.state_bytes is not None:
         yield Section("state", _count(report.state_bytes, "byte"))
     if report.duration is not None:
@@ -100,14 +103,23 @@ def _in_flight(report: RestoreReport) -> Section:
 def _duplicates(report: RestoreReport) -> Section:
     counts = sorted(report.duplicated_by_operator.items(), key=lambda entry: -entry[1])
     if not counts:
-        return Section("duplicates", "no row is delivered again")
+        return Section("duplicates", "none counted" if report.too_low else "no row is delivered again")
     lines = []
     for d in sorted(report.duplicates, key=lambda d: -d.rows):
         kept = "all stored" if d.table.num_rows == d.rows else f"{d.table.num_rows:,} stored"
-        lines.append((d.operator, f"on {d.channel}", _count(d.rows, "row"), kept))
-    named = [f"{operator} {_count(rows, 'row')}" for operator, rows in counts[:3]]
-    others = [f"{len(counts) - 3:,} more operators"] if len(counts) > 3 else []
-    return Section.of("duplicates", "delivered again: " + ", ".join(named + others), lines)
+        found = report.precision.get(d.operator)
+        lines.append((d.operator, f"on {d.channel}", _count(d.rows, "row"), kept, "" if found is None else found.value))
+    named = [f"{operator} {_count(rows, 'row')}" for operator, rows in counts]
+    return Section.of("duplicates", "delivered again: " + _some(named), lines)
+
+
+def _some(operators: Sequence[str]) -> str:
+    """
+    >>> _some(["a", "b"]), _some("abcde")
+    ('a, b', 'a, b, c, 2 more operators')
+    """
+    others = [f"{len(operators) - 3:,} more operators"] if len(operators) > 3 else []
+    return ", ".join([*operators[:3], *others])
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:

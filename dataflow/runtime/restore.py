@@ -25,10 +25,11 @@ from dataflow.errors import (
 from dataflow.events import BarrierKind
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
 from dataflow.runtime.parts import TaskState
+from dataflow.runtime.precision import precisions
 from dataflow.runtime.replay import open_splits, rows_read_again
 from dataflow.runtime.report import RestoreReport
 from dataflow.source import Source
-from dataflow.specs import Read
+from dataflow.specs import Aggregate, Read, WindowAggregate
 from dataflow.store.folder import CheckpointFolder
 
 if TYPE_CHECKING:
@@ -197,6 +198,7 @@ def _report(
         offsets={key: split["offset"] for key, split in open_splits(states).items()},
         replayed=rows_read_again(store, manifest.checkpoint, states),
         duplicates=tuple(d for state in states.values() for d in state.duplicates),
+        precision=precisions(manifest.nodes, Mode(manifest.mode)),
         in_flight=tuple(c for state in states.values() for c in state.in_flight),
         passed_over=tuple(skipped),
         state_bytes=sum(part.size for part in manifest.parts),
@@ -229,11 +231,31 @@ def refuse_another(
     if found:
         if any("parallelism was" in sentence for sentence in found):
             found.append("(a checkpoint is restored at the parallelism it was taken with)")
+        found += _skipped_nulls(nodes, plan)
         listing = "".join(f"\n  {sentence}" for sentence in found)
         raise CheckpointMismatch(
             f"{what} does not fit this pipeline; compared with {pipeline!r} when it was taken:{listing}\n"
             "restore it with the pipeline that took it, or use another checkpoint directory"
         )
+
+
+def _skipped_nulls(nodes: Sequence[Mapping[str, Any]], plan: Plan) -> list[str]:
+    """Say why aggregates do not fit that a checkpoint knows by the text from when they always skipped nulls."""
+    saved = {text for node in nodes for text in node["detail"].get("aggregations", [])}
+    choosing = [
+        aggregation
+        for node in plan.logical
+        if isinstance(node.spec, Aggregate | WindowAggregate)
+        for aggregation in node.spec.aggregations
+        if aggregation.chooses_a_row
+    ]
+    if not any(aggregation.former_fingerprint() in saved for aggregation in choosing):
+        return []
+    return [
+        "(it was taken when first, last, arg_min and arg_max always skipped nulls: its state does not say what the row "
+        "they choose now holds, and neither ignore_nulls=False nor True can continue it; start over in a new "
+        "checkpoint directory, or finish the job with the version that took it)"
+    ]
 
 
 def _keyed(nodes: Sequence[Mapping[str, Any]]) -> set[str]:

@@ -195,7 +195,7 @@ class Task:
         self._opened = True
         for node in self.chain.nodes:
             self.chain.working = node
-            node.operator.open()
+            node.open()
         self.chain.working = None
         if self._restored_ended:
             for output in self.chain.outputs:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from dataflow.clock import Clock
 from dataflow.graph import Node
 from dataflow.operator import OperatorContext
-from dataflow.plan import Link, Plan, Vertex
+from dataflow.plan import Link, Plan, Vertex, task_id
 from dataflow.runtime.chain import ChainNode
+from dataflow.runtime.contract import build_operator, declared_outputs
 from dataflow.runtime.inlet import SourceInlet
 from dataflow.runtime.output import Output
 from dataflow.runtime.parts import TaskState
 from dataflow.state.hashing import key_group_range
-from operators.binding import operator_for
 
 __all__ = ["Place", "wired"]
 
@@ -75,5 +75,7 @@ def _chain_node(place: Place, node: Node) -> ChainNode:
         tally=made.tally,
         splits=place.splits,
     )
-    made.operator = operator_for(node.spec, context)
+    made.task = task_id(vertex.name, place.subtask)
+    made.declared = declared_outputs(node, made.task)
+    made.operator = build_operator(node, context, made.task)
     return made

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Bits", "byte_ranges", "canonical_words", "fresh_words", "from_words", "is_bytes", "is_word", "plain"]
-__all__ += ["validity", "words"]
+__all__ = ["Bits", "byte_ranges", "canonical_words", "fresh_words", "from_words", "is_bytes", "is_key", "is_word"]
+__all__ += ["plain", "validity", "words"]
 
 Bits = tuple[npt.NDArray[np.uint8], int]
 """A validity bitmap and the bit its first row has in it; an empty bitmap means that no row is null."""
@@ -47,6 +47,11 @@ def is_bytes(type_: pa.DataType) -> bool:
         or pa.types.is_fixed_size_binary(type_)
         or pa.types.is_decimal(type_)
     )
+
+
+def is_key(type_: pa.DataType) -> bool:
+    """Return whether keyed state takes a column of this type as a key: a word or bytes, or a dictionary of them."""
+    return is_key(type_.value_type) if pa.types.is_dictionary(type_) else is_word(type_) or is_bytes(type_)
 
 
 def storage_dtype(type_: pa.DataType) -> np.dtype[Any]:

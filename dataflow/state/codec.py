@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from dataflow.errors import CheckpointDamaged
 
-__all__ = ["FORMAT_VERSION", "decode", "encode"]
+__all__ = ["FORMAT_VERSION", "check_json", "decode", "encode"]
 
 MAGIC = b"BARRIERF"
 FORMAT_VERSION = 1
@@ -57,7 +57,7 @@ def encode(values: Mapping[str, object], tables: Mapping[str, pa.Table | pa.Reco
     Raises ``ValueError`` for values that JSON would change in silence (NaN and infinities, integers past 64 bits) and
     ``TypeError`` for those it cannot say.
     """
-    _check(values, "values")
+    check_json(values, "values")
     streams = [_stream(table) for table in tables.values()]
     sections = _sections(list(tables), streams)
     header = msgspec.json.encode({"values": values, "tables": sections})
@@ -148,7 +148,18 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def _check(value: object, where: str) -> None:
+def check_json(value: object, where: str) -> None:
+    """Raise for what JSON cannot say, or would change in silence; ``where`` names the value.
+
+    Raises: ValueError for NaN, infinities and integers past 64 bits; TypeError for everything else, numbers of numpy
+    included.
+
+    >>> check_json({"seen": [1, {2}]}, "values")
+    Traceback (most recent call last):
+    TypeError: values['seen'][1] is a set, which JSON cannot say
+    """
+    if value is None or type(value) in (str, bool):
+        return
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{where} is {value}, which JSON cannot say: keep it in a table")
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
@@ -157,9 +168,9 @@ def _check(value: object, where: str) -> None:
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"{where} has the key {key!r}: keys of JSON are strings")
-            _check(inner, f"{where}[{key!r}]")
+            check_json(inner, f"{where}[{key!r}]")
     elif isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
         for i, inner in enumerate(value):
-            _check(inner, f"{where}[{i}]")
-    elif value is not None and not isinstance(value, (str, int, float)):
+            check_json(inner, f"{where}[{i}]")
+    elif not isinstance(value, (str, int)) and type(value) is not float:
         raise TypeError(f"{where} is a {type(value).__name__}, which JSON cannot say")

@@ -1,7 +1,9 @@
-"""Kernels of the aggregates that choose a row and keep its value: by the order of another column, or of arrival.
+"""Kernels of the aggregates that choose a row and keep its values: by the order of another column, or of arrival.
 
-A record has the word of the order, as an ``EXTREME`` keeps it (``operators.kernels.aggregate``), and behind it that of
-the value. Rows where either is null are not looked at.
+The words of a choice in a record: the order of the chosen row, as an ``EXTREME`` keeps it
+(``operators.kernels.aggregate``); the state; the values, one word a column. The state is a set of bits, 63 in each of
+its words: bit 0 says that the order is not null, bit c + 1 that value c is not null. While a batch is folded, the first
+state word of a record that chose row i of the batch is ``~(2 * i + bit 0)``, which is negative.
 """
 
 from __future__ import annotations
@@ -10,65 +12,112 @@ from typing import Any
 
 from numba import njit, types
 
-from dataflow.state.kernels.words import RI32, RI64, RU8, valid
+from dataflow.state.kernels.words import RI32, RI64, RU8, WI32, WI64, valid
 from operators.kernels.aggregate import READ_RECORDS, RECORDS
 
-__all__ = ["fold_choice", "merge_choice"]
+__all__ = ["fold_choice", "keep_values", "merge_choice"]
 
 INT = types.int64
 
 
 @njit(
-    types.void(RECORDS, RI32, RI64, RU8, INT, RI64, RU8, INT, INT, INT, INT, INT, INT),
+    INT(RECORDS, RI32, RU8, INT, RI64, RU8, INT, INT, INT, INT, INT, INT, INT, INT, WI32, WI64),
     nogil=True,
     cache=True,
 )
 def fold_choice(
     records: Any,
     slots: Any,
-    values: Any,
     value_bits: Any,
     value_first: Any,
     orders: Any,
     order_bits: Any,
     order_first: Any,
     word: Any,
+    states: Any,
     flag: Any,
     flip: Any,
     mask: Any,
     latest: Any,
-) -> None:
-    """Keep the value of the greatest order: of equal ones the first, or with ``latest`` = 1 the last.
+    skip: Any,
+    chosen_slots: Any,
+    chosen_rows: Any,
+) -> Any:
+    """Choose the row of the greatest order: of equal ones the first, or with ``latest`` = 1 the last.
 
-    Empty ``orders`` are all equal. Bitmaps are as in Arrow, or empty; ``flip`` and ``mask`` are those of an EXTREME.
+    Empty ``orders`` are all equal. A null order is below all others; with ``skip`` = 1 such rows are not looked at.
+    Neither are rows that are null by ``value_bits``. Bitmaps are as in Arrow, or empty; ``flip`` and ``mask`` are those
+    of an EXTREME. The records that chose a row of the batch, and these rows, are written to ``chosen_slots`` and
+    ``chosen_rows``; returns how many. Their state is bit 0 alone, in ``states`` words.
     """
     at = types.uint64(word)
+    state = types.uint64(word + 1)
     for i in range(slots.size):
         if value_bits.size != 0 and not valid(value_bits, value_first + i):
             continue
-        if order_bits.size != 0 and not valid(order_bits, order_first + i):
-            continue
-        order = types.int64(0)
+        order, ordered = types.int64(0), types.int64(0)
         if orders.size != 0:
-            order = orders[i] ^ flip ^ ((orders[i] >> 63) & mask)
+            if order_bits.size == 0 or valid(order_bits, order_first + i):
+                order, ordered = orders[i] ^ flip ^ ((orders[i] >> 63) & mask), types.int64(1)
+            elif skip == 1:
+                continue
         slot = types.uint64(slots[i])
-        held = records[slot, at]
-        if records[slot, 0] & flag == 0 or order > held or (latest == 1 and order == held):
+        better = records[slot, 0] & flag == 0
+        if not better:
+            held = records[slot, at]
+            bits = records[slot, state]
+            held_ordered = (bits if bits >= 0 else ~bits) & 1
+            better = ordered > held_ordered or (
+                ordered == held_ordered and (order > held or (latest == 1 and order == held))
+            )
+        if better:
             records[slot, 0] |= flag
             records[slot, at] = order
-            records[slot, at + types.uint64(1)] = values[i]
+            records[slot, state] = ~(2 * i + ordered)
+    count = 0
+    for i in range(slots.size):
+        slot = types.uint64(slots[i])
+        bits = records[slot, state]
+        if bits < 0 and ~bits >> 1 == i:
+            records[slot, state] = ~bits & 1
+            for more in range(1, states):
+                records[slot, state + types.uint64(more)] = 0
+            chosen_slots[count] = slots[i]
+            chosen_rows[count] = i
+            count += 1
+    return count
 
 
-@njit(types.void(RECORDS, RI32, READ_RECORDS, INT, INT, INT), nogil=True, cache=True)
-def merge_choice(records: Any, slots: Any, partials: Any, word: Any, flag: Any, latest: Any) -> None:
-    """As ``fold_choice`` for what other records chose."""
+@njit(types.void(RECORDS, RI32, RI64, RI64, RU8, INT, INT, INT, INT), nogil=True, cache=True)
+def keep_values(
+    records: Any, slots: Any, rows: Any, values: Any, bits: Any, first: Any, word: Any, state: Any, mask: Any
+) -> None:
+    """Keep value ``rows[i]`` of the batch in the record of ``slots[i]``; where it is not null, ``mask`` is set."""
+    at, flags = types.uint64(word), types.uint64(state)
+    for i in range(slots.size):
+        slot = types.uint64(slots[i])
+        records[slot, at] = values[rows[i]]
+        if bits.size == 0 or valid(bits, first + rows[i]):
+            records[slot, flags] |= mask
+
+
+@njit(types.void(RECORDS, RI32, READ_RECORDS, INT, INT, INT, INT), nogil=True, cache=True)
+def merge_choice(records: Any, slots: Any, partials: Any, word: Any, stop: Any, flag: Any, latest: Any) -> None:
+    """Choose among the rows of records and the later ones of ``partials``; copies words ``word`` to ``stop``."""
+    at = types.uint64(word)
+    state = types.uint64(word + 1)
     for i in range(slots.size):
         if partials[i, 0] & flag == 0:
             continue
         slot = types.uint64(slots[i])
-        order = partials[i, word]
-        held = records[slot, word]
-        if records[slot, 0] & flag == 0 or order > held or (latest == 1 and order == held):
+        better = records[slot, 0] & flag == 0
+        if not better:
+            order, ordered = partials[i, at], partials[i, state] & 1
+            held, held_ordered = records[slot, at], records[slot, state] & 1
+            better = ordered > held_ordered or (
+                ordered == held_ordered and (order > held or (latest == 1 and order == held))
+            )
+        if better:
             records[slot, 0] |= flag
-            records[slot, word] = order
-            records[slot, word + 1] = partials[i, word + 1]
+            for w in range(word, stop):
+                records[slot, types.uint64(w)] = partials[i, types.uint64(w)]

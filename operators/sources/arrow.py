@@ -37,6 +37,7 @@ def from_arrow(
     checkpoints, unless ``replayable=False`` says that "at most once" will do. All else is imported once, cut into
     ``splits``. Dictionary columns (pandas' and polars' categories) get int32 indices, batch by batch, for all batches
     together may hold more values than a narrower type can number; dictionaries inside nested columns stay as they are.
+    Run-end encoded columns are decoded.
 
     Raises: TypeError for what is not Arrow; SchemaMismatch for two columns of one name; ConfigurationError for
     settings out of range.
@@ -288,8 +289,12 @@ def _table(data: Any) -> pa.Table:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Schema metadata put aside (two runs may differ in it), view types replaced."""
-    return table.cast(pa.schema([plain_field(field) for field in table.schema]))
+    """Return ``table`` without schema metadata (two runs may differ in it), and in plain types."""
+    schema = pa.schema([plain_field(field) for field in table.schema])
+    if any(types.is_run_end_encoded(column.type) for column in table.columns):
+        batches = [conformed(batch, schema) for batch in table.to_batches()]
+        return pa.Table.from_batches(batches, schema)
+    return table.cast(schema)
 
 
 def plain_field(field: pa.Field) -> pa.Field:
@@ -298,7 +303,9 @@ def plain_field(field: pa.Field) -> pa.Field:
 
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:
-    """``dtype``, or what takes the place of a view type."""
+    """Return ``dtype``, or what takes the place of a view or of run-end encoded values."""
+    if types.is_run_end_encoded(dtype):
+        return plain_type(dtype.value_type)
     if types.is_string_view(dtype):
         return pa.large_string()
     if types.is_binary_view(dtype):
@@ -319,7 +326,19 @@ def _check_distinct(schema: pa.Schema) -> None:
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """``batch`` in ``schema``, which has its columns in their plain and wide types."""
-    return batch if not schema.names or batch.schema.equals(schema, check_metadata=True) else batch.cast(schema)
+    if not schema.names or batch.schema.equals(schema, check_metadata=True):
+        return batch
+    if any(types.is_run_end_encoded(type_) for type_ in batch.schema.types):  # which Arrow casts to nothing else
+        columns = [_without_runs(column) for column in batch.columns]
+        batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    return batch.cast(schema)
+
+
+def _without_runs(column: pa.Array) -> pa.Array:
+    if not types.is_run_end_encoded(column.type):
+        return column
+    ends = column.run_ends.to_numpy()
+    return column.values.take(pa.array(np.searchsorted(ends, np.arange(len(column)) + column.offset, side="right")))
 
 
 def _check_known(columns: Sequence[str], schema: pa.Schema) -> None:

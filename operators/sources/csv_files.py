@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv
+from pyarrow import csv, types
 
 from dataflow.errors import ConfigurationError, SchemaMismatch, SourceError
 from dataflow.row_errors import OnError
@@ -18,7 +19,7 @@ from operators.sources.csv_rescue import rescued
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE, KnownFile
 from operators.sources.paths import Paths, expand
-from operators.sources.text import Wrong, no_rows
+from operators.sources.text import Wrong, no_rows, undecodable
 from operators.sources.text_source import (
     Reading,
     TextSource,
@@ -28,6 +29,7 @@ from operators.sources.text_source import (
     given_types,
     ordered,
     selected,
+    whole_number_type,
 )
 
 __all__ = ["CsvFormat", "read_csv"]
@@ -35,6 +37,8 @@ __all__ = ["CsvFormat", "read_csv"]
 _SUFFIXES: Final = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst")
 _WHOLE: Final = (1 << 30) - 1
 _HEAD: Final = 1 << 16
+_WHOLE_NUMBER: Final = re.compile(r"[ \t]*[+-]?[0-9]+[ \t]*")
+_EXACT: Final = 2**53  # float64 holds all whole numbers up to here
 
 
 def read_csv(
@@ -65,11 +69,15 @@ def read_csv(
     Columns: the first row of each file names them (``column_names``: there is no such row, these are the names), after
     ``skip_rows`` lines that are left out. Files may order them differently, but without ``columns`` all must have the
     same. ``columns`` are read and no others; what is in columns that a pipeline does not use is not looked at.
-    ``schema`` has the types of some or all columns, which come first, in its order. All others are inferred from the
-    first ``block_bytes`` of the first file that has rows: text where these have no value, microseconds where they have
-    times without fractions. A later value that does not fit is an error of its row.
+    ``schema`` has the types of some or all columns, or the names of these types; these columns come first, in its
+    order. All others are inferred from the first ``block_bytes`` of the first file that has rows: text where these have
+    no value, microseconds where they have times without fractions. Whole numbers are int64, or uint64 if one of the
+    first is above int64 and none is below zero; if neither type holds them, name one in ``schema`` (float64 would round
+    ids). A column with a fraction or an exponent among these is float64. A later value that does not fit is an error of
+    its row.
 
-    Values: an unquoted field that is one of ``null_values`` is null, in every column. Times are ISO 8601, or in one of
+    Values: an unquoted field that is one of ``null_values`` is null, in every column. Times are ISO 8601 (with an
+    offset or ``Z`` for timestamps with a zone, which are in UTC if inferred, and without for others), or in one of
     ``timestamp_parsers`` (formats of ``strptime``, tried first). A quoted field may span lines; ``quote=None``: quotes
     are ordinary characters. ``encoding`` is UTF-8 or one that has a byte a character (``"latin-1"``, ``"cp1252"``).
     Empty lines are left out.
@@ -107,7 +115,7 @@ def read_csv(
     reading = Reading.of(format.label, batch_rows, block_bytes, on_error)
     where, found = expand(paths, _SUFFIXES, filesystem)
     files = [KnownFile.look(format.label, path, where) for path in found]
-    whole = format.schema_of([file.path for file in files], where, given_types(schema), block_bytes)
+    whole = format.schema_of([file.path for file in files], where, given_types(schema), block_bytes, columns)
     check_known(f"{format.label}({files[0].path!r})", columns or (), whole.names)
     names = whole.names if columns is None else columns
     CsvParser(format, whole.names, whole)  # refuses a type that cannot be read before anything runs
@@ -134,6 +142,10 @@ class CsvFormat:
     @property
     def label(self) -> str:
         return "read_csv"
+
+    @property
+    def other_encodings(self) -> str:
+        return "name its encoding with encoding=, such as 'latin-1', or convert the file, such as with iconv"
 
     def check(self) -> None:
         for what in ("delimiter", "quote", "escape", "decimal_point"):
@@ -202,6 +214,8 @@ class CsvFormat:
         if not end:
             return Head((), block.after, b"")
         header = Block(block.data[:end], block.at, block.line)
+        if (cause := undecodable(header.data, self.encoding, header.at)) is not None:
+            raise SourceError(f"read_csv: {path}:{header.line}: {cause}; {self.other_encodings}")
         names = csv.read_csv(
             pa.BufferReader(self.utf8(header.data) + b"\n"), parse_options=self.parse_options()
         ).column_names
@@ -227,14 +241,23 @@ class CsvFormat:
         )
 
     def schema_of(
-        self, paths: Sequence[str], where: Files, given: dict[str, pa.DataType], block_bytes: int
+        self,
+        paths: Sequence[str],
+        where: Files,
+        given: dict[str, pa.DataType],
+        block_bytes: int,
+        wanted: Sequence[str] | None = None,
     ) -> pa.Schema:
-        """The columns of the first file that has some, in the types given, or inferred from the first rows."""
+        """Return the columns of the first file that has some, in the types given, or inferred from the first rows.
+
+        Raises: SourceError if there are no columns, or whole numbers in ``wanted`` columns that fit no type.
+        """
         first: Head | None = None
+        source = paths[0]
         for path in paths:
             head = self.head(path, where, block_bytes)
             if head.names and (first is None or head.rows.strip()):
-                first = head
+                first, source = head, path
             if first is not None and (first.rows.strip() or set(given) == set(first.names)):
                 break
         if first is None:
@@ -242,18 +265,41 @@ class CsvFormat:
                 return pa.schema(given)
             raise SourceError(f"read_csv({paths[0]!r}): there is nothing to infer columns from; give schema=")
         check_known(f"read_csv({paths[0]!r}, schema=)", given, first.names)
-        return ordered(given, self._inferred(first, given))
+        chosen = first.names if wanted is None else wanted
+        return ordered(given, self._inferred(source, first, given, chosen))
 
-    def _inferred(self, head: Head, given: dict[str, pa.DataType]) -> pa.Schema:
+    def _inferred(self, path: str, head: Head, given: dict[str, pa.DataType], wanted: Collection[str]) -> pa.Schema:
         # given types count later, when it can be said which row does not fit them
         others = [name for name in head.names if name not in given]
         if not others or not head.rows.strip():
             return pa.schema(dict.fromkeys(others, pa.string()))
+        inferred = self._sample(head, {}, others).schema
+        floats = [field.name for field in inferred if types.is_floating(field.type) and field.name in wanted]
+        if not floats:
+            return inferred
+        texts = self._sample(head, dict.fromkeys(floats, pa.string()), floats)
+        for name in floats:
+            tokens = texts[name].unique().drop_null().to_pylist()
+            if not all(_WHOLE_NUMBER.fullmatch(token) for token in tokens):
+                continue
+            numbers = [int(token) for token in tokens]
+            if any("+" in token for token in tokens) and all(-_EXACT <= number <= _EXACT for number in numbers):
+                continue  # Arrow reads no integer with a plus
+            type_ = whole_number_type(f"read_csv({path!r})", name, numbers)
+            odd = next((token for token in tokens if "+" in token or (type_ == pa.uint64() and "-" in token)), None)
+            if odd is not None:
+                raise SourceError(
+                    f"read_csv({path!r}): column {name!r} has {odd!r} among numbers that float64 would round, and "
+                    f"{type_} takes no such sign: write it without, or name the column's type with schema="
+                )
+            inferred = inferred.set(inferred.get_field_index(name), pa.field(name, type_))
+        return inferred
+
+    def _sample(self, head: Head, types: dict[str, pa.DataType], columns: Sequence[str]) -> pa.Table:
         parse = self.parse_options()
         parse.invalid_row_handler = lambda _: "skip"
         read = csv.ReadOptions(use_threads=False, block_size=_WHOLE, column_names=list(head.names))
-        rows = pa.BufferReader(self.utf8(head.rows))
-        return csv.read_csv(rows, read, parse, self.convert_options({}, others)).schema
+        return csv.read_csv(pa.BufferReader(self.utf8(head.rows)), read, parse, self.convert_options(types, columns))
 
     def check_columns(self, first: str, path: str, where: Files, names: Sequence[str], *, everything: bool) -> None:
         found = self.head(path, where).names
@@ -290,6 +336,7 @@ class CsvParser:
         self.schema = schema
         self.cut = format.cut
         self.text = format.text
+        self.encoding, self.other_encodings = format.encoding, format.other_encodings
         self._format = format
         self._read = csv.ReadOptions(use_threads=False, block_size=_WHOLE, column_names=list(names))
         self._parse = format.parse_options()

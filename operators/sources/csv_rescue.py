@@ -90,7 +90,8 @@ def _values(format: CsvFormat, field: pa.Field, values: Sequence[bytes]) -> tupl
                 count = 1
                 continue
             bad = start + (int(named[1]) if named else 1) - 1
-            errors[bad] = f"column {field.name!r}: {named[2] if named else error} for {field.type}{hint}"
+            reason = named[2] if named else str(error)
+            errors[bad] = f"column {field.name!r}: {reason} for {field.type}{'' if 'UTF' in reason else hint}"
             start, count = bad + 1, _FIRST
     good = [line for at, line in enumerate(lines) if at not in errors]
     places = np.zeros(len(lines), np.int64)

@@ -3,31 +3,48 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from json import JSONDecoder
 from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import json, types
+from pyarrow import csv, json, types
 
 from dataflow.errors import SchemaMismatch, SourceError
 from dataflow.row_errors import OnError
-from operators.sources.blocks import Blocks, Place
+from operators.sources.blocks import Block, Blocks, Place
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE, KnownFile
 from operators.sources.paths import Paths, expand
-from operators.sources.text import Unparsable, Wrong, no_rows, searched
-from operators.sources.text_source import Reading, TextSource, Types, check_known, given_types, inferred_type, selected
+from operators.sources.text import Unparsable, Wrong, no_rows, searched, undecodable
+from operators.sources.text_source import (
+    Reading,
+    TextSource,
+    Types,
+    check_known,
+    given_types,
+    inferred_type,
+    selected,
+    whole_number_type,
+)
 
 __all__ = ["JsonFormat", "read_json"]
 
 _SUFFIXES: Final = tuple(
     name + packed for name in (".jsonl", ".ndjson", ".json") for packed in ("", ".gz", ".bz2", ".zst")
 )
+_OTHER_ENCODINGS: Final = "JSON is UTF-8: convert the file, such as with iconv -f latin1 -t utf-8"
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_TOLD_APART: Final = re.compile(rb'[0-9]{19}|"[0-9]{4}-[0-9]{2}-[0-9]{2}')
+"""Whole numbers outside int64 have 19 digits; text that Arrow takes for times begins with a date."""
+_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9T:.Z+ -]*")
 _ROW: Final = re.compile(r" in row (\d+)$")
-_AS_TEXT: Final = (types.is_date, types.is_time, types.is_dictionary)  # Arrow reads these as numbers, or not at all
+_AS_TEXT: Final = (types.is_date, types.is_time, types.is_timestamp, types.is_dictionary)
+"""Read as text, then cast: Arrow's reader takes dates and times of day for numbers, and ignores offsets."""
 
 
 def read_json(
@@ -45,10 +62,14 @@ def read_json(
     ``paths``, ``filesystem``, packed files and ``on_error`` are as with ``read_csv``.
 
     Columns are fields of the objects, nested ones included; a field that a line leaves out is null. ``schema`` has all
-    of them with their types; without it they are inferred from the first ``block_bytes`` of the first file with rows. A
-    field that is not among these, or a value of another type, is an error of its row; with ``columns`` only these
-    fields are read, and all others are left out unseen. Timestamps, dates and times of day are text in ISO 8601,
-    durations whole numbers of their unit.
+    of them with their types; without it they are inferred from the first ``block_bytes`` of the first file with rows:
+    whole numbers, dates and timestamps as with ``read_csv``, those in lists and objects included; times of day stay
+    text. A field that is not
+    among these, or a value of another type, is an error of its row. With ``columns`` only these fields are read, and
+    all others are left out unseen, but for fields within these.
+
+    Timestamps, dates and times of day are text in ISO 8601. A timestamp with a zone needs an offset or ``Z`` in its
+    text, one without a zone must have none. Durations are whole numbers of their unit.
 
     Memory: some blocks of ``block_bytes``, or of the longest line where that is longer; lines end within 64 MiB.
 
@@ -66,7 +87,9 @@ def read_json(
     reading = Reading.of(format.label, batch_rows, block_bytes, on_error)
     where, found = expand(paths, _SUFFIXES, filesystem)
     files = [KnownFile.look(format.label, path, where) for path in found]
-    whole = format.inferred_from(found, where, block_bytes) if schema is None else pa.schema(given_types(schema))
+    whole = (
+        format.inferred_from(found, where, block_bytes, columns) if schema is None else pa.schema(given_types(schema))
+    )
     check_known(f"{format.label}({found[0]!r})", columns or (), whole.names)
     JsonParser(format, whole, whole.names)  # refuses a type that cannot be read before anything runs
     return TextSource(format, files, where, whole, whole.names if columns is None else columns, reading)
@@ -83,23 +106,29 @@ class JsonFormat:
     def label(self) -> str:
         return "read_json"
 
-    def inferred_from(self, paths: Sequence[str], where: Files, block_bytes: int) -> pa.Schema:
-        """The fields of the first rows there are."""
+    def inferred_from(
+        self, paths: Sequence[str], where: Files, block_bytes: int, wanted: Sequence[str] | None = None
+    ) -> pa.Schema:
+        """Return the fields of the first rows there are.
+
+        Raises: SourceError if there are no rows, or whole numbers in ``wanted`` fields that fit no type.
+        """
         for path in paths:
-            rows = self._first(path, where, block_bytes)[1]
-            if rows.strip():
-                return pa.schema({field.name: inferred_type(field.type) for field in _inferred(path, rows)})
+            block = self._first(path, where, block_bytes)[1]
+            if block is not None:
+                return _inferred(path, block, wanted)
         raise SourceError(f"read_json({paths[0]!r}): there is nothing to infer columns from; give schema=")
 
     def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[JsonParser, Place]:
         return JsonParser(self, schema, columns), self._first(path, where, 1)[0]
 
-    def _first(self, path: str, where: Files, block_bytes: int) -> tuple[Place, bytes]:
+    def _first(self, path: str, where: Files, block_bytes: int) -> tuple[Place, Block | None]:
+        """Return where the rows of a file begin, and its first block with rows."""
         try:
             with where.open_text(path, 0) as stream:
                 blocks = Blocks(stream, _cut, Place(0, 1), block_bytes=block_bytes)
                 blocks.skip_mark()
-                return blocks.place, next((block.data for block in blocks if block.data.strip()), b"")
+                return blocks.place, next((block for block in blocks if block.data.strip()), None)
         except UNREADABLE as error:
             raise SourceError(f"read_json: cannot read {path!r}: {error}; restore it from a good copy") from error
 
@@ -108,14 +137,19 @@ class JsonParser:
     """Parses lines to ``columns`` of ``schema``."""
 
     label = "read_json"
+    encoding = "utf-8"
+    other_encodings = _OTHER_ENCODINGS
 
     def __init__(self, format: JsonFormat, schema: pa.Schema, columns: Sequence[str]) -> None:
         self.schema = selected(schema, columns)
+        self._unseen_columns = format.unexpected == "ignore"
+        self._looks_inside = self._unseen_columns and any(_has_fields(type_) for type_ in self.schema.types)
         parsed = schema if format.unexpected == "error" else self.schema
         self._options = json.ParseOptions(
             explicit_schema=pa.schema([field.with_type(_parsed_type(field.type)) for field in parsed]),
             unexpected_field_behavior=format.unexpected,
         )
+        self._known = dict(zip(parsed.names, parsed.types, strict=True))
         self._hint = " (fields and types were inferred from the first rows; schema= gives others)" * format.inferred
         try:
             self.parse(b"{}\n")
@@ -132,11 +166,41 @@ class JsonParser:
         lines = _lines(data)
         if not lines:
             return no_rows(self.schema)
-        table = _parsed(data, self._options)
+        table = self._table(data)
         if table.num_rows != lines:
             raise Unparsable("more than one object in a line")
         return pa.RecordBatch.from_arrays(
             [_only_chunk(table[field.name], field.type) for field in self.schema], schema=self.schema
+        )
+
+    def _table(self, data: bytes) -> pa.Table:
+        """Parse ``data``. Arrow ignores unexpected fields everywhere or nowhere; within columns they are looked for.
+
+        Raises: Unparsable for a field within a chosen column that its type does not have.
+        """
+        if not self._looks_inside:
+            return _parsed(data, self._options)
+        try:
+            table = _parsed(data, json.ParseOptions(explicit_schema=self._options.explicit_schema))
+        except pa.ArrowInvalid:  # perhaps in a field that is no column
+            table = _parsed(data, self._options)
+            rows = list(_objects(data.decode()))
+            extra = next(filter(None, (self._unexpected(row) for row in rows)), None)
+        else:
+            extra = next(
+                filter(None, (_more(field.name, field.type, table.field(field.name).type) for field in self.schema)),
+                None,
+            )
+        if extra is not None:
+            raise Unparsable(f"unexpected field {extra!r}")
+        return table
+
+    def _unexpected(self, row: dict[str, Any]) -> str | None:
+        """Return the first field of ``row``, by its path, that is neither a column nor part of one."""
+        names = [name for name in row if name in self._known or not self._unseen_columns]
+        return next(
+            (extra for name in names if (extra := _extra(name, self._known.get(name), row[name])) is not None),
+            None,
         )
 
     def rescue(self, data: bytes) -> tuple[pa.RecordBatch, list[Wrong]]:
@@ -144,7 +208,52 @@ class JsonParser:
         if not data.endswith(b"\n"):
             ends.append(len(data))
         batch, wrong = searched(self.parse, self.schema, data, ends, _suspect)
-        return batch, [Wrong(row.start, row.end, Unparsable(f"{row.error}{self._hint}")) for row in wrong]
+        return batch, [Wrong(row.start, row.end, self._explained(row, data)) for row in wrong]
+
+    def _explained(self, row: Wrong, data: bytes) -> Unparsable:
+        reason = str(row.error)
+        if "UTF" in reason:
+            return Unparsable(reason)
+        if "unexpected field" in reason:
+            with suppress(ValueError, UnicodeDecodeError):
+                (read,) = _objects(data[row.start : row.end].decode())
+                if (name := self._unexpected(read)) is not None:
+                    told = "the fields were inferred from the first rows, " * bool(self._hint)
+                    return Unparsable(f"unexpected field {name!r}: {told}schema= adds it, columns= leaves others out")
+        return Unparsable(f"{reason}{self._hint}")
+
+
+def _has_fields(type_: pa.DataType) -> bool:
+    return types.is_struct(type_) or (types.is_list(type_) and _has_fields(type_.value_type))
+
+
+def _more(path: str, expected: pa.DataType, found: pa.DataType) -> str | None:
+    """Return the path of the first field that ``found`` has and ``expected`` has not."""
+    if types.is_list(expected):
+        return _more(path, expected.value_type, found.value_type)
+    if not types.is_struct(expected):
+        return None
+    names = [field.name for field in expected]
+    for field in found:
+        inner = f"{path}.{field.name}"
+        if field.name not in names:
+            return inner
+        if (extra := _more(inner, expected.field(field.name).type, field.type)) is not None:
+            return extra
+    return None
+
+
+def _extra(path: str, type_: pa.DataType | None, value: Any) -> str | None:
+    """Return the path of the first field in ``value`` that ``type_`` has no place for; None as a type: no column."""
+    if type_ is None:
+        return path
+    if types.is_list(type_) and isinstance(value, list):
+        return next((extra for item in value if (extra := _extra(path, type_.value_type, item)) is not None), None)
+    if types.is_struct(type_) and isinstance(value, dict):
+        fields = {field.name: field.type for field in type_}
+        inner = (_extra(f"{path}.{name}", fields.get(name), item) for name, item in value.items())
+        return next((extra for extra in inner if extra is not None), None)
+    return None
 
 
 def _cut(data: bytes, final: bool) -> int:  # noqa: FBT001
@@ -180,6 +289,10 @@ def _parsed(data: bytes, options: json.ParseOptions) -> pa.Table:
 def _parsed_type(type_: pa.DataType) -> pa.DataType:
     if types.is_duration(type_):
         return pa.int64()
+    if types.is_struct(type_):
+        return pa.struct([field.with_type(_parsed_type(field.type)) for field in type_])
+    if types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_parsed_type(type_.value_type)))
     return pa.string() if any(check(type_) for check in _AS_TEXT) else type_
 
 
@@ -196,19 +309,77 @@ def _suspect(error: Exception) -> int | None:
     return int(named[1]) if named else None
 
 
-def _inferred(path: str, rows: bytes) -> pa.Schema:
-    """The fields of as many of the first rows as can be parsed."""
-    lines = rows.split(b"\n")
+def _inferred(path: str, block: Block, wanted: Sequence[str] | None) -> pa.Schema:
+    """Return the fields of as many of the first rows as can be parsed, in the types that hold their values."""
+    lines = block.data.split(b"\n")
     count = len(lines)
     while True:
         first = b"\n".join(lines[:count])
         try:
             _lines(first)
-            return _parsed(first, json.ParseOptions()).schema
+            schema = _parsed(first, json.ParseOptions()).schema
+            break
         except (pa.ArrowException, Unparsable) as error:
             if count == 1:
+                cause = undecodable(first, "utf-8", block.at)
+                instead = "give schema=" if cause is None else f"{path}:{block.line}: {cause}; {_OTHER_ENCODINGS}"
                 raise SourceError(
                     f"read_json({path!r}): its first row cannot be parsed ({error}), so there is nothing to infer "
-                    f"columns from; give schema="
+                    f"columns from; {instead}"
                 ) from error
             count //= 2
+    if _TOLD_APART.search(first):
+        where, objects = f"read_json({path!r})", list(_objects(first.decode()))
+        for at, field in enumerate(schema):
+            if wanted is None or field.name in wanted:
+                values = [row[field.name] for row in objects if field.name in row]
+                schema = schema.set(at, field.with_type(_exact_type(where, field.name, field.type, values)))
+    return pa.schema({field.name: inferred_type(field.type) for field in schema})
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects of ``text``, which Arrow could parse, with whole numbers as they are written."""
+    decoder, at = JSONDecoder(), 0
+    while (at := _SPACE.match(text, at).end()) < len(text):  # type: ignore[union-attr]
+        row, at = decoder.raw_decode(text, at)
+        yield row
+
+
+def _exact_type(where: str, column: str, type_: pa.DataType, values: Sequence[Any]) -> pa.DataType:
+    """Return ``type_``, which Arrow inferred from ``values``, as ``read_csv`` has it.
+
+    Whole numbers that Arrow would round are integers; text that ``read_csv`` reads as dates or timestamps is these.
+    """
+    there = [value for value in values if value is not None]
+    if types.is_struct(type_):
+        return pa.struct(
+            [
+                field.with_type(
+                    _exact_type(
+                        where,
+                        f"{column}.{field.name}",
+                        field.type,
+                        [value[field.name] for value in there if field.name in value],
+                    )
+                )
+                for field in type_
+            ]
+        )
+    if types.is_list(type_):
+        items = [item for value in there for item in value]
+        return pa.list_(_exact_type(where, f"{column}[]", type_.value_type, items))
+    if types.is_floating(type_) and not any(isinstance(value, float) for value in there):
+        return whole_number_type(where, column, there)
+    if types.is_string(type_) or types.is_timestamp(type_):
+        return _time_type(there) or pa.string()
+    return type_
+
+
+def _time_type(texts: Sequence[str]) -> pa.DataType | None:
+    """Return the type that ``read_csv`` infers for ``texts`` if it is a date or a timestamp, else None."""
+    if not texts or not all(_TIME.fullmatch(text) for text in texts):
+        return None
+    lines = "\n".join(texts).encode()
+    read = csv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=["text"])
+    (found,) = csv.read_csv(pa.BufferReader(lines), read).schema.types
+    return found if types.is_date(found) or types.is_timestamp(found) else None

@@ -23,7 +23,7 @@ from operators.sources.blocks import Block, Blocks, Place
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE
 
-__all__ = ["RowParser", "TextReader", "Unparsable", "Wrong", "no_rows", "searched"]
+__all__ = ["RowParser", "TextReader", "Unparsable", "Wrong", "no_rows", "searched", "undecodable"]
 
 
 class Unparsable(ValueError):
@@ -48,6 +48,9 @@ class RowParser(Protocol):
 
     label: str
     schema: pa.Schema
+    encoding: str
+    other_encodings: str
+    """What to do with a file in another encoding."""
 
     def cut(self, data: bytes, final: bool) -> int:  # noqa: FBT001  the shape of blocks.Cut
         """See ``blocks.Cut``."""
@@ -156,8 +159,14 @@ class TextReader(SplitReader):
         place, seen = Place(block.at, block.line), 0
         for row in wrong:
             place, seen = Block(block.data[seen : row.start], place.byte, place.line).after, row.start
-            self._reject(place.line, block.data[row.start : row.end], row.error)
+            text = block.data[row.start : row.end]
+            self._reject(place.line, text, self._explained(row.error, text, place.byte))
         return batch, len(wrong)
+
+    def _explained(self, error: Exception, row: bytes, at: int) -> Exception:
+        """Return ``error``, with the byte that is the cause if a row is not text."""
+        cause = undecodable(row, self._parser.encoding, at) if "UTF" in str(error) else None
+        return error if cause is None else Unparsable(f"{error}; {cause}; {self._parser.other_encodings}")
 
     def _reject(self, line: int, row: bytes, error: Exception) -> None:
         where = f"{self._path}:{line}"
@@ -203,6 +212,19 @@ def searched(
             waiting += [(bad + 1, behind), (bad, bad + 1), (first, bad)]
     batches = pa.Table.from_batches(good, schema).combine_chunks().to_batches()
     return batches[0] if batches else no_rows(schema), wrong
+
+
+def undecodable(data: bytes, encoding: str, at: int) -> str | None:
+    """Return which byte of ``data``, which begins at byte ``at`` of its file, is not ``encoding``; None: all are.
+
+    >>> undecodable("größe".encode("latin-1"), "utf-8", 100)
+    'byte 0xf6 at byte 102 of the file is not utf-8'
+    """
+    try:
+        data.decode(encoding)
+    except UnicodeDecodeError as error:
+        return f"byte 0x{data[error.start]:02x} at byte {at + error.start} of the file is not {encoding}"
+    return None
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 from pyarrow import types
 
-from dataflow.errors import ConfigurationError, SchemaMismatch, UnknownColumn
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, SourceError, UnknownColumn
+from dataflow.expressions.type_names import named_type
 from dataflow.row_errors import ERRORS, OnError, errors_schema
 from dataflow.source import Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_type
@@ -19,7 +20,7 @@ from operators.sources.files import Files
 from operators.sources.known_file import KnownFile, check_unmoved
 from operators.sources.text import RowParser, TextReader
 
-__all__ = ["Reading", "TextFormat", "TextSource", "given_types", "inferred_type", "selected"]
+__all__ = ["Reading", "TextFormat", "TextSource", "given_types", "inferred_type", "selected", "whole_number_type"]
 
 Types = Any
 """A ``pa.Schema``, a mapping of names to types, or None."""
@@ -135,7 +136,16 @@ def given_types(schema: Types) -> dict[str, pa.DataType]:
     if schema is None:
         return {}
     fields = zip(schema.names, schema.types, strict=True) if isinstance(schema, pa.Schema) else schema.items()
-    return {name: wide_type(plain_type(pa.field(name, type_).type)) for name, type_ in fields}
+    return {name: wide_type(plain_type(_given_type(name, type_))) for name, type_ in fields}
+
+
+def _given_type(name: str, type_: pa.DataType | str) -> pa.DataType:
+    where = f"schema= of column {name!r}"
+    if isinstance(type_, str):
+        return named_type(type_, where)
+    if not isinstance(type_, pa.DataType):
+        raise GraphError(f"{where}: expected a pyarrow type or its name, got {type_!r} ({type(type_).__name__})")
+    return type_
 
 
 def inferred_type(type_: pa.DataType) -> pa.DataType:
@@ -151,6 +161,32 @@ def inferred_type(type_: pa.DataType) -> pa.DataType:
     if types.is_struct(type_):
         return pa.struct([pa.field(field.name, inferred_type(field.type)) for field in type_])
     return type_
+
+
+def whole_number_type(where: str, column: str, numbers: Collection[int]) -> pa.DataType:
+    """Return the type of a column whose first values are ``numbers``, without a fraction or an exponent among them.
+
+    Arrow infers float64 for such a column if one of them is outside int64: that would round ids, and make two of them
+    one key.
+
+    Args:
+        where: begins the error's text, such as ``read_csv('a.csv')``.
+        column: the column, for the error.
+        numbers: all of its values that inference looks at.
+
+    Returns: int64 or uint64, whichever holds all of them; int64 if both do.
+
+    Raises: SourceError if neither holds all of them.
+    """
+    least, most = min(numbers, default=0), max(numbers, default=0)
+    if least >= -(2**63) and most < 2**63:
+        return pa.int64()
+    if least >= 0 and most < 2**64:
+        return pa.uint64()
+    raise SourceError(
+        f"{where}: column {column!r} has {least} and {most}: neither int64 nor uint64 holds both, and "
+        f"float64 would round them; name its type with schema=, such as decimal128(38, 0), string, or float64"
+    )
 
 
 def ordered(given: Mapping[str, pa.DataType], inferred: pa.Schema) -> pa.Schema:

@@ -1,99 +1,222 @@
-"""First, last, arg_min and arg_max: the value of one chosen row."""
+"""First, last, arg_min and arg_max: the values of one chosen row.
+
+Aggregates that choose by the same order among the same rows are columns of one ``Choice``: the row is chosen once, and
+its values are kept together, so they are of one row that exists even if several rows tie.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import canonical_words, from_words, is_word, validity, words
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
-from operators.steps.kept import KeptBytes
-from operators.steps.step import NOT_NULL, Place, Rows, Step, Store, read_word, seen
+from operators.steps.kept import KeptBytes, KeptValues
+from operators.steps.step import NOT_NULL, Fold, Rows, Store
 
-__all__ = ["choice"]
+__all__ = ["Choice", "ChosenColumn", "ValuePlace"]
 
 _SIGN, _REST = -(2**63), 2**63 - 1
 _NO_ORDERS = np.empty(0, np.int64)
+_BITS = 63
+"""Bits of a state word: all but the sign."""
 
 
-class Choice(Step):
-    """Chooses by the second argument, or without one by arrival; the value is a word."""
+@dataclass(frozen=True, slots=True)
+class ValuePlace:
+    """A column of a choice: its result's name and type, and the number of its evaluated argument."""
 
-    initial = (0, 0)
-    kernels: tuple[str, ...] = ("operators.kernels.choice",)
+    name: str
+    dtype: pa.DataType
+    argument: int
 
-    def __init__(self, place: Place, kind: AggregateKind) -> None:
-        super().__init__(place)
+
+@dataclass(frozen=True, slots=True)
+class _Bit:
+    word: int
+    mask: int
+
+    def of(self, records: Rows) -> npt.NDArray[np.bool_]:
+        found: npt.NDArray[np.bool_] = records[:, self.word] & self.mask != 0
+        return found
+
+    def bitmap(self, records: Rows) -> pa.Buffer | None:
+        """Return the validity bitmap of records that have the bit; None if all do."""
+        found = self.of(records)
+        return None if found.all() else pa.py_buffer(np.packbits(found, bitorder="little"))
+
+    def put(self, records: Rows, array: pa.Array) -> None:
+        """Set the bit in the records whose row of ``array`` is not null."""
+        records[:, self.word] |= np.where(_present(array), self.mask, 0)
+
+
+class ChosenColumn:
+    """The value of the chosen row in one column. The first column of a choice also stores the order."""
+
+    def __init__(self, place: ValuePlace, word: int, flag: int, bit: _Bit, order: _Order | None) -> None:
+        self.name = place.name
+        self.dtype = place.dtype
+        self.argument = place.argument
+        self.kept = None if is_word(place.dtype) or pa.types.is_null(place.dtype) else KeptBytes(word, flag, self.dtype)
+        """The values that do not fit into a word, which then has the number of one."""
+        self._word = word
+        self._bit = bit
+        self._order = order
+
+    def fold(self, rows: CopyOnWriteRows, slots: Slots, chosen: Rows, array: pa.Array) -> None:
+        """Keep row ``chosen[i]`` of ``array`` in the record of ``slots[i]``."""
+        from operators.kernels.choice import keep_values
+
+        values = words(array) if self.kept is None else self.kept.row_numbers(len(array))
+        keep_values(rows.rows, slots, chosen, values, *validity(array), self._word, self._bit.word, self._bit.mask)
+        if self.kept is not None:
+            self.kept.settle(rows, slots, array)
+
+    def read(self, records: Rows, always: int = 0) -> pa.Array:
+        """Return the column of gathered records."""
+        return self._values(records, self._bit.bitmap(records), self._kept_values())
+
+    def _kept_values(self) -> KeptValues | None:
+        return None if self.kept is None else self.kept.values()
+
+    def _values(self, records: Rows, bitmap: pa.Buffer | None, kept: KeptValues | None) -> pa.Array:
+        if pa.types.is_null(self.dtype):
+            return pa.nulls(len(records))
+        if kept is not None:
+            return kept.read(records, bitmap)
+        from operators.kernels.aggregate import read_words
+
+        values = np.empty(len(records), np.int64)
+        read_words(records, self._word, 0, 0, values)
+        return from_words(values, self.dtype, bitmap)
+
+    def stored(self) -> list[pa.Field]:
+        """Return the columns of a snapshot."""
+        order = [] if self._order is None else [pa.field(f"{self.name}.order", pa.int64())]
+        return [*order, pa.field(f"{self.name}.value", self.dtype)]
+
+    def freeze(self) -> Store:
+        """Return how to make these columns from frozen records."""
+        kept = self._kept_values()
+
+        def store(records: Rows, start: int) -> list[pa.Array]:
+            order = [] if self._order is None else [self._order.read(records)]
+            return [*order, self._values(records, self._bit.bitmap(records), kept)]
+
+        return store
+
+    def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
+        """Take over what ``freeze`` stored."""
+        *order, values = columns
+        if self._order is not None:
+            self._order.restore(records, order[0])
+        self._bit.put(records, values)
+        if self.kept is not None:
+            self.kept.restore(records, values)
+        elif not pa.types.is_null(self.dtype):
+            records[:, self._word] = words(values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The order of the chosen row, stored as null where it is null."""
+
+    word: int
+    bit: _Bit
+
+    def read(self, records: Rows) -> pa.Array:
+        from operators.kernels.aggregate import read_words
+
+        values = np.empty(len(records), np.int64)
+        read_words(records, self.word, 0, 0, values)
+        return from_words(values, pa.int64(), self.bit.bitmap(records))
+
+    def restore(self, records: Rows, column: pa.Array) -> None:
+        records[:, self.word] = np.where(_present(column), words(column), 0)
+        self.bit.put(records, column)
+
+
+class Choice(Fold):
+    """The row chosen by ``order``, or without one by arrival, and its values. See the kernels for its words.
+
+    Args:
+        order: number and type of the argument that rows are compared by.
+        ignore_nulls: skip rows where the value is null; ``places`` then have one argument among them.
+    """
+
+    def __init__(
+        self,
+        kind: AggregateKind,
+        word: int,
+        flag: int,
+        places: Sequence[ValuePlace],
+        order: tuple[int, pa.DataType] | None,
+        *,
+        ignore_nulls: bool,
+    ) -> None:
+        arguments = [place.argument for place in places]
+        assert not ignore_nulls or len(set(arguments)) == 1, f"one choice that skips nulls of arguments {arguments}"
+        self.name = places[0].name
+        self.arguments = (*arguments, *([] if order is None else [order[0]]))
+        states = -(-(len(places) + 1) // _BITS)
+        bits = [_Bit(word + 1 + number // _BITS, 1 << number % _BITS) for number in range(len(places) + 1)]
+        first = word + 1 + states
+        self.columns = [
+            ChosenColumn(place, first + i, flag, bits[i + 1], None if i else _Order(word, bits[0]))
+            for i, place in enumerate(places)
+        ]
+        self.initial = (0,) * (1 + states + len(places))
+        self.mergeable = all(column.kept is None for column in self.columns)
+        kept = () if self.mergeable else ("operators.kernels.kept", "dataflow.state.kernels.interning")
+        self.kernels = ("operators.kernels.choice", *kept)
+        self._word, self._states, self._flag = word, states, flag
+        self._ignore_nulls = ignore_nulls
         self._latest = int(kind is AggregateKind.LAST)
-        order = place.types[1] if len(place.types) > 1 else pa.int64()
-        flip = _SIGN if order == pa.uint64() else 0
+        self._skip = int(kind in (AggregateKind.ARG_MIN, AggregateKind.ARG_MAX))
+        by = pa.int64() if order is None else order[1]
+        flip = _SIGN if by == pa.uint64() else 0
         least = kind in (AggregateKind.FIRST, AggregateKind.ARG_MIN)
         self._flip = ~flip if least else flip
-        self._mask = _REST if pa.types.is_floating(order) else 0
+        self._mask = _REST if pa.types.is_floating(by) else 0
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
-        self._choose(rows.rows, slots, words(inputs[0]), inputs)
-
-    def _choose(self, records: Rows, slots: Slots, values: Rows, inputs: Sequence[pa.Array]) -> None:
         from operators.kernels.choice import fold_choice
 
-        orders = canonical_words(inputs[1]) if len(inputs) > 1 else _NO_ORDERS
-        order_bits = validity(inputs[1]) if len(inputs) > 1 else NOT_NULL
-        place = self.place
-        choice = (place.word, place.flag, self._flip, self._mask, self._latest)
-        fold_choice(records, slots, values, *validity(inputs[0]), orders, *order_bits, *choice)
+        values, order = inputs[: len(self.columns)], inputs[len(self.columns) :]
+        chosen_slots, chosen_rows = np.empty(len(slots), np.int32), np.empty(len(slots), np.int64)
+        count = fold_choice(
+            rows.rows,
+            slots,
+            *(validity(values[0]) if self._ignore_nulls else NOT_NULL),
+            canonical_words(order[0]) if order else _NO_ORDERS,
+            *(validity(order[0]) if order else NOT_NULL),
+            self._word,
+            self._states,
+            self._flag,
+            self._flip,
+            self._mask,
+            self._latest,
+            self._skip,
+            chosen_slots,
+            chosen_rows,
+        )
+        if count:
+            for column, array in zip(self.columns, values, strict=True):
+                column.fold(rows, chosen_slots[:count], chosen_rows[:count], array)
 
     def merge(self, records: Rows, slots: Slots, partials: Rows) -> None:
         from operators.kernels.choice import merge_choice
 
-        merge_choice(records, slots, partials, self.place.word, self.place.flag, self._latest)
-
-    def read(self, records: Rows, always: int) -> pa.Array:
-        from operators.kernels.aggregate import read_words
-
-        values = np.empty(len(records), np.int64)
-        read_words(records, self.place.word + 1, 0, 0, values)
-        return from_words(values, self.dtype, seen(self.place.flag, records, always))
+        stop = self._word + len(self.initial)
+        merge_choice(records, slots, partials, self._word, stop, self._flag, self._latest)
 
 
-class BytesChoice(Choice):
-    """As ``Choice`` for values that are text, binary or decimals; the word is the number of a kept value."""
-
-    mergeable = False
-    kernels = ("operators.kernels.choice", "operators.kernels.kept", "dataflow.state.kernels.interning")
-
-    def __init__(self, place: Place, kind: AggregateKind) -> None:
-        super().__init__(place, kind)
-        self._kept = KeptBytes(place.word + 1, place.flag, place.dtype)
-
-    def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
-        if not len(slots):
-            return
-        self._choose(rows.rows, slots, self._kept.row_numbers(len(slots)), inputs)
-        self._kept.settle(rows, slots, inputs[0])
-
-    def read(self, records: Rows, always: int) -> pa.Array:
-        return self._kept.values().read(records, seen(self.place.flag, records, always))
-
-    def stored(self) -> list[pa.Field]:
-        return [super().stored()[0], pa.field(f"{self.name}.value", self.dtype)]
-
-    def freeze(self) -> Store:
-        values, place = self._kept.values(), self.place
-        return lambda records, start: [
-            read_word(records, place.word, pa.int64()),
-            values.read(records, seen(place.flag, records)),
-        ]
-
-    def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
-        records[:, self.place.word] = words(columns[0])
-        self._kept.restore(records, columns[1])
-
-
-def choice(place: Place, kind: AggregateKind) -> Choice:
-    """The step for values of the place's type."""
-    return Choice(place, kind) if is_word(place.dtype) else BytesChoice(place, kind)
+def _present(array: pa.Array) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return found

@@ -14,7 +14,7 @@ from dataflow.state.arrays import Bits, fresh_words, from_words, words
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
 
-__all__ = ["Place", "Rows", "Step", "Store", "Sum128Overflow", "read_word", "seen"]
+__all__ = ["Fold", "Place", "Rows", "Step", "Store", "Sum128Overflow", "read_word", "seen"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -48,37 +48,41 @@ class Place:
     types: tuple[pa.DataType, ...]
 
 
-class Step(ABC):
-    """One aggregate. Its words of a record begin at ``place.word`` and are ``initial`` in a record without rows.
+class Fold(ABC):
+    """What changes some words of the records, for one aggregate or several. In a record without rows these are
+    ``initial``.
 
-    ``mergeable`` says whether these words are all its state; ``kernels`` names the modules of its kernels. Whoever
-    calls ``fold``, ``merge`` or ``restore`` has saved the rows of the slots in question.
+    ``arguments`` are numbers of evaluated expressions. ``mergeable`` says whether the words are all its state;
+    ``kernels`` names the modules of its kernels. Whoever calls ``fold`` or ``merge`` has saved the rows of the slots.
     """
 
+    name: str
     initial: tuple[int, ...]
+    arguments: tuple[int, ...]
     mergeable = True
     kernels: tuple[str, ...] = ()
 
+    @abstractmethod
+    def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
+        """Fold row i of ``inputs``, one array for each of ``arguments``, into the record of ``slots[i]``."""
+
+    def merge(self, records: Rows, slots: Slots, partials: Rows) -> None:
+        """Fold row i of ``partials`` into the record of ``slots[i]``; flags are still those from before."""
+        raise NotImplementedError(f"{type(self).__name__} does not merge")
+
+
+class Step(Fold):
+    """One aggregate, fold and column. Its words of a record begin at ``place.word``."""
+
     def __init__(self, place: Place) -> None:
         self.place = place
-
-    @property
-    def name(self) -> str:
-        """The name of the result."""
-        return self.place.name
+        self.name = place.name
+        self.arguments = place.arguments
 
     @property
     def dtype(self) -> pa.DataType:
         """The type of the result."""
         return self.place.dtype
-
-    @abstractmethod
-    def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
-        """Fold row i of ``inputs``, one array for each of the place's arguments, into the record of ``slots[i]``."""
-
-    def merge(self, records: Rows, slots: Slots, partials: Rows) -> None:
-        """Fold row i of ``partials`` into the record of ``slots[i]``; flags are still those from before."""
-        raise NotImplementedError(f"{type(self).__name__} does not merge")
 
     @abstractmethod
     def read(self, records: Rows, always: int) -> pa.Array:

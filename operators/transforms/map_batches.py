@@ -14,7 +14,9 @@ import pyarrow as pa
 from dataflow.operator import Operator, OperatorContext, Out
 from dataflow.row_errors import ERRORS, OnError, RowErrors
 from dataflow.showing import shown
+from dataflow.windows import EventTime
 from operators.arrow_batches import ArrowBatches
+from operators.transforms.moved_times import MovedTimes
 
 __all__ = ["MapBatches"]
 
@@ -34,13 +36,20 @@ class MapBatches(Operator):
     counts as a failure of the batch.
 
     Raises: SchemaMismatch for an output that lacks a column of ``context.output_schema``, has another one, or has one
-    of another type; TypeError for an output that is no batch.
+    of another type; TypeError for an output that is no batch; ValueError for rows moved behind the watermark.
     """
 
     stateless = True
 
-    def __init__(self, context: OperatorContext, function: BatchFunction, on_error: OnError = OnError.FAIL) -> None:
+    def __init__(
+        self,
+        context: OperatorContext,
+        function: BatchFunction,
+        on_error: OnError = OnError.FAIL,
+        time: EventTime | None = None,
+    ) -> None:
         self._where = f"map_batches {context.name!r}"
+        self._moved = MovedTimes(time, self._where)
         self._made = ArrowBatches(context.output_schema, self._where)
         self._function = function
         self._errors = RowErrors(on_error, context.tally)
@@ -52,13 +61,16 @@ class MapBatches(Operator):
             return self._emit_what_works(batch, out)
         answer = self._function(batch)
         if isinstance(answer, pa.RecordBatch):
-            self._emit(answer, out)
+            self._emit(batch, answer, out)
             return None
-        return None if answer is None else self._emit_each(answer, out)
+        return None if answer is None else self._emit_each(batch, answer, out)
 
-    def _emit_each(self, answer: Any, out: Out) -> Iterator[None]:
+    def advance(self, watermark: int, out: Out) -> None:
+        self._moved.advance(watermark)
+
+    def _emit_each(self, given: pa.RecordBatch, answer: Any, out: Out) -> Iterator[None]:
         for batch in self._made.parts(answer):
-            if self._emit(batch, out):
+            if self._emit(given, batch, out):
                 yield
 
     def _emit_what_works(self, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
@@ -69,6 +81,8 @@ class MapBatches(Operator):
             try:
                 answer = self._function(part)
                 made = [] if answer is None else [self._made.conformed(each) for each in self._made.parts(answer)]
+                for each in made:
+                    self._moved.check(part, each)
             except Exception as error:
                 half = part.num_rows // 2
                 if half:
@@ -83,8 +97,9 @@ class MapBatches(Operator):
         if (aside := self._errors.take()) is not None:
             out.emit(aside, ERRORS)
 
-    def _emit(self, batch: pa.RecordBatch, out: Out) -> bool:
+    def _emit(self, given: pa.RecordBatch, batch: pa.RecordBatch, out: Out) -> bool:
         batch = self._made.conformed(batch)
+        self._moved.check(given, batch)
         if batch.num_rows:
             out.emit(batch)
         return batch.num_rows > 0

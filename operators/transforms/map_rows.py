@@ -14,7 +14,9 @@ import pyarrow as pa
 from dataflow.operator import Operator, OperatorContext, Out
 from dataflow.row_errors import ERRORS, OnError, RowErrors
 from dataflow.showing import shown
+from dataflow.windows import EventTime
 from operators.rows import RowBatches
+from operators.transforms.moved_times import MovedTimes
 
 __all__ = ["FlatMapRows", "MapRows"]
 
@@ -26,14 +28,22 @@ _ROWS: Final = 16_384
 class _RowFunction(Operator):
     """Calls ``function`` with each row as a dict of Python values, in order.
 
-    A row whose call raises, or whose answer does not fit ``context.output_schema``, is rejected as ``on_error`` says.
+    A row whose call raises, whose answer does not fit ``context.output_schema``, or whose event time is moved behind
+    the watermark, is rejected as ``on_error`` says.
     """
 
     stateless = True
     word: ClassVar[str]
 
-    def __init__(self, context: OperatorContext, function: Callable[[dict[str, Any]], Any], on_error: OnError) -> None:
+    def __init__(
+        self,
+        context: OperatorContext,
+        function: Callable[[dict[str, Any]], Any],
+        on_error: OnError,
+        time: EventTime | None = None,
+    ) -> None:
         self._where = f"{self.word} {context.name!r}"
+        self._moved = MovedTimes(time, self._where)
         self._function = function
         self._rows = RowBatches(context.output_schema, self._where)
         self._errors = RowErrors(on_error, context.tally)
@@ -61,6 +71,9 @@ class _RowFunction(Operator):
         if (aside := self._errors.take()) is not None:
             out.emit(aside, ERRORS)
 
+    def advance(self, watermark: int, out: Out) -> None:
+        self._moved.advance(watermark)
+
     def _emit(self, batch: pa.RecordBatch, made: list[Row], origins: list[int], out: Out) -> None:
         if made and (fitting := self._fitting(batch, made, origins)).num_rows:
             out.emit(fitting)
@@ -68,12 +81,16 @@ class _RowFunction(Operator):
     def _fitting(self, batch: pa.RecordBatch, made: list[Row], origins: list[int]) -> pa.RecordBatch:
         """``made`` as a batch, without all that comes of a row with an answer that does not fit."""
         converted, misfits = self._rows.batch(made)
-        if not misfits:
-            return converted
         bad = {origins[i]: error for i, error in reversed(misfits.items())}
+        if not bad:
+            moved = self._moved.rows(batch, converted)
+            bad = {origins[row]: self._moved.error(converted, moved[moved == row]) for row in reversed(moved)}
+        if not bad:
+            return converted
         for index in sorted(bad):
             self._reject(batch, index, bad[index])
-        return self._rows.batch([row for row, origin in zip(made, origins, strict=True) if origin not in bad])[0]
+        left = [at for at, origin in enumerate(origins) if origin not in bad]
+        return self._fitting(batch, [made[at] for at in left], [origins[at] for at in left])
 
     def _reject(self, batch: pa.RecordBatch, index: int, error: Exception) -> None:
         """The row is taken from the batch again, for the function may have changed its dict."""

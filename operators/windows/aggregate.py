@@ -3,6 +3,11 @@
 A row is late if its window's end, allowed lateness added, is at or below the watermark when its batch is processed.
 Rows of a window that is complete, but may still take rows, bring its changed results out once more with their batch.
 
+Windows that emit updates have ``lateness``. Windows that emit final results with allowed lateness have it as
+``watermark_delay`` instead: all their time, and the time downstream of them, is that much behind. So a row is late at
+the same watermark as with updates, each window comes out once, when it takes no more rows, and its results are on time
+for a window downstream.
+
 State: panes (see there), and the watermark: without it a window would fire twice after a restore, and late rows would
 turn on time. The snapshot's tables ``records`` and ``keys`` belong together row by row; rows can be dropped, and tables
 of several subtasks joined.
@@ -54,11 +59,14 @@ class WindowAggregate(Operator):
         window: Tumbling,
         lateness: int,
         aggregations: Sequence[Aggregation],
+        *,
+        watermark_delay: int = 0,
     ) -> None:
         (schema,) = context.input_schemas
         self._context = context
         self._window = window
         self._lateness = lateness
+        self.watermark_delay = watermark_delay
         self._aggregations = list(aggregations)
         self._keys = list(keys)
         self._time = time

@@ -31,13 +31,14 @@ FIRST, LAST = -300, 300
 
 @dataclass(frozen=True)
 class Stage:
-    """Something behind a key_by. ``size`` and ``lateness`` in seconds are of windows."""
+    """Something behind a key_by. ``size`` and ``lateness`` in seconds, and ``emit``, are of windows."""
 
     kind: str
     keys: tuple[str, ...]
     size: int
     lateness: int
     wants_late: bool
+    emit: str
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ STAGES = st.builds(
     size=st.sampled_from([1, 7, 30, 200]),
     lateness=st.sampled_from([0, 0, 2, 20]),
     wants_late=st.booleans(),
+    emit=st.sampled_from(["final", "updates"]),
 )
 STEPS = st.sampled_from(["filter", "compute", "map", "flat_map", "map_batches", "rebalance", "select"])
 
@@ -188,15 +190,22 @@ def _staged(scene: Scene, stream: flow.Stream, stage: Stage, label: str, recipe:
             return
         case "window":
             cut = keyed.window(op.tumbling(f"{stage.size}s"), lateness=f"{stage.lateness}s")
-            found = cut.agg(**asked, name=f"{scene.label} {label} windows")
+            found = cut.agg(**asked, emit=stage.emit, name=f"{scene.label} {label} windows")
             scene.show(found, label, last=[*keys, "window_start"], late=recipe.late)
             if stage.wants_late:
                 scene.show(found.side("late"), f"{label} late", late=recipe.late)
-            if stage.lateness:
+            if found.changes == "updates":
                 return  # results that come once more, and how often they do, depend on how batches are cut
         case _:
             found = keyed.filter(col("n") % 2 == 0) if "n" in stream.schema.names else keyed.rebalance()
             scene.show(found, label, late=depth > 0 and recipe.late)
     if depth == 0:
-        behind = Stage("window" if found.time else "final", ("rows0", "k", "n"), stage.size * 3, 0, stage.wants_late)
+        behind = Stage(
+            "window" if found.time else "final",
+            ("rows0", "k", "n"),
+            stage.size * 3,
+            stage.lateness,
+            stage.wants_late,
+            "final",
+        )
         _staged(scene, found, behind, f"{label} and", recipe, depth=1)

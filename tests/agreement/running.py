@@ -52,11 +52,13 @@ def _mergeable() -> dict[str, Asked]:
         "cents": Asked(col("decimal128(12, 2)").mean(), 'avg("decimal128(12, 2)")'),
         "variance": Asked(col("price").variance(), "var_samp(price)"),
         "deviation": Asked(col("price").stddev(ddof=0), "stddev_pop(price)"),
-        "first": Asked(col("price").first("n"), "first(price order by n) filter (price is not null)"),
+        "first": Asked(col("price").first("n"), "first(price order by n)"),
         "last": Asked(
-            col("timestamp[ns]").last("n"), 'last("timestamp[ns]" order by n) filter ("timestamp[ns]" is not null)'
+            col("timestamp[ns]").last("n", ignore_nulls=True),
+            'last("timestamp[ns]" order by n) filter ("timestamp[ns]" is not null)',
         ),
-        "at": Asked(col("int64").arg_max("n"), 'arg_max("int64", n)'),
+        "at": Asked(col("int64").arg_max("n", ignore_nulls=True), 'arg_max("int64", n)'),
+        "at any": Asked(col("int64").arg_min("n"), 'arg_min_null("int64", n)'),
     }
     asked |= {f"sum of {type_}": summed(type_) for type_ in SUMMED}
     for type_ in (pa.int64(), pa.uint64(), pa.float64(), pa.date32(), pa.timestamp("us", "UTC"), pa.bool_()):
@@ -74,7 +76,10 @@ ALL = MERGEABLE | {
     "least text": Asked(col("large_string").min(), "min(large_string)"),
     "greatest bytes": Asked(col("binary").max(), 'max("binary")'),
     "most": Asked(col("decimal128(38, 10)").max(), 'max("decimal128(38, 10)")'),
-    "first text": Asked(col("string").first("n"), 'first("string" order by n) filter ("string" is not null)'),
+    "first text": Asked(
+        col("string").first("n", ignore_nulls=True), 'first("string" order by n) filter ("string" is not null)'
+    ),
+    "last text": Asked(col("string").last("n"), 'last("string" order by n)'),
 }
 """Aggregates that keep the shuffle from being saved, for their state does not merge, and all others."""
 

@@ -63,9 +63,10 @@ def test_values_of_every_type_aggregate_as_in_duckdb(type_: pa.DataType, files: 
         "distinct": Asked(value.count_distinct(), f"count(distinct {name})"),
         "min": Asked(value.min(), f"min({name})"),
         "max": Asked(value.max(), f"max({name})"),
-        "first": Asked(value.first("n"), f"first({name} order by n) {present}"),
-        "last": Asked(value.last("n"), f"last({name} order by n) {present}"),
-        "of most": Asked(value.arg_max("n"), f"arg_max({name}, n)"),
+        "first": Asked(value.first("n"), f"first({name} order by n)"),
+        "first present": Asked(value.first("n", ignore_nulls=True), f"first({name} order by n) {present}"),
+        "last": Asked(value.last("n"), f"last({name} order by n)"),
+        "of most": Asked(value.arg_max("n", ignore_nulls=True), f"arg_max({name}, n)"),
     }
     asked |= {"sum": summed(type_)} if type_ in SUMMED else {}
     expected = by_key(grouped(files, ["k"], asked), ["k"])

@@ -59,7 +59,7 @@ def test_a_seeded_schedule_gives_what_threads_give(some: Scene, threads: flow.Ru
 
 
 def test_a_seeded_schedule_of_two_tasks_gives_what_threads_give(some: Scene, threads: flow.RunResult) -> None:
-    agree(some.pipeline.run(flow.SimulatedRunner(2, Faults(skew=0.3)), parallelism=2), threads, some)
+    agree(some.pipeline.run(flow.SimulatedRunner(1, Faults(skew=0.3)), parallelism=2), threads, some)
 
 
 def test_spark_with_two_lanes_gives_the_same_tables(scene: Scene, local: flow.RunResult, spark: Any) -> None:

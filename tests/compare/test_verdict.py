@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -9,6 +11,7 @@ from dataflow.checkpointing import Mode
 from dataflow.compare.claims import AnyRows, Claim, LastRows, Rows, Unsettled
 from dataflow.compare.verdict import EQUAL, Verdict, equal, judge
 from dataflow.runtime.parts import Duplicates
+from dataflow.runtime.precision import Precision
 from dataflow.runtime.restore import RestoreReport
 
 KEYED = LastRows(("k",), ("k",), "agg", updates=True, first=True)
@@ -77,6 +80,13 @@ def test_behind_other_state_the_report_is_an_upper_bound() -> None:
     verdict = _judge(AnyRows(), _table(a=2), _table(a=1), _reported("agg", _table(a=1)))
     assert not verdict.failures
     assert verdict.result.endswith("behind state the 1 reported rows are an upper bound")
+
+
+def test_behind_state_of_a_users_operator_the_report_may_be_too_low() -> None:
+    report = replace(_reported("own", _table(a=1)), precision={"out": Precision.MAY_BE_TOO_LOW})
+    verdict = _judge(AnyRows(), _table(a=2), _table(a=1), report)
+    assert not verdict.failures
+    assert verdict.result.endswith("behind an operator of yours with state the 1 reported rows may be too few")
 
 
 def test_sinks_with_one_result_share_it_and_others_are_named() -> None:

@@ -30,6 +30,7 @@ ARITHMETIC = [
         ("col('a') * 2", {"a": ints(MIN)}, OverflowError),
         ("col('a') - 1", {"a": ("uint64", [2**64 - 1])}, [2**64 - 2]),
         ("col('a') + 1", {"a": ("uint64", [2**64 - 1])}, OverflowError),
+        ("col('a') - 2**63", {"a": ("uint64", [2**63, 2**64 - 1, None])}, [0, MAX, None]),
         (
             "col('a') + Decimal('0.001')",
             {"a": (pa.decimal128(5, 2), [Decimal("1.10"), None])},
@@ -106,6 +107,8 @@ ARITHMETIC = [
         ("col('a') < col('b')", {"a": floats(-0.0), "b": floats(0.0)}, [False]),
         ("col('a') == col('b')", {"a": ("uint64", [2**64 - 1]), "b": ints(-1)}, [False]),
         ("col('a') < col('b')", {"a": ("bool", [False, True]), "b": ("bool", [True, True])}, [True, False]),
+        ("col('a') < 2**63", {"a": ints(MAX, MIN, None)}, [True, True, None]),
+        ("col('a') == 2**64 - 1", {"a": ("uint64", [2**64 - 1, 0])}, [True, False]),
         ("col('s') < 'b'", {"s": texts("a", "B", "é", "")}, [True, True, False, True]),
         (
             "col('d') >= datetime.date(2024, 2, 29)",
@@ -118,6 +121,7 @@ ARITHMETIC = [
     *of(
         "is_in",
         ("col('a').is_in([1, 3])", {"a": ints(1, 2, None)}, [True, False, None]),
+        ("col('a').is_in([2**63, 3])", {"a": ints(3, MIN)}, [True, False]),
         ("col('a').is_in([0.0, float('nan')])", {"a": floats(-0.0, NAN, None)}, [True, False, None]),
         ("col('s').is_in(['a', ''])", {"s": texts("", "A", None)}, [True, False, None]),
     ),

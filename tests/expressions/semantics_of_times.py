@@ -6,11 +6,16 @@ from datetime import UTC, date, datetime, time
 
 import pyarrow as pa
 
-from tests.expressions.cases import clock, of, times
+from tests.expressions.cases import clock, ints, of, times
 
 BEFORE = datetime(1969, 12, 31, 23, 59, 59, 999_999)
 LEAP = datetime(2024, 2, 29, 12, 30, 45, 123_456)
 EARLY = datetime(1, 1, 1)
+IN_MONROVIA = (  # 44 minutes and 30 seconds behind UTC until 1972
+    datetime(1960, 1, 1, tzinfo=UTC),
+    datetime(1960, 1, 1, 0, 0, 59, 250_000, tzinfo=UTC),
+    None,
+)
 
 TIME = [
     *of(
@@ -33,11 +38,15 @@ TIME = [
         ),
         ("col('t').dt.hour()", {"t": times(datetime(2024, 7, 1, 20, tzinfo=UTC), zone="Asia/Kolkata")}, [1]),
         ("col('t').dt.minute()", {"t": (pa.time64("us"), [time(23, 59, 1)])}, [59]),
+        ("col('t').dt.hour()", {"t": times(*IN_MONROVIA, zone="Africa/Monrovia")}, [23, 23, None]),
+        ("col('t').dt.minute()", {"t": times(*IN_MONROVIA, zone="Africa/Monrovia")}, [15, 16, None]),
+        ("col('t').dt.second()", {"t": times(*IN_MONROVIA, zone="Africa/Monrovia")}, [30, 29, None]),
     ),
     *of(
         "dt.millisecond",
         ("col('t').dt.millisecond()", {"t": times(BEFORE, LEAP, None)}, [999, 123, None]),
         ("col('t').dt.microsecond()", {"t": times(BEFORE, LEAP, None)}, [999_999, 123_456, None]),
+        ("col('t').dt.microsecond()", {"t": times(*IN_MONROVIA, zone="Africa/Monrovia")}, [0, 250_000, None]),
         ("col('t').dt.microsecond()", {"t": times(LEAP.replace(microsecond=123_000), unit="ms")}, [123_000]),
     ),
     *of(
@@ -60,6 +69,18 @@ TIME = [
             {"t": times(datetime(2024, 3, 1, 1, tzinfo=UTC), zone="America/New_York")},
             [date(2024, 2, 29)],
         ),
+    ),
+    *of(
+        "from_epoch",
+        (
+            "from_epoch('a', 's')",
+            {"a": ints(1_709_209_845, -1, None)},
+            [LEAP.replace(microsecond=0, tzinfo=UTC), BEFORE.replace(microsecond=0, tzinfo=UTC), None],
+        ),
+        ("from_epoch(col('a') - 1, 'ms')", {"a": ints(0)}, [BEFORE.replace(microsecond=999_000, tzinfo=UTC)]),
+        ("from_epoch('a', 'us')", {"a": ("uint32", [0, None])}, [datetime(1970, 1, 1, tzinfo=UTC), None]),
+        ("from_epoch('a', 's') < from_epoch('b', 'us')", {"a": ints(1), "b": ints(1_000_001)}, [True]),
+        ("from_epoch('a', 'us')", {"a": ("uint64", [2**63])}, OverflowError),
     ),
     *of(
         "dt.truncate",
@@ -93,6 +114,11 @@ TIME = [
             "col('t').dt.truncate('1h')",
             {"t": times(*clock("2024-11-03 01:30", "2024-11-03 01:30*", "2024-11-03 02:30"), zone="America/New_York")},
             clock("2024-11-03 01:00", "2024-11-03 01:00*", "2024-11-03 02:00"),
+        ),
+        (
+            "col('t').dt.truncate('1min')",
+            {"t": times(*IN_MONROVIA, zone="Africa/Monrovia")},
+            [datetime(1959, 12, 31, 23, 59, 30, tzinfo=UTC), datetime(1960, 1, 1, 0, 0, 30, tzinfo=UTC), None],
         ),
         (
             "col('t').dt.truncate('2h')",

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dataflow.expressions import Expr, col, concat_str
+from dataflow.errors import GraphError, SchemaMismatch
+from dataflow.expressions import Expr, col, concat_str, from_epoch
 from dataflow.expressions.strings import WHITESPACE
+from dataflow.expressions.type_names import named_type
 
 LAYOUTS = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
 words = st.one_of(st.none(), st.text(max_size=6), st.text("abAB é😀,.", max_size=8))
@@ -192,3 +194,50 @@ def test_truncation_below_the_earliest_time_overflows() -> None:
 def test_a_dictionary_entry_that_nobody_uses_does_not_overflow() -> None:
     times = pa.array([-(2**63) + 1, 0, 0, 0], pa.int64()).cast(pa.timestamp("ns")).dictionary_encode().slice(1)
     assert evaluated(x.dt.truncate("1d"), times) == [datetime(1970, 1, 1)] * 3
+
+
+@pytest.mark.parametrize("dtype", [pa.float64(), pa.string(), pa.bool_(), pa.timestamp("us"), pa.decimal128(9, 0)])
+def test_from_epoch_takes_integers_only(dtype: pa.DataType) -> None:
+    with pytest.raises(SchemaMismatch, match=r"from_epoch\(col\('x'\), 's'\) cannot be computed.*takes integers"):
+        from_epoch("x", "s").dtype(pa.schema({"x": dtype}))
+
+
+def test_from_epoch_knows_four_units() -> None:
+    with pytest.raises(GraphError, match="unit must be 's', 'ms', 'us' or 'ns', got 'm'"):
+        from_epoch("x", "m")
+    for unit in ("s", "ms", "us", "ns"):
+        assert from_epoch("x", unit).dtype(pa.schema({"x": pa.int16()})) == pa.timestamp(unit, "UTC")
+
+
+NAMED = {
+    "float64": pa.float64(),
+    "double": pa.float64(),
+    "float32": pa.float32(),
+    "timestamp[us]": pa.timestamp("us"),
+    "timestamp[us, tz=UTC]": pa.timestamp("us", "UTC"),
+    "timestamp[ms, tz=Europe/Berlin]": pa.timestamp("ms", "Europe/Berlin"),
+    "timestamp[s, tz=+05:30]": pa.timestamp("s", "+05:30"),
+    "decimal128(9, 2)": pa.decimal128(9, 2),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_type_is_known_by_the_name_it_is_printed_with(name: str) -> None:
+    assert named_type(name, "cast") == NAMED[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("float", "32 bits in one place and 64 in another; write 'float64' or 'float32'"),
+        ("i8", "write 'int64' for numpy's"),
+        ("int", "no type 'int'; write 'int64' or 'int32'"),
+        ("long", "write 'int64'"),
+        ("timestamp", r"write 'timestamp\[us\]' or"),
+        ("timestamp[us, tz=Mars]", "no such zone"),
+        ("decimal128(99, 2)", "no type 'decimal128"),
+    ],
+)
+def test_a_type_name_with_two_meanings_or_none_is_refused(name: str, said: str) -> None:
+    with pytest.raises(GraphError, match=f"^cast: .*{said}"):
+        x.cast(name)

@@ -16,7 +16,13 @@ from dataflow import expressions
 from tests.expressions.cases import Case, Kept
 from tests.expressions.semantics import SEMANTICS
 
-NAMES = {"col": flow.col, "lit": flow.lit, "when": flow.when, "concat_str": flow.concat_str}
+NAMES = {
+    "col": flow.col,
+    "lit": flow.lit,
+    "when": flow.when,
+    "concat_str": flow.concat_str,
+    "from_epoch": flow.from_epoch,
+}
 NAMES |= {"datetime": datetime, "Decimal": Decimal, "pa": pa}  # type: ignore[dict-item]
 
 

@@ -13,7 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
-from dataflow.expressions import AggregateKind, Aggregation, Expr, col, concat_str, count, lit, output_schema, when
+from dataflow.expressions import (
+    AggregateKind,
+    Aggregation,
+    Expr,
+    col,
+    concat_str,
+    count,
+    from_epoch,
+    lit,
+    output_schema,
+    when,
+)
 
 SCHEMA = pa.schema(
     {
@@ -32,6 +43,7 @@ NAMES = {
     "lit": lit,
     "when": when,
     "concat_str": concat_str,
+    "from_epoch": from_epoch,
     "pa": pa,
     "datetime": datetime,
     "Decimal": Decimal,
@@ -73,6 +85,7 @@ def grown(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         "{}.dt.truncate('1.5h')",
         "{}.dt.truncate('1d', offset='1us')",
         "concat_str([{}, 'x', None])",
+        "from_epoch({}, 'ns')",
         "concat_str([{}], separator='\\n')",
         "when({}).then('x')",
         "when(True).then({}).when({}).then(None).otherwise(1)",
@@ -120,6 +133,8 @@ def structure(expr: Expr) -> object:
         (col("a").cast("int8", strict=False), "col('a').cast('int8', strict=False)"),
         ((col("a") + "x").str.upper(), "(col('a') + 'x').str.upper()"),
         (col("t").dt.truncate(datetime.timedelta(minutes=90)), "col('t').dt.truncate('90min')"),
+        (from_epoch("a", "ms"), "from_epoch(col('a'), 'ms')"),
+        (from_epoch(lit(5), "s"), "from_epoch(lit(5), 's')"),
         (concat_str([col("a") + 1, "x"]), "concat_str([col('a') + 1, 'x'])"),
         (when(col("a") > 1).then(2).otherwise(None), "when(col('a') > 1).then(2)"),
         (

@@ -9,6 +9,7 @@ import polars
 import pyarrow as pa
 import pytest
 
+import dataflow as flow
 import operators
 from dataflow.clock import ManualClock
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
@@ -280,3 +281,15 @@ def test_what_a_pace_cuts_are_whole_batches() -> None:
     reader.poll(100)
     clock.advance(20_000)
     assert [(len(reader.poll(rows)), reader.mid_batch) for rows in (8, 100)] == [(8, True), (12, False)]
+
+
+@pytest.mark.parametrize("values", [["a", None], [1.5, 2.5], [b"x", b"y"]])
+@pytest.mark.parametrize("reader", [False, True], ids=["table", "reader"])
+def test_run_end_encoded_columns_are_decoded(values: list[Any], reader: bool) -> None:  # noqa: FBT001
+    runs = pa.RunEndEncodedArray.from_arrays([2, 3, 5], pa.array([*values, values[0]]))
+    batches = [pa.record_batch({"k": runs}), pa.record_batch({"k": runs.slice(1, 3)}), pa.record_batch({"k": runs[:0]})]
+    table = pa.Table.from_batches(batches)
+    source = from_arrow(table.to_reader() if reader else table)
+    assert source.schema.field("k").type == pa.array(values).type
+    made = flow.Pipeline().source(source).collect()
+    assert made["k"].to_pylist() == [value for batch in batches for value in batch["k"].to_pylist()]

@@ -337,3 +337,15 @@ def test_files_of_a_filesystem_are_read(tmp_path: Path) -> None:
 def test_batches_end_where_they_do_however_they_are_cut(tmp_path: Path, cut: int) -> None:
     source = read_csv(write(tmp_path / "a.csv", "i\n" + "1\n" * 20), batch_rows=4, block_bytes=20)
     assert ends_of_batches(source, cut) == [4, 8, 10, 14, 18, 20]
+
+
+@pytest.mark.parametrize(("text", "line", "byte"), [("größe,n\n1,2\n", 1, 2), ("s,n\na,1\ngröße,1\n", 3, 10)])
+def test_text_in_another_encoding_is_named_by_file_line_and_byte(
+    tmp_path: Path, text: str, line: int, byte: int
+) -> None:
+    path = write(tmp_path / "a.csv", text.encode("latin-1"))
+    said = rf"a\.csv:{line}: .*byte 0xf6 at byte {byte} of the file is not utf-8.*encoding=, such as 'latin-1'"
+    with pytest.raises(SourceError, match=said):
+        rows_of(read_csv(path))
+    assert "größe" in str(rows_of(read_csv(path, encoding="latin-1", block_bytes=8)))
+    check_every_position(read_csv(path, encoding="latin-1", schema={"n": pa.int64()}, block_bytes=8))

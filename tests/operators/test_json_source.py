@@ -188,3 +188,41 @@ def test_packed_files_are_unpacked(tmp_path: Path) -> None:
 def test_a_source_pickles(tmp_path: Path) -> None:
     source = read_json(nested(tmp_path / "a.jsonl")).select(["i", "deep"])
     assert rows_of(pickle.loads(pickle.dumps(source))) == rows_of(source)
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+@pytest.mark.parametrize(
+    ("early", "late", "field"),
+    [({"i": 1}, {"i": 1, "j": 2}, "j"), ({"i": {"a": 1}}, {"i": {"a": 1, "j": 2}}, "i.j")],
+)
+def test_a_field_that_first_appears_later_is_an_error_of_its_row_and_named(
+    tmp_path: Path, early: object, late: object, field: str, on_error: str
+) -> None:
+    source = read_json(write(tmp_path / "a.jsonl", *[early] * 20, late, early), block_bytes=64, on_error=on_error)
+    if on_error == "skip":
+        assert len(rows_of(source)) == 21
+    else:
+        with pytest.raises(SourceError, match=rf"a\.jsonl:21: unexpected field '{field}': .*inferred.*schema= adds it"):
+            rows_of(source)
+
+
+@pytest.mark.parametrize("other", [{"k": 1}, {"k": "x"}], ids=["alike", "of two types"])
+def test_a_field_within_a_chosen_column_is_never_lost(tmp_path: Path, other: dict[str, object]) -> None:
+    rows = [{"i": [{"a": 1}], "k": 0}, {"i": [{"a": 2, "b": 3}], **other}, {"i": None, **other}]
+    path = write(tmp_path / "a.jsonl", *rows)
+    types = {"i": pa.list_(pa.struct({"a": pa.int64()})), "k": pa.int64()}
+    source = read_json(path, schema=types, columns=["i"], on_error="side")
+    assert rows_of(source) == [{"i": [{"a": 1}]}, {"i": None}]
+    (rejected,) = rejected_of(source)
+    assert "unexpected field 'i.b': schema= adds it" in str(rejected["error"])
+    check_every_position(source)
+
+
+@pytest.mark.parametrize("types", [None, {"s": pa.string()}], ids=["inferred", "given"])
+@pytest.mark.parametrize("before", [0, 20])
+def test_text_in_another_encoding_is_named_by_file_line_and_byte(tmp_path: Path, types: object, before: int) -> None:
+    lines = [b'{"s":"a"}'] * before + ['{"s":"größe"}'.encode("latin-1")]
+    path = write(tmp_path / "a.jsonl", *lines)
+    said = rf"a\.jsonl:{before + 1}: .*byte 0xf6 at byte {before * 10 + 8} of the file is not utf-8.*iconv"
+    with pytest.raises(SourceError, match=said):
+        rows_of(read_json(path, schema=types, block_bytes=64))

@@ -16,6 +16,7 @@ from dataflow.errors import CheckpointMismatch
 from dataflow.expressions import Aggregation, col, count
 from dataflow.operator import Snapshot
 from dataflow.row_errors import LATE
+from dataflow.specs import Emit
 from dataflow.specs import WindowAggregate as Spec
 from dataflow.state.hashing import key_group_range
 from dataflow.windows import EventTime, Tumbling
@@ -46,7 +47,7 @@ class Windows:
         groups: range = range(128),
     ) -> None:
         self.schema, self.out = schema, Emitted()
-        self.spec = Spec(("k",), EventTime("t"), Tumbling(size, offset), lateness, tuple(aggregations))
+        self.spec = Spec(("k",), EventTime("t"), Tumbling(size, offset), lateness, tuple(aggregations), Emit.UPDATES)
         kind = edge_type(schema.field("t").type, self.spec.window)
         edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
         results = [pa.field(a.name, a.dtype(schema)) for a in aggregations]

@@ -15,7 +15,7 @@ from dataflow.cuts import is_consistent
 from dataflow.errors import ConfigurationError, GraphError, InconsistentSnapshot, ProcessFailed
 from dataflow.predicates import terminated
 from dataflow.processes import Channel, GlobalState, Process, ProcessGraph, Sends, action, actions_of
-from dataflow.runners.processes import ObservedSystem, System, Threads, check, detect
+from dataflow.runners.processes import ObservedSystem, ObservedThreads, System, Threads, check, detect
 from dataflow.runners.processes.host import Host
 from dataflow.traces import Event, MessageId
 from tests.processes.test_simulated import Silent, to
@@ -323,7 +323,7 @@ def test_channels_that_cannot_all_be_laid_are_not_laid_at_all(lay: Callable[[Pro
     assert graph.channels == [Channel("a", "b"), Channel("c", "a")]
 
 
-@pytest.mark.parametrize("run", [System, ObservedSystem, Threads])
+@pytest.mark.parametrize("run", [System, ObservedSystem, Threads, ObservedThreads])
 def test_a_graph_that_is_built_on_leaves_its_runs_alone(run: Callable[[ProcessGraph], Any]) -> None:
     graph = ProcessGraph().add("a", Clerk()).add("b", Clerk()).connect("a", "b")
     begun = run(graph)

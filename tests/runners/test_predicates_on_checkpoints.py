@@ -178,6 +178,25 @@ def test_two_channels_between_the_same_tasks_are_told_apart_by_their_input() -> 
     assert all(answers.values())
 
 
+@pytest.mark.parametrize("name", ["both -> all", "orders -> x -> y", "b (input 1)"])
+def test_rows_to_an_operator_are_found_whatever_it_is_called(name: str) -> None:
+    with flow.Pipeline("arrows") as p:
+        orders = p.source(transfers(), name="all -> orders")
+        both = orders.key_by("payer").apply(Side, orders.key_by("payee"), name=name)
+        both.sink(op.collect(), name="out")
+    job = p.start(flow.SimulatedRunner(6, Faults(skew=0.5)), checkpoint=checkpoints("unaligned-persisted"))
+    flying: list[int] = []
+
+    def all_found(state: CheckpointState) -> bool:
+        flying.append(state.rows_to(name).num_rows)
+        return flying[-1] == sum(rows.num_rows for rows in state.in_flight)
+
+    answers = job.on_checkpoint(all_found)
+    job.wait()
+    assert all(answers.values())
+    assert sum(flying) > 0
+
+
 def test_asking_for_an_operator_that_is_not_there_names_those_that_are() -> None:
     job = simulated(1, checkpoints("aligned"))
     job.on_checkpoint(lambda state: state.table("nroth").num_rows > 0)

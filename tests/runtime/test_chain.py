@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from dataflow.events import Barrier, Data, EndOfInput, Watermark
+from dataflow.events import Barrier, Data, EndOfInput, Idle, Watermark
 from dataflow.operator import Operator, Out, Snapshot
+from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.chain import Chain, ChainNode
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.output import ForwardOutput
@@ -172,3 +173,16 @@ def test_what_could_only_be_red_for_lower_checkpoints_is_forgotten_by_every_oper
     chain.forget_red(2)
     assert [node.red.floor for node in chain.nodes] == [2, 2, 2, 2]
     assert [node.red.red("root", 1) for node in chain.nodes] == [0, 0, 0, 0]
+
+
+def test_an_operator_with_a_watermark_delay_has_its_time_and_that_downstream_behind_but_for_the_last() -> None:
+    chain, log = tree()
+    chain.head.operator.watermark_delay = 7
+    for flow in (Watermark(10), Idle(), Watermark(MAX_WATERMARK)):
+        chain.push(0, flow)
+    downstream = Channel(10, "out")
+    chain.nodes[1].outputs = {None: [ForwardOutput([downstream])]}
+    while chain.advance():
+        pass
+    assert [entry for entry in log if entry.startswith("root:")] == ["root:W3", f"root:W{MAX_WATERMARK}"]
+    assert [downstream.take() for _ in range(3)] == [Watermark(3), Idle(), Watermark(MAX_WATERMARK)]

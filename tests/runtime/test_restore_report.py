@@ -16,6 +16,7 @@ from dataflow.events import Data, Element, EndOfInput, Watermark
 from dataflow.observe.restores import headline, table
 from dataflow.protocol.recovery import Skipped
 from dataflow.runtime.parts import ChannelState, Duplicates
+from dataflow.runtime.precision import Precision
 from dataflow.runtime.report import RestoreReport
 
 
@@ -39,6 +40,7 @@ FULL = report(
     offsets={"in/a.parquet": [4, 96], "in/dir/b.parquet": None, "more/c": 5},
     replayed={"in/a.parquet": 1_000, "in/dir/b.parquet": 0},
     duplicates=[again("sums", "a[0] -> sums[0]", 3, [1, 2, 3]), again("out", "sums", 1_200, [1])],
+    precision={"sums": Precision.EXACT, "out": Precision.UPPER_BOUND},
     in_flight=[
         channel("a[0] -> sums[0]", Data(batch(1, 2)), Watermark(9), Data(batch(3)), EndOfInput()),
         channel("b[0] -> sums[0]", Watermark(4)),
@@ -67,8 +69,8 @@ def test_the_text_says_everything_once() -> None:
         "    a[0] -> sums[0]    3 rows  24 bytes",
         "    b[0] -> sums[0]    0 rows  0 bytes",
         "  duplicates   delivered again: out 1,200 rows, sums 3 rows",
-        "    out   on sums             1,200 rows  1 stored",
-        "    sums  on a[0] -> sums[0]  3 rows      all stored",
+        "    out   on sums             1,200 rows  1 stored    upper bound",
+        "    sums  on a[0] -> sums[0]  3 rows      all stored  exact",
         "  state        12,345 bytes",
         "  took         1.2 ms",
     ]
@@ -81,6 +83,15 @@ def test_a_report_with_nothing_in_it_says_so() -> None:
         "  in flight    nothing",
         "  duplicates   no row is delivered again",
         "  state        0 bytes",
+    ]
+
+
+def test_where_a_count_may_be_too_low_the_text_says_so_also_without_duplicates() -> None:
+    low = report(precision={f"out-{i}": Precision.MAY_BE_TOO_LOW for i in range(5)})
+    assert str(low).splitlines()[3:5] == [
+        "  duplicates   none counted",
+        "  not counted  rows that an operator of yours held: duplicates may be too low at out-0, out-1, out-2, "
+        "2 more operators",
     ]
 
 
@@ -142,10 +153,11 @@ def test_offsets_are_a_table() -> None:
 
 
 def test_duplicates_are_a_table() -> None:
-    assert FULL.duplicates_table().to_pylist() == [
-        {"operator": "sums", "task": "sums[0]", "channel": "a[0] -> sums[0]", "rows": 3, "kept": 3},
-        {"operator": "out", "task": "out[0]", "channel": "sums", "rows": 1_200, "kept": 1},
-    ]
+    sums, out = FULL.duplicates_table().to_pylist()
+    where = {"operator": "sums", "task": "sums[0]", "channel": "a[0] -> sums[0]"}
+    assert sums == {**where, "rows": 3, "kept": 3, "precision": "exact"}
+    where = {"operator": "out", "task": "out[0]", "channel": "sums"}
+    assert out == {**where, "rows": 1_200, "kept": 1, "precision": "upper bound"}
 
 
 def test_what_was_in_flight_is_a_table_with_its_control() -> None:

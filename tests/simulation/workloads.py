@@ -198,7 +198,7 @@ def updates(draw: Draw) -> Workload:
             first.sink(ledger_sink(first_world), name="firsts")
         else:
             first.key_by("a", "b").sink(ledger_sink(first_world), name="firsts", parallelism=draw.width())
-        second = first.key_by("b").agg(top=col("n").max(), emit="updates", name="second")
+        second = first.as_rows().key_by("b").agg(top=col("n").max(), emit="updates", name="second")
         second.sink(ledger_sink(second_world), name="seconds")
 
     def check(attempts: Sequence[Attempt]) -> None:

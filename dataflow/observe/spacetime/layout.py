@@ -2,7 +2,8 @@
 
 Lanes and columns are numbers from 0; how wide they are, and what a dot looks like, is for who draws. A column holds
 one step of the run, in the order of the run: an event; or a process that records, with the marker that made it do so
-and the markers that it sends; or another marker's arrival; or where a cut that was asked for crosses lanes.
+and the markers that it sends; or another marker's arrival, or a report's at its observer; or where a cut that was asked
+for crosses lanes. A report starts where its process recorded, or where it received the message that is copied.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from dataflow.cuts import channel_states, is_consistent
 from dataflow.errors import GraphError, did_you_mean
 from dataflow.processes import Channel
-from dataflow.traces import Event, MarkerReceived, MarkerSent, MessageId, Recorded, Trace
+from dataflow.traces import Event, MarkerReceived, MarkerSent, MessageId, Recorded, ReportReceived, ReportSent, Trace
 
 __all__ = ["Arrow", "CutLine", "Dot", "Layout", "Point", "lay_out", "shown"]
 
@@ -41,7 +42,10 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A message, or a marker of the cut at position ``cut``. Without an ``end`` it is in its channel still."""
+    """A message, or a marker or report of the cut at position ``cut``. Without an ``end`` it is in its channel still.
+
+    ``kind`` is "message", "marker" or "report"; ``what`` says it in full of the last two.
+    """
 
     channel: Channel
     label: str
@@ -49,6 +53,8 @@ class Arrow:
     end: Point | None
     lane: int
     cut: int | None = None
+    kind: str = "message"
+    what: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +117,16 @@ def lay_out(
         match each:
             case Event(process) | Recorded(process):
                 at[i] = Point(moved.step(steps[i]), lane[process])
-            case MarkerSent(channel):
+            case MarkerSent(channel) | ReportSent(channel):
                 at[i] = Point(moved.step(steps[i]), lane[channel.source])
-            case MarkerReceived(channel):
+            case MarkerReceived(channel) | ReportReceived(channel):
                 at[i] = Point(moved.step(steps[i]), lane[channel.target])
 
-    arrows = [*_messages(trace, at, lane), *_markers(trace, at, lane, position)]
+    arrows = [
+        *_messages(trace, at, lane),
+        *_markers(trace, at, lane, position),
+        *_reports(trace, at, lane, position),
+    ]
     arrows.sort(key=lambda arrow: (arrow.start, arrow.lane))
     lines = [_of_snapshot(trace, at, snapshot) for snapshot in snapshots]
     for number, (title, cut) in enumerate(asked.items()):
@@ -146,7 +156,7 @@ def _steps(trace: Trace) -> list[int]:
     step = -1
     for each in trace.happenings:
         match each:
-            case Event() | MarkerReceived():
+            case Event() | MarkerReceived() | ReportReceived():
                 step += 1
                 found.append(step)
             case Recorded(process, snapshot):
@@ -156,6 +166,8 @@ def _steps(trace: Trace) -> list[int]:
                 found.append(step)
             case MarkerSent(channel, snapshot):
                 found.append(recorded[channel.source, snapshot])
+            case ReportSent():
+                found.append(step)  # with what came right before
         last = each
     return found
 
@@ -213,10 +225,31 @@ def _markers(
             if isinstance(each, MarkerReceived)}  # fmt: skip
     return [
         Arrow(each.channel, str(each.snapshot), at[i], came.get((each.channel, each.snapshot)),
-              lane[each.channel.target], position[each.snapshot])
+              lane[each.channel.target], position[each.snapshot], "marker", f"marker of snapshot {each.snapshot}")
         for i, each in enumerate(trace.happenings)
         if isinstance(each, MarkerSent)
     ]  # fmt: skip
+
+
+def _reports(
+    trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int], position: Mapping[int, int]
+) -> list[Arrow]:
+    came = {(each.channel, each.number): at[i] for i, each in enumerate(trace.happenings)
+            if isinstance(each, ReportReceived)}  # fmt: skip
+    return [
+        Arrow(each.channel, str(each.snapshot), at[i], came.get((each.channel, each.number)),
+              lane[each.channel.target], position[each.snapshot], "report", _what(trace, each))
+        for i, each in enumerate(trace.happenings)
+        if isinstance(each, ReportSent)
+    ]  # fmt: skip
+
+
+def _what(trace: Trace, report: ReportSent) -> str:
+    kind = "state"
+    if report.message is not None:
+        _, value = trace.sent(report.message.channel)[report.message.number - 1]
+        kind = f"copy of {shown(value, 20)}"
+    return f"{kind} for snapshot {report.snapshot}"
 
 
 def _of_snapshot(trace: Trace, at: Mapping[int, Point], snapshot: int) -> CutLine:
@@ -230,9 +263,10 @@ def _of_snapshot(trace: Trace, at: Mapping[int, Point], snapshot: int) -> CutLin
             del markers[each.channel]
     begun = tuple(process for process, (_, each) in found.items() if each.spontaneous)
     cut = {process: each.number for process, (_, each) in found.items()}
-    known = not missing and not markers and bool(is_consistent(trace, cut))
+    under_way = bool(missing or markers) or _awaits_reports(trace, snapshot, cut)
+    known = not under_way and bool(is_consistent(trace, cut))
     return CutLine(
-        f"snapshot {snapshot}, begun by {', '.join(begun)}" + ("" if not missing and not markers else ", under way"),
+        f"snapshot {snapshot}, begun by {', '.join(begun)}" + (", under way" if under_way else ""),
         str(snapshot),
         snapshot,
         tuple(sorted([at[i] for i, _ in found.values()], key=lambda point: point.lane)),
@@ -241,6 +275,17 @@ def _of_snapshot(trace: Trace, at: Mapping[int, Point], snapshot: int) -> CutLin
         channel_states(trace, cut) if known else None,
         (),
     )
+
+
+def _awaits_reports(trace: Trace, snapshot: int, cut: Mapping[str, int]) -> bool:
+    """Return whether an observer misses reports of a snapshot for which all recorded; by markers there are none."""
+    sent = sum([isinstance(each, ReportSent) and each.snapshot == snapshot for each in trace.happenings])
+    came = sum([isinstance(each, ReportReceived) and each.snapshot == snapshot for each in trace.happenings])
+    if not sent or not is_consistent(trace, cut):
+        return sent != came
+    held = {channel: len(messages) for channel, messages in channel_states(trace, cut).items()}
+    late = {channel: [e for e in trace.accepted(channel) if e.number > cut[channel.target]] for channel in held}
+    return sent != came or any([len(late[channel]) < count for channel, count in held.items()])
 
 
 def _of_cut(trace: Trace, title: str, cut: Mapping[str, int], crossings: tuple[Point, ...]) -> CutLine:

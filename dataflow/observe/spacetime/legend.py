@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from dataflow.observe.spacetime.layout import CutLine, Layout, shown
 
-__all__ = ["cut_lines"]
+__all__ = ["cut_lines", "dotted"]
 
 WIDTH = 100
 """Characters in a line of messages; a channel that holds more of them has several lines."""
@@ -18,6 +18,11 @@ def cut_lines(layout: Layout) -> Iterator[tuple[int, str, list[str]]]:
     for position, line in enumerate(layout.cuts):
         missing = f", not reached: {', '.join(line.missing)}" if line.missing else ""
         yield position, line.title + missing, [*_backwards(layout, line), *_held(line)]
+
+
+def dotted(layout: Layout) -> str:
+    """Return what dotted arrows of the picture are."""
+    return " or ".join(sorted({arrow.kind for arrow in layout.arrows if arrow.cut is not None})) or "marker"
 
 
 def _backwards(layout: Layout, line: CutLine) -> Iterator[str]:

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from dataflow.observe.spacetime.layout import Arrow, CutLine, Dot, Layout, Point, shown
-from dataflow.observe.spacetime.legend import cut_lines
+from dataflow.observe.spacetime.legend import cut_lines, dotted
 
 __all__ = ["DOT", "LANE", "RINGS", "as_svg"]
 
@@ -102,11 +102,11 @@ class _Picture:
 
     def _arrow(self, position: int, arrow: Arrow, place: int) -> None:
         (x1, y1), (x2, y2) = self._xy(arrow.start), self._end(arrow, place)
-        kind = "message" if arrow.cut is None else f"marker cut{arrow.cut % 6}"
+        kind = "message" if arrow.cut is None else f"marker cut{arrow.cut % 6}"  # reports are drawn as markers are
         wrong = any([position in line.backwards for line in self._layout.cuts])
         classes = kind + (" open" if arrow.end is None else "") + (" backwards" if wrong else "")
         group = SubElement(self.root, "g", {"class": classes, "data-channel": _clean(str(arrow.channel))})
-        what = arrow.label if arrow.cut is None else f"marker of snapshot {arrow.label}"
+        what = arrow.what or arrow.label
         self._text(group, "title", f"{what}, {shown(str(arrow.channel))}")
         if y1 == y2:  # a process that sends to itself: a bow above its line
             path, slope, labelled = (
@@ -184,7 +184,9 @@ def _legend(layout: Layout) -> list[tuple[str, str]]:
         f"; circled: before the cut{' (at most three circles)' * (len(layout.cuts) > RINGS)}" if layout.cuts else ""
     )
     markers = (
-        "; dotted: a marker; diamond: state recorded" if any([c.snapshot is not None for c in layout.cuts]) else ""
+        f"; dotted: a {dotted(layout)}; diamond: state recorded"
+        if any([c.snapshot is not None for c in layout.cuts])
+        else ""
     )
     hollow = "; hollow head: still in its channel" if any([arrow.end is None for arrow in layout.arrows]) else ""
     return [*found, ("", "dot: an event; arrow: a message" + circled + markers + hollow)]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dataflow.observe.spacetime.layout import Arrow, CutLine, Dot, Layout, shown
-from dataflow.observe.spacetime.legend import cut_lines
+from dataflow.observe.spacetime.legend import cut_lines, dotted
 
 __all__ = ["as_text"]
 
@@ -65,7 +65,7 @@ def _rows(layout: Layout) -> list[_Row]:
             row.cut = line.snapshot is None
             row.note = _crossed(layout, line, row.signs)
         else:
-            row.note = f"marker of snapshot {came[0].label} from {shown(came[0].channel.source)}"
+            row.note = f"{came[0].what} from {shown(came[0].channel.source)}"
         found.append(row)
         if came and went:
             found.append(_Row(starts=went))
@@ -76,7 +76,7 @@ def _rows(layout: Layout) -> list[_Row]:
 
 def _said(layout: Layout, dot: Dot, came: Iterable[Arrow], went: Iterable[Arrow]) -> str:
     parts = [f"takes {shown(a.label, 20)} of {shown(a.channel.source, 20)}" for a in came]
-    parts += [f"sends {shown(a.label, 20)} to {shown(a.channel.target, 20)}" for a in went]
+    parts += [f"sends {shown(a.what or a.label, 60)} to {shown(a.channel.target, 20)}" for a in went]
     inside = [layout.cuts[i].short for i in dot.inside[:3]] + ["…"] * (len(dot.inside) > 3)
     label = f" [{', '.join(inside)}]" if inside and len(layout.cuts) > 1 else ""
     return dot.name + label + (" " + ", ".join(parts) if parts else "")
@@ -186,6 +186,6 @@ def _legend(layout: Layout) -> list[str]:
         found += [title, *[f"  {line}" for line in lines]]
     key = [f"{INSIDE} before " + ("the cut" if len(layout.cuts) == 1 else "the cuts in brackets"), f"{EVENT} behind"]
     if any([line.snapshot is not None for line in layout.cuts]):
-        key += [f"{RECORDS} state recorded", f"{MARKER} marker"]
+        key += [f"{RECORDS} state recorded", f"{MARKER} {dotted(layout)}"]
     found.append(", ".join(key))
     return [shown(each, 120) for each in found]

@@ -1,8 +1,8 @@
 """Ways to run a ``ProcessGraph``, all of them on one ``Host`` a process.
 
 ``System`` by hand, ``Simulation`` from a seed, ``explore`` in every possible order, ``Threads`` with a thread for each
-process; ``ObservedSystem`` takes snapshots with an observer in the place of markers. ``detect`` takes snapshots of a
-run until a predicate holds, ``check`` holds a snapshot against the run in which it was taken.
+process; ``ObservedSystem`` and ``ObservedThreads`` take snapshots with an observer in the place of markers. ``detect``
+takes snapshots of a run until a predicate holds, ``check`` holds a snapshot against the run in which it was taken.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dataflow.runners.processes.checking import check
     from dataflow.runners.processes.detecting import Detection, detect
     from dataflow.runners.processes.exhaustive import Exploration, explore
+    from dataflow.runners.processes.observed_threads import ObservedThreads
     from dataflow.runners.processes.observing import ObservedSystem
     from dataflow.runners.processes.simulated import Simulation
     from dataflow.runners.processes.system import Marker, System
@@ -28,6 +29,7 @@ __all__ = [
     "Exploration",
     "explore",
     "Threads",
+    "ObservedThreads",
     "Detection",
     "detect",
     "check",
@@ -41,6 +43,7 @@ _HOMES = {
     "Exploration": "dataflow.runners.processes.exhaustive",
     "explore": "dataflow.runners.processes.exhaustive",
     "Threads": "dataflow.runners.processes.threaded",
+    "ObservedThreads": "dataflow.runners.processes.observed_threads",
     "Detection": "dataflow.runners.processes.detecting",
     "detect": "dataflow.runners.processes.detecting",
     "check": "dataflow.runners.processes.checking",

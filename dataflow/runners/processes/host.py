@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
-from typing import Any, TypeVar, assert_never
+from typing import Any, Protocol, TypeVar, assert_never
 
 from dataflow.errors import ConfigurationError, GraphError, ProcessFailed, did_you_mean
 from dataflow.events import Barrier, Data
@@ -21,9 +21,10 @@ from dataflow.processes import Action, Channel, Process, ProcessGraph, Sends, ac
 from dataflow.protocol import actions as protocol
 from dataflow.protocol.markers import Markers
 from dataflow.runners.processes.content import content_of
+from dataflow.runners.processes.number_set import NO_NUMBERS, NumberSet
 from dataflow.traces import Event, Happening, MarkerReceived, MarkerSent, MessageId, Recorded
 
-__all__ = ["RECEIVE", "Host", "Item", "Part"]
+__all__ = ["RECEIVE", "Host", "Item", "Note", "Outcome", "Part"]
 
 RECEIVE = "receive"
 _Answer = TypeVar("_Answer")
@@ -38,7 +39,7 @@ class Item:
     content: Data | Barrier
     message: int = 0
     clock: Mapping[str, int] | None = None
-    tokens: frozenset[int] = frozenset()
+    tokens: NumberSet = NO_NUMBERS
     """Of the variant with an observer: the snapshots for which the sender had recorded its state."""
 
     @property
@@ -63,13 +64,21 @@ class Part:
     channels: Mapping[Channel, tuple[Any, ...]]
 
 
+class Note(Protocol):
+    """What one process tells another beside the channels of the graph, for a snapshot: a request or a report."""
+
+    @property
+    def snapshot(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a step: what to put into channels, what happened, and parts of snapshots that are complete."""
+    """What came of a step: what to put into channels, what happened, parts of snapshots, and notes with receivers."""
 
     items: Sequence[Item]
     happenings: Sequence[Happening]
     parts: Sequence[Part]
+    notes: Sequence[tuple[str, Note]] = ()
 
 
 class Host:

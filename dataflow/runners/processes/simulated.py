@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataflow.errors import ConfigurationError, SnapshotStuck
 from dataflow.processes import GlobalState, ProcessGraph
 from dataflow.runners.processes.checking import check
-from dataflow.runners.processes.station import Deliver, Step
+from dataflow.runners.processes.station import Deliver, DeliverReport, Join, Step
 from dataflow.runners.processes.system import Marker, System
 from dataflow.traces import Trace
 
@@ -149,14 +149,17 @@ class Simulation:
         return True
 
     def _finish(self) -> None:
-        """Until no snapshot is under way, channels with markers go first."""
+        """Until no snapshot is under way; channels with markers, requests and reports go first."""
         for _ in range(_PATIENCE):
             if not self.system.under_way:
                 return
             channels = self.system.channels
             enabled = self.system.enabled()
             ahead: list[Step] = [
-                step for step in enabled if isinstance(step, Deliver) and _has_marker(channels[step.channel])
+                step
+                for step in enabled
+                if isinstance(step, Join | DeliverReport)
+                or (isinstance(step, Deliver) and _has_marker(channels[step.channel]))
             ]
             if not self._step(ahead or enabled):
                 break

@@ -8,15 +8,15 @@ channel when the step is over, so a step that fails leaves everything where it w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Self, assert_never
 
 from dataflow.errors import GraphError
 from dataflow.processes import Channel, ProcessGraph
-from dataflow.runners.processes.host import Host, Item, Outcome
+from dataflow.runners.processes.host import Host, Item, Note, Outcome
 
-__all__ = ["Act", "Deliver", "Join", "Move", "Station", "Step"]
+__all__ = ["Act", "Deliver", "DeliverReport", "Join", "Move", "Station", "Step"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,10 +51,20 @@ class Join:
         return f"{self.process} joins snapshot {self.snapshot}"
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class DeliverReport:
+    """The first report of ``channel``, which leads to an observer, arrives there."""
+
+    channel: Channel
+
+    def __str__(self) -> str:
+        return f"deliver the first report of {self.channel}"
+
+
 Move = Act | Deliver
 """A step of the system itself."""
 
-Step = Move | Join
+Step = Move | Join | DeliverReport
 
 
 class Station:
@@ -96,8 +106,19 @@ class Station:
             case never:
                 assert_never(never)
 
-    def step(self, step: Move, arguments: Sequence[object] = ()) -> Outcome:
-        """Let ``step`` happen. Raises: what the process raises; then nothing has left a channel."""
+    def begin(self, snapshot: int) -> Outcome:
+        """Begin ``snapshot`` here."""
+        return self.host.begin(snapshot)
+
+    def hear(self, note: Note) -> Outcome:
+        """Take a note from another process; only snapshots with an observer have any."""
+        raise AssertionError(f"by the marker rule nobody sends notes, got {note}")
+
+    def steps(self, step: Move, arguments: Sequence[object] = ()) -> Iterator[Outcome]:
+        """Let ``step`` happen, and yield what comes of it, each part to be carried out before the next.
+
+        Raises: what the process raises; then nothing has left a channel.
+        """
         items = self.takes(step)
         match step:
             case Deliver(channel):
@@ -110,11 +131,12 @@ class Station:
         for item in items:
             queue = self.queues[item.channel]
             del queue[next(i for i, each in enumerate(queue) if each is item)]
-        return outcome
+        yield outcome
 
-    def copy(self) -> Station:
+    def copy(self) -> Self:
         """The same at this point, to go on with otherwise; items are shared."""
-        made = Station.__new__(Station)
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
         made.host = self.host.copy()
         made.queues = {channel: deque(items) for channel, items in self.queues.items()}
         return made

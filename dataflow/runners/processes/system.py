@@ -23,17 +23,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, assert_never
+from typing import Any, Self, assert_never
 
 from dataflow.errors import GraphError
 from dataflow.processes import Channel, GlobalState, ProcessGraph
 from dataflow.runners.processes.content import content_of
 from dataflow.runners.processes.gathering import Gathering
 from dataflow.runners.processes.host import RECEIVE, Item, Outcome
-from dataflow.runners.processes.station import Act, Deliver, Join, Move, Station, Step
+from dataflow.runners.processes.station import Act, Deliver, DeliverReport, Join, Move, Station, Step
 from dataflow.traces import Event, Trace
 
-__all__ = ["Act", "Deliver", "Join", "Marker", "Step", "System"]
+__all__ = ["Act", "Deliver", "DeliverReport", "Join", "Marker", "Step", "System"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class System:
     def __init__(self, graph: ProcessGraph) -> None:
         graph.check_not_empty()
         self.graph = graph = graph.copy()
-        self._stations = {name: Station(graph, name) for name in graph.processes}
         self._gathering = Gathering(graph)
+        self._stations: Mapping[str, Station] = {name: self._station(name) for name in graph.processes}
         initial = {name: station.host.state for name, station in self._stations.items()}
         self.trace = Trace(list(graph.processes), graph.channels, initial)
 
@@ -101,6 +101,8 @@ class System:
                 self.deliver(channel.source, channel.target)
             case Join(snapshot, process):
                 self.join(snapshot, process)
+            case DeliverReport(channel):
+                self.deliver_report(channel.source, channel.target)
             case never:
                 assert_never(never)
 
@@ -123,6 +125,14 @@ class System:
         """
         self._take(self.graph.known(process), Act(process, action), arguments)
 
+    def deliver_report(self, source: str, observer: str) -> Any:
+        """The first report from ``source`` arrives at ``observer``; answers it. By markers there are none.
+
+        Raises: GraphError where no report is on its way between the two.
+        """
+        channel = Channel(self.graph.known(source), self.graph.known(observer))
+        raise GraphError(f"no report is on its way along {channel}: snapshots by markers have no observer")
+
     def snapshot(self, *initiators: str) -> int:
         """One snapshot, begun by one process or by several at once; answers its number.
 
@@ -131,7 +141,7 @@ class System:
         self.graph.check_reached(initiators)
         number = self._gathering.begin(initiators)
         for name in list(self._gathering.initiators[number]):
-            self._happened(self._stations[name].host.begin(number))
+            self._happened(self._stations[name].begin(number))
         return number
 
     def join(self, snapshot: int, process: str) -> None:
@@ -160,7 +170,7 @@ class System:
             self.deliver(identity.channel.source, identity.channel.target)
         else:
             self.act(event.process, event.action, *event.arguments)
-        found = self.trace.happenings[before:]
+        found = [each for each in self.trace.happenings[before:] if isinstance(each, Event)]
         if found != [event]:
             raise GraphError(
                 f"expected {event}, and {', '.join(map(str, found))} happened: is the process deterministic?"
@@ -179,7 +189,7 @@ class System:
         items = [[i.value for i in self._queue(c) if not i.is_marker] for c in self.graph.channels]
         return content_of([items, [vars(station.host.process) for station in self._stations.values()]])
 
-    def copy(self) -> System:
+    def copy(self) -> Self:
         """The same run at the same point, to go on with otherwise."""
         made = type(self).__new__(type(self))
         made.__dict__.update(self.__dict__)
@@ -207,7 +217,11 @@ class System:
         return channel
 
     def _take(self, process: str, step: Move, arguments: Sequence[Any] = ()) -> None:
-        self._happened(self._stations[process].step(step, arguments))
+        for outcome in self._stations[process].steps(step, arguments):
+            self._happened(outcome)
+
+    def _station(self, name: str) -> Station:
+        return Station(self.graph, name)
 
     def _happened(self, outcome: Outcome) -> None:
         for item in outcome.items:

@@ -17,21 +17,23 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self, assert_never
+from typing import Protocol, Self
 
 from dataflow.errors import ConfigurationError, GraphError, JobTimeout
 from dataflow.processes import GlobalState, ProcessGraph
 from dataflow.runners.processes.gathering import Gathering
-from dataflow.runners.processes.host import Item, Outcome
+from dataflow.runners.processes.host import Item, Note, Outcome
 from dataflow.runners.processes.station import Act, Deliver, Move, Station
 from dataflow.runtime.background import Background
 from dataflow.traces import Trace
 
-__all__ = ["Inbox", "Threads"]
+__all__ = ["Begin", "Inbox", "Threads"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Begin:
+class Begin:
+    """Asks a process to begin a snapshot."""
+
     snapshot: int
 
 
@@ -40,7 +42,7 @@ class _Stop:
     pass
 
 
-_Note = Item | _Begin | _Stop
+_Note = Item | Begin | _Stop | Note
 
 
 class Inbox(Protocol):
@@ -86,12 +88,12 @@ class Threads:
     def __init__(self, graph: ProcessGraph, *, inbox: Callable[[], Inbox] = queue.SimpleQueue) -> None:
         graph.check_not_empty()
         self.graph = graph = graph.copy()
-        self._stations = {name: Station(graph, name) for name in graph.processes}
+        self._gathering = Gathering(graph)  # guarded by _changed, below
+        self._stations = {name: self._station(name) for name in graph.processes}
         self._inboxes = {name: inbox() for name in graph.processes}
         initial = {name: station.host.state for name, station in self._stations.items()}
         self._changed = threading.Condition()  # guards all below
         self._trace = Trace(list(graph.processes), graph.channels, initial)
-        self._gathering = Gathering(graph)
         self._pending = len(self._stations)  # what was sent or begun, or is a beginning, and is not worked off
         self._error: BaseException | None = None
         self._background: Background | None = None
@@ -147,14 +149,7 @@ class Threads:
         Raises: GraphError where the markers would not reach every process; ConfigurationError where nothing runs.
         """
         self.graph.check_reached(initiators)
-        with self._changed:
-            self._check_running()
-            number = self._gathering.begin(initiators)
-            named = self._gathering.initiators[number]
-            self._pending += len(named)
-        for name in named:
-            self._inboxes[name].put(_Begin(number))
-        return number
+        return self._begin(initiators, lambda number, named: [(name, Begin(number)) for name in named])
 
     def wait(self, snapshot: int, timeout: float | None = None) -> GlobalState:
         """Snapshot ``snapshot`` when it is complete. ``timeout`` in seconds.
@@ -166,14 +161,7 @@ class Threads:
             begun = list(self._gathering.initiators)
         if snapshot not in begun:
             raise GraphError(f"there is no snapshot {snapshot}; begun were {begun}")
-        self._wait_for(
-            lambda: snapshot in self._gathering.complete,
-            timeout,
-            lambda: (
-                f"snapshot {snapshot} is not complete, markers are still to come to "
-                f"{', '.join(self._gathering.under_way[snapshot])}"
-            ),
-        )
+        self._wait_for(lambda: self._is_over(snapshot), timeout, lambda: self._missed(snapshot))
         return self.snapshots[snapshot]
 
     def snapshot(self, *initiators: str, timeout: float | None = None) -> GlobalState:
@@ -183,6 +171,31 @@ class Threads:
     def wait_until_quiet(self, timeout: float | None = None) -> None:
         """Until nothing can happen any more. Raises: JobTimeout; what ended the run."""
         self._wait_for(lambda: self._pending == 0, timeout, lambda: "the system is not quiet")
+
+    def _station(self, name: str) -> Station:
+        return Station(self.graph, name)
+
+    def _begin(
+        self, initiators: Sequence[str], notes: Callable[[int, Sequence[str]], Sequence[tuple[str, _Note]]]
+    ) -> int:
+        """Begin a snapshot with ``notes`` of its number and initiators, in order; return the number."""
+        with self._changed:
+            self._check_running()
+            number = self._gathering.begin(initiators)
+            made = notes(number, self._gathering.initiators[number])
+            self._pending += len(made)
+        for name, note in made:
+            self._inboxes[name].put(note)
+        return number
+
+    def _is_over(self, snapshot: int) -> bool:
+        """Return whether nothing more will come of ``snapshot``; called with the lock."""
+        return snapshot in self._gathering.complete
+
+    def _missed(self, snapshot: int) -> str:
+        """Say what is missing of a snapshot that is not complete; called with the lock."""
+        waiting = ", ".join(self._gathering.under_way[snapshot])
+        return f"snapshot {snapshot} is not complete, markers are still to come to {waiting}"
 
     def _wait_for(self, there: Callable[[], bool], timeout: float | None, missed: Callable[[], str]) -> None:
         with self._changed:
@@ -239,16 +252,17 @@ class Threads:
             match note:
                 case Item():
                     station.put(note)
-                case _Begin(snapshot):
-                    self._happened(station.host.begin(snapshot))
+                case Begin(snapshot):
+                    self._happened(station.begin(snapshot))
                 case _Stop():
                     return
                 case None:
                     pass
-                case never:
-                    assert_never(never)
+                case _:
+                    self._happened(station.hear(note))
             if enabled:
-                self._happened(station.step(_first(turns, enabled)))
+                for outcome in station.steps(_first(turns, enabled)):
+                    self._happened(outcome)
 
     def _worked_off(self, notes: int) -> None:
         with self._changed:
@@ -260,11 +274,13 @@ class Threads:
     def _happened(self, outcome: Outcome) -> None:
         with self._changed:
             self._trace.happenings += outcome.happenings
-            self._pending += len(outcome.items)
+            self._pending += len(outcome.items) + len(outcome.notes)
             if self._gathering.add(outcome.parts):
                 self._changed.notify_all()
         for item in outcome.items:
             self._inboxes[item.channel.target].put(item)
+        for name, note in outcome.notes:
+            self._inboxes[name].put(note)
 
 
 def _first(turns: list[Move], enabled: Sequence[Move]) -> Move:

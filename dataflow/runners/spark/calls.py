@@ -20,7 +20,7 @@ from dataflow.expressions.kernels import kernel
 from dataflow.expressions.patterns import Pattern
 from dataflow.runners.spark.binding import Operand, bind
 from dataflow.runners.spark.session import functions
-from dataflow.runners.spark.ticks import from_ticks, to_ticks, wall_clock
+from dataflow.runners.spark.ticks import PER_UNIT, from_ticks, to_ticks, wall_clock
 from dataflow.runners.spark.types import carrier, spark_type
 
 __all__ = ["call"]
@@ -40,6 +40,9 @@ def call(node: Call, arguments: list[Operand], compute: tuple[pa.DataType, ...],
     if node.function is _F.TRUNCATE:
         every, offset = (int(length) for length in node.parameters)
         return first.bind(lambda time: _truncated(time, own, every, offset))
+    if node.function is _F.FROM_EPOCH:
+        per_unit = functions().lit(PER_UNIT[str(node.parameters[0])]).cast("bigint")
+        return from_ticks(first.column * per_unit, result)
     if node.function.value.startswith("dt."):
         return _part(node.function, first.column, own)
     return _of_text_or_float(node, arguments)

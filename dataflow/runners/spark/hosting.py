@@ -135,11 +135,15 @@ class Hosted:
         return GateInlet(gate, [stages.plan.links[number].port for number, _ in numbers])
 
     def __enter__(self) -> Hosted:
-        with self._carried():
-            for node in self.chain.nodes:
-                self.chain.working = node
-                node.operator.open()
-            self.chain.working = None
+        try:
+            with self._carried():
+                for node in self.chain.nodes:
+                    self.chain.working = node
+                    node.open()
+                self.chain.working = None
+        except BaseException:
+            self.chain.close()  # __exit__ is not called for what __enter__ raises
+            raise
         if self._state is not None:
             self._restore_timers(self._state)
         if self.ended:  # whoever is behind is made anew for each micro-batch, and must be told again
@@ -151,7 +155,8 @@ class Hosted:
         self._inlet.close()
         problems = self.chain.close()
         if problems and error[0] is None:
-            raise problems[0]
+            with carried(self.task):
+                raise problems[0]
 
     @contextmanager
     def _carried(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from dataflow.errors import (
     UnsupportedOnRunner,
 )
 from dataflow.operator import Guarantee
-from dataflow.runners.base import OperatorMetrics, RunResult, TaskMetrics, outputs_of, together
+from dataflow.runners.base import OperatorMetrics, RunResult, TaskMetrics, changes_of, outputs_of, together
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.run_warnings import late_rows, raise_warnings
 from dataflow.runners.spark.driving import Driver
@@ -282,6 +282,7 @@ class SparkJob:
             micro_batches=self._driver.timing.taken(self._driver.done),
             warnings=tuple(self._warnings(together(metrics))),
             outputs=outputs_of(graph),
+            changes=changes_of(graph),
         )
 
     def _metrics(self) -> list[TaskMetrics]:

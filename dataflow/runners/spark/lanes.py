@@ -27,6 +27,7 @@ from dataflow.runners.spark.reports import reported
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.staging import Hosting, Stages
 from dataflow.runners.spark.takes import Attempt
+from dataflow.runtime.contract import check_splits
 from dataflow.runtime.inlet import SplitState
 from dataflow.runtime.parts import TaskState
 from dataflow.runtime.peers import Peers
@@ -56,7 +57,7 @@ def beginnings(stages: Stages) -> list[TaskState]:
     splits: dict[str, Sequence[Split]] = {}
     for vertex, subtask in stages.lanes:
         if vertex.name not in splits:
-            splits[vertex.name] = list(_source(vertex).splits())
+            splits[vertex.name] = check_splits(_source(vertex), vertex.name)
         mine = [SplitState(split).to_json() for split in splits[vertex.name][subtask :: vertex.parallelism]]
         found.append(TaskState(task_id(vertex.name, subtask), inlet={"splits": mine}))
     return found

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from dataflow.lateness import Lateness
+from dataflow.plan import vertex_of
 from dataflow.row_errors import SAMPLES, RowError
 from dataflow.runners.base import OperatorMetrics
 from dataflow.runners.spark.envelopes import REPORT, TO_DRIVER, Envelope
@@ -47,7 +48,7 @@ class Counters:
 
     def add(self, report: Report) -> None:
         """Count what a subtask did in a micro-batch that is done."""
-        vertex = report.task.rpartition("[")[0]
+        vertex = vertex_of(report.task)
         self._busy[vertex] = self._busy.get(vertex, 0) + report.busy
         for name, *counts, lateness, samples in report.operators:
             before = self._lateness.get(name, Lateness())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.clock import SystemClock
 from dataflow.errors import InputChanged
+from dataflow.runners.spark.failing import carried
 from dataflow.runners.spark.hosting import Hosted
 from dataflow.runtime.inlet import Input, SourceInlet, SplitState
 from dataflow.source import Json, Source, SourceContext
@@ -147,7 +148,8 @@ class Attempt:
         """Take batches of ``share`` rows together, and push them through the chain; yields their number after each."""
         taken, left, since = 0, share, time.monotonic()
         while self._goes_on(left):
-            polled = self.inlet.poll(SystemClock().now())
+            with carried(hosted.task):
+                polled = self.inlet.poll(SystemClock().now())
             if polled is not None and polled.flow is not None:
                 if polled.rejected is not None:
                     hosted.chain.set_aside(polled.rejected, 0)

@@ -43,14 +43,22 @@ def all_keys(scene: Scene) -> None:
 
 
 def updates(scene: Scene) -> None:
-    """Changelogs, and changelogs of changelogs."""
+    """Changelogs, and changelogs of changelogs, whose updates count as rows."""
     rows = table(scene)
     running = rows.key_by("k", "bool").agg(n=op.count(), s=col("price").sum(), emit="updates", name="running")
     scene.show(running, "running", last=("k", "bool"))
-    most = running.key_by("k").agg(most=col("n").max(), emit="updates", name="most")
+    most = running.as_rows().key_by("k").agg(most=col("n").max(), emit="updates", name="most")
     scene.show(most, "most", last=("k",))
     spaced = rows.key_by("k").agg(n=op.count(), emit="updates", every="10s", name="spaced")
     scene.show(spaced, "spaced", last=("k",))
+
+
+def spread(scene: Scene) -> None:
+    """Changelogs through operators of other widths, under other names, by key."""
+    running = table(scene).key_by("k", "bool").agg(n=op.count(), emit="updates", name="narrow", parallelism=2)
+    renamed = running.select("n", flag=col("bool"), key=col("k"), parallelism=3, name="wide")
+    scene.show(renamed.filter(col("flag").is_not_null()), "renamed", last=("key", "flag"))
+    scene.show(renamed.key_by("key").filter(col("key").is_not_null(), parallelism=2), "by key", last=("key", "flag"))
 
 
 def chained(scene: Scene) -> None:
@@ -151,7 +159,7 @@ class Newest(flow.Operator):
 def own_operators(scene: Scene) -> None:
     """Deduplication and the greatest rows of a key, by an operator with state and side outputs."""
     rows = table(scene).select("n", "k", "price")
-    newest = rows.key_by("k").apply(partial(Newest, most=3), name="newest")
+    newest = rows.key_by("k").apply(partial(Newest, most=3), sides={"again": None, "best": None}, name="newest")
     scene.show(newest, "first", late=True)
     scene.show(newest.side("again"), "again", late=True)
     best = newest.side("best")
@@ -168,10 +176,19 @@ def many_keys(scene: Scene) -> None:
     scene.show(stream.key_by("id", "w").agg(n=op.count(), emit="updates"), "running", last=("id", "w"))
 
 
+def whole_rows(scene: Scene) -> None:
+    """The last row of each key, all columns of it and some that are folded before the shuffle."""
+    keyed = table(scene).key_by("k")
+    scene.show(keyed.agg(op.latest("n", *map(str, POOLS), by="n"), emit="final"), "all")
+    scene.show(keyed.agg(op.latest("n", "int8", "double", by="n"), op.count(), emit="updates"), "some", last=("k",))
+
+
 KEYED: list[Shape] = [
     aggregates,
+    whole_rows,
     all_keys,
     updates,
+    spread,
     chained,
     folded,
     merged,

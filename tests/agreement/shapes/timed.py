@@ -46,7 +46,8 @@ def windows(scene: Scene) -> None:
     source = scene.read(op.from_arrow(table, batch_rows=40, splits=2))
     for type_ in TIMES:
         cut = source.with_watermark(str(type_), delay="60s").key_by("user").window(op.tumbling("7s", offset="3s"))
-        scene.show(cut.agg(n=op.count(), first=col("row").first("row"), last=col("row").last("row")), str(type_))
+        last = op.latest("row", col("value").alias("last"), by="row")
+        scene.show(cut.agg(last, n=op.count(), first=col("value").first("row")), str(type_))
 
 
 def aggregates(scene: Scene) -> None:
@@ -84,6 +85,21 @@ def patient(scene: Scene) -> None:
     """Allowed lateness that nobody exceeds: the last result of a window is settled."""
     cut = timed(scene, "1s", splits=2).key_by("user").window(op.tumbling("2s"), lateness="60s")
     scene.show(cut.agg(n=op.count(), s=col("value").sum()), last=WINDOW_OF_USER)
+
+
+def waiting(scene: Scene) -> None:
+    """Windows that come out once, after the rows they may still take, and feed others that wait in their turn."""
+    rows = timed(scene, "500ms")
+    cut = rows.key_by("user").window(op.tumbling("2s"), lateness="3s")
+    first = cut.agg(n=op.count(), s=col("value").sum(), emit="final", name="waited")
+    behind = first.key_by("n").window(op.tumbling("6s", offset="1s"), lateness="1s")
+    second = behind.agg(users=op.count(), most=col("s").max(), emit="final", name="waited again")
+    third = second.key_by("users").window(op.tumbling("20s")).agg(c=op.count(), n=col("n").max(), name="third")
+    scene.show(first, "first", late=True)
+    scene.show(first.side("late"), "late at first", late=True)
+    scene.show(second, "second", late=True)
+    scene.show(second.side("late"), "late at second", late=True)
+    scene.show(third, "third", late=True)
 
 
 def chained(scene: Scene) -> None:
@@ -239,6 +255,7 @@ TIMED: list[Shape] = [
     late,
     allowed,
     patient,
+    waiting,
     chained,
     chained_late,
     renamed,

@@ -35,6 +35,7 @@ ERRORS = [case for case in SEMANTICS if known(case) and isinstance(case.expected
 def read(case: Case, prefix: str = "") -> Expr:
     """The expression of a case over columns that have ``prefix`` before their names."""
     names = {"col": lambda name: col(prefix + name), "lit": lit, "when": when, "concat_str": flow.concat_str}
+    names["from_epoch"] = lambda made, unit: flow.from_epoch(prefix + made if isinstance(made, str) else made, unit)
     return eval(case.text, names | {"datetime": datetime, "Decimal": Decimal, "pa": pa})
 
 
@@ -110,6 +111,7 @@ SCHEMA = pa.schema(
         (col("c").is_null(), "no type for the values of time64"),
         (col("i").cast("uint64"), "no type for the values of uint64; cast to int64"),
         (col("u").is_null(), "uint64"),
+        (flow.from_epoch("i", "ns"), r"no type for the values of timestamp\[ns, tz=UTC\]; .* timestamp\[us\]"),
         (when(col("i") != 0).then((col("i") * 2).hash()), "of rows that do not take the branch"),
         (when(col("a") > 0).then(0.0).otherwise(-0.0), "the constants 0.0 and -0.0 for one"),
     ],

@@ -94,7 +94,9 @@ def pipeline(folder: Path) -> flow.Pipeline:
         orders = p.source(op.from_arrow(ORDERS, splits=2, batch_rows=20), name="orders")
         people = p.source(op.from_arrow(PEOPLE, batch_rows=1), name="people")
         schema = pa.schema([("customer", pa.int64()), ("paid", pa.int64()), ("name", pa.string())])
-        joined = orders.key_by("customer").apply(Join, people.key_by("id"), schema=schema, name="joined")
+        joined = orders.key_by("customer").apply(
+            Join, people.key_by("id"), schema=schema, sides={"paid": None}, name="joined"
+        )
         joined.sink(op.collect(), name="joined-out")
         joined.side("paid").apply(partial(Linger, delay=3_600_000_000), name="long").sink(op.collect(), name="long-out")
         orders.apply(partial(Linger, delay=500), name="short").sink(op.collect(), name="short-out")

@@ -1,0 +1,57 @@
+"""``latest``: several columns of one and the same row per key.
+
+It is short for one ``last`` a column, all with the same ``by``. Aggregates that choose their row alike share one
+position in the state (``operators.layout``), so the columns cannot be of different rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from dataflow.errors import GraphError
+from dataflow.expressions.nodes import Expr
+
+__all__ = ["Latest", "latest"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Latest:
+    """The columns of the last row, for ``KeyedStream.agg`` to expand; none: all but the keys. ``latest`` makes it."""
+
+    columns: tuple[str | Expr, ...]
+    by: str | Expr | None
+
+    def alias(self, name: str) -> NoReturn:
+        """Raise GraphError: several columns cannot share a name."""
+        raise GraphError(
+            f"latest makes several columns, which cannot all be called {name!r}; rename a column by an expression, as "
+            f"in op.latest(col('x').alias({name!r}), ...)"
+        )
+
+
+def latest(*columns: str | Expr, by: str | Expr | None = None) -> Latest:
+    """Return ``columns`` of one and the same row of each key: the last one. Nulls are values like others.
+
+    Args:
+        columns: names, or expressions whose names the results get; none: all columns but the keys.
+        by: a column or expression of numbers, booleans or times: the row where it is greatest is the last; of several,
+            the one that arrived last. NaN is greater than every number, null less. None: the event time if the
+            stream has one, else arrival.
+
+    Rows of one split arrive in their order. Over several splits, or after a shuffle from several subtasks, arrival may
+    differ from run to run: give a ``by`` without ties where that matters.
+
+    Returns: an argument for ``agg``, beside aggregates if need be.
+
+    ``agg`` raises GraphError for an argument that is neither a name nor an expression with a name, and SchemaMismatch
+    for a column of a nested type: name the others.
+
+    >>> import pyarrow as pa
+    >>> import dataflow as flow, operators as op
+    >>> feed = pa.table({"id": [1, 2, 1], "status": ["new", "new", None], "price": [5, 7, None], "ts": [10, 20, 30]})
+    >>> changes = flow.Pipeline().source(op.from_arrow(feed)).key_by("id")
+    >>> changes.agg(op.latest("status", "price", by="ts")).collect().sort_by("id").to_pylist()
+    [{'id': 1, 'status': None, 'price': None}, {'id': 2, 'status': 'new', 'price': 7}]
+    """
+    return Latest(columns, by)

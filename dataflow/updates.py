@@ -1,0 +1,98 @@
+"""Rows or updates: what the rows of a stream mean, and which operators may take updates. Pure.
+
+In a stream of rows each row counts. In a stream of updates (a changelog) only the last row of each update key counts,
+and how many earlier ones there are depends on how the input was cut into batches. So an operator may take updates only
+if the last row of each key is the same whatever came before it: it treats every row of a key alike and keeps the key.
+
+Invariant: all updates of a key take the same way, so they never overtake each other. They are hashed on the update keys
+(or some of them) wherever they move between subtasks; see ``dataflow.plan``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dataflow.errors import GraphError
+from dataflow.expressions import Expr
+from dataflow.specs import Aggregate, Emit, Filter, Project, Spec, WindowAggregate, Write
+
+__all__ = ["Changes", "Updates", "check_updates", "refused_updates", "updates_of"]
+
+Changes = Literal["rows", "updates"]
+"""Whether each row of a stream counts, or only the last one of each update key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """What identifies the rows of a changelog that replace each other.
+
+    ``keys`` are the update keys by their names in the stream, in the order of ``aggregate``, the operator that emits
+    the updates. ``because`` says why it emits updates by default; it is empty if the pipeline asks for them.
+    """
+
+    keys: tuple[str, ...]
+    aggregate: str
+    because: str = ""
+
+
+def updates_of(spec: Spec, name: str, inputs: Sequence[Updates | None]) -> Updates | None:
+    """Return what the main output of operator ``name`` updates; None: each row counts."""
+    match spec:
+        case Aggregate(keys=keys, emit=Emit.UPDATES, because=because):
+            return Updates(keys, name, because)
+        case WindowAggregate(keys=keys, emit=Emit.UPDATES, because=because):
+            return Updates((*keys, "window_start", "window_end"), name, because)
+        case Filter() | Write():
+            return inputs[0]
+        case Project(columns=columns):
+            updates = inputs[0]
+            if updates is None:
+                return None
+            names = tuple(label for key in updates.keys if (label := _name_of(key, columns)) is not None)
+            assert len(names) == len(updates.keys), f"{name}: a key of {updates} was dropped, and nothing refused that"
+            return replace(updates, keys=names)
+        case _:
+            return None
+
+
+def check_updates(word: str, spec: Spec, inputs: Iterable[Updates | None]) -> None:
+    """Raise GraphError if an operator takes updates and would count them as rows; ``word`` names it in the message."""
+    for updates in inputs:
+        if updates is None:
+            continue
+        match spec:
+            case Write():
+                pass
+            case Filter(predicate=predicate):
+                if others := [name for name in predicate.columns() if name not in updates.keys]:
+                    problem = (
+                        f"the condition reads {_listed(others)}, which is not an update key, so it may drop the last "
+                        "row of a key and keep one that was replaced"
+                    )
+                    raise refused_updates(word, updates, problem)
+            case Project(columns=columns):
+                if lost := [key for key in updates.keys if _name_of(key, columns) is None]:
+                    raise refused_updates(word, updates, f"it drops or changes the update key {_listed(lost)}")
+            case _:
+                raise refused_updates(word, updates, "it would count rows that a later row replaces")
+
+
+def refused_updates(word: str, updates: Updates, problem: str) -> GraphError:
+    """Return the error for ``word``, which cannot take ``updates`` because of ``problem``."""
+    because = f" That is its default because {updates.because}." if updates.because else ""
+    return GraphError(
+        f"{word}: {problem}. {updates.aggregate!r} emits updates: of the rows with equal {_listed(updates.keys)} only "
+        f'the last one counts.{because} For one row per key, write .agg(..., emit="final") at {updates.aggregate!r}; '
+        f"to count every update as a row, put .as_rows() before .{word}(...)"
+    )
+
+
+def _name_of(key: str, columns: Iterable[Expr]) -> str | None:
+    """The first of ``columns`` that is the input column ``key``, unchanged."""
+    return next((column.name for column in columns if column.is_column(key)), None)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))

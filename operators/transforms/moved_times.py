@@ -1,0 +1,80 @@
+"""Event times that a user's function moved behind the watermark: refused where it happens, and the function is named.
+
+A watermark T says that no row before T is expected. Further down such rows would count as late, or be missed by an
+operator that relies on T, and nothing would point at the function. Rows that were late already keep their times, so
+only a time counts that the function's input does not have.
+
+After a restore the check begins with the next watermark.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataflow.windows import EventTime
+
+__all__ = ["MovedTimes"]
+
+_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+
+class MovedTimes:
+    """Compares the event times that a function was given with those it returned.
+
+    Args:
+        time: the event time that the stream still has behind the function, or None.
+        where: begins the error's text.
+    """
+
+    def __init__(self, time: EventTime | None, where: str) -> None:
+        self._time = time
+        self._where = where
+        self._watermark: int | None = None
+
+    def advance(self, watermark: int) -> None:
+        """Take note that the merged watermark (microseconds) has moved."""
+        self._watermark = watermark
+
+    def rows(self, given: pa.RecordBatch, made: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Return the rows of ``made`` with times behind the watermark that no row of ``given`` has."""
+        if self._time is None or self._watermark is None or not made.num_rows:
+            return _NONE
+        times = made.column(self._time.column)
+        least = pc.min(times)
+        bound = min(_bound(self._watermark, times.type.unit) + self._time.back, 2**63 - 1)
+        if not least.is_valid or least.value >= bound:
+            return _NONE
+        known = given.column(self._time.column)
+        behind = pc.and_(pc.less(times.cast(pa.int64()), bound), pc.invert(pc.is_in(times, value_set=known)))
+        return np.asarray(pc.indices_nonzero(behind)).astype(np.int64)  # a null time is neither
+
+    def error(self, made: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> ValueError:
+        """Return the error for ``rows`` of ``made``."""
+        assert self._time is not None, "rows are moved where there is event time"
+        column = self._time.column
+        first: Any = made.column(column)[int(rows[0])]
+        return ValueError(
+            f"{self._where}: the function moved the event time {column!r} of {len(rows)} rows behind the watermark, as "
+            f"to {first}, where none is expected any more. Change times before with_watermark, return the changed "
+            f"time as another column, or give with_watermark a longer delay="
+        )
+
+    def check(self, given: pa.RecordBatch, made: pa.RecordBatch) -> None:
+        """Raise ValueError if rows of ``made`` were moved behind the watermark."""
+        rows = self.rows(given, made)
+        if len(rows):
+            raise self.error(made, rows)
+
+
+_NONE: Final = np.empty(0, np.int64)
+
+
+def _bound(watermark: int, unit: str) -> int:
+    """Return the first value of a column of ``unit`` that is not behind ``watermark``, within 64 bits."""
+    bound = watermark * 1000 if unit == "ns" else -(-watermark // _UNIT[unit])
+    return max(-(2**63), min(bound, 2**63 - 1))

@@ -1,0 +1,140 @@
+"""Whole numbers above int64 in text files: read exactly or refused, never rounded to floats, in CSV and JSON alike."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow.errors import SourceError
+from dataflow.source import Source
+from operators import read_csv, read_json
+from tests.operators.reading import check_every_position, rejected_of, rows_of
+
+MOST, ABOVE = 2**63 - 1, 2**63
+FORMATS = ["csv", "json"]
+
+
+def write(folder: Path, format: str, *tokens: str, name: str = "a") -> Path:
+    path = folder / f"{name}.{format}"
+    lines = ["i,s", *(f"{token},x" for token in tokens)]
+    if format == "json":
+        lines = [f'{{"i": {token or "null"}, "s": "x"}}' for token in tokens]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def read(path: Path, **options: object) -> Source:
+    return (read_csv if path.suffix == ".csv" else read_json)(path, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("tokens", "kind"),
+    [
+        (["1", str(MOST), "-5"], pa.int64()),
+        ([str(-(2**63)), "", str(MOST)], pa.int64()),
+        (["1", "", str(ABOVE)], pa.uint64()),
+        ([str(ABOVE), str(ABOVE + 1), str(2**64 - 1)], pa.uint64()),
+        ([str(ABOVE), "1.5"], pa.float64()),
+        ([str(ABOVE), "1e3"], pa.float64()),
+        ([str(2**64), "-1", "2E0"], pa.float64()),
+    ],
+)
+def test_whole_numbers_have_the_integer_type_that_holds_them(
+    tmp_path: Path, format: str, tokens: list[str], kind: pa.DataType
+) -> None:
+    source = read(write(tmp_path, format, *tokens))
+    assert source.schema.field("i").type == kind
+    convert = float if kind == pa.float64() else int
+    assert [row["i"] for row in rows_of(source)] == [convert(token) if token else None for token in tokens]
+    check_every_position(source)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("tokens", [["-1", str(ABOVE)], ["1", str(2**64)], [str(-(2**63) - 1)], ["9" * 50]])
+def test_whole_numbers_that_no_integer_type_holds_ask_for_a_schema(
+    tmp_path: Path, format: str, tokens: list[str]
+) -> None:
+    path = write(tmp_path, format, *tokens)
+    with pytest.raises(SourceError, match=r"column 'i' .*neither int64 nor uint64.*schema="):
+        read(path)
+    assert [row["s"] for row in rows_of(read(path, columns=["s"]))] == ["x"] * len(tokens)
+    given = read(path, schema={"i": pa.decimal128(38, 0), "s": pa.string()}, on_error="skip")
+    assert [int(row["i"]) for row in rows_of(given)] == [int(token) for token in tokens if len(token) < 39]  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("first", "later"), [("1", str(ABOVE)), (str(ABOVE), "-1"), (str(ABOVE), str(2**64)), ("1", "1.0"), ("1", "1e0")]
+)
+def test_a_later_number_that_does_not_fit_is_an_error_of_its_row(
+    tmp_path: Path, format: str, first: str, later: str
+) -> None:
+    path = write(tmp_path, format, *[first] * 20, later, first)
+    source = read(path, on_error="side", block_bytes=64)
+    assert [row["i"] for row in rows_of(source)] == [int(first)] * 21
+    (rejected,) = rejected_of(source)
+    assert rejected["where"] == f"{path}:{21 + (format == 'csv')}"
+    assert later in str(rejected["error"])
+    assert "schema=" in str(rejected["error"])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_two_ids_above_int64_stay_two_keys(tmp_path: Path, format: str) -> None:
+    path = write(tmp_path, format, str(ABOVE), str(ABOVE + 1), str(ABOVE + 1))
+    stream = flow.Pipeline().source(read(path), name="ids")
+    counts = stream.key_by("i").agg(op.count().alias("n"), name="count").collect()
+    assert sorted(zip(*counts.to_pydict().values(), strict=True)) == [(ABOVE, 1), (ABOVE + 1, 2)]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_later_files_and_watched_files_have_the_type_of_the_first(tmp_path: Path, format: str) -> None:
+    first = write(tmp_path, format, str(ABOVE), name="a")
+    write(tmp_path, format, "7", "-7", name="b")
+    source = read(first.with_name(f"?.{format}"), on_error="skip")
+    assert sorted(row["i"] for row in rows_of(source)) == [7, ABOVE]  # type: ignore[type-var]
+    watched = op.watch(tmp_path, read_csv if format == "csv" else read_json)
+    assert watched.schema.equals(source.schema)
+
+
+def test_numbers_within_lists_and_objects_are_exact(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    rows = [{"deep": {"ids": [1, ABOVE + 1]}, "f": [1, 0.5], "q": str(2**70)}, {"deep": {"ids": None}, "f": [ABOVE]}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    source = read_json(path)
+    assert source.schema.types == [
+        pa.struct({"ids": pa.list_(pa.uint64())}),
+        pa.list_(pa.float64()),
+        pa.string(),
+    ]
+    assert rows_of(source)[0] == rows[0]
+    path.write_text(json.dumps({"deep": [{"id": -1}, {"id": ABOVE}]}))
+    with pytest.raises(SourceError, match=r"column 'deep\[\]\.id' .*schema="):
+        read_json(path)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "kind"),
+    [
+        (["+5", "-3"], pa.float64()),
+        (["007", " 8"], pa.int64()),
+        ([f"000{ABOVE}", '"5"'], pa.uint64()),
+        ([str(ABOVE), "nan"], pa.float64()),
+        ([f"{ABOVE}x"], pa.string()),
+    ],
+)
+def test_other_ways_to_write_a_number_in_csv(tmp_path: Path, tokens: list[str], kind: pa.DataType) -> None:
+    source = read_csv(write(tmp_path, "csv", *tokens))
+    assert source.schema.field("i").type == kind
+    assert len(rows_of(source)) == len(tokens)
+
+
+@pytest.mark.parametrize("tokens", [[f"+{2**53 + 1}"], [str(ABOVE), "+5"], [str(ABOVE), "-0"]])
+def test_signs_that_no_integer_type_takes_ask_for_a_schema(tmp_path: Path, tokens: list[str]) -> None:
+    with pytest.raises(SourceError, match=r"among numbers that float64 would round.*schema="):
+        read_csv(write(tmp_path, "csv", *tokens))

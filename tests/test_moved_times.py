@@ -1,0 +1,87 @@
+"""Functions behind with_watermark that change event times: refused, with the function's name, where that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow import Stream
+
+BEGIN = datetime(2026, 3, 1)
+HOUR = timedelta(hours=1)
+
+
+def timed(times: list[int], unit: str = "us") -> Stream:
+    """A row a batch, at so many seconds; the watermark follows without delay."""
+    ts = pa.array([BEGIN + timedelta(seconds=second) for second in times], pa.timestamp(unit))
+    table = pa.table({"ts": ts, "n": range(len(times))})
+    return flow.Pipeline().source(op.from_arrow(table, batch_rows=1), name="rows").with_watermark("ts", name="time")
+
+
+def counted(stream: Stream) -> flow.RunResult:
+    counts = stream.key_by("n").window(op.tumbling("10s")).agg(op.count(), name="windows")
+    counts.sink(op.collect(), name="out")
+    return counts._pipeline.run(parallelism=1)
+
+
+def back(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.set_column(0, "ts", pc.subtract(batch["ts"], pa.scalar(HOUR)).cast(batch["ts"].type))
+
+
+FUNCTIONS: dict[str, Callable[[Stream, str], Stream]] = {
+    "map_batches": lambda s, on_error: s.map_batches(back, name="shift", on_error=on_error),
+    "map_batches, a list": lambda s, on_error: s.map_batches(lambda b: [back(b)], name="shift", on_error=on_error),
+    "map": lambda s, on_error: s.map(lambda row: {**row, "ts": row["ts"] - HOUR}, name="shift", on_error=on_error),
+    "flat_map": lambda s, on_error: s.flat_map(
+        lambda row: [row, {**row, "ts": row["ts"] - HOUR}], name="shift", on_error=on_error
+    ),
+}
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("word", FUNCTIONS)
+def test_a_function_that_moves_times_behind_the_watermark_is_named(word: str, unit: str) -> None:
+    with pytest.raises(ValueError, match=r"'shift': the function moved the event time 'ts' .*before with_watermark"):
+        counted(FUNCTIONS[word](timed([0, 30, 60], unit), "fail"))
+
+
+@pytest.mark.parametrize("word", FUNCTIONS)
+def test_rows_that_are_moved_can_be_left_out_and_are_counted(word: str) -> None:
+    result = counted(FUNCTIONS[word](timed([0, 30, 60]), "skip"))
+    assert result.operator("shift").skipped == 2  # there was no watermark before the first row
+    assert "moved the event time" in str(result.samples)
+
+
+def test_another_column_in_the_place_of_event_time_is_noticed() -> None:
+    stream = timed([0, 30, 60]).with_columns(made=flow.from_epoch("n", "us").cast("timestamp[us]"))
+    with pytest.raises(ValueError, match=r"map 'swap'.*moved the event time"):
+        counted(stream.map(lambda row: {**row, "ts": row["made"]}, name="swap"))
+
+
+Fine = Callable[[Stream], Any]
+FINE: dict[str, Fine] = {
+    "rows that are late already": lambda s: s.map_batches(lambda batch: batch, name="same"),
+    "rows left out": lambda s: s.flat_map(lambda row: [row] * (row["n"] % 2), name="odd"),
+    "times moved ahead": lambda s: s.map(lambda row: {**row, "ts": row["ts"] + HOUR}, name="ahead"),
+}
+
+
+@pytest.mark.parametrize("case", FINE)
+def test_functions_that_move_nothing_behind_the_watermark_run(case: str) -> None:
+    result = counted(FINE[case](timed([0, 60, 10, 90, 20])))
+    assert result.skipped == 0
+
+
+def test_without_event_time_behind_it_a_function_may_do_anything() -> None:
+    stream = timed([0, 30, 60]).map_batches(
+        lambda b: back(b).select(["ts"]).rename_columns(["at"]), schema=pa.schema({"at": pa.timestamp("us")})
+    )
+    assert stream.time is None
+    assert stream.collect().num_rows == 3

@@ -1,0 +1,132 @@
+"""Columns under new names, constants, and keys: what ``select``, ``with_columns``, ``agg`` and ``key_by`` are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow import Stream, col
+from dataflow.errors import GraphError, SchemaMismatch, UnknownColumn
+
+ROWS = pa.table({"id": [1, 2, 1], "seller": ["Ann", "Bob", "Ann"], "price": [3, 4, 5]})
+
+
+def rows(table: pa.Table = ROWS) -> Stream:
+    return flow.Pipeline().source(op.from_arrow(table), name="rows")
+
+
+def test_select_takes_a_mapping_for_names_that_are_options() -> None:
+    stream = rows().select("id", {"name": "seller", "parallelism": col("price") * 2}, one=1)
+    assert stream.collect().slice(1, 1).to_pylist() == [{"id": 2, "name": "Bob", "parallelism": 8, "one": 1}]
+
+
+def test_with_columns_takes_a_mapping() -> None:
+    stream = rows().with_columns({"name": "seller", "id": col("id") + 1}, name="named")
+    assert (stream.name, stream.schema.names) == ("named", ["id", "seller", "price", "name"])
+    assert stream.collect()["id"].to_pylist() == [2, 3, 2]
+
+
+def test_agg_takes_a_mapping() -> None:
+    keyed = rows().key_by("seller")
+    counts = keyed.agg({"name": op.count(), "every": col("price").max()}, name="counts")
+    assert sorted(map(str, counts.collect().to_pylist())) == [
+        "{'seller': 'Ann', 'name': 2, 'every': 5}",
+        "{'seller': 'Bob', 'name': 1, 'every': 4}",
+    ]
+
+
+Lost = Callable[[Stream], Any]
+LOST: dict[str, tuple[Lost, str]] = {
+    "a column in select": (lambda s: s.select("id", name="seller"), r"select\(\{'name': col\('seller'\)\}\)"),
+    "an expression": (lambda s: s.select("id", name=col("seller")), r"col\('seller'\)\.alias\('name'\)"),  # type: ignore[arg-type]
+    "with_columns": (lambda s: s.with_columns(name="seller"), r"with_columns\(\{'name': col\('seller'\)\}\)"),
+    "parallelism": (lambda s: s.select(parallelism="price"), r"select\(\{'parallelism': col\('price'\)\}\)"),  # type: ignore[arg-type]
+    "agg": (lambda s: s.key_by("id").agg(name=op.count()), r"agg\(\{'name': count\(\)\}\)"),  # type: ignore[arg-type]
+    "agg, a column": (lambda s: s.key_by("id").agg(op.count(), name="price"), r"\{'name': col\('price'\)\.max\(\)\}"),
+    "agg, every": (lambda s: s.key_by("id").agg(every=col("price").min()), r"agg\(\{'every': "),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_a_column_given_as_an_option_is_never_lost(case: str) -> None:
+    write, shown = LOST[case]
+    with pytest.raises(GraphError, match=shown):
+        write(rows())
+
+
+def test_a_windowed_agg_loses_no_column_either() -> None:
+    timed = rows().with_columns(ts=flow.from_epoch("price", "s")).with_watermark("ts").key_by("id")
+    with pytest.raises(GraphError, match=r"agg\(\{'name': count\(\)\}\)"):
+        timed.window(op.tumbling("1s")).agg(name=op.count())  # type: ignore[arg-type]
+
+
+def test_an_operators_name_is_text() -> None:
+    with pytest.raises(GraphError, match=r"filter: name= is the operator's name, text, got col\('id'\)"):
+        rows().filter(col("id") > 1, name=col("id"))  # type: ignore[arg-type]
+
+
+def test_plain_values_with_a_name_are_constants() -> None:
+    made = rows().select(five=5, half=0.5, big=2**63, yes=True).collect()
+    assert made.schema.types == [pa.int64(), pa.float64(), pa.uint64(), pa.bool_()]
+    assert made.slice(0, 1).to_pylist() == [{"five": 5, "half": 0.5, "big": 2**63, "yes": True}]
+    with pytest.raises(GraphError, match="expected a column name or an expression, got \\[1\\]"):
+        rows().select(y=[1])
+    with pytest.raises(GraphError, match="does not fit 64 bits"):
+        rows().select(y=2**64)
+
+
+def test_a_literal_above_int64_is_refused_where_int64_is_computed() -> None:
+    with pytest.raises(SchemaMismatch, match=r'computed in int64, and 9223372036854775808 is above.*cast\("uint64"\)'):
+        rows().select(y=col("id") + 2**63)
+    assert rows().filter(col("id") < 2**63).collect().num_rows == 3
+
+
+@pytest.mark.parametrize(
+    "keys", [("id", "seller"), (["id", "seller"],), (col("id"), "seller"), ((col("id"), "seller"),)]
+)
+def test_keys_are_names_plain_columns_or_lists_of_these(keys: Any) -> None:
+    keyed = rows().key_by(*keys)
+    assert keyed.keys == ("id", "seller")
+    assert keyed.agg(n=op.count()).collect().num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "said"),
+    [
+        (col("id") + 1, GraphError, r"with_columns\(key=col\('id'\) \+ 1\)"),
+        (col("id").alias("x"), GraphError, "a key is a column as it is"),
+        (5, GraphError, "expected the names of columns, got 5"),
+        ([], GraphError, "give at least one column"),
+        (["id", "id"], GraphError, "'id' would be there twice"),
+        (col("ids"), UnknownColumn, "did you mean 'id'"),
+    ],
+)
+def test_other_keys_are_refused_with_what_to_do(key: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=f"^key_by: .*{said}"):
+        rows().key_by(key)
+
+
+NESTED = {
+    "list": pa.array([[1]]),
+    "struct": pa.array([{"a": 1}]),
+    "map": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
+    "list_view": pa.array([[1]], pa.list_view(pa.int64())),
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_nested_keys_are_refused_while_the_graph_is_built(kind: str) -> None:
+    stream = rows(pa.table({"k": NESTED[kind]}))
+    with pytest.raises(SchemaMismatch, match=f"^key_by: the column 'k' of type {kind}.* cannot be a key"):
+        stream.key_by("k")
+
+
+@pytest.mark.parametrize("column", [pa.nulls(1), pa.array([b"a" * 16], pa.uuid())], ids=["null", "uuid"])
+def test_types_that_keyed_state_has_no_room_for_are_refused_while_the_graph_is_built(column: pa.Array) -> None:
+    with pytest.raises(SchemaMismatch, match=r"^agg: the column 'k' of type .* cannot be a key"):
+        rows(pa.table({"k": column})).key_by("k").agg(op.count())
