@@ -15,6 +15,7 @@ from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, did_you_mean
 from dataflow.operator import Guarantee
 from dataflow.source import InputIdentity
+from dataflow.store.urls import local_path
 
 if TYPE_CHECKING:
     from dataflow.store.base import CheckpointStore
@@ -53,7 +54,7 @@ class Checkpointing:
     """How a job takes checkpoints.
 
     Args:
-        location: a directory (made if missing), or a ``CheckpointStore``.
+        location: a directory (made if missing; a path or a ``file:`` URL), or a ``CheckpointStore``.
         every: time between two triggers; None takes checkpoints on request only, and the last one at end of input.
         mode: ``"aligned"``, ``"unaligned"``, ``"unaligned-persisted"`` or ``"aligned-timeout"``, see `Mode`.
         alignment_timeout: with mode ``"aligned-timeout"`` only: how long after its trigger a checkpoint stays aligned;
@@ -63,7 +64,8 @@ class Checkpointing:
         max_concurrent: how many may be in progress at once; a savepoint is alone in the modes in which barriers
             overtake rows.
         tolerable_failures: how many failures in a row the job survives; one more fails it. None: any number. The last
-            checkpoint, at the end of the input, is tried six times whatever this says, and then fails the job.
+            checkpoint, at the end of the input, is tried six times whatever this says, and then fails the job. A run
+            that survived failures warns of them when it is over (``CheckpointsFailedWarning``).
         keep: how many completed checkpoints stay in the store; older ones are deleted. Savepoints stay.
         input_identity: how a source recognises its files on a restore. ``"mtime"``: by size, content and time of
             modification; ``"content"``: by size and content alone, for files that were copied. Of the content, the
@@ -96,7 +98,7 @@ class Checkpointing:
         min_pause: Duration = "0s",
         timeout: Duration = "10min",
         max_concurrent: int = 1,
-        tolerable_failures: int | None = None,
+        tolerable_failures: int | None = 10,
         keep: int = 3,
         input_identity: InputIdentity = "mtime",
         duplicates: Literal["sample", "rows"] = "sample",
@@ -109,6 +111,8 @@ class Checkpointing:
                 f"Checkpointing(location) is a directory or a CheckpointStore, got {location!r}; a pipeline without "
                 "checkpoints runs with checkpoint=None"
             )
+        if isinstance(location, str | os.PathLike):
+            location = _directory(location)
         _whole("max_concurrent", max_concurrent, least=1)
         _whole("keep", keep, least=1)
         if tolerable_failures is not None:
@@ -134,6 +138,18 @@ class Checkpointing:
 def input_identity(checkpoint: Checkpointing | None) -> InputIdentity:
     """Return by what the sources of a job recognise their input."""
     return "mtime" if checkpoint is None else checkpoint.input_identity
+
+
+def _directory(location: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Return the local directory at ``location``, which may be a ``file:`` URL."""
+    given = os.fspath(location)
+    local = local_path(given)
+    if local is None:
+        raise ConfigurationError(
+            f"Checkpointing({given!r}): object stores and other URLs are not supported, only directories: give the "
+            "path of one that survives the machine, such as a mounted volume, or a CheckpointStore of your own"
+        )
+    return location if local == given else local
 
 
 def _whole(name: str, value: object, *, least: int) -> None:

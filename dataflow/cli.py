@@ -10,6 +10,7 @@ import json
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from dataflow import __version__
 from dataflow.checkpointing import Mode
 from dataflow.clock import SystemClock, duration_text, microseconds
 from dataflow.compare.options import KillPoint, Options, RunnerName
-from dataflow.errors import ConfigurationError, DataflowError
+from dataflow.errors import BarrierflowWarning, ConfigurationError, DataflowError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,15 +41,29 @@ class _Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _showing(warnings.showwarning)
+                return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             _complain("interrupted", interrupt)
             ctx.exit(130)
-        except (DataflowError, OSError) as error:
+        except (DataflowError, OSError, BarrierflowWarning) as error:
             if ctx.meta.get("traceback") or (isinstance(error, OSError) and error.errno == errno.EPIPE):
                 raise
             _complain(f"error: {error}", error)
             ctx.exit(2)
+
+
+def _showing(show: Callable[..., None]) -> Callable[..., None]:
+    """Return a ``warnings.showwarning`` that prints warnings of this library as a line, without a place in the code."""
+
+    def showwarning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, BarrierflowWarning):
+            _console(stderr=True).print(f"warning: {message}", style="yellow", markup=False)
+        else:
+            show(message, category, *where, **more)
+
+    return showwarning
 
 
 def _complain(text: str, error: BaseException | None = None) -> None:
@@ -335,7 +350,7 @@ def checkpoints(directory: Path, restore: int | None, *, as_json: bool) -> None:
 
 
 def _list_checkpoints(directory: Path, *, as_json: bool) -> None:
-    from dataflow.observe.checkpoints import list_checkpoints, table
+    from dataflow.observe.checkpoints import list_checkpoints, sheet, table
 
     found = list_checkpoints(directory)
     if as_json:
@@ -343,7 +358,9 @@ def _list_checkpoints(directory: Path, *, as_json: bool) -> None:
     elif not found:
         click.echo(f"there are no checkpoints in {directory}")
     else:
-        _print_table(table(found, SystemClock().wall()))
+        now = SystemClock().wall()
+        wide = table(found, now)
+        _print_table(wide if _fits(wide, _console()) else sheet(found, now))
 
 
 def _preview(directory: Path, checkpoint: int, *, as_json: bool) -> None:

@@ -58,6 +58,8 @@ def duration_text(length: int) -> str:
 
     >>> duration_text(850), duration_text(12_345), duration_text(2_500_000), duration_text(90_000_000)
     ('850 us', '12.3 ms', '2.50 s', '1.5 min')
+    >>> duration_text(9_000_000_000), duration_text(216_000_000_000)
+    ('2.5 h', '2.5 d')
     """
     if length < 1_000:
         return f"{length} us"
@@ -65,7 +67,11 @@ def duration_text(length: int) -> str:
         return f"{length / 1_000:.1f} ms"
     if length < 60_000_000:
         return f"{length / 1_000_000:.2f} s"
-    return f"{length / 60_000_000:.1f} min"
+    if length < 2 * _UNITS["h"]:
+        return f"{length / 60_000_000:.1f} min"
+    if length < 2 * _UNITS["d"]:
+        return f"{length / _UNITS['h']:.1f} h"
+    return f"{length / _UNITS['d']:.1f} d"
 
 
 def exact_duration_text(length: int) -> str:

@@ -8,30 +8,43 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dataflow.runners.base import RunResult
 
 __all__ = [
+    "BarrierflowWarning",
     "CheckpointDamaged",
     "CheckpointError",
     "CheckpointMismatch",
+    "CheckpointSkippedWarning",
     "CheckpointsExist",
+    "CheckpointsFailedWarning",
+    "CleanupFailedWarning",
+    "CommitsRetriedWarning",
     "ConfigurationError",
     "ContractViolation",
     "DataflowError",
     "DirectoryInUse",
     "GraphError",
+    "IgnoredSettingWarning",
     "InconsistentSnapshot",
     "InputChanged",
     "JobCancelled",
     "JobTimeout",
+    "LateRowsWarning",
     "NewInputWarning",
     "NoCheckpoint",
     "OutputExists",
     "PartitionKeyWarning",
     "ProcessFailed",
+    "RowsTakenBackWarning",
     "SchemaMismatch",
     "SinkBroken",
     "SnapshotStuck",
     "SourceError",
+    "StillRunningWarning",
     "StoreError",
     "UnknownColumn",
     "UnnamedStateWarning",
@@ -141,10 +154,6 @@ class SnapshotStuck(DataflowError):
     """A snapshot of processes that will not be complete: its observer waits for a message that nobody accepts."""
 
 
-class UnstablePredicateWarning(UserWarning):
-    """A predicate held in a snapshot and not in a later one: what it says of a running system, nobody can rely on."""
-
-
 class ProcessFailed(DataflowError):
     """A process of a ``ProcessGraph`` raised earlier in this run, and was asked to go on."""
 
@@ -165,7 +174,63 @@ class JobTimeout(DataflowError, TimeoutError):
     """``run(timeout=)`` passed before the job was done."""
 
 
-class UnnamedStateWarning(UserWarning):
+class BarrierflowWarning(UserWarning):
+    """The root of every warning of this library.
+
+    Warnings about a pipeline or its settings are given when it is built or started. Warnings about a run are given
+    once, with figures, by the thread that called ``run()`` or ``wait()``, after the last commit; ``RunResult.warnings``
+    has them, too.
+
+    With ``warnings.filterwarnings("error", category=BarrierflowWarning)`` a run with something to warn of raises. Its
+    output is complete and committed even then, and ``result`` of the raised warning is what ``run()`` would have
+    returned. A second ``wait()`` returns it as well.
+
+    Attributes:
+        result: the `RunResult`; None for a warning that is not about a run, or about a run that failed.
+
+    >>> import warnings
+    >>> warnings.filterwarnings("ignore", category=LateRowsWarning)  # one category, or BarrierflowWarning for all
+    """
+
+    result: RunResult | None = None
+
+
+class CheckpointSkippedWarning(BarrierflowWarning):
+    """A damaged checkpoint was not restored, and an older one was; or one that cannot be read stays in the store."""
+
+
+class RowsTakenBackWarning(BarrierflowWarning):
+    """Committed rows were deleted from a sink, because a checkpoint older than their commit was restored.
+
+    The job produces these rows again. Readers may have seen them in the meantime.
+    """
+
+
+class CheckpointsFailedWarning(BarrierflowWarning):
+    """Checkpoints failed, and the job survived it: see ``Checkpointing(tolerable_failures=)``."""
+
+
+class CommitsRetriedWarning(BarrierflowWarning):
+    """A sink could not commit at once, so rows became visible later than their checkpoint."""
+
+
+class LateRowsWarning(BarrierflowWarning):
+    """Rows came too late for a window and are missing from its result. Not where ``.side("late")`` is read."""
+
+
+class CleanupFailedWarning(BarrierflowWarning):
+    """Closing an operator raised, or old files of checkpoints could not be deleted."""
+
+
+class StillRunningWarning(BarrierflowWarning):
+    """The job was cancelled, and a function of the user's had not returned after some seconds: its thread runs on."""
+
+
+class UnstablePredicateWarning(BarrierflowWarning):
+    """A predicate held in a snapshot and not in a later one: what it says of a running system, nobody can rely on."""
+
+
+class UnnamedStateWarning(BarrierflowWarning):
     """Operators without ``name=`` have state in durable checkpoints.
 
     Their automatic names count operators of their kind, so another source, aggregate or sink put in before them
@@ -173,21 +238,21 @@ class UnnamedStateWarning(UserWarning):
     """
 
 
-class IgnoredSettingWarning(UserWarning):
+class IgnoredSettingWarning(BarrierflowWarning):
     """A setting that the runner has no use for.
 
     To silence it: ``warnings.filterwarnings("ignore", category=IgnoredSettingWarning)``
     """
 
 
-class NewInputWarning(UserWarning):
+class NewInputWarning(BarrierflowWarning):
     """A source has splits that the restored job does not read: its input was settled when it first began.
 
     ``RestoreReport.not_read`` names them all.
     """
 
 
-class PartitionKeyWarning(UserWarning):
+class PartitionKeyWarning(BarrierflowWarning):
     """Files lie in folders such as ``year=2013``, whose key is no column of the stream."""
 
 

@@ -64,6 +64,7 @@ __all__ = [
     "Out",
     "Sink",
     "Snapshot",
+    "TakenBack",
     "TwoPhaseSink",
     "TwoPhaseWriter",
 ]
@@ -172,6 +173,15 @@ class Operator:
         if context is not None:
             self.context = context
 
+    @property
+    def kernels(self) -> Sequence[str]:
+        """The modules to import before the first row, because importing them compiles or loads code for this operator.
+
+        The local and the simulated runner import them before the job reads a row, takes a checkpoint or measures a
+        step. Operators import such a module in the function that calls it, so that building a pipeline stays fast.
+        """
+        return ()
+
     def open(self) -> None:
         """Acquire resources. Called once, after construction and before any row."""
 
@@ -228,6 +238,11 @@ class Sink(ABC):
         """
         return None
 
+    @property
+    def readable(self) -> str | None:
+        """Where other programs find the committed rows, such as a pattern of files; None: nothing to show."""
+        return None
+
     def check(self, schema: pa.Schema) -> None:
         """Raise ``SchemaMismatch`` where rows of ``schema`` cannot be written. Called while the graph is built."""
 
@@ -251,6 +266,14 @@ class TwoPhaseWriter(Operator):
     @abstractmethod
     def prepare(self, checkpoint: int) -> Sequence[Handle]:
         """Make the rows staged so far durable but invisible."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """Committed rows that a sink deleted, and the files that held them. A file that no commit lists counts no rows."""
+
+    rows: int
+    files: int
 
 
 class TwoPhaseSink(Sink):
@@ -286,9 +309,11 @@ class TwoPhaseSink(Sink):
         """Make the transactions of ``handles`` (all up to and including ``checkpoint``) visible. Idempotent."""
 
     @abstractmethod
-    def recover(self, checkpoint: int, handles: Sequence[Handle]) -> None:
+    def recover(self, checkpoint: int, handles: Sequence[Handle]) -> TakenBack | None:
         """After a restore of ``checkpoint``, before any row: commit ``handles``, delete all else this sink staged.
 
         What later checkpoints committed must be taken back, for its rows come again: an older checkpoint is restored
         where the newest is damaged, or the user asks for it. Repeated where a crash comes in between.
+
+        Returns: what was taken back, which the user is warned of; None where nothing was.
         """

@@ -102,14 +102,31 @@ class Pipeline:
             microseconds(timeout, "run(timeout=)")  # before anything starts
         return self.start(runner, **options).wait(timeout=timeout)
 
-    def explain(self, runner: Any = "spark", **options: Any) -> Any:
-        """What becomes of each operator on ``runner``, a table to print, before anything runs.
+    def explain(self, runner: Any = "local", **options: Any) -> Any:
+        """Return what becomes of each operator on ``runner``: a table to print. Nothing is read, run or started.
 
         Args:
-            runner: ``"spark"``, or a runner object that explains.
-            options: ``parallelism=`` and ``max_key_groups=``, as for `run`.
+            runner: ``"local"``, ``"spark"``, or a runner object that explains.
+            options: ``parallelism=`` and ``max_key_groups=``, as for `run`; for the local runner ``checkpoint=``, too.
 
-        Raises: UnsupportedOnRunner for what that runner cannot do.
+        Raises: UnsupportedOnRunner for what that runner cannot do; ConfigurationError for a runner that does not
+            explain.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("totals") as p:
+        ...     rows = p.source(op.from_arrow(pa.table({"k": [1], "x": [2]})), name="rows")
+        ...     some = rows.filter(flow.col("x") > 0, name="some").key_by("k")
+        ...     some.agg(op.count().alias("n"), name="totals").sink(op.collect(), name="out", parallelism=1)
+        >>> print(p.explain(parallelism=2))
+        totals on threads of this process
+          operator        kind       vertex  subtasks  rows come
+          rows            read       rows    2         from the source
+          some            filter     rows    2         chained
+          totals/combine  combine    rows    2         chained, folded per key and batch
+          totals          aggregate  totals  2         hash by k from totals/combine, 2 x 2 channels
+          out             write      out     1         rebalance from totals, 2 x 1 channels
+        * no checkpoints; end to end at most once
+        * operators of a vertex are chained: each of its subtasks is one task, in which rows pass without a queue
         """
         self.graph.validate()
         engine = resolve("runner", runner)() if isinstance(runner, str) else runner

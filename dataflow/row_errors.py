@@ -20,6 +20,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from dataflow.errors import ConfigurationError
+from dataflow.lateness import Lateness
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,11 +65,15 @@ class RowError:
 
 @dataclass(slots=True)
 class RowTally:
-    """What one operator did not pass on in one subtask since the job began: late rows, and those rejected."""
+    """What one operator did not pass on in one subtask in this run: late rows, how late they were, and rejected rows.
+
+    It is not part of checkpoints: all counts of a run begin at zero, also after a restore.
+    """
 
     late: int = 0
     skipped: int = 0
     samples: list[RowError] = field(default_factory=list)
+    lateness: Lateness = field(default_factory=Lateness)
 
     def skip(self, error: RowError) -> None:
         """Count a rejected row; the first few are kept."""

@@ -17,7 +17,7 @@ from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.specs import Emit
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
-from dataflow.state.keyed import KeyIndex
+from dataflow.state.keyed import KeyIndex, index_kernels
 from operators.ownership import owned_rows
 from operators.partials import RECORD, is_partial
 from operators.records import Records, SumOverflow
@@ -74,6 +74,10 @@ class KeyedAggregate(Operator):
         """Begin with no key."""
         self._index = KeyIndex(self._key_schema)
         self._records = Records(self._aggregations, self._context.input_schemas[0], self._context.name)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return *index_kernels(self._key_schema), *self._records.kernels
 
     def open(self) -> None:
         if len(self._records.touched):

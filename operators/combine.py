@@ -7,6 +7,8 @@ they are; the aggregate behind takes both.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -14,7 +16,7 @@ from dataflow.operator import Operator, OperatorContext, Out
 from dataflow.specs import Aggregate, WindowAggregate
 from dataflow.state.dictionaries import key_schema, wide_schema
 from dataflow.state.index import Slots
-from dataflow.state.keyed import KeyIndex
+from dataflow.state.keyed import KeyIndex, index_kernels
 from operators.partials import RECORD, folded_columns, partial_schema
 from operators.records import Records, SumOverflow
 from operators.sums import overflow_of
@@ -54,6 +56,12 @@ class Combine(Operator):
         self._index = KeyIndex(self._key_schema)
         self._records = Records(self._spec.aggregations, self._rows, self._context.name)
         self._counts = np.zeros(0, np.int64)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        windows = ["operators.kernels.windows"] if isinstance(self._spec, WindowAggregate) else []
+        merging = "operators.kernels.merging"  # also for the aggregate behind, which merges only what comes from here
+        return *index_kernels(self._key_schema), *self._records.kernels, merging, *windows
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if self._pause > 0:

@@ -112,6 +112,9 @@ class Layout:
                 f"{where}: at most {_MAX_FLAGS} aggregates other than counts, where those that choose the same row "
                 f"are one; got {self._flags}"
             )
+        self._kernels = tuple(
+            name for a in aggregations for e in (a.argument, a.by) if e is not None for name in e.kernels()
+        )
         self.template = np.array(self._initial, np.int64)
         self.operations = np.full(self.width, KEEP, np.int64)
         """The operation of each word, by which two records become one; KEEP where a step has to do it."""
@@ -133,6 +136,11 @@ class Layout:
     def width(self) -> int:
         """The words of a record."""
         return len(self._initial)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The modules with the kernels that fold, read and store these records; those that merge are not among them."""
+        return ("operators.kernels.aggregate", *(name for step in self.steps for name in step.kernels), *self._kernels)
 
     @property
     def mergeable(self) -> bool:

@@ -83,6 +83,11 @@ class Records:
         self._touches = 0
 
     @property
+    def kernels(self) -> tuple[str, ...]:
+        """The modules with the kernels that all methods but ``merge`` and ``clear`` call."""
+        return self._layout.kernels
+
+    @property
     def types(self) -> list[pa.DataType]:
         """The type of each aggregate's column."""
         return [column.dtype for column in self._layout.columns]

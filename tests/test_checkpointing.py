@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,17 @@ from dataflow.errors import ConfigurationError
 def test_the_defaults_are_safe() -> None:
     c = Checkpointing("ckpt")
     assert (c.mode, c.every, c.keep, c.max_concurrent, c.duplicates) == (Mode.ALIGNED, None, 3, 1, "sample")
-    assert (c.min_pause, c.timeout, c.tolerable_failures) == (0, 600_000_000, None)
+    assert (c.min_pause, c.timeout, c.tolerable_failures) == (0, 600_000_000, 10)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/job", "gs://bucket/job", Path("abfs://bucket/job")])
+def test_a_url_is_refused_when_the_settings_are_made(url: object) -> None:
+    with pytest.raises(ConfigurationError, match="object stores and other URLs are not supported, only directories"):
+        Checkpointing(url)  # type: ignore[arg-type]
+
+
+def test_a_file_url_is_the_path_it_names() -> None:
+    assert Checkpointing("file:///data/my%20job").location == "/data/my job"
 
 
 def test_times_are_kept_in_microseconds() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from click.testing import CliRunner, Result
 
 import dataflow as flow
 from dataflow.cli import main
-from dataflow.errors import ConfigurationError
+from dataflow.errors import ConfigurationError, LateRowsWarning
 from operators.sinks.collect import collect
 from operators.sources.arrow import from_arrow
 
@@ -67,6 +69,18 @@ def test_checkpoints_are_listed_with_mode_and_guarantee(directory: Path) -> None
     cells = [cell.strip() for cell in line.split("|")[1:-1]]
     assert cells[:3] == ["1", "final", "unaligned (at least once)"]
     assert cells[-5:] == ["0", "0", "0", "yes", "whole"]
+
+
+def test_on_a_narrow_terminal_no_figure_is_cut(tmp_path: Path) -> None:
+    with flow.Pipeline("numbers") as p:
+        rows = pa.table({"x": range(300_000)})
+        p.source(from_arrow(rows), name="numbers").sink(collect(), name="out")
+    p.run(checkpoint=flow.Checkpointing(tmp_path / "ckpt", mode="unaligned"))
+    (line,) = json.loads(_run("checkpoints", tmp_path / "ckpt", "--json").stdout)
+    printed = _on_a_terminal(["checkpoints", str(tmp_path / "ckpt")], {"COLUMNS": "80"}, out=True)
+    assert f"{line['bytes']:,}" in printed
+    assert {"unaligned (at least once)", "whole"} <= {cell.strip() for cell in re.split(r"\s{2,}|\r\n", printed)}
+    assert "\N{HORIZONTAL ELLIPSIS}" not in printed
 
 
 def test_checkpoints_as_json_have_every_field(directory: Path) -> None:
@@ -179,6 +193,21 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert (done.exit_code, done.stderr) == (130, "interrupted\n")
 
 
+def test_a_warning_of_a_run_is_a_line_without_a_place_in_the_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def warned(*_: object) -> list[object]:
+        warnings.warn("2 rows came too late", LateRowsWarning, stacklevel=1)
+        return []
+
+    monkeypatch.setattr("dataflow.observe.checkpoints.list_checkpoints", warned)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert _run("checkpoints", tmp_path).stderr == "warning: 2 rows came too late\n"
+    done = _run("checkpoints", tmp_path)  # the tests run with warnings as errors
+    assert (done.exit_code, done.stderr) == (2, "error: 2 rows came too late\n")
+
+
 @pytest.mark.parametrize(("variables", "red"), [({}, 1), ({"NO_COLOR": "1"}, 0)])
 def test_an_error_is_red_on_a_terminal_that_wants_colour(
     variables: Mapping[str, str],
@@ -197,12 +226,13 @@ def _raising(error: BaseException) -> object:
     return call
 
 
-def _on_a_terminal(words: list[str], variables: Mapping[str, str]) -> str:
-    """What the command prints to a stderr that is a terminal."""
+def _on_a_terminal(words: list[str], variables: Mapping[str, str], *, out: bool = False) -> str:
+    """What the command prints to a stderr, or a stdout, that is a terminal."""
     ours, theirs = pty.openpty()
     plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
     environment = plain | {"TERM": "xterm", **variables}
-    subprocess.run([sys.executable, "-m", "dataflow", *words], cwd=ROOT, env=environment, stderr=theirs, check=False)
+    streams = {"stdout" if out else "stderr": theirs}
+    subprocess.run([sys.executable, "-m", "dataflow", *words], cwd=ROOT, env=environment, check=False, **streams)
     os.close(theirs)
     with os.fdopen(ours, "rb") as terminal:
         return terminal.read1(65_536).decode()

@@ -111,6 +111,7 @@ def test_on_time_and_late_rows_are_all_rows() -> None:
     assert sum(result.table("out")["n"].to_pylist()) + late.num_rows == rows.num_rows
 
 
+@pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 def test_late_rows_are_counted_alike_where_they_are_folded_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combine, "_SMALL", 8)
     rows = clicks()
@@ -119,9 +120,11 @@ def test_late_rows_are_counted_alike_where_they_are_folded_first(monkeypatch: py
         p, counts = windowed(op.from_arrow(rows, batch_rows=100, splits=1), delay="0s")
         counts.sink(op.collect(), name="out")
         result = p.run(flow.SimulatedRunner(3) if folded else flow.LocalRunner(combine=False), parallelism=2)
-        late.append(result.operator("counts").late)
-        assert sum(result.table("out")["n"].to_pylist()) + late[-1] == rows.num_rows
-    assert late[0] == late[1] > 0
+        counted = result.operator("counts")
+        late.append((counted.late, counted.lateness))
+        assert sum(result.table("out")["n"].to_pylist()) + counted.late == rows.num_rows == counted.lateness.checked
+    assert late[0] == late[1]
+    assert late[0][0] == late[0][1].rows > 0
 
 
 def test_windows_of_windows_add_up() -> None:

@@ -21,7 +21,7 @@ import dataflow as flow
 from dataflow.checkpointing import Mode
 from dataflow.compare.options import Scene
 from dataflow.compare.subject import Subject, redirected
-from dataflow.errors import DataflowError, PipelineFailed, UnnamedStateWarning
+from dataflow.errors import BarrierflowWarning, DataflowError, PipelineFailed, UnnamedStateWarning
 from dataflow.store.directory import DirectoryStore
 from operators.sinks.parquet import committed_files, read_committed
 
@@ -87,7 +87,7 @@ class LocalTrial(Trial):
         try:
             with self.start(restore) as job:
                 return job.wait()
-        except (DataflowError, OSError):
+        except (DataflowError, OSError, BarrierflowWarning):
             raise
         except Exception as error:
             failed = PipelineFailed(f"the pipeline failed by itself, {type(error).__name__}: {error}")
@@ -112,9 +112,11 @@ class LocalTrial(Trial):
 
         What goes wrong here goes wrong again, and is told, when it counts.
         """
-        with suppress(Exception), self.start("never") as job:
-            for _ in range(2):
-                job.checkpoint()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with suppress(Exception), self.start("never") as job:
+                for _ in range(2):
+                    job.checkpoint()
         rmtree(self.folder, ignore_errors=True)
 
     def start(self, restore: str) -> flow.LocalJob:

@@ -61,6 +61,10 @@ class Call(Expr):
     def operands(self) -> tuple[Expr, ...]:
         return self.arguments
 
+    def kernels(self) -> tuple[str, ...]:
+        own = ("dataflow.state.kernels.hashing",) if self.function is Function.HASH else ()
+        return *own, *Expr.kernels(self)
+
 
 def concat_str(columns: list[object] | tuple[object, ...], separator: str = "") -> Expr:
     """Texts joined row by row; null where one of them is null. A plain str is itself, not a column's name.

@@ -101,6 +101,10 @@ class Expr(Methods, Aggregated):
         """The columns referenced, in order of first use."""
         return tuple(dict.fromkeys(_referenced(self)))
 
+    def kernels(self) -> tuple[str, ...]:
+        """Return the modules with compiled code that evaluating this calls: see ``Operator.kernels``."""
+        return tuple(dict.fromkeys(name for operand in self.operands() for name in operand.kernels()))
+
     @property
     def name(self) -> str:
         """The name of the column this makes: the alias, else that of the leftmost column.

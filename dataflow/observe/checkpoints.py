@@ -16,7 +16,7 @@ from dataflow.store.manifest import Manifest
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["CheckpointLine", "list_checkpoints", "table"]
+__all__ = ["CheckpointLine", "list_checkpoints", "sheet", "table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,23 @@ def table(lines: Sequence[CheckpointLine], now: float) -> Table:
     for line in lines:
         state = Text("whole") if line.damage is None else Text(f"damaged: {line.damage}", style="red")
         found.add_row(*_cells(line, now), state)
+    return found
+
+
+def sheet(lines: Sequence[CheckpointLine], now: float) -> Table:
+    """Return the same for narrow terminals: a block of lines for each checkpoint, in which nothing is cut."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    found = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
+    found.add_column(no_wrap=True)
+    found.add_column(overflow="fold")
+    for line in lines:
+        state = Text("whole") if line.damage is None else Text(f"damaged: {line.damage}", style="red")
+        for heading, cell in zip(_HEADINGS, _cells(line, now), strict=False):
+            found.add_row(heading, cell, style="bold" if heading == "id" else None)
+        found.add_row("state", state, end_section=True)
     return found
 
 

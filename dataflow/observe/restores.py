@@ -24,7 +24,9 @@ def table(report: RestoreReport) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    found = Table("what", "how much", box=box.SIMPLE_HEAD, pad_edge=False)
+    found = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    found.add_column("what", overflow="fold")
+    found.add_column("how much", overflow="fold")
     for section in sections(report):
         found.add_row(Text(section.title), Text(section.summary), style="bold")
         for name, detail in _details(section):

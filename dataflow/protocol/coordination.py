@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dataflow.events import BarrierKind
 from dataflow.protocol.checkpoint_policy import CheckpointPolicy, Timetable
@@ -107,6 +107,15 @@ class Coordinator:
         self._final_due = 0
         self._final: int | None = None
         self._done = False
+
+    def begin(self, now: int) -> None:
+        """Count the time to the first periodic checkpoint from ``now``; called before any event, or not at all."""
+        self._timetable = Timetable(self._policy, now)
+
+    def only_on_request(self, now: int) -> None:
+        """Trigger no periodic checkpoint any more: the job stops after one that was requested."""
+        self._policy = replace(self._policy, interval=None)
+        self._timetable = Timetable(self._policy, now)
 
     @property
     def deadline(self) -> int | None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Duration
-from dataflow.errors import UnnamedStateWarning, user_frame
+from dataflow.errors import BarrierflowWarning, UnnamedStateWarning, user_frame
 from dataflow.graph import Graph
+from dataflow.lateness import Lateness
 from dataflow.operator import Collector, Guarantee
 from dataflow.row_errors import RowError
 from dataflow.runners import summary
 from dataflow.runners.micro_batches import MicroBatches
 from dataflow.runners.persistence import Persistence
+from dataflow.runners.run_warnings import warnings_of
 from dataflow.runtime.attempts import CheckpointRecord
 from dataflow.runtime.inlet import ChannelMetrics, SourceInlet
 from dataflow.runtime.job import Job
@@ -45,7 +47,9 @@ __all__ = [
     "changes_of",
     "combines",
     "metrics_of",
+    "outputs_of",
     "result_of",
+    "together",
     "warn_of_unnamed_state",
 ]
 
@@ -54,6 +58,8 @@ __all__ = [
 class OperatorMetrics:
     """One operator in one subtask, or in all: rows it took and emitted (main output), rows that were too late for it,
     rows it could not take (``samples`` shows some), and the microseconds it worked; reading is the work of a source.
+    ``lateness`` says how late rows were: ``lateness.share``, ``lateness.quantile(0.9)`` and ``lateness.most``. All
+    counts are of this run; after a restore they begin at zero.
     """
 
     operator: str
@@ -63,6 +69,7 @@ class OperatorMetrics:
     skipped: int = 0
     busy: int = 0
     samples: Sequence[RowError] = ()
+    lateness: Lateness = field(default_factory=Lateness)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,9 @@ class RunResult:
         metrics: per subtask; times in microseconds.
         duration: microseconds.
         micro_batches: on Spark, where the time went around the operators; None on other runners.
+        outputs: where each sink's committed rows are found, such as ``out/*.parquet``; sinks that know it.
+        warnings: what ``run()`` or ``wait()`` warned of: damaged checkpoints, rows taken back, failed checkpoints, late
+            rows, ...; see ``dataflow.errors.BarrierflowWarning``.
     """
 
     pipeline: str
@@ -105,6 +115,8 @@ class RunResult:
     metrics: Sequence[TaskMetrics]
     duration: int
     micro_batches: MicroBatches | None = None
+    warnings: Sequence[BarrierflowWarning] = ()
+    outputs: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, Changes] = field(default_factory=dict)
 
     def table(self, name: str | None = None) -> pa.Table:
@@ -128,11 +140,7 @@ class RunResult:
     @property
     def operators(self) -> Sequence[OperatorMetrics]:
         """Every operator over all its subtasks, in the order of the pipeline."""
-        found: dict[str, list[OperatorMetrics]] = {}
-        for task in self.metrics:
-            for o in task.operators:
-                found.setdefault(o.operator, []).append(o)
-        return [_together(name, parts) for name, parts in found.items()]
+        return together(self.metrics)
 
     @property
     def late(self) -> int:
@@ -266,8 +274,25 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
         restore_report=job.restore_report,
         metrics=metrics,
         duration=job.clock.now() - job.started_at,
+        warnings=tuple(warnings_of(job, together(metrics))),
+        outputs=outputs_of(graph),
         changes=changes_of(graph),
     )
+
+
+def outputs_of(graph: Graph) -> Mapping[str, str]:
+    """Return where the rows of each sink are found, for sinks that say it."""
+    writing = {node.name: node.spec.sink.readable for node in graph if isinstance(node.spec, Write)}
+    return {name: where for name, where in writing.items() if where is not None}
+
+
+def together(metrics: Iterable[TaskMetrics]) -> list[OperatorMetrics]:
+    """Return every operator over all its subtasks, in the order of the pipeline."""
+    found: dict[str, list[OperatorMetrics]] = {}
+    for task in metrics:
+        for o in task.operators:
+            found.setdefault(o.operator, []).append(o)
+    return [_together(name, parts) for name, parts in found.items()]
 
 
 def changes_of(graph: Graph) -> Mapping[str, Changes]:
@@ -291,6 +316,7 @@ def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
             n.tally.skipped,
             n.busy_for + (reading if n is task.chain.head else 0),
             tuple(n.tally.samples),
+            Lateness.together([n.tally.lateness]),
         )
         for n in task.chain.nodes
     ]
@@ -307,6 +333,7 @@ def _together(name: str, parts: Sequence[OperatorMetrics]) -> OperatorMetrics:
         sum(o.skipped for o in parts),
         sum(o.busy for o in parts),
         tuple(sample for o in parts for sample in o.samples),
+        Lateness.together(o.lateness for o in parts),
     )
 
 

@@ -17,12 +17,22 @@ from typing import TYPE_CHECKING, Self
 
 from dataflow.checkpointing import Checkpointing, input_identity
 from dataflow.clock import Clock, Duration, SystemClock, microseconds
-from dataflow.errors import ConfigurationError, JobTimeout
+from dataflow.errors import ConfigurationError, JobTimeout, StillRunningWarning
 from dataflow.graph import Node
-from dataflow.plan import of
+from dataflow.plan import Plan, of
 from dataflow.runners.asking import answers_of
-from dataflow.runners.base import RunResult, TaskMetrics, combines, metrics_of, result_of, warn_of_unnamed_state
+from dataflow.runners.base import (
+    RunResult,
+    TaskMetrics,
+    combines,
+    metrics_of,
+    result_of,
+    together,
+    warn_of_unnamed_state,
+)
+from dataflow.runners.explaining import Explanation, explained
 from dataflow.runners.interrupts import CtrlC
+from dataflow.runners.run_warnings import raise_warnings, warnings_of
 from dataflow.runners.watching import JobProgress, NoLine, ProgressLine, ProgressMeter
 from dataflow.runners.workers import Crew
 from dataflow.runtime.attempts import CheckpointRecord
@@ -95,6 +105,33 @@ class LocalRunner:
     def __repr__(self) -> str:
         return f"LocalRunner(slow={self._slow})" if self._slow else "LocalRunner()"
 
+    def explain(
+        self,
+        pipeline: Pipeline,
+        *,
+        parallelism: int = 1,
+        checkpoint: Checkpointing | None = None,
+        max_key_groups: int = 128,
+    ) -> Explanation:
+        """Return the plan of ``pipeline``: its vertices, the operators chained in each, and how rows come to them.
+
+        Args: as for `start`. Nothing is read and nothing is started.
+
+        Raises: ConfigurationError and GraphError, as `start` does.
+        """
+        return explained(pipeline.name, self._plan(pipeline, parallelism, checkpoint, max_key_groups), checkpoint)
+
+    def _plan(
+        self, pipeline: Pipeline, parallelism: int, checkpoint: Checkpointing | None, max_key_groups: int
+    ) -> Plan:
+        return of(
+            pipeline.graph,
+            parallelism=parallelism,
+            max_key_groups=max_key_groups,
+            combine=self._combines if self._combine and combines(checkpoint) else None,
+            input_identity=input_identity(checkpoint),
+        )
+
     def start(
         self,
         pipeline: Pipeline,
@@ -122,13 +159,7 @@ class LocalRunner:
             raise ConfigurationError(f"checkpoint= takes Checkpointing(...), got {type(checkpoint).__name__}")
         if channel_credit < 1:
             raise ConfigurationError(f"channel_credit= is at least 1, got {channel_credit}")
-        plan = of(
-            pipeline.graph,
-            parallelism=parallelism,
-            max_key_groups=max_key_groups,
-            combine=self._combines if self._combine and combines(checkpoint) else None,
-            input_identity=input_identity(checkpoint),
-        )
+        plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups)
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         background = Background(apart=JOB_LANES)
         clock = SystemClock()
@@ -181,6 +212,7 @@ class LocalJob:
         self._line = line
         self._done = crew.done
         self._abandoned = False
+        self._warned = threading.Lock()  # taken by the first call that gives out the warnings of the job, and kept
 
     @property
     def state(self) -> JobState:
@@ -259,15 +291,37 @@ class LocalJob:
     def cancel(self) -> None:
         """Stop as soon as may be. What the last checkpoint committed stays; nothing more is committed.
 
-        Where a user's function does not return within seconds its thread is left behind, with a warning; it ends, and
-        the checkpoint directory is free, when the function returns.
+        Parts of unfinished checkpoints and staged rows stay until the next start, which deletes them.
+
+        Where a user's function does not return within seconds its thread is left behind, with a `StillRunningWarning`;
+        it ends, and the checkpoint directory is free, when the function returns.
         """
+        self._cancel()
+        if not self._done.is_set():
+            self._warn()
+
+    def _cancel(self) -> None:
         self._job.cancel()
         if not self._done.wait(_GRACE):
-            log.warning("cancelled, but still waiting for a call to return:\n%s", self.who_waits())
+            self._job.notices.add(
+                StillRunningWarning,
+                f"job {self._job.pipeline!r} was cancelled, and still waits for a call to return:\n{self.who_waits()}",
+            )
+
+    def _warn(self, *, result: RunResult | None = None, error: BaseException | None = None) -> None:
+        """Give out the warnings of the run, once, in the caller's thread."""
+        if self._warned.acquire(blocking=False):
+            found = warnings_of(self._job, together(metrics_of(self._job))) if result is None else result.warnings
+            raise_warnings(found, result=result, error=error)
 
     def stop(self) -> RunResult:
-        """Take a last checkpoint, then stop; a later run with ``restore="auto"`` goes on from there."""
+        """Take a last checkpoint, then stop; a later run with ``restore="auto"`` goes on from there.
+
+        Nothing unfinished is left: no part of another checkpoint, none beyond ``keep``, no staged rows. A checkpoint
+        that is requested after this call fails with JobCancelled.
+
+        While kernels are still being compiled, before the first row, there is nothing to checkpoint: the job stops.
+        """
         self._not_in_a_predicate("stop")
         self._job.stop()
         return self.wait()
@@ -275,9 +329,23 @@ class LocalJob:
     def wait(self, timeout: Duration | None = None) -> RunResult:
         """Until the job is over (or cancelled, after ``timeout``, with JobTimeout); raises what made it fail.
 
+        Warns of what went wrong without ending the job, once, when all is committed: see ``RunResult.warnings`` and
+        ``dataflow.errors.BarrierflowWarning``. Where a filter makes these errors, the first is raised, with the result
+        as its ``result``; a second ``wait()`` returns the result.
+
         Ctrl-C takes a last checkpoint and stops the job before KeyboardInterrupt goes on; a second one leaves at once.
         """
         self._not_in_a_predicate("wait")
+        try:
+            self._wait(timeout)
+            result = result_of(self._job, checkpointed=self._job.checkpointed)
+        except BaseException as error:
+            self._warn(error=error)
+            raise
+        self._warn(result=result)
+        return result
+
+    def _wait(self, timeout: Duration | None) -> None:
         started = self._clock.now()
         limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
         with CtrlC() as pressed, closing(self._line):
@@ -287,11 +355,10 @@ class LocalJob:
                     raise self._interrupted(pressed)
                 if limit is not None and self._clock.now() - started > limit:
                     waiting = self.who_waits()
-                    self.cancel()
+                    self._cancel()
                     raise JobTimeout(f"the job was not done in time and was cancelled; at that moment:\n{waiting}")
             if pressed.count:
                 raise self._interrupted(pressed)
-        return result_of(self._job, checkpointed=self._job.checkpointed)
 
     def _interrupted(self, pressed: CtrlC) -> KeyboardInterrupt:
         """Stop with a last checkpoint, unless Ctrl-C is pressed again; answers what to raise, with what was done."""
@@ -316,6 +383,8 @@ class LocalJob:
             interrupt.add_note("the job had no checkpoints: run it again from the beginning")
         elif self._job.state is JobState.FINISHED:
             interrupt.add_note("the job had come to its end: its output is complete")
+        elif not self._job.begun:
+            interrupt.add_note("no row had been read, so no checkpoint was taken" + self._go_on())
         elif len(self._job.history.checkpoints) > before and self._job.error is None:
             interrupt.add_note(f"checkpoint {self._job.history.checkpoints[-1].checkpoint} was taken" + self._go_on())
         else:
@@ -330,7 +399,8 @@ class LocalJob:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if not self._done.is_set() and not self._abandoned:
-            self.cancel()
+            self._cancel()
+            self._warn(error=error)
 
     def __repr__(self) -> str:
         return f"LocalJob({self._job.pipeline!r}, {self._job.state.value}, {len(self.checkpoints)} checkpoints)"

@@ -12,20 +12,31 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from dataflow.checkpointing import Checkpointing, Mode, input_identity
 from dataflow.clock import Duration, ManualClock, microseconds
-from dataflow.errors import CheckpointError, JobTimeout, StoreError
+from dataflow.errors import (
+    BarrierflowWarning,
+    CheckpointError,
+    CheckpointsFailedWarning,
+    CheckpointSkippedWarning,
+    CleanupFailedWarning,
+    CommitsRetriedWarning,
+    JobTimeout,
+    RowsTakenBackWarning,
+    StoreError,
+)
 from dataflow.operator import TwoPhaseSink
 from dataflow.plan import Plan, of
 from dataflow.runners.asking import answers_of
-from dataflow.runners.base import RunResult, combines, result_of, warn_of_unnamed_state
+from dataflow.runners.base import RunResult, combines, metrics_of, result_of, together, warn_of_unnamed_state
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
 from dataflow.runners.liveness import Stillness
+from dataflow.runners.run_warnings import raise_warnings, warnings_of
 from dataflow.runtime.build import Settings, build, store_of
 from dataflow.runtime.diagnosis import who_waits_for_whom
 from dataflow.runtime.inlet import GateInlet
@@ -60,6 +71,16 @@ _CHANCES = {
 
 _PATIENCE = 50
 """Turns in which nothing moved, after which time passes twice as fast: somebody waits for a clock."""
+
+
+_INJECTED = (
+    CheckpointSkippedWarning,
+    CheckpointsFailedWarning,
+    CleanupFailedWarning,
+    CommitsRetriedWarning,
+    RowsTakenBackWarning,
+)
+"""What faults bring about: whoever asks for faults is not warned of these, and finds them in ``RunResult.warnings``."""
 
 
 class _FewRows:
@@ -148,7 +169,7 @@ class SimulatedJob:
         self._clock = ManualClock()
         self._turn = 0
         self._idle = 0
-        self._asked: list[tuple[Answers, Callable[[Job], None]]] = []
+        self._asked: list[tuple[Answers, Callable[[Job], None] | None]] = []
         self._lanes: dict[str, deque[tuple[int, Callable[[], None]]]] = {}
         self._stalled: dict[str, int] = {}
         self._slowness: dict[str, float] = {}
@@ -166,7 +187,7 @@ class SimulatedJob:
             self._store = FaultyStore(store_of(checkpoint), self._maybe_fail, self._one_more_durable)
 
     def wait(self, timeout: Duration | None = None) -> RunResult:
-        """Run to the end.
+        """Run to the end. Warns of what happened, as `LocalJob.wait` does, but not of what ``faults`` asked for.
 
         Raises: what made the job fail; JobTimeout after ``max_turns`` turns of a life, or simulated ``timeout``;
             LivenessBroken if a checkpoint waits for an answer that will never come.
@@ -180,7 +201,9 @@ class SimulatedJob:
             attempt.mode = settings.mode if settings is not None else None
             self._aim()
             try:
-                return self._live(settings, restore, limit)
+                result = self._live(settings, restore, limit)
+                raise_warnings(self._unasked(result.warnings), result=result)
+                return result
             except _Crash as crash:
                 attempt.crash = str(crash)
                 self._crashes_left -= 1
@@ -198,13 +221,13 @@ class SimulatedJob:
 
         A crash may come before it was asked about a checkpoint, which it then never is.
         """
-        return self._ask(predicate, "on_checkpoint", lambda job: None)
+        return self._ask(predicate, "on_checkpoint", None)
 
     def stop_when(self, predicate: Predicate) -> Answers:
         """Like `on_checkpoint`, and where ``predicate`` holds the job takes a last checkpoint and stops."""
         return self._ask(predicate, "stop_when", Job.stop)
 
-    def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None]) -> Answers:
+    def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None] | None) -> Answers:
         answers = answers_of(predicate, where, checkpointed=self._checkpoint is not None)
         self._asked.append((answers, then))
         return answers
@@ -247,9 +270,10 @@ class SimulatedJob:
             probe=self._probe,
         )
         job = build(self._plan, settings)
+        job.loading.run()  # the clock does not move meanwhile, so a run is the same whatever was loaded before
         attempt.restored = job.restore_report
         for answers, then in self._asked:
-            job.on_checkpoint(answers, partial(then, job))
+            job.on_checkpoint(answers, None if then is None else partial(then, job))
         for task in job.tasks:
             slow = self._random.random() < self._faults.skew
             self._slowness[task] = self._random.choice((0.5, 0.7, 0.9)) if slow else 0.0
@@ -281,7 +305,13 @@ class SimulatedJob:
         if job.state is JobState.FINISHED:
             stillness.ended(self._clock.now())
         job.close()
+        if job.error is not None:
+            raise_warnings(self._unasked(warnings_of(job, together(metrics_of(job)))), error=job.error)
         return result_of(job, checkpointed=job.checkpointed)
+
+    def _unasked(self, found: Sequence[BarrierflowWarning]) -> list[BarrierflowWarning]:
+        """Return the warnings of what no fault brought about."""
+        return [warning for warning in found if self._faults == Faults() or not isinstance(warning, _INJECTED)]
 
     def _settings(self) -> Checkpointing | None:
         """Those of the life that begins."""

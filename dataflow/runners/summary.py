@@ -11,7 +11,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.clock import duration_text
+from dataflow.errors import LateRowsWarning
 from dataflow.row_errors import SAMPLES
+from dataflow.runners.run_warnings import lateness_text, share_text
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -60,6 +62,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "duration_us": result.duration,
         "rows_in": dict(result.rows_in),
         "rows_out": dict(result.rows_out),
+        "outputs": dict(result.outputs),
         "changes": dict(result.changes),
         "late": result.late,
         "skipped": result.skipped,
@@ -70,6 +73,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
             "slowest_us": max((c.duration for c in result.checkpoints), default=0),
             "failures": list(result.failures),
         },
+        "warnings": [{"category": type(w).__name__, "text": str(w)} for w in result.warnings],
         "restore": None if result.restore_report is None else result.restore_report.to_json(),
         "operators": [
             {
@@ -77,6 +81,8 @@ def as_dict(result: RunResult) -> dict[str, Any]:
                 "rows_in": o.rows_in,
                 "rows_out": o.rows_out,
                 "late": o.late,
+                "late_share": o.lateness.share,
+                "late_by_us": o.lateness.to_json(),
                 "skipped": o.skipped,
                 "busy_us": o.busy,
             }
@@ -104,8 +110,17 @@ def _lines(result: RunResult) -> list[str]:
         f"end to end {result.guarantee.value}"
     ]
     lines += [f"  in   {name}: {rows:,} rows{_rate(rows, result.duration)}" for name, rows in result.rows_in.items()]
-    lines += [f"  out  {name}: {rows:,} {result.changes.get(name, 'rows')}" for name, rows in result.rows_out.items()]
+    where = {name: f" -> {pattern}" for name, pattern in result.outputs.items()}
+    lines += [
+        f"  out  {name}: {rows:,} {result.changes.get(name, 'rows')}{where.get(name, '')}"
+        for name, rows in result.rows_out.items()
+    ]
     lines.append("  late: " + _counted({o.operator: o.late for o in result.operators}))
+    lines += [
+        f"    {o.operator!r}: {', '.join(filter(None, (share_text(o.lateness), lateness_text(o.lateness))))}"
+        for o in result.operators
+        if o.late and o.lateness.rows
+    ]
     lines.append("  skipped: " + _counted({o.operator: o.skipped for o in result.operators}))
     lines += [_short(f"    {s.where}: {s.row}: {s.error}") for s in result.samples[:SAMPLES]]
     if result.mode is not None:
@@ -116,6 +131,7 @@ def _lines(result: RunResult) -> list[str]:
         lines += [f"  writer: {result.persistence}"] if written else []
     lines += [f"  {result.micro_batches.headline}"] if result.micro_batches is not None else []
     lines += [f"  failed {failure}" for failure in result.failures[-3:]]
+    lines += [_short(f"  warning: {w}") for w in result.warnings if not isinstance(w, LateRowsWarning)]  # shown above
     if result.restore_report is not None:
         lines += ["  " + line for line in str(result.restore_report).splitlines()]
     return lines

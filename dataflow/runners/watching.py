@@ -43,6 +43,7 @@ class JobProgress:
         lag: how far that is behind the clock on the wall; None likewise.
         done: the part of the input that was read, 0 to 1; None: nobody knows how much there is.
         left: how long the rest will take at the average rate so far; None: not known.
+        compiling: what is compiled or loaded before the first row; "" once rows are read.
 
     >>> str(JobProgress(JobState.RUNNING, 2_000_000, 1_500_000, 7, 1e6, 40, 0, 2, 3, 1, 0, done=0.25, left=6_000_000))
     '1,500,000 rows, 1,000,000/s, 25% done, 6.00 s left, 3 checkpoints (1 failed), skipped 2, backlog 40'
@@ -63,8 +64,11 @@ class JobProgress:
     lag: int | None = None
     done: float | None = None
     left: int | None = None
+    compiling: str = ""
 
     def __str__(self) -> str:
+        if self.compiling:
+            return self.compiling
         parts = [f"{self.rows_in:,} rows", f"{self.rows_per_second:,.0f}/s"]
         if self.done is not None:
             parts.append(f"{self.done:.0%} done")
@@ -106,7 +110,7 @@ class ProgressMeter:
         watermark = self._watermark()
         total, read = self._input()
         elapsed = now - job.started_at
-        left = None if total is None or not rows_in else (total - read) * elapsed // rows_in
+        left = None if total is None or not rows_in else (total - read) * (now - job.began_at) // rows_in
         return JobProgress(
             state=job.state,
             elapsed=elapsed,
@@ -123,6 +127,7 @@ class ProgressMeter:
             lag=None if watermark is None else int(job.clock.wall() * _SECOND) - watermark,
             done=None if total is None else (read / total if total else 1.0),
             left=left,
+            compiling=str(job.loading),
         )
 
     def _gates(self) -> Iterator[GateInlet]:

@@ -32,10 +32,13 @@ _TICK = 0.005
 
 
 class Worker(threading.Thread):
-    """Steps its tasks until they are done or the job is over."""
+    """Steps its tasks from ``begin`` until they are done or the job is over."""
 
-    def __init__(self, name: str, tasks: Sequence[Task], stop: threading.Event, clock: Clock) -> None:
+    def __init__(
+        self, name: str, tasks: Sequence[Task], begin: threading.Event, stop: threading.Event, clock: Clock
+    ) -> None:
         super().__init__(name=name, daemon=True)
+        self._begin = begin
         self._clock = clock
         self._tasks = tasks
         self._stop_all = stop
@@ -43,6 +46,7 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         tasks = list(self._tasks)
+        self._begin.wait()
         while tasks and not self._stop_all.is_set():
             self.bell.clear()
             worked = False
@@ -80,6 +84,7 @@ class Crew:
         self._stall_after = stall_after
         self._stop_all = stop
         self._bell = threading.Event()
+        self._begin = threading.Event()  # set when tasks may be stepped, or will not be any more
         self.done = threading.Event()
         self._workers = self._hire(threads)
         job.mailbox.bell = self._bell.set
@@ -104,7 +109,7 @@ class Crew:
                 shared[subtask % threads].append(task)
         workers = []
         for i, tasks in enumerate([*filter(None, shared), *alone]):
-            worker = Worker(f"dataflow-worker-{i}", tasks, self._stop_all, self._clock)
+            worker = Worker(f"dataflow-worker-{i}", tasks, self._begin, self._stop_all, self._clock)
             workers.append(worker)
             for task in tasks:
                 task.mailbox.bell = worker.bell.set
@@ -120,12 +125,16 @@ class Crew:
         """The job's thread: move the job until it is over, then put everything away."""
         job, last, moved_at, warned = self._job, -1, self._clock.now(), False
         try:
+            if not job.loading.done:
+                job.loading.start(self._bell.set)
             while not job.over:
                 self._bell.clear()
                 if not job.step() and not job.over:
                     self._bell.wait(_TICK)
+                if job.begun and not self._begin.is_set():
+                    self._begin.set()
                 moved = _rows_moved(job)
-                if moved != last:
+                if moved != last or not job.begun:
                     last, moved_at, warned = moved, self._clock.now(), False
                 elif not warned and self._clock.now() - moved_at > self._stall_after:
                     warned = True
@@ -146,7 +155,9 @@ class Crew:
                 self.done.set()
 
     def _put_away(self) -> None:
+        self._job.loading.stop()
         self._stop_all.set()
+        self._begin.set()
         for worker in self._workers:
             worker.bell.set()
         for worker in self._workers:

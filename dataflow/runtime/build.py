@@ -15,10 +15,17 @@ from typing import Any, assert_never
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Clock
-from dataflow.errors import CheckpointError, CheckpointMismatch, ConfigurationError, did_you_mean
+from dataflow.errors import (
+    CheckpointError,
+    CheckpointMismatch,
+    CheckpointSkippedWarning,
+    ConfigurationError,
+    RowsTakenBackWarning,
+    did_you_mean,
+)
 from dataflow.events import BarrierKind, Data
 from dataflow.graph import Partitioning, schema_json
-from dataflow.operator import Guarantee, TwoPhaseSink
+from dataflow.operator import Guarantee, TakenBack, TwoPhaseSink
 from dataflow.plan import Link, Plan, Vertex
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.checkpoint_policy import CheckpointPolicy
@@ -34,7 +41,9 @@ from dataflow.runtime.fusing import fuse
 from dataflow.runtime.gate import Choose, InputGate, RoundRobin
 from dataflow.runtime.inlet import GateInlet, Inlet, SourceInlet, SplitState
 from dataflow.runtime.job import Job
+from dataflow.runtime.loading import Loading, kernels_of
 from dataflow.runtime.messages import Mailbox
+from dataflow.runtime.notices import Notices
 from dataflow.runtime.output import Output, output_for
 from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.part_writer import Submit
@@ -51,7 +60,7 @@ from dataflow.store.directory import DirectoryStore
 from dataflow.store.memory import MemoryStore
 from operators.fusion.operator import Patience
 
-__all__ = ["Settings", "build", "store_of"]
+__all__ = ["Settings", "build", "note_taken_back", "store_of"]
 
 log = logging.getLogger("dataflow.build")
 
@@ -142,6 +151,7 @@ class _Builder:
         self.store = store
         self.held = held
         self.mailbox: Mailbox[Any] = Mailbox()
+        self.notices = Notices()
         self.channels: dict[tuple[int, int, int], Channel] = {}
         self.peers: dict[str, Peers] = {}
 
@@ -205,6 +215,8 @@ class _Builder:
             clock=settings.clock,
             mailbox=self.mailbox,
             probe=settings.probe,
+            notices=self.notices,
+            loading=Loading(kernels_of(tasks.values())),
             restore_report=replace(restored.report, duration=settings.clock.now() - started) if restored else None,
         )
 
@@ -216,7 +228,11 @@ class _Builder:
                 if self.store.manifest(checkpoint).kind != BarrierKind.SAVEPOINT.value:
                     found.append(checkpoint)
             except CheckpointError as error:
-                log.warning("checkpoint %d cannot be read and is left alone: %s", checkpoint, error)
+                self.notices.add(
+                    CheckpointSkippedWarning,
+                    f"checkpoint {checkpoint} in {self.store.location} cannot be read, so it is not counted for keep= "
+                    f"and is not deleted: {error}",
+                )
         return found
 
     def _guarantee(self) -> Guarantee:
@@ -235,14 +251,23 @@ class _Builder:
             self.store.remove_orphans()
             return
         self.settings.probe(Point.RECOVERY)
+        manifest = restored.manifest
+        for damaged in restored.damaged:
+            self.notices.add(
+                CheckpointSkippedWarning,
+                f"checkpoint {damaged.checkpoint} in {self.store.location} is damaged, so checkpoint "
+                f"{manifest.checkpoint} was restored: {damaged.reason}",
+            )
         for newer in restored.abandoned:
-            log.warning("checkpoint %d is newer than the one restored and is given up", newer)
+            log.info("checkpoint %d is newer than the one restored and is deleted", newer)
             self.store.retire(newer)
         self.store.remove_orphans()
-        manifest = restored.manifest
         for name, sink in sinks.items():
             self.settings.probe(Point.RECOVERY)
-            sink.recover(manifest.checkpoint, manifest.transactions.get(name, []))
+            note_taken_back(
+                self.notices, name, sink.recover(manifest.checkpoint, manifest.transactions.get(name, [])),
+                f"checkpoint {manifest.checkpoint} was restored",
+            )  # fmt: skip
         self.settings.probe(Point.RECOVERY)
 
     def _splits(self, states: Mapping[str, TaskState]) -> Mapping[str, list[SplitState]]:
@@ -377,6 +402,16 @@ class _Builder:
                     f"and were not spread by {', '.join(link.keys)}, as they are now. Restore it with the pipeline "
                     "that took it, let that one take a checkpoint of mode 'aligned', and change it then"
                 )
+
+
+def note_taken_back(notices: Notices, sink: str, taken: TakenBack | None, why: str) -> None:
+    """Note the committed rows that ``sink`` deleted because ``why``; it is given what ``recover`` returned."""
+    if taken is not None:
+        notices.add(
+            RowsTakenBackWarning,
+            f"{why}, so {taken.rows:,} rows in {taken.files:,} {'file' if taken.files == 1 else 'files'} that sink "
+            f"{sink!r} had committed later were deleted; this run produces them again",
+        )
 
 
 def _split_state(entry: Any, source: Source) -> SplitState:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from dataflow.checkpointing import Mode
 from dataflow.clock import Clock
-from dataflow.errors import CheckpointError, JobCancelled
+from dataflow.errors import CheckpointError, CleanupFailedWarning, JobCancelled
 from dataflow.events import Barrier, BarrierKind
 from dataflow.operator import Guarantee
 from dataflow.protocol.coordination import Coordinator
@@ -37,6 +37,7 @@ from dataflow.protocol.coordinator_actions import (
 from dataflow.runtime.checkpoint_state import state_at
 from dataflow.runtime.committer import Committer, SinkCommitted, SinkFailed
 from dataflow.runtime.history import CheckpointHistory
+from dataflow.runtime.loading import Loading
 from dataflow.runtime.manifest_writer import ManifestWriter, Persisted, PersistFailed
 from dataflow.runtime.messages import (
     AbortCheckpoint,
@@ -52,6 +53,7 @@ from dataflow.runtime.messages import (
     TaskReport,
     Trigger,
 )
+from dataflow.runtime.notices import Notices
 from dataflow.runtime.part_writer import Submit
 from dataflow.runtime.points import Probe, no_probe
 from dataflow.runtime.predicates import LANE, Answers, Asked, Judged, Predicates
@@ -116,6 +118,8 @@ class Job:
         mailbox: Mailbox[JobMessage],
         restore_report: RestoreReport | None = None,
         probe: Probe = no_probe,
+        notices: Notices | None = None,
+        loading: Loading | None = None,
     ) -> None:
         self.plan = plan
         self.tasks = tasks
@@ -135,15 +139,24 @@ class Job:
         self.held = ExitStack()
         """The locks of the store and of what the sinks write to; from the builder."""
         self.started_at = clock.now()
-        self._manifests = ManifestWriter(store, submit, mailbox.put, probe)
+        self.notices = notices or Notices()
+        self.commit_failures: dict[str, tuple[int, SinkFailed]] = {}
+        """By sink: how many commits failed, and the last of them."""
+        self._manifests = ManifestWriter(store, submit, mailbox.put, probe, self.notices)
         channels = [channel.name for task in tasks.values() for channel in task.channels]
         self.predicates = Predicates(
             lambda checkpoint: state_at(store, checkpoint, plan, channels),
             self._manifests.retire,
             submit,
             mailbox.put,
+            self.notices,
         )
         self._requests = CheckpointRequests()
+        self.loading = loading or Loading()
+        self.begun = False
+        """Whether the kernels are loaded, so that tasks may be stepped and checkpoints taken. Never unset."""
+        self.began_at = self.started_at
+        self._early: list[JobMessage] | None = None  # what came while they were being loaded; None: they were not
         self._stopping: Future[int] | None = None
         self._final = 0
         self._horizon = 0
@@ -160,7 +173,7 @@ class Job:
             self._refuse_late()
         return wanted.future
 
-    def on_checkpoint(self, answers: Answers, then: Callable[[], None] = lambda: None) -> None:
+    def on_checkpoint(self, answers: Answers, then: Callable[[], None] | None = None) -> None:
         """Have a predicate asked about the newest checkpoint and all that come, and ``then`` called where it holds."""
         self.mailbox.put(Asked(answers, then))
         if self._closed:
@@ -185,6 +198,8 @@ class Job:
         if self.over:
             return False
         now = self.clock.now()
+        if not self.begun and not self._begin(now):
+            return False
         worked = False
         while not self.over and (message := self.mailbox.take()) is not None:
             worked = True
@@ -202,6 +217,36 @@ class Job:
         elif self._stopping is not None and self._stopping.done() and self._answered(self._stopping):
             self._stopped(self._stopping)
         return worked or bool(actions)
+
+    def _begin(self, now: int) -> bool:
+        """Wait for the kernels; False: they are still being loaded, or the job ended before they were.
+
+        Nothing has been read until then, so a stop needs no checkpoint: the newest one there is holds all there is.
+        What else comes in is handled when they are loaded.
+        """
+        self.loading.run()  # unless the runner loads them on a thread
+        if self.loading.done:
+            self.begun = True
+            if self._early is not None:
+                self.began_at = now
+                self.coordinator.begin(now)
+                for early in self._early:
+                    self.mailbox.put(early) if self.over else self._receive(early, now)
+            return not self.over
+        self._early = self._early or []
+        while not self.over and (message := self.mailbox.take()) is not None:
+            match message:
+                case _Stop() if self.checkpointed:
+                    self._over(JobState.STOPPED)
+                case _Stop() | _Cancel() | Crashed():
+                    self._receive(message, now)
+                case _:
+                    self._early.append(message)
+        if self.over:
+            self.loading.stop()
+            for early in self._early:
+                self.mailbox.put(early)  # to be refused
+        return False
 
     def _receive(self, message: JobMessage, now: int) -> None:
         coordinator = self.coordinator
@@ -231,6 +276,8 @@ class Job:
                 self._committed(self.committer.committed(message), now)
             case SinkFailed():
                 self._commit_failed(message, now)
+            case Wanted(future=future) if self._stopping is not None:
+                future.set_exception(JobCancelled("no checkpoint: the job is about to stop"))
             case Wanted():
                 self._request(message, now)
             case _Stop():
@@ -329,6 +376,8 @@ class Job:
 
     def _commit_failed(self, failure: SinkFailed, now: int) -> None:
         attempts = self.committer.failed(failure, now)
+        times, _ = self.commit_failures.get(failure.sink, (0, None))
+        self.commit_failures[failure.sink] = times + 1, failure
         log.warning(
             "commit of checkpoint %d by sink %r failed, attempt %d: %s",
             failure.checkpoint, failure.sink, attempts, failure.error,
@@ -352,6 +401,7 @@ class Job:
         elif self._stopping is None:
             wanted = Wanted(BarrierKind.CHECKPOINT)
             self._stopping = wanted.future
+            self.coordinator.only_on_request(now)  # what began after the last checkpoint would never be finished
             self._request(wanted, now)
 
     def _answered(self, last: Future[int]) -> bool:
@@ -386,12 +436,20 @@ class Job:
                     self.predicates.join_late(message, self.history.newest)
 
     def close(self) -> None:
-        """Close tasks, let go of the locks, refuse who still asks. When no other thread steps a task any more."""
+        """Close tasks, release the locks, refuse late requests. When no other thread steps a task any more.
+
+        A job that stopped or finished leaves nothing unfinished: checkpoints beyond ``keep`` and parts of checkpoints
+        that will not be completed are deleted. After a failure or a cancel they stay until the next start, which
+        reports from them what had been read.
+        """
         self._closed = True
         self._refuse_late()
         for name, task in self.tasks.items():
             for error in task.close():
-                log.warning("closing %s: %r (%s)", name, error, "; ".join(getattr(error, "__notes__", ())))
+                notes = "; ".join(getattr(error, "__notes__", ()))
+                self.notices.add(CleanupFailedWarning, f"closing {name} raised {error!r}{notes and f' ({notes})'}")
+        if self.state in (JobState.STOPPED, JobState.FINISHED) and self.begun:
+            self._manifests.sweep()
         self.release()
 
     def release(self) -> None:

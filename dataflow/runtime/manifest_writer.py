@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dataflow.errors import StoreError
+from dataflow.errors import CheckpointError, CleanupFailedWarning, StoreError
 from dataflow.runtime.messages import Crashed
+from dataflow.runtime.notices import Notices
 from dataflow.runtime.part_writer import Submit
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.store.base import CheckpointStore
 from dataflow.store.manifest import Manifest, PartHandle
 
 __all__ = ["ManifestWriter", "PersistFailed", "Persisted"]
-
-log = logging.getLogger("dataflow.job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +40,14 @@ class ManifestWriter:
         submit: Submit,
         report: Callable[[Persisted | PersistFailed | Crashed], None],
         probe: Probe = no_probe,
+        notices: Notices | None = None,
     ) -> None:
         self._store = store
         self._submit = submit
         self._report = report
         self._probe = probe
+        self._notices = notices or Notices()
+        self._retiring: set[int] = set()  # asked for and not deleted yet; single operations on it are atomic
 
     def persist(self, manifest: Manifest) -> None:
         """Make ``manifest`` durable. Every part it names is."""
@@ -71,15 +72,30 @@ class ManifestWriter:
 
     def retire(self, checkpoint: int) -> None:
         """Delete a checkpoint that newer ones replace."""
-        self._clean_up(lambda: self._store.retire(checkpoint))
+        self._retiring.add(checkpoint)
+        self._clean_up(lambda: self._retire(checkpoint))
 
-    def _clean_up(self, call: Callable[[], None]) -> None:
+    def sweep(self) -> None:
+        """Do here what is left to delete, and delete every unfinished checkpoint.
+
+        For a job that is over and still holds the store, when nothing runs in the background any more.
+        """
+        for checkpoint in sorted(self._retiring):
+            self._delete(lambda checkpoint=checkpoint: self._retire(checkpoint))  # type: ignore[misc]
+        self._delete(self._store.remove_orphans)
+
+    def _retire(self, checkpoint: int) -> None:
+        self._store.retire(checkpoint)
+        self._retiring.discard(checkpoint)
+
+    def _clean_up(self, call: Callable[[], object]) -> None:
+        self._submit("store", lambda: self._delete(call))
+
+    def _delete(self, call: Callable[[], object]) -> None:
         """When it fails the files stay, and the next start removes them."""
-
-        def run() -> None:
-            try:
-                call()
-            except (StoreError, OSError) as error:
-                log.warning("could not clean up in %s: %s", self._store.location, error)
-
-        self._submit("store", run)
+        try:
+            call()
+        except (CheckpointError, OSError) as error:
+            self._notices.add(
+                CleanupFailedWarning, f"cannot delete old files of checkpoints in {self._store.location}: {error}"
+            )

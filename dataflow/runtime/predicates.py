@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dataflow.errors import CheckpointError
+from dataflow.errors import CheckpointError, UnstablePredicateWarning
 from dataflow.runtime.messages import Crashed
+from dataflow.runtime.notices import Notices
 from dataflow.runtime.part_writer import Submit
 
 if TYPE_CHECKING:
@@ -102,10 +103,10 @@ class Answers(Mapping[int, bool]):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A predicate joins: what to do whenever it holds, on the thread that evaluates."""
+    """A predicate joins: what to do whenever it holds, on the thread that evaluates; None: nothing."""
 
     answers: Answers
-    then: Callable[[], None]
+    then: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class Predicates:
     """The predicates of one job. All but ``_evaluate`` is called by the job's thread, or when there is none any more.
 
     ``read`` gives the state at a checkpoint and ``retire`` has one deleted; ``report`` hears of each that is done, and
-    of a predicate that raised.
+    of a predicate that raised. ``notices`` hears of one that is not stable, where something is done when it holds.
     """
 
     def __init__(
@@ -128,11 +129,13 @@ class Predicates:
         retire: Callable[[int], None],
         submit: Submit,
         report: Callable[[Judged | Crashed], None],
+        notices: Notices | None = None,
     ) -> None:
         self._read = read
         self._retire = retire
         self._submit = submit
         self._report = report
+        self._notices = notices or Notices()
         self._asked: list[Asked] = []
         self._waiting: deque[tuple[int, tuple[Asked, ...]]] = deque()  # append and popleft are atomic
         self._under_way: Counter[int] = Counter()
@@ -232,10 +235,16 @@ class Predicates:
             return
         finally:
             self._at = self._thread = None
-        if held:
+        if held and one.then is not None:
             one.then()
-        elif one.answers.lapsed == checkpoint:
+        elif one.then is None and one.answers.lapsed == checkpoint:
             log.warning("predicate %r is not stable: it had held, not at checkpoint %d", one.answers.name, checkpoint)
+        elif one.answers.lapsed == checkpoint:
+            self._notices.add(
+                UnstablePredicateWarning,
+                f"predicate {one.answers.name!r} is not stable: it held at checkpoint {one.answers.first}, where the "
+                f"job was told to stop, and not at checkpoint {checkpoint}",
+            )
 
     def _skip(self, checkpoint: int, asked: tuple[Asked, ...], why: str) -> None:
         for one in asked:

@@ -45,12 +45,17 @@ log = logging.getLogger("dataflow.restore")
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A checkpoint, read and verified: its manifest, the state of each task, and the report on it."""
+    """A checkpoint, read and verified: its manifest, the state of each task, and the report on it.
+
+    ``abandoned`` are newer ones, which the restore deletes; ``damaged`` are those of the newer ones that were preferred
+    and could not be read.
+    """
 
     manifest: Manifest
     states: Mapping[str, TaskState]
     report: RestoreReport
     abandoned: Sequence[int] = ()
+    damaged: Sequence[Skipped] = ()
 
 
 def find(restore: object, store: CheckpointStore, plan: Plan) -> Restored | None:
@@ -73,12 +78,12 @@ def find(restore: object, store: CheckpointStore, plan: Plan) -> Restored | None
         return Found(savepoint=manifest.kind == BarrierKind.SAVEPOINT.value)
 
     decision = choose(request, ids, inspect, store.location)
-    for skipped in decision.skipped:
-        log.error("checkpoint %d is passed over: %s", skipped.checkpoint, skipped.reason)
     if isinstance(decision, Fresh):
         return None
     newer = tuple(n for n in ids if n > decision.checkpoint and not _is_savepoint(store, n))
-    return _restored(*read[decision.checkpoint], store.location, store, plan, decision.skipped, newer)
+    damaged = [skipped for skipped in decision.skipped if not _is_savepoint(store, skipped.checkpoint)]
+    found = _restored(*read[decision.checkpoint], store.location, store, plan, decision.skipped, newer)
+    return replace(found, damaged=damaged)
 
 
 def preview(store: CheckpointStore, checkpoint: int) -> RestoreReport:

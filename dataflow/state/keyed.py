@@ -22,7 +22,7 @@ from dataflow.state.entries import EntrySlots
 from dataflow.state.index import SlotIndex, Slots, WideSlotIndex
 from dataflow.state.interning import InternedValues, Interner
 
-__all__ = ["KeyIndex"]
+__all__ = ["KeyIndex", "index_kernels"]
 
 Words = npt.NDArray[np.int64]
 
@@ -30,6 +30,18 @@ _FIRST = 512
 """Keys there is room for at first."""
 _SHARED = 4
 """Entries a shared dictionary may have for each row of the column."""
+
+
+def index_kernels(key_schema: pa.Schema) -> tuple[str, ...]:
+    """Return the modules with the kernels that a ``KeyIndex`` of these columns calls."""
+    types = key_schema.types
+    interned = any([_interner(field) is not None for field in key_schema])
+    encoded = len(types) == 1 and pa.types.is_dictionary(types[0])
+    return (
+        "dataflow.state.kernels.index",
+        *(["dataflow.state.kernels.interning"] if interned else []),
+        *(["dataflow.state.kernels.entries"] if encoded else []),
+    )
 
 
 class KeyIndex:

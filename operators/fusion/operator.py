@@ -133,6 +133,10 @@ class Fused(Operator):
         self._owners = owners_of(spread.parallelism, spread.max_key_groups) if spread else None
         self._scratch: dict[str, npt.NDArray[np.int32]] = {}
 
+    @property
+    def kernels(self) -> Sequence[str]:
+        return self.first.kernels  # loops are compiled beside the job
+
     def open(self) -> None:
         self.first.open()
 

@@ -29,7 +29,7 @@ import xxhash
 
 from dataflow.clock import Clock, SystemClock
 from dataflow.errors import OutputExists, StoreError
-from dataflow.operator import Handle
+from dataflow.operator import Handle, TakenBack
 from dataflow.store.files import FileSystem, storing
 from dataflow.store.lock import DirectoryLock
 from operators.sinks.commits import CommitLists, Committed, Transaction
@@ -199,8 +199,8 @@ class OutputDirectory:
                     "restore an earlier checkpoint, or begin again in another directory"
                 )
 
-    def take_back(self, checkpoint: int) -> int:
-        """Delete what later checkpoints than this one committed, wholly or in part; answers the rows, where known.
+    def take_back(self, checkpoint: int) -> TakenBack | None:
+        """Delete what later checkpoints than this one committed, wholly or in part; None: there was nothing.
 
         May be repeated. Commit lists go first, so that no reader is sent to a file that is gone. Raises: StoreError.
         """
@@ -211,13 +211,13 @@ class OutputDirectory:
             names = [name for name in self._files.names(self.path) if (_number(name) or 0) > checkpoint]
         doomed = {*names, *(committed.file for files in later.values() for committed in files)} - kept
         if not doomed and not later:
-            return 0
+            return None
         self.commits.remove(later)
         with storing("take back the output of later checkpoints in", self.path):
             for name in sorted(doomed):
                 self._files.remove(self.path / name)
             self._files.sync_directory(self.path)
-        return sum(committed.rows for files in later.values() for committed in files)
+        return TakenBack(sum(committed.rows for files in later.values() for committed in files), len(doomed))
 
     def clean_staging(self) -> None:
         """Delete all that is staged, and nothing that another program put there. Raises: StoreError."""

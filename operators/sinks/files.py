@@ -5,7 +5,6 @@ The same for every format: a ``FileFormat`` says how one file is written and rea
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -15,13 +14,13 @@ from typing import Any, Final, Literal, get_args
 import pyarrow as pa
 
 from dataflow.errors import ConfigurationError, StoreError
-from dataflow.operator import Handle, OperatorContext, TwoPhaseSink
+from dataflow.operator import Handle, OperatorContext, TakenBack, TwoPhaseSink
 from dataflow.store.files import DISK, FileSystem, storing
+from dataflow.store.urls import is_url
 from operators.sinks.commits import CommitLists, Committed
 from operators.sinks.directory import OutputDirectory
 from operators.sinks.file_writer import FileWriter
 from operators.sinks.formats import FileFormat, format_named
-from operators.sources.paths import is_url
 
 __all__ = ["ROW_GROUP_BYTES", "ROW_GROUP_ROWS", "FileSink", "IfExists", "chosen", "committed_files", "read_committed"]
 
@@ -70,6 +69,11 @@ class FileSink(TwoPhaseSink):
     def target(self) -> str:
         return os.path.realpath(self._directory.path)
 
+    @property
+    def readable(self) -> str:
+        """A pattern, because most readers would also take the files in ``_commits`` and ``_staging``."""
+        return str(self._directory.path / f"*{self._format.suffix}")
+
     def check(self, schema: pa.Schema) -> None:
         self._format.check(schema, self)
 
@@ -100,12 +104,12 @@ class FileSink(TwoPhaseSink):
     def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
         self._directory.commit(checkpoint, handles)
 
-    def recover(self, checkpoint: int, handles: Sequence[Handle]) -> None:
+    def recover(self, checkpoint: int, handles: Sequence[Handle]) -> TakenBack | None:
         """Commit ``handles``, delete all else that is staged, and take back what later checkpoints committed.
 
         Later ones are committed where an older one was restored, because the newest was damaged or the user asked for
-        it: their rows come again. Readers may have seen them, so this is logged. Raises: OutputExists where lists of
-        what was committed are gone; StoreError.
+        it: their rows come again. Readers may have seen them, so the job warns of it. Raises: OutputExists where lists
+        of what was committed are gone; StoreError.
         """
         self._directory.refuse_other_formats(handles)
         self._directory.make()
@@ -113,9 +117,7 @@ class FileSink(TwoPhaseSink):
         self._directory.commit(checkpoint, handles)
         self._directory.refuse_unlisted(checkpoint)
         self._directory.clean_staging()
-        if rows := self._directory.take_back(checkpoint):
-            log = logging.getLogger(f"dataflow.{self._format.name}")
-            log.warning("%r: %d rows committed after checkpoint %d are taken back", self, rows, checkpoint)
+        return self._directory.take_back(checkpoint)
 
 
 def chosen(name: str, value: object, choices: Any) -> None:

@@ -16,13 +16,13 @@ import pyarrow as pa
 from pyarrow import fs
 
 from dataflow.errors import SourceError
+from dataflow.store.urls import is_url
 from operators.sources.files import Files, as_filesystem
 
-__all__ = ["Paths", "expand", "is_url", "resolve"]
+__all__ = ["Paths", "expand", "resolve"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib makes one slash of two
 _MAGIC: Final = re.compile(r"[*\[]")  # not "?", which begins the options of a URI
 
 
@@ -49,15 +49,6 @@ def expand(paths: Paths, suffix: str | tuple[str, ...], filesystem: Any = None) 
         found.update(_local(path, suffix) if files.filesystem is None else _stored(files.filesystem, path, suffix))
     assert where is not None, "at least one path was resolved"
     return where, tuple(sorted(found))
-
-
-def is_url(path: str) -> bool:
-    """Whether ``path`` begins like a URL, which is no local path.
-
-    >>> is_url("s3://bucket/key"), is_url("data/2024")
-    (True, False)
-    """
-    return _SCHEME.match(path) is not None
 
 
 def resolve(path: str | os.PathLike[str], filesystem: Any = None) -> tuple[Files, str]:

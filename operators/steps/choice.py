@@ -173,6 +173,8 @@ class Choice(Fold):
         ]
         self.initial = (0,) * (1 + states + len(places))
         self.mergeable = all(column.kept is None for column in self.columns)
+        kept = () if self.mergeable else ("operators.kernels.kept", "dataflow.state.kernels.interning")
+        self.kernels = ("operators.kernels.choice", *kept)
         self._word, self._states, self._flag = word, states, flag
         self._ignore_nulls = ignore_nulls
         self._latest = int(kind is AggregateKind.LAST)

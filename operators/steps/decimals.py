@@ -19,6 +19,7 @@ class DecimalSum(Step):
     """A 128-bit sum: two words, the lower one first. Takes its argument as decimal128."""
 
     initial = (0, 0)
+    kernels: tuple[str, ...] = ("operators.kernels.decimals",)
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:
         from operators.kernels.decimals import fold_decimals

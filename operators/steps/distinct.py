@@ -26,11 +26,14 @@ class CountDistinct(Step):
 
     initial = (0,)
     mergeable = False
+    kernels: tuple[str, ...] = ("operators.kernels.distinct", "dataflow.state.kernels.index")
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         (self._type,) = place.types
         self._interner = None if is_word(self._type) else Interner()
+        if self._interner is not None:
+            self.kernels = (*self.kernels, "dataflow.state.kernels.interning")
         self._pairs = WideSlotIndex(2)
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:

@@ -21,6 +21,7 @@ class BytesExtreme(Step):
 
     initial = (0,)
     mergeable = False
+    kernels = ("operators.kernels.kept", "dataflow.state.kernels.interning")
 
     def __init__(self, place: Place, kind: AggregateKind) -> None:
         super().__init__(place)

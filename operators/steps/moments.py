@@ -19,6 +19,7 @@ class Variance(Step):
     """Squared deviations from the mean over (number of values - ``ddof``), null where that is not above zero."""
 
     initial = (0, 0, 0)
+    kernels: tuple[str, ...] = ("operators.kernels.moments",)
 
     def __init__(self, place: Place, ddof: int) -> None:
         super().__init__(place)

@@ -51,14 +51,15 @@ class Place:
 class Fold(ABC):
     """Changes some words of the records, for one aggregate or several; in a record without rows they are ``initial``.
 
-    ``arguments`` are numbers of evaluated expressions. ``mergeable`` says whether the words are all its state. Whoever
-    calls ``fold`` or ``merge`` has saved the rows of the slots in question.
+    ``arguments`` are numbers of evaluated expressions. ``mergeable`` says whether the words are all its state;
+    ``kernels`` names the modules of its kernels. Whoever calls ``fold`` or ``merge`` has saved the rows of the slots.
     """
 
     name: str
     initial: tuple[int, ...]
     arguments: tuple[int, ...]
     mergeable = True
+    kernels: tuple[str, ...] = ()
 
     @abstractmethod
     def fold(self, rows: CopyOnWriteRows, slots: Slots, inputs: Sequence[pa.Array]) -> None:

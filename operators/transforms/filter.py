@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from pyarrow import types
 
@@ -29,6 +31,11 @@ class Filter(Operator):
                 f"{where}: a predicate is a bool, but {predicate} is {found}; compare it with something"
             )
         self._passes = compile_value(predicate, schema, where)
+        self._kernels = predicate.kernels()
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return self._kernels
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         passes = self._passes(batch)

@@ -27,6 +27,11 @@ class Project(Operator):
         assert made.equals(context.output_schema), f"{where} makes {made}, its context says {context.output_schema}"
         self._schema = context.output_schema
         self._columns = [compile_expression(expr, schema, where) for expr in columns]
+        self._kernels = tuple(name for expr in columns for name in expr.kernels())
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return self._kernels
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if batch.num_rows == 0:

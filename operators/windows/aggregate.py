@@ -27,10 +27,11 @@ from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.row_errors import LATE
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
+from dataflow.state.keyed import index_kernels
 from dataflow.windows import EventTime, Tumbling
 from operators.ownership import owned_rows
 from operators.partials import RECORD, ROWS, WINDOW, folded_columns, is_partial
-from operators.records import SumOverflow
+from operators.records import Records, SumOverflow
 from operators.sums import overflow_of
 from operators.windows.panes import Numbers, Pane, Panes
 from operators.windows.times import edges, window_numbers
@@ -76,6 +77,16 @@ class WindowAggregate(Operator):
         if context.restored is not None:
             self._restore(context.restored)
 
+    @property
+    def kernels(self) -> Sequence[str]:
+        return (
+            "operators.kernels.windows",
+            "dataflow.state.kernels.partition",
+            *index_kernels(self._key_schema),
+            *index_kernels(self._key_schema.append(pa.field(WINDOW, pa.int64()))),
+            *Records(self._aggregations, self._rows, self._context.name).kernels,
+        )
+
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         if not batch.num_rows:
             return None
@@ -83,6 +94,7 @@ class WindowAggregate(Operator):
             numbers = batch.column(WINDOW).to_numpy()
             low, high = int(numbers.min()), int(numbers.max())
             rows = batch.select([*self._keys, RECORD, ROWS])
+            self._context.tally.lateness.checked += int(np.sum(rows.column(ROWS).to_numpy()))
         else:
             times = batch.column(self._time.column)
             if times.null_count:
@@ -92,8 +104,9 @@ class WindowAggregate(Operator):
                 )
             numbers, low, high = window_numbers(times, self._window, self._time.back)
             rows = batch
+            self._context.tally.lateness.checked += rows.num_rows
         if self._watermark is not None and low <= (gone := self._window.complete(self._watermark - self._lateness)):
-            rows, numbers = self._without_late(rows, numbers, gone, out)
+            rows, numbers = self._without_late(rows, numbers, gone, self._watermark, out)
             if not rows.num_rows:
                 return None
             low = int(numbers.min())
@@ -132,15 +145,20 @@ class WindowAggregate(Operator):
     # --- rows
 
     def _without_late(
-        self, rows: pa.RecordBatch, numbers: Numbers, gone: int, out: Out
+        self, rows: pa.RecordBatch, numbers: Numbers, gone: int, watermark: int, out: Out
     ) -> tuple[pa.RecordBatch, Numbers]:
-        """Put the rows of windows up to ``gone`` aside."""
+        """Put the rows of windows up to ``gone`` aside, and count how late they are."""
         late = numbers <= gone
         lost = rows.filter(pa.array(late))
+        window, tally = self._window, self._context.tally
+        lateness = watermark - self._lateness - (numbers[late] * window.size + window.offset + window.size)
         if is_partial(rows.schema):
-            self._context.tally.late += int(np.sum(lost.column(ROWS).to_numpy()))
+            counts = lost.column(ROWS).to_numpy()
+            tally.late += int(np.sum(counts))
+            tally.lateness.add(lateness, counts)
         else:
-            self._context.tally.late += lost.num_rows
+            tally.late += lost.num_rows
+            tally.lateness.add(lateness)
             out.emit(lost, LATE)
         return rows.filter(pa.array(~late)), numbers[~late]
 

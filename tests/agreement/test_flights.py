@@ -17,6 +17,8 @@ from dataflow.runners.faults import Faults
 from tests.agreement.data import by_key, near
 from tests.agreement.running import Asked, aggregated, grouped, queried
 
+pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
+
 DELAYS = {
     "flights": Asked(op.count(), "count(*)"),
     "departed": Asked(col("delay").count(), "count(delay)"),

@@ -16,6 +16,8 @@ from tests.agreement.engines import agree, agree_in_all
 from tests.agreement.shapes.real import REAL
 from tests.agreement.shapes.scene import Scene, pictured
 
+pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
+
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:

@@ -24,6 +24,8 @@ from tests.agreement.random_pipelines import Recipe, cooked, recipes
 from tests.agreement.shapes.scene import Scene
 from tests.seeds import part_of_the_examples
 
+pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
+
 
 def scene_of(chosen: Sequence[Recipe]) -> Scene:
     with flow.Pipeline("random") as p, tempfile.TemporaryDirectory() as folder:

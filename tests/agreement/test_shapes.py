@@ -22,6 +22,8 @@ from tests.agreement.shapes.rowwise import ROWWISE
 from tests.agreement.shapes.scene import Scene, Shape, pictured
 from tests.agreement.shapes.timed import TIMED
 
+pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
+
 KINDS: Mapping[str, Sequence[Shape]] = {"rowwise": ROWWISE, "keyed": KEYED, "timed": TIMED}
 EVERYTHING = [shape for shapes in KINDS.values() for shape in shapes]
 

@@ -10,7 +10,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.errors import SchemaMismatch
+from dataflow.errors import CommitsRetriedWarning, SchemaMismatch
 from tests.reality.parts import CountingSource, FlakySink
 
 
@@ -93,7 +93,8 @@ def test_a_commit_that_fails_twice_is_tried_again(tmp_path: Any) -> None:
             raise ConnectionError("not now")
 
     sink = FlakySink(flaky)
-    numbers(lambda batch: batch, sink).run(checkpoint=flow.Checkpointing(tmp_path))
+    with pytest.warns(CommitsRetriedWarning, match="2 commits of sink 'out' failed"):
+        numbers(lambda batch: batch, sink).run(checkpoint=flow.Checkpointing(tmp_path))
     assert sink.attempts == 3
     assert sink.rows == list(range(200))
 

@@ -16,6 +16,8 @@ from operators.sinks.parquet import read_committed
 from tests.reality.disks import FullDisk
 from tests.reality.harness import spawn
 
+pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.BarrierflowWarning")
+
 NUMBERS = pa.table({"n": range(2_000)})
 LIMITED = Path(__file__).with_name("limited.py")
 

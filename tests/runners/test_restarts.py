@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,14 @@ import dataflow.errors
 import dataflow.testing
 import operators as op
 from dataflow import col
-from dataflow.errors import CheckpointMismatch, CheckpointsExist, NoCheckpoint, OutputExists
+from dataflow.errors import (
+    CheckpointMismatch,
+    CheckpointsExist,
+    CheckpointSkippedWarning,
+    NoCheckpoint,
+    OutputExists,
+    RowsTakenBackWarning,
+)
 from dataflow.events import BarrierKind
 from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
@@ -95,7 +101,8 @@ def test_a_directory_in_place_of_a_manifest_is_passed_over(tmp_path: Path) -> No
     manifest = tmp_path / "ckpt" / f"chk-{last:08d}" / "manifest.json"
     manifest.unlink()
     manifest.mkdir()
-    report = simulate(pipeline(tmp_path), tmp_path).restore_report
+    with pytest.warns(CheckpointSkippedWarning), pytest.warns(RowsTakenBackWarning):
+        report = simulate(pipeline(tmp_path), tmp_path).restore_report
     assert report is not None
     assert [skipped.checkpoint for skipped in report.passed_over] == [last]
     assert written(tmp_path) == list(range(ROWS))
@@ -151,7 +158,8 @@ def test_a_stateless_filter_may_be_put_in(tmp_path: Path) -> None:
 def test_an_older_checkpoint_may_be_named_and_later_output_is_taken_back(tmp_path: Path, form: Any) -> None:
     older = died(tmp_path)[0]
     asked = form(older)
-    result = simulate(pipeline(tmp_path), tmp_path, restore=tmp_path / asked if isinstance(asked, Path) else asked)
+    with pytest.warns(RowsTakenBackWarning, match=rf"checkpoint {older} was restored, so \d+ rows in \d+ files?"):
+        result = simulate(pipeline(tmp_path), tmp_path, restore=tmp_path / asked if isinstance(asked, Path) else asked)
     assert result.restore_report is not None
     assert result.restore_report.checkpoint == older
     assert written(tmp_path) == list(range(ROWS))
@@ -172,18 +180,16 @@ def test_what_is_named_must_exist(tmp_path: Path, restore: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_damaged_newest_checkpoint_is_passed_over_loudly_and_no_row_comes_twice(
-    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_newest_checkpoint_is_passed_over_loudly_and_no_row_comes_twice(tmp_path: Path, seed: int) -> None:
     left = died(tmp_path)
     before = written(tmp_path)
     damage(tmp_path, left[-1])
-    with caplog.at_level(logging.WARNING):
+    damaged = rf"checkpoint {left[-1]} .* is damaged"
+    with pytest.warns(CheckpointSkippedWarning, match=damaged), pytest.warns(RowsTakenBackWarning):
         result = simulate(pipeline(tmp_path), tmp_path, seed)
     assert result.restore_report is not None
     assert result.restore_report.checkpoint == left[-2]
     assert [skipped.checkpoint for skipped in result.restore_report.passed_over] == [left[-1]]
-    assert f"checkpoint {left[-1]} is passed over" in caplog.text
     assert before
     assert written(tmp_path) == list(range(ROWS))
 

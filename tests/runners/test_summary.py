@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
+import polars
 import pyarrow as pa
 import pytest
 from rich.console import Console
 
 import dataflow as flow
 import operators as op
+from dataflow.errors import LateRowsWarning
 from dataflow.operator import Operator, OperatorContext, Out
+
+pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 
 
 class LateFrom(Operator):
@@ -42,7 +47,8 @@ def run(**options: Any) -> flow.RunResult:
 
 @pytest.fixture(scope="module")
 def result() -> flow.RunResult:
-    return run(parallelism=2, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms"))
+    with pytest.warns(LateRowsWarning, match="9 rows came too late for 'late'"):
+        return run(parallelism=2, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms"))
 
 
 def test_late_and_skipped_rows_are_told_in_all_and_per_operator(result: flow.RunResult) -> None:
@@ -70,6 +76,17 @@ def test_late_rows_are_told_where_no_operator_has_time() -> None:
     assert "no checkpoints; end to end at most once" in lines[0]
 
 
+def test_files_are_told_as_a_pattern_that_finds_committed_rows_alone(tmp_path: Path) -> None:
+    with flow.Pipeline("files") as p:
+        rows = p.source(op.from_arrow(pa.table({"n": [1, 2]})), name="rows")
+        rows.sink(op.write_parquet(tmp_path / "p"), name="parquet")
+        rows.sink(op.write_csv(tmp_path / "c", compression="gzip"), name="csv")
+    done = p.run()
+    assert f"  out  parquet: 2 rows -> {tmp_path}/p/*.parquet" in str(done).splitlines()
+    assert done.outputs == {"parquet": f"{tmp_path}/p/*.parquet", "csv": f"{tmp_path}/c/*.csv.gz"}
+    assert polars.read_parquet(done.outputs["parquet"]).height == 2
+
+
 def test_rows_that_a_window_finds_late_are_told() -> None:
     times = pa.array([0, 10, 1, 11, 2], pa.timestamp("s"))
     with flow.Pipeline("windows") as p:
@@ -79,6 +96,8 @@ def test_rows_that_a_window_finds_late_are_told() -> None:
     done = p.run("simulated")
     assert (done.late, done.operator("counts").late) == (2, 2)
     assert "  late: 2 rows (2 at 'counts')" in str(done).splitlines()
+    how = "half of them at most 3.01 s late, 90% at most 4.00 s, all at most 4.00 s"
+    assert f"    'counts': 40.0% of its rows, {how}" in str(done).splitlines()
 
 
 def test_rows_are_told_per_source_and_sink(result: flow.RunResult) -> None:

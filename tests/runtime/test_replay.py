@@ -112,6 +112,7 @@ def test_a_part_that_cannot_be_understood_is_no_trace(
     assert report.replayed.keys() == report.offsets.keys()
 
 
+@pytest.mark.filterwarnings("ignore::dataflow.errors.CheckpointSkippedWarning")
 def test_a_damaged_checkpoint_that_is_passed_over_still_says_how_far_it_had_read(store: flow.DirectoryStore) -> None:
     *_, kept, last = store.checkpoints()
     expected = between(store, kept, last)
@@ -121,6 +122,7 @@ def test_a_damaged_checkpoint_that_is_passed_over_still_says_how_far_it_had_read
     assert report.replayed == expected
 
 
+@pytest.mark.filterwarnings("ignore::dataflow.errors.CheckpointSkippedWarning")
 def test_the_part_that_is_damaged_itself_does_not_count(store: flow.DirectoryStore) -> None:
     *_, kept, last = store.checkpoints()
     part = store.folder(last).path / part_file(SOURCE)

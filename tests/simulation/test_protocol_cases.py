@@ -15,6 +15,8 @@ from dataflow.runtime.points import Point
 from dataflow.testing import Ledger, ScriptedSource, delivered_again, ledger_sink
 from tests.simulation.jobs import MODES, LoggedLedger, LoggedStore, batches, paced_script, simulate, singles
 
+pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.CommitsRetriedWarning")
+
 
 def straight(world: Ledger, rows: int = 40) -> flow.Pipeline:
     """Two splits through a rebalance into a sink."""

@@ -25,6 +25,8 @@ from operators.sinks.parquet import read_committed
 from tests.seeds import seeds
 from tests.simulation.jobs import MODES, LoggedLedger, LoggedStore, batches, simulate, singles
 
+pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.CommitsRetriedWarning")
+
 ROWS = 120
 COMMIT_POINTS = [Point.PREPARED, Point.DURABLE, Point.BETWEEN_COMMITS]
 EXPECTED = {"all": list(range(ROWS)), "even": list(range(0, ROWS, 2))}

@@ -24,6 +24,7 @@ from dataflow.runners.spark.reports import Counters, handles_of, read_report
 from dataflow.runners.spark.staging import Hosting
 from dataflow.runners.spark.timing import Timing
 from dataflow.runtime.attempts import CheckpointRecord
+from dataflow.runtime.notices import Notices
 from dataflow.runtime.report import RestoreReport
 from dataflow.specs import Write
 
@@ -45,6 +46,7 @@ class Driver:
         self._counters = Counters()
         self.timing = Timing(done)
         self.records: list[CheckpointRecord] = []
+        self.notices = Notices()
         self.clock: Clock = SystemClock()
         self.done = done
         self.error: BaseException | None = None

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from html import escape
 from typing import Final, assert_never
 
 from dataflow.graph import Node, Partitioning
 from dataflow.plan import Vertex
+from dataflow.runners.explaining import Explanation
 from dataflow.runners.spark.staging import Hosting, Stages
 from dataflow.specs import Watermarks
 
-__all__ = ["Explanation", "explained"]
+__all__ = ["explained"]
 
+_HEADS: Final = ("operator", "kind", "on Spark")
 _NOTES: Final = (
     "a micro-batch is the barrier: Checkpointing(every=) and its timeouts do not count; exactly once",
     "parallelism= is the number of lanes in which a source is read; keyed operators have a slot for each key group",
-    "lanes take turns batch by batch; with one lane the rows that are late are those of a local run with parallelism=1",
+    "with one source and one lane, the rows that are late are those of a local run with parallelism=1; otherwise "
+    "which rows are late may differ, as it may between two local runs",
     "emit='updates' gives an update per batch and key; how many there are depends on the batches, as it does locally",
 )
 _DRIFT: Final = (
@@ -33,30 +34,6 @@ _NOTES_ON_READERS: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """A row per operator: its name, what kind it is, where it runs. ``print`` it; notebooks show a table."""
-
-    pipeline: str
-    rows: tuple[tuple[str, str, str], ...]
-    notes: tuple[str, ...] = _NOTES
-
-    def __str__(self) -> str:
-        head = ("operator", "kind", "on Spark")
-        widths = [max(len(row[i]) for row in (head, *self.rows)) for i in range(2)]
-        lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in (head, *self.rows)]
-        return "\n".join(
-            [f"{self.pipeline} on Spark", *("  " + line for line in lines), *(f"* {n}" for n in self.notes)]
-        )
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
-        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
-        return f"<table><tr><th>operator<th>kind<th>on Spark</tr>{body}</table><ul>{notes}</ul>"
-
-
 def explained(pipeline: str, stages: Stages, readers: Mapping[str, str] | None = None) -> Explanation:
     """What becomes of each operator; ``readers`` tells what Spark reads in the place of sources."""
     rows = [
@@ -65,11 +42,11 @@ def explained(pipeline: str, stages: Stages, readers: Mapping[str, str] | None =
         for node in vertex.nodes
     ]
     if readers:
-        return Explanation(pipeline, tuple(rows), _NOTES_ON_READERS)
+        return Explanation(f"{pipeline} on Spark", _HEADS, tuple(rows), _NOTES_ON_READERS)
     drift = [
         node for node in stages.plan.graph if isinstance(node.spec, Watermarks) and node.spec.max_drift is not None
     ]
-    return Explanation(pipeline, tuple(rows), (*_NOTES, _DRIFT) if drift else _NOTES)
+    return Explanation(f"{pipeline} on Spark", _HEADS, tuple(rows), (*_NOTES, _DRIFT) if drift else _NOTES)
 
 
 def _place(stages: Stages, vertex: Vertex, node: Node, readers: Mapping[str, str]) -> str:

@@ -249,6 +249,7 @@ class Hosted:
                 node.tally.late,
                 node.tally.skipped,
                 node.busy_for + (reading if node is self.chain.head else 0),
+                node.tally.lateness.packed(),
                 [[sample.where, sample.row, sample.error] for sample in node.tally.samples],
             ]
             for node in self.chain.nodes

@@ -5,18 +5,24 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Duration, microseconds
-from dataflow.errors import JobCancelled, JobTimeout, UnsupportedOnRunner
+from dataflow.errors import (
+    BarrierflowWarning,
+    JobCancelled,
+    JobTimeout,
+    StillRunningWarning,
+    UnsupportedOnRunner,
+)
 from dataflow.operator import Guarantee
-from dataflow.plan import Plan
-from dataflow.runners.base import RunResult, TaskMetrics, changes_of
+from dataflow.runners.base import OperatorMetrics, RunResult, TaskMetrics, changes_of, outputs_of, together
 from dataflow.runners.interrupts import CtrlC
+from dataflow.runners.run_warnings import late_rows, raise_warnings
 from dataflow.runners.spark.driving import Driver
 from dataflow.runners.spark.failing import Carrier, original
 from dataflow.runners.spark.metering import SparkMeter
@@ -61,6 +67,7 @@ class SparkJob:
         self._meter = meter
         self._started = driver.clock.now()
         self._ending = threading.Lock()
+        self._once = threading.Lock()  # taken by the first call that gives out the warnings of the job, and kept
         self._stopped = threading.Event()
         self._released = threading.Event()
         self._stopping = threading.Thread(target=self._stop_query, name="spark-query", daemon=True)
@@ -73,7 +80,7 @@ class SparkJob:
         """Where the job stands. Looked at when its query is over, the job comes to its end, as ``wait`` has it."""
         if self._meter.state is JobState.RUNNING and not self._is_active():
             try:
-                self.wait()
+                self._wait(None)
             except BaseException as error:
                 if error is not self._failure and not isinstance(error, JobCancelled):
                     raise
@@ -105,6 +112,9 @@ class SparkJob:
 
         Raises what made the job fail, if it has failed; JobCancelled, if it was cancelled.
         """
+        return self._warned(self._stop)
+
+    def _stop(self) -> RunResult:
         if self.state is JobState.RUNNING:
             self._end(JobState.STOPPED)
         return self._outcome()
@@ -114,7 +124,31 @@ class SparkJob:
 
         Ctrl-C stops the query before KeyboardInterrupt goes on. Where a user's function in the driver does not return
         within seconds, neither waits for it: it ends, and the directory of the job is free, when the function returns.
+
+        Warns, once, of what went wrong without ending the job, as `LocalJob.wait` does.
         """
+        return self._warned(lambda: self._wait(timeout))
+
+    def _warned(self, outcome: Callable[[], RunResult]) -> RunResult:
+        """Return or raise what ``outcome`` does; the first call also gives out the warnings of the run."""
+        try:
+            result = outcome()
+        except BaseException as error:
+            self._warn(error=error)
+            raise
+        self._warn(result=result)
+        return result
+
+    def _warn(self, *, result: RunResult | None = None, error: BaseException | None = None) -> None:
+        if self._once.acquire(blocking=False):
+            found = self._warnings(together(self._metrics())) if result is None else result.warnings
+            raise_warnings(found, result=result, error=error)
+
+    def _warnings(self, operators: Sequence[OperatorMetrics]) -> list[BarrierflowWarning]:
+        graph = self._driver.assignment.stages.plan.logical
+        return [*self._driver.notices.warnings(), *late_rows(graph, operators)]
+
+    def _wait(self, timeout: Duration | None) -> RunResult:
         if self._meter.state is not JobState.RUNNING:
             return self._outcome()
         began = self._driver.clock.now()
@@ -126,7 +160,7 @@ class SparkJob:
                     if pressed.count:
                         raise KeyboardInterrupt
                     if self._driver.full:
-                        return self.stop()
+                        return self._stop()
                     if limit is not None and self._driver.clock.now() - began > limit:
                         reached = self.progress()
                         self.cancel()
@@ -177,7 +211,10 @@ class SparkJob:
             self._stopping.start()
             try:
                 if not self._stopped.wait(_GRACE):
-                    log.warning("%s, but a function in the driver has not returned yet", state.value)
+                    self._driver.notices.add(
+                        StillRunningWarning,
+                        f"job {self._pipeline!r} is {state.value}, but a function in the driver has not returned yet",
+                    )
                 if state is JobState.FINISHED:
                     self._driver.finish()
                 self._tables = self._driver.tables()
@@ -225,14 +262,8 @@ class SparkJob:
         return True
 
     def _made(self, state: JobState) -> RunResult:
-        plan: Plan = self._driver.assignment.stages.plan
-        counters = self._driver.metrics()
-        metrics = []
-        for vertex in plan.vertices.values():
-            operators = [counters.of(node.name) for node in vertex.nodes]
-            busy = max(counters.busy(vertex.name), sum(o.busy for o in operators))
-            metrics.append(TaskMetrics(vertex.name, Meter(busy=busy), operators, ()))
-        graph = plan.graph
+        metrics = self._metrics()
+        graph = self._driver.assignment.stages.plan.graph
         durable = Guarantee.EXACTLY_ONCE if self._checkpoint is not None else Guarantee.AT_MOST_ONCE
         rows = {o.operator: o.rows_in for task in metrics for o in task.operators}
         return RunResult(
@@ -249,14 +280,27 @@ class SparkJob:
             metrics=metrics,
             duration=self._driver.clock.now() - self._started,
             micro_batches=self._driver.timing.taken(self._driver.done),
+            warnings=tuple(self._warnings(together(metrics))),
+            outputs=outputs_of(graph),
             changes=changes_of(graph),
         )
+
+    def _metrics(self) -> list[TaskMetrics]:
+        counters = self._driver.metrics()
+        metrics = []
+        for vertex in self._driver.assignment.stages.plan.vertices.values():
+            operators = [counters.of(node.name) for node in vertex.nodes]
+            busy = max(counters.busy(vertex.name), sum(o.busy for o in operators))
+            metrics.append(TaskMetrics(vertex.name, Meter(busy=busy), operators, ()))
+        return metrics
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.cancel()
+        if self._meter.state is JobState.RUNNING:
+            self.cancel()
+            self._warn(error=error)
 
 
 def _gone() -> tuple[type[Exception], ...]:

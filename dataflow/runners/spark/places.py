@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.errors import IgnoredSettingWarning, UnsupportedOnRunner, user_frame
@@ -42,17 +41,4 @@ def location_of(checkpoint: Checkpointing | None) -> Path | None:
             IgnoredSettingWarning,
             stacklevel=user_frame(),
         )
-    return _local(str(checkpoint.location))
-
-
-def _local(location: str) -> Path:
-    """The path of a directory that may be given as a ``file:`` URL."""
-    scheme, colon, rest = location.partition(":")
-    if colon and scheme == "file" and rest.startswith("/"):
-        return Path("/" + unquote(rest).lstrip("/"))
-    if colon and rest.startswith("//"):
-        raise UnsupportedOnRunner(
-            f"checkpoints in {location!r}", "spark", "lanes and sinks need a file system that is mounted everywhere",
-            "give Checkpointing(...) the path of a directory that driver and workers see under the same name",
-        )  # fmt: skip
-    return Path(location)
+    return Path(checkpoint.location)

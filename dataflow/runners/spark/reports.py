@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from dataflow.lateness import Lateness
 from dataflow.plan import vertex_of
 from dataflow.row_errors import SAMPLES, RowError
 from dataflow.runners.base import OperatorMetrics
@@ -43,12 +44,15 @@ class Counters:
     _rows: dict[str, list[int]] = field(default_factory=dict)
     _samples: dict[str, list[RowError]] = field(default_factory=dict)
     _busy: dict[str, int] = field(default_factory=dict)
+    _lateness: dict[str, Lateness] = field(default_factory=dict)
 
     def add(self, report: Report) -> None:
         """Count what a subtask did in a micro-batch that is done."""
         vertex = vertex_of(report.task)
         self._busy[vertex] = self._busy.get(vertex, 0) + report.busy
-        for name, *counts, samples in report.operators:
+        for name, *counts, lateness, samples in report.operators:
+            before = self._lateness.get(name, Lateness())
+            self._lateness[name] = Lateness.together([before, Lateness.unpacked(lateness)])
             self._rows[name] = [a + b for a, b in zip(self._rows.get(name, [0] * 5), counts, strict=True)]
             kept = self._samples.get(name, [])
             self._samples[name] = [*kept, *(RowError(*sample) for sample in samples[: SAMPLES - len(kept)])]
@@ -59,10 +63,11 @@ class Counters:
 
     def copy(self) -> Counters:
         """These counters, to add to. Readers and the one thread that counts need no lock."""
-        return Counters(dict(self._rows), dict(self._samples), dict(self._busy))
+        return Counters(dict(self._rows), dict(self._samples), dict(self._busy), dict(self._lateness))
 
     def of(self, name: str) -> OperatorMetrics:
         """One operator."""
         rows_in, rows_out, late, skipped, busy = self._rows.get(name, [0] * 5)
         samples: Any = tuple(self._samples.get(name, ()))
-        return OperatorMetrics(name, rows_in, rows_out, late, skipped, busy, samples)
+        lateness = self._lateness.get(name, Lateness())
+        return OperatorMetrics(name, rows_in, rows_out, late, skipped, busy, samples, lateness)

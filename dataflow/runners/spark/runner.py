@@ -7,6 +7,7 @@ local engine, in chains like those of local tasks. A micro-batch takes the place
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import tempfile
 import uuid
@@ -25,11 +26,12 @@ from dataflow.errors import (
     UnsupportedOnRunner,
 )
 from dataflow.protocol.recovery import Policy, parse
+from dataflow.runners.explaining import Explanation
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.spark.at_work import forget
 from dataflow.runners.spark.driving import Driver
 from dataflow.runners.spark.envelopes import DDL
-from dataflow.runners.spark.explaining import Explanation, explained
+from dataflow.runners.spark.explaining import explained
 from dataflow.runners.spark.failing import Carrier, original
 from dataflow.runners.spark.home import Home
 from dataflow.runners.spark.job import SparkJob
@@ -40,11 +42,12 @@ from dataflow.runners.spark.quiet import is_sparks
 from dataflow.runners.spark.readers import Readers
 from dataflow.runners.spark.restoring import restored
 from dataflow.runners.spark.routing import router_of
-from dataflow.runners.spark.session import session_for
+from dataflow.runners.spark.session import active_session, session_for
 from dataflow.runners.spark.shipping import check_shippable
 from dataflow.runners.spark.slots import processor_of
 from dataflow.runners.spark.staging import Stages, staged
 from dataflow.runners.watching import NoLine, ProgressLine
+from dataflow.runtime.build import note_taken_back
 from dataflow.runtime.restore import refuse_another
 from dataflow.source import InputIdentity
 from dataflow.specs import Read
@@ -94,11 +97,16 @@ class SparkRunner:
     def explain(
         self, pipeline: Pipeline, *, parallelism: int | None = None, max_key_groups: int = _KEY_GROUPS
     ) -> Explanation:
-        """What becomes of each operator; needs no Spark unless ``parallelism`` is left open.
+        """Return what becomes of each operator. No session is started for it.
+
+        Where ``parallelism`` is left open it is that of the session there is, else the cores of this machine, which is
+        what a session that a run starts would have.
 
         Raises: UnsupportedOnRunner for what cannot be done on Spark.
         """
-        lanes = parallelism or self._found().sparkContext.defaultParallelism
+        session = self._session or self._readers.session or active_session()
+        cores = os.cpu_count() or 1 if session is None else session.sparkContext.defaultParallelism
+        lanes = parallelism or min(cores, max_key_groups)
         return explained(pipeline.name, _staged(pipeline, lanes, max_key_groups, self._readers), self._readers.texts())
 
     def _found(self) -> Any:
@@ -215,9 +223,9 @@ def _begin(
     driver = Driver(assignment, done, report)
     for sink in driver.sinks.values():
         held.enter_context(sink.hold(assignment.run_id))
-    for sink in driver.sinks.values():
+    for name, sink in driver.sinks.items():
         if home.used:
-            sink.recover(done, [])
+            note_taken_back(driver.notices, name, sink.recover(done, []), f"micro-batch {done + 1} was cut short")
         else:
             sink.begin()
     if not home.used:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
@@ -19,7 +20,7 @@ from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.spark.interpreter import python_for_workers
 from dataflow.runners.spark.quiet import hushed
 
-__all__ = ["check_installed", "check_settings", "functions", "missing", "pyspark", "session_for"]
+__all__ = ["active_session", "check_installed", "check_settings", "functions", "missing", "pyspark", "session_for"]
 
 
 def pyspark(module: str = "pyspark") -> Any:
@@ -116,6 +117,12 @@ def check_installed() -> None:
     """Raises: ConfigurationError where Spark cannot run here, with what to install."""
     if (problem := missing()) is not None:
         raise ConfigurationError(f"the Spark runner cannot start: {problem}")
+
+
+def active_session() -> Any:
+    """Return the session that is active in this process, or None. Imports no pyspark, and starts no JVM."""
+    sql = sys.modules.get("pyspark.sql")
+    return None if sql is None else sql.SparkSession.getActiveSession()
 
 
 def session_for(given: Any, conf: Mapping[str, str]) -> Any:

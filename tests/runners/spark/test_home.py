@@ -5,12 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-import dataflow as flow
-import operators as op
-from dataflow.errors import CheckpointDamaged, UnsupportedOnRunner
+from dataflow.errors import CheckpointDamaged
 from dataflow.runners.spark.home import Home
 from dataflow.runtime.parts import TaskState
 
@@ -71,10 +68,3 @@ def test_files_that_are_not_ours_are_left_alone_and_rests_of_attempts_are_not(ho
     home.forget(3)
     home.forget_beyond(2)
     assert sorted(file.name for file in (home.path / "tasks").glob("*/*")) == ["1", "2", "note"]
-
-
-def test_a_directory_that_is_not_mounted_is_refused() -> None:
-    with flow.Pipeline() as p:
-        p.source(op.from_arrow(pa.table({"x": [1]})), name="in").sink(op.collect(), name="out")
-    with pytest.raises(UnsupportedOnRunner, match=r"checkpoints in 's3://bucket/job'.*under the same name"):
-        p.run("spark", checkpoint=flow.Checkpointing("s3://bucket/job"))

@@ -49,6 +49,13 @@ def late(p: flow.Pipeline) -> None:
     windows.side("late").sink(op.collect(), name="late")
 
 
+def unread(p: flow.Pipeline) -> None:
+    """Windows, and late rows that nobody takes."""
+    timed = read(p).with_watermark("ts", delay="2s")
+    windows = timed.key_by("user").window(op.tumbling("5s")).agg(op.count().alias("n"), name="counts")
+    windows.sink(op.collect(), name="out")
+
+
 def chained(p: flow.Pipeline) -> None:
     """Windows over windows, by other keys."""
     timed = read(p).with_watermark("ts", delay="6s")
@@ -85,11 +92,12 @@ def ordered(table: pa.Table) -> list[str]:
 
 SHAPED_ALIKE = [
     pytest.param(build, lanes, marks=pytest.mark.soak, id=build.__name__)
-    for build, lanes in [(late, 1), (chained, 2), (joined, 2), (failing, 2)]
+    for build, lanes in [(late, 1), (unread, 1), (chained, 2), (joined, 2), (failing, 2)]
 ]
 """The pipelines of every shape, which are tried as one, hold such as these, too."""
 
 
+@pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 @pytest.mark.parametrize(("build", "lanes"), [pytest.param(totals, 2, id="totals"), *SHAPED_ALIKE])
 def test_tables_and_counters_are_those_of_the_local_engine(
     spark: Any, build: Callable[[flow.Pipeline], None], lanes: int
@@ -103,6 +111,8 @@ def test_tables_and_counters_are_those_of_the_local_engine(
     }
     assert (there.rows_in, there.rows_out) == (local.rows_in, local.rows_out)
     assert (there.late, there.skipped) == (local.late, local.skipped)
+    assert list(map(str, there.warnings)) == list(map(str, local.warnings))
+    assert bool(there.warnings) is (build is unread)
 
 
 def test_files_are_committed_once_a_micro_batch_and_read_as_if_the_local_engine_had_written_them(

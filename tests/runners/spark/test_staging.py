@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +110,15 @@ def test_a_trigger_takes_at_least_a_row() -> None:
         flow.SparkRunner(rows_per_trigger=0)
 
 
-def test_the_local_runner_has_nothing_to_explain() -> None:
-    with flow.Pipeline() as p:
-        source(p).sink(op.collect(), name="out")
-    with pytest.raises(ConfigurationError, match="nothing to explain"):
-        p.explain(runner="local")
+def test_explaining_starts_no_spark() -> None:
+    program = """
+import sys, pyarrow as pa, dataflow as flow, operators as op
+with flow.Pipeline("orders") as p:
+    p.source(op.from_arrow(pa.table({"x": [1]})), name="in").sink(op.collect(), name="out")
+assert "orders on Spark" in str(p.explain(runner="spark")) and "orders on threads" in str(p.explain())
+assert not [name for name in sys.modules if name.startswith(("pyspark", "py4j"))]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[3])
 
 
 def test_settings_of_checkpoints_that_do_not_count_are_named(tmp_path: Path) -> None:

@@ -1,0 +1,116 @@
+"""The warnings of a run: what went wrong without ending it. Raised once, by the thread that waits for the job.
+
+They come after the last commit, when the job has let go of its threads and locks. So nothing is lost where a user
+turns warnings into errors: the first is raised with the others as notes, and its ``result`` is the result of the run.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from dataflow.clock import duration_text
+from dataflow.errors import (
+    BarrierflowWarning,
+    CheckpointsFailedWarning,
+    CommitsRetriedWarning,
+    LateRowsWarning,
+    user_frame,
+)
+from dataflow.graph import Graph
+from dataflow.lateness import Lateness
+from dataflow.row_errors import LATE
+
+if TYPE_CHECKING:
+    from dataflow.runners.base import OperatorMetrics, RunResult
+    from dataflow.runtime.job import Job
+
+__all__ = ["late_rows", "lateness_text", "raise_warnings", "share_text", "warnings_of"]
+
+
+def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[BarrierflowWarning]:
+    """Return the warnings of a job that is over; ``operators`` are its operators over all subtasks."""
+    found = job.notices.warnings()
+    failures, completed = job.history.failures, len(job.history.checkpoints)
+    if failures:
+        found.append(
+            CheckpointsFailedWarning(
+                f"{len(failures):,} of {len(failures) + completed:,} checkpoints failed, so a restart would have "
+                f"repeated more work than every= says; the last one: {failures[-1]}"
+            )
+        )
+    for sink, (times, failure) in job.commit_failures.items():
+        found.append(
+            CommitsRetriedWarning(
+                f"{times:,} commits of sink {sink!r} failed and were tried again, so its rows appeared late; the last "
+                f"one: checkpoint {failure.checkpoint}: {failure.error}"
+            )
+        )
+    return [*found, *late_rows(job.plan.logical, operators)]
+
+
+def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[BarrierflowWarning]:
+    """Return a warning for each operator whose late rows are neither in its result nor read from a side output."""
+    nodes = {node.name: node for node in graph}
+    read = {graph.nodes[edge.source].name for node in graph for edge in node.inputs if edge.tag == LATE}
+    found: list[BarrierflowWarning] = []
+    for o in operators:
+        if not o.late or o.operator in read:
+            continue
+        share = share_text(o.lateness)
+        how = lateness_text(o.lateness)
+        has_side = o.operator in nodes and LATE in nodes[o.operator].sides
+        instead = "; read them with .side('late'), or wait longer with delay= or lateness=" if has_side else ""
+        found.append(
+            LateRowsWarning(
+                f"{o.late:,} {'row' if o.late == 1 else 'rows'}{share and f' ({share})'} came too late for "
+                f"{o.operator!r}, whose result lacks them{how and f': {how}'}{instead}"
+            )
+        )
+    return found
+
+
+def share_text(lateness: Lateness) -> str:
+    """Return the share of late rows in words; "" where the operator does not count what it checks.
+
+    >>> share_text(Lateness(checked=3, buckets={0: 1})), share_text(Lateness())
+    ('33.3% of its rows', '')
+    """
+    return "" if lateness.share is None else f"{lateness.share:.1%} of its rows"
+
+
+def lateness_text(lateness: Lateness) -> str:
+    """Return the quantiles in words; "" where no lateness is known.
+
+    >>> lateness_text(Lateness(buckets={0: 1}, most=0))
+    'half of them at most 0 us late, 90% at most 0 us, all at most 0 us'
+    """
+    if not lateness.rows:
+        return ""
+    half, most = (duration_text(lateness.quantile(q)) for q in (0.5, 0.9))
+    return f"half of them at most {half} late, 90% at most {most}, all at most {duration_text(lateness.most)}"
+
+
+def raise_warnings(
+    found: Sequence[BarrierflowWarning], *, result: RunResult | None = None, error: BaseException | None = None
+) -> None:
+    """Warn of each of ``found``, in the caller's name.
+
+    Args:
+        result: what the run came to; a warning that is raised as an exception carries it.
+        error: what is about to be raised. It must not be replaced, so warnings that are errors become notes of it.
+
+    Raises: the first warning that the user's filters turn into an error, after all were given out.
+    """
+    raised: list[BaseException] = [] if error is None else [error]
+    for warning in found:
+        try:
+            warnings.warn(warning, stacklevel=user_frame())
+        except BarrierflowWarning as exception:
+            exception.result = result  # not before: result.warnings would refer to the tables of the result
+            raised.append(exception)
+    for other in raised[1:]:
+        raised[0].add_note(f"{type(other).__name__}: {other}")
+    if raised and error is None:
+        raise raised[0]

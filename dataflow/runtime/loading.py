@@ -1,0 +1,93 @@
+"""Loads the kernels that a job will call, before its first row.
+
+A kernel is compiled, or loaded from numba's cache, when its module is imported. On a fresh machine that takes seconds,
+and in a step it would hold up every barrier. So operators name such modules (``Operator.kernels``), and a job imports
+them before tasks are stepped and before its first checkpoint is due.
+
+Guarantees: a module that cannot be imported ends the loading and nothing else; the step that needs it raises.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from dataflow.runtime.output import HashOutput
+
+if TYPE_CHECKING:
+    from dataflow.runtime.task import Task
+
+__all__ = ["Loading", "kernels_of"]
+
+_PARTITION = ("dataflow.state.kernels.hashing", "dataflow.state.kernels.partition")
+
+
+def kernels_of(tasks: Iterable[Task]) -> tuple[str, ...]:
+    """Return the modules that the operators and outputs of ``tasks`` name, each once."""
+    names: dict[str, None] = {}
+    for task in tasks:
+        for node in task.chain.nodes:
+            names.update(dict.fromkeys(node.operator.kernels))
+        if any([isinstance(output, HashOutput) and len(output.channels) > 1 for output in task.chain.outputs]):
+            names.update(dict.fromkeys(_PARTITION))
+    return tuple(names)
+
+
+class Loading:
+    """Imports ``modules``; those that are imported already cost nothing.
+
+    ``start`` does it on a thread of its own, ``run`` on the caller's.
+
+    >>> Loading(["json"]).done
+    True
+    """
+
+    def __init__(self, modules: Iterable[str] = ()) -> None:
+        missing = [name for name in dict.fromkeys(modules) if name not in sys.modules]
+        self._modules = ["numba", *missing] if missing and "numba" not in sys.modules else missing
+        self._loaded = 0  # written by the thread that imports
+        self._stopped = False  # written by the thread that calls stop()
+        self._started = False
+        self.done = not missing
+
+    def __str__(self) -> str:
+        """Return what is being imported: "" before and after."""
+        if self.done or not self._started or self._loaded == len(self._modules):
+            return ""
+        name = self._modules[self._loaded].rpartition(".")[2]
+        what = name if name == "numba" else f"{name.replace('_', ' ')} kernels"
+        return f"compiling: {what} ({self._loaded + 1} of {len(self._modules)})"
+
+    def start(self, then: Callable[[], None]) -> None:
+        """Import on a thread of its own, and call ``then`` there when it is over.
+
+        It is no daemon: a process that ends while LLVM compiles on another thread may crash.
+        """
+        self._started = True
+        threading.Thread(target=self._import, args=(then,), name="dataflow-loading", daemon=False).start()
+
+    def run(self) -> None:
+        """Import here, unless ``start`` was called."""
+        if not self._started and not self.done:
+            self._started = True
+            self._import(lambda: None)
+
+    def stop(self) -> None:
+        """Import no further module. The one that is being imported is finished."""
+        self._stopped = True
+
+    def _import(self, then: Callable[[], None]) -> None:
+        try:
+            for name in self._modules:
+                if self._stopped:
+                    break
+                import_module(name)
+                self._loaded += 1
+        except Exception:  # the step that needs it raises this again, and names the operator
+            pass
+        finally:
+            self.done = True
+            then()

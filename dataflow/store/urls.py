@@ -1,0 +1,31 @@
+"""URLs where paths are expected: how one is recognised, and the local path that a ``file:`` URL names."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote
+
+__all__ = ["is_url", "local_path"]
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib makes one slash of two
+
+
+def is_url(path: str) -> bool:
+    """Return True if ``path`` begins like a URL, which is no local path.
+
+    >>> is_url("s3://bucket/key"), is_url("data/2024")
+    (True, False)
+    """
+    return _SCHEME.match(path) is not None
+
+
+def local_path(path: str) -> str | None:
+    """Return the path that ``path``, or the ``file:`` URL that it is, names on this machine; None for other URLs.
+
+    >>> local_path("file:///data/my%20job"), local_path("data"), local_path("s3://bucket/job")
+    ('/data/my job', 'data', None)
+    """
+    if path.startswith("file:/"):
+        return "/" + unquote(path.removeprefix("file:")).lstrip("/")
+    return None if is_url(path) else path

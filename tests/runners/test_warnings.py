@@ -1,0 +1,231 @@
+"""What went wrong without ending a run is warned of once, by the thread that waits, after the last commit."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow.errors import (
+    BarrierflowWarning,
+    CheckpointError,
+    CheckpointsFailedWarning,
+    CheckpointSkippedWarning,
+    CleanupFailedWarning,
+    CommitsRetriedWarning,
+    LateRowsWarning,
+    RowsTakenBackWarning,
+    StoreError,
+    UnstablePredicateWarning,
+)
+from dataflow.operator import Handle, Operator, Out
+from dataflow.runners.faults import Faults
+from dataflow.store.memory import MemoryStore
+
+
+def late_pipeline(out: Path | None = None, *, aside: bool = False) -> flow.Pipeline:
+    """Counts per 5 s; of five rows two are late, by 3 s and 4 s."""
+    times = pa.array([0, 10, 1, 11, 2], pa.timestamp("s"))
+    with flow.Pipeline("clicks") as p:
+        rows = p.source(op.from_arrow(pa.table({"k": 5 * ["a"], "at": times}), batch_rows=1), name="rows")
+        counts = rows.with_watermark("at", delay="2s").key_by("k").window(op.tumbling("5s"))
+        counted = counts.agg(op.count().alias("n"), name="counts")
+        counted.sink(op.collect() if out is None else op.write_parquet(out), name="out")
+        if aside:
+            counted.side("late").sink(op.collect(), name="late")
+    return p
+
+
+def numbers(sink: Any = None, rows: int = 3_000) -> flow.Pipeline:
+    with flow.Pipeline("numbers") as p:
+        source = op.paced(op.from_arrow(pa.table({"n": range(rows)})), 30_000)
+        p.source(source, name="numbers").sink(sink or op.collect(), name="out")
+    return p
+
+
+class FullStore(MemoryStore):
+    """Refuses the first ``failures`` manifests."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.failures = failures
+
+    def commit(self, manifest: Any) -> None:
+        if self.failures > 0:
+            self.failures -= 1
+            raise StoreError("the disk is full")
+        super().commit(manifest)
+
+
+def caught(run: Any) -> tuple[Any, list[warnings.WarningMessage]]:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        return run(), list(found)
+
+
+@pytest.mark.parametrize("runner", ["local", "simulated"])
+def test_late_rows_are_warned_of_once_with_their_share_and_how_late_they_were(runner: str) -> None:
+    result, found = caught(lambda: late_pipeline().run(runner))
+    (warning,) = found
+    assert warning.category is LateRowsWarning
+    assert str(warning.message) == (
+        "2 rows (40.0% of its rows) came too late for 'counts', whose result lacks them: half of them at most "
+        "3.01 s late, 90% at most 4.00 s, all at most 4.00 s; read them with .side('late'), or wait longer with delay= "
+        "or lateness="
+    )
+    assert warning.filename == __file__
+    assert [str(w) for w in result.warnings] == [str(warning.message)]
+    assert result.to_dict()["warnings"] == [{"category": "LateRowsWarning", "text": str(warning.message)}]
+
+
+def test_late_rows_that_are_read_are_not_warned_of() -> None:
+    result = late_pipeline(aside=True).run()
+    assert (result.late, list(result.warnings)) == (2, [])
+    (late_by,) = [o["late_by_us"] for o in result.to_dict()["operators"] if o["operator"] == "counts"]
+    assert late_by == {"p50": 3_014_655, "p90": 4_000_000, "max": 4_000_000}
+
+
+def test_collect_and_head_warn_the_caller() -> None:
+    times = pa.table({"k": ["a"] * 3, "at": pa.array([0, 10, 1], pa.timestamp("s"))})
+    stream = flow.Pipeline().source(op.from_arrow(times, batch_rows=1)).with_watermark("at", delay="0s").key_by("k")
+    with pytest.warns(LateRowsWarning) as found:
+        stream.window(op.tumbling("5s")).agg(op.count().alias("n")).collect()
+    assert [warning.filename for warning in found] == [__file__]
+
+
+def test_a_warning_that_is_an_error_comes_after_the_last_commit_and_has_the_result(tmp_path: Path) -> None:
+    with late_pipeline(tmp_path / "out").start() as job:
+        with pytest.raises(LateRowsWarning) as raised:  # the tests run with warnings as errors
+            job.wait()
+        assert op.read_committed(tmp_path / "out").num_rows == 2
+        assert raised.value.result is not None
+        assert raised.value.result.late == 2
+        assert job.wait().late == 2
+
+
+def test_of_several_warnings_that_are_errors_none_is_lost() -> None:
+    store = flow.Checkpointing(FullStore(1))
+    with pytest.raises(CheckpointsFailedWarning) as raised:  # the tests run with warnings as errors
+        late_pipeline().run(checkpoint=store)
+    assert ["LateRowsWarning" in note for note in raised.value.__notes__] == [True]
+
+
+def test_failed_checkpoints_are_warned_of_by_their_number() -> None:
+    store = flow.Checkpointing(FullStore(3), every="1ms")
+    with pytest.warns(CheckpointsFailedWarning, match=r"^3 of \d+ checkpoints failed.*the disk is full"):
+        result = numbers().run(checkpoint=store)
+    assert result.to_dict()["checkpoints"]["failed"] == 3
+    assert "  warning: 3 of " in str(result)
+
+
+def test_a_job_survives_ten_failed_checkpoints_in_a_row_and_not_more() -> None:
+    store = flow.Checkpointing(FullStore(1_000), every="1ms")
+    with pytest.raises(CheckpointError, match="too many"), pytest.warns(CheckpointsFailedWarning, match="^11 of 11 "):
+        numbers(rows=30_000).run(checkpoint=store)
+
+
+def test_a_job_that_fails_warns_and_raises_what_it_failed_of() -> None:
+    def failing(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise ZeroDivisionError("no")
+
+    with flow.Pipeline("failing") as p:
+        rows = p.source(op.from_arrow(pa.table({"n": [1]})), name="rows").apply(BadlyClosed, name="bad")
+        rows.map_batches(failing).sink(op.collect(), name="out")
+    with pytest.raises(ZeroDivisionError), pytest.warns(CleanupFailedWarning, match=r"closing rows\[0\] raised"):
+        p.run()
+    with pytest.raises(ZeroDivisionError) as raised:  # the tests run with warnings as errors
+        p.run()
+    assert [note for note in raised.value.__notes__ if note.startswith("CleanupFailedWarning: closing")]
+
+
+class BadlyClosed(Operator):
+    """Passes rows on and cannot be closed."""
+
+    def __init__(self, context: flow.OperatorContext) -> None: ...
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        out.emit(batch)
+
+    def close(self) -> None:
+        raise OSError("still open")
+
+
+def test_a_damaged_checkpoint_and_the_rows_that_were_taken_back_for_it_are_told(tmp_path: Path) -> None:
+    store, out = flow.Checkpointing(tmp_path / "ckpt", every="60ms"), tmp_path / "out"
+    *_, newest = [c.checkpoint for c in numbers(op.write_parquet(out)).run("simulated", checkpoint=store).checkpoints]
+    (file,) = out.glob(f"part-{newest:08d}-*")
+    lost = pq.read_metadata(file).num_rows
+    part = next((tmp_path / "ckpt" / f"chk-{newest:08d}").glob("*.part"))
+    part.write_bytes(part.read_bytes()[:-1] + b"\xff")
+    result, found = caught(lambda: numbers(op.write_parquet(out)).run("simulated", checkpoint=store))
+    assert [warning.category for warning in found] == [CheckpointSkippedWarning, RowsTakenBackWarning]
+    assert f"checkpoint {newest} in {tmp_path}/ckpt is damaged, so checkpoint {newest - 1}" in str(found[0].message)
+    assert f"so {lost:,} rows in 1 file that sink 'out' had committed later" in str(found[1].message)
+    assert op.read_committed(out).num_rows == 3_000
+    assert sum(line.startswith("  warning: ") for line in str(result).splitlines()) == 2
+
+
+class Stubborn(op.write_parquet("anywhere").__class__):  # type: ignore[misc, name-defined]
+    """Refuses to commit twice."""
+
+    refusals = 2
+
+    def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
+        if handles and self.refusals:
+            self.refusals -= 1
+            raise StoreError("no space left")
+        super().commit(checkpoint, handles)
+
+
+def test_commits_that_were_tried_again_are_told(tmp_path: Path) -> None:
+    sink = op.write_parquet(tmp_path / "out")
+    sink.__class__ = Stubborn
+    with pytest.warns(CommitsRetriedWarning, match=r"^2 commits of sink 'out' failed .*no space left"):
+        numbers(sink, rows=10).run()
+
+
+def test_a_predicate_that_stopped_the_job_and_no_longer_holds_is_told() -> None:
+    with numbers(rows=100_000).start(checkpoint=flow.Checkpointing(flow.MemoryStore(), every="5ms")) as job:
+        answers = job.stop_when(lambda state: state.snapshot == 2)
+        with pytest.warns(UnstablePredicateWarning, match="held at checkpoint 2"):
+            job.wait()
+    assert answers.lapsed == 3
+
+
+def test_warnings_come_from_the_thread_that_waits() -> None:
+    threads = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda *_, **__: threads.append(threading.current_thread())  # type: ignore[assignment]
+        late_pipeline().run()
+    assert threads == [threading.current_thread()]
+
+
+def test_a_job_that_is_left_early_warns_when_it_is_cancelled() -> None:
+    def leave() -> None:
+        with numbers(rows=100_000).start(checkpoint=flow.Checkpointing(FullStore(1), every="1ms")) as job:
+            while not job.progress().failed:
+                pass
+
+    with pytest.warns(CheckpointsFailedWarning):
+        leave()
+
+
+def test_injected_faults_are_in_the_result_and_not_warned_of() -> None:
+    runner = flow.SimulatedRunner(3, Faults(fail=0.3))
+    result = numbers(rows=300).run(runner, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms"))
+    assert CheckpointsFailedWarning in [type(warning) for warning in result.warnings]
+
+
+def test_every_category_is_a_barrierflow_warning() -> None:
+    categories = [value for name, value in vars(flow.errors).items() if name.endswith("Warning")]
+    assert all(issubclass(category, BarrierflowWarning) for category in categories)
+    assert {category.__name__ for category in categories} <= {*flow.errors.__all__}
