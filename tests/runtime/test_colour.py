@@ -38,7 +38,7 @@ class Bench:
     def __init__(self, make: Make) -> None:
         p = flow.Pipeline()
         rows = p.source(op.from_arrow(batch(0)), name="in").with_watermark("ts")
-        make(rows).rebalance().sink(op.collect(), name="out", parallelism=2)
+        make(rows).as_rows().rebalance().sink(op.collect(), name="out", parallelism=2)
         self.plan = of(p.graph)
         self.clock = ManualClock()
         self.epochs: list[int] = []

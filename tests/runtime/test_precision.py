@@ -76,7 +76,7 @@ def found(make: Callable[[flow.Stream], flow.Stream], mode: Mode = Mode.UNALIGNE
 
 
 def counted(stream: flow.Stream) -> flow.Stream:
-    return stream.key_by("k").agg(n=op.count(), emit="updates")
+    return stream.key_by("k").agg(n=op.count(), emit="updates").as_rows()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_on_row_wise_paths_the_report_is_exact() -> None:
 def test_behind_an_aggregate_the_rows_that_come_again_are_at_most_those_reported(how: str) -> None:
     with flow.Pipeline("sums") as p:
         sums = both(p).key_by("k").agg(op.count().alias("id"), emit="updates", name="sums")
-        (sums.rebalance() if how == "spread" else sums).sink(op.collect(), name="out")
+        (sums.as_rows().rebalance() if how == "spread" else sums).sink(op.collect(), name="out")
     undisturbed = p.run("simulated").table("out").num_rows  # one for each key of a batch, in whichever order
     again = 0
     for seed in range(10):
