@@ -19,6 +19,7 @@ from dataflow.clock import ManualClock
 from dataflow.errors import DirectoryInUse, GraphError, OutputExists, StoreError
 from dataflow.operator import Handle, OperatorContext
 from dataflow.runners.simulated import Faults, SimulatedRunner
+from operators.sinks.file_writer import RowBuffer
 from operators.sinks.parquet import read_committed, write_parquet
 
 X = pa.schema({"x": pa.int64()})
@@ -197,6 +198,23 @@ def test_a_commit_leaves_in_the_list_what_an_earlier_one_of_the_checkpoint_put_t
         for value in (1, 2):
             sink.commit(1, staged(sink, "run", value))
     assert sorted(read_committed(tmp_path)["x"].to_pylist()) == [1, 2]
+
+
+def test_a_commit_list_that_a_crash_left_half_written_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "_commits").mkdir()
+    (tmp_path / "_commits" / "3.json.tmp").write_text("{")
+    sink = write_parquet(tmp_path)
+    with sink.hold("run"):
+        sink.begin()
+    assert list((tmp_path / "_commits").iterdir()) == []
+
+
+def test_a_buffer_that_was_taken_is_not_full() -> None:
+    buffer = RowBuffer(pa.schema({"x": pa.int64()}), rows=1_000, size=10)
+    buffer.add(pa.record_batch({"x": [1, 2]}))
+    assert buffer.is_full
+    buffer.take()
+    assert not buffer.is_full
 
 
 # --- whose file is it

@@ -10,6 +10,7 @@ import pytest
 from dataflow.events import Barrier, Data, EndOfInput, Idle, Watermark
 from dataflow.operator import Operator, Out, Snapshot
 from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.row_errors import ERRORS
 from dataflow.runtime.chain import Chain, ChainNode
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.output import ForwardOutput
@@ -195,3 +196,12 @@ def test_the_next_timer_is_the_earliest_of_all_operators() -> None:
         node.schedule(due)
         node.schedule(due + 100)
     assert chain.next_timer == 10
+
+
+def test_rows_that_a_source_sets_aside_have_the_epoch_of_their_batch() -> None:
+    chain, _ = tree()
+    channel = Channel(2, "errors")
+    chain.head.outputs = {ERRORS: [ForwardOutput([channel])]}
+    chain.set_aside(pa.record_batch({"x": [1]}), epoch=3)
+    assert isinstance(element := channel.take(), Data)
+    assert element.epoch == 3
