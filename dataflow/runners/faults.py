@@ -110,6 +110,9 @@ class FaultyStore(CheckpointStore):
     def manifest(self, checkpoint: int) -> Manifest:
         return self._inner.manifest(checkpoint)
 
+    def manifest_size(self, checkpoint: int) -> int:
+        return self._inner.manifest_size(checkpoint)
+
     def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
         if checkpoint in self.damaged:
             raise CheckpointDamaged(f"injected: the part of {handle.task} in checkpoint {checkpoint} is damaged")

@@ -104,6 +104,13 @@ class CheckpointStore(ABC):
         """
         return iter(())
 
+    def manifest_size(self, checkpoint: int) -> int:
+        """Return the bytes of a manifest, without reading it; 0 where that is not known, or there is none.
+
+        What ``Checkpointing(max_restore_bytes=)`` limits is this and the sizes of the parts.
+        """
+        return 0
+
     def inspect(self, checkpoint: int) -> Found:
         """What ``recovery.choose`` asks about an existing checkpoint: read all of it.
 

@@ -64,6 +64,9 @@ class MemoryStore(CheckpointStore):
             raise NoCheckpoint(f"there is no checkpoint {checkpoint} in memory; there are {self.checkpoints()}")
         return decode(data, f"checkpoint {checkpoint} in memory")
 
+    def manifest_size(self, checkpoint: int) -> int:
+        return len(self._manifests.get(checkpoint, b""))
+
     def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
         data = self._parts.get(checkpoint, {}).get(handle.file, b"")
         return check_part(handle, data, f"checkpoint {checkpoint} in memory")

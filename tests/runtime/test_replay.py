@@ -72,7 +72,7 @@ def orphaned(store: flow.DirectoryStore, *checkpoints: int) -> Path:
     """Take the manifests away, as if the process had died before it wrote them; the part of the source in the last."""
     for checkpoint in checkpoints:
         (store.folder(checkpoint).path / "manifest.json").unlink()
-    return store.folder(checkpoints[-1]).path / part_file(SOURCE)
+    return store.folder(checkpoints[-1]).path / part_file(SOURCE, 1)
 
 
 def test_an_older_checkpoint_that_is_asked_for_counts_from_the_newest(store: flow.DirectoryStore) -> None:
@@ -115,7 +115,7 @@ def test_a_part_that_cannot_be_understood_is_no_trace(
 def test_a_damaged_checkpoint_that_is_passed_over_still_says_how_far_it_had_read(store: flow.DirectoryStore) -> None:
     *_, kept, last = store.checkpoints()
     expected = between(store, kept, last)
-    (store.folder(last).path / part_file("out[0]")).write_bytes(b"")
+    (store.folder(last).path / part_file("out[0]", 1)).write_bytes(b"")
     report = restored(store)
     assert [skipped.checkpoint for skipped in report.passed_over] == [last]
     assert report.replayed == expected
@@ -123,7 +123,7 @@ def test_a_damaged_checkpoint_that_is_passed_over_still_says_how_far_it_had_read
 
 def test_the_part_that_is_damaged_itself_does_not_count(store: flow.DirectoryStore) -> None:
     *_, kept, last = store.checkpoints()
-    part = store.folder(last).path / part_file(SOURCE)
+    part = store.folder(last).path / part_file(SOURCE, 1)
     part.write_bytes(part.read_bytes().replace(b'"rows":', b'"rows":9'))
     report = restored(store)
     assert (report.checkpoint, report.rows_replayed) == (kept, 0)
