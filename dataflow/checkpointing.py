@@ -65,6 +65,9 @@ class Checkpointing:
         keep: how many completed checkpoints stay in the store; older ones are deleted. Savepoints stay.
         duplicates: ``"sample"`` stores a few of the rows that a restore from an unaligned checkpoint delivers twice,
             ``"rows"`` all of them. They are counted completely either way.
+        max_restore_bytes: how many bytes of a checkpoint (manifest and parts) a restore reads; one that has more is
+            refused with ConfigurationError. None: no bound. Set it where somebody else can write the checkpoints: the
+            memory that a restore takes is proportional to their size. See ``docs/security.md``.
 
     Raises: ConfigurationError naming the setting.
     """
@@ -79,6 +82,7 @@ class Checkpointing:
     tolerable_failures: int | None
     keep: int
     duplicates: Literal["sample", "rows"]
+    max_restore_bytes: int | None
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class Checkpointing:
         tolerable_failures: int | None = None,
         keep: int = 3,
         duplicates: Literal["sample", "rows"] = "sample",
+        max_restore_bytes: int | None = None,
     ) -> None:
         interval = None if every is None else microseconds(every, "Checkpointing(every=)")
         if interval == 0:
@@ -106,6 +111,8 @@ class Checkpointing:
         _whole("keep", keep, least=1)
         if tolerable_failures is not None:
             _whole("tolerable_failures", tolerable_failures, least=0)
+        if max_restore_bytes is not None:
+            _whole("max_restore_bytes", max_restore_bytes, least=1)
         if duplicates not in ("sample", "rows"):
             raise ConfigurationError(f"Checkpointing(duplicates=) is 'sample' or 'rows', got {duplicates!r}")
         put = object.__setattr__
@@ -119,6 +126,7 @@ class Checkpointing:
         put(self, "tolerable_failures", tolerable_failures)
         put(self, "keep", keep)
         put(self, "duplicates", duplicates)
+        put(self, "max_restore_bytes", max_restore_bytes)
 
 
 def _whole(name: str, value: object, *, least: int) -> None:

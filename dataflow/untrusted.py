@@ -16,13 +16,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from dataflow.errors import CheckpointDamaged, DataflowError
 
-__all__ = ["MAX_DEPTH", "check_depth", "damaged_by", "excerpt", "is_plain_name", "parsed", "plain_name"]
+__all__ = [
+    "MAX_DEPTH",
+    "Count",
+    "Time",
+    "check_depth",
+    "damaged_by",
+    "excerpt",
+    "is_plain_name",
+    "parsed",
+    "plain_name",
+]
 
 MAX_DEPTH: Final = 100
 """How deep the values of a checkpoint may be nested: consumers recurse, and the stack of C is finite."""
@@ -31,7 +41,11 @@ _MAX_NAME: Final = 255
 """Bytes of a file name: the limit of the usual file systems."""
 _FORBIDDEN: Final = frozenset("/\\\0")
 
-_T = TypeVar("_T")
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+"""A number of rows or bytes, or a position."""
+
+Time = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Microseconds, as a word holds them."""
 
 
 def is_plain_name(name: object) -> bool:
@@ -64,7 +78,7 @@ def plain_name(name: object, what: str) -> str:
     return name
 
 
-def parsed(type_: type[_T], value: object, what: str) -> _T:
+def parsed(type_: Any, value: object, what: str) -> Any:
     """Return ``value``, which came from JSON, as ``type_``: a ``msgspec.Struct``, or any type that msgspec knows.
 
     Args:
@@ -98,7 +112,9 @@ def check_depth(value: object, what: str) -> None:
             raise CheckpointDamaged(f"{what}: values are nested deeper than {MAX_DEPTH} levels")
         inner: list[object] = []
         for outer in level:
-            values: Any = outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list | tuple) else ()
+            values: Any = (
+                outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list | tuple) else ()
+            )
             inner += [item for item in values if isinstance(item, dict | list | tuple)]
         level = inner
 

@@ -132,5 +132,5 @@ class FaultyStore(CheckpointStore):
     def remove_orphans(self) -> list[int]:
         return self._inner.remove_orphans()
 
-    def remains(self, task: str, above: int) -> Iterator[tuple[int, Buffer]]:
-        return self._inner.remains(task, above)
+    def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
+        return self._inner.remains(task, above) if limit is None else self._inner.remains(task, above, limit)

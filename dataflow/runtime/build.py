@@ -15,8 +15,8 @@ from typing import Any, assert_never
 
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Clock
-from dataflow.errors import CheckpointError, CheckpointMismatch, ConfigurationError, did_you_mean
-from dataflow.events import BarrierKind
+from dataflow.errors import CheckpointDamaged, CheckpointError, CheckpointMismatch, ConfigurationError, did_you_mean
+from dataflow.events import BarrierKind, Data
 from dataflow.graph import Partitioning, schema_json
 from dataflow.operator import Guarantee, TwoPhaseSink
 from dataflow.plan import Link, Plan, Vertex, task_id
@@ -37,18 +37,20 @@ from dataflow.runtime.messages import Mailbox
 from dataflow.runtime.output import Output, output_for
 from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.part_writer import Submit
-from dataflow.runtime.parts import SAMPLE_ROWS, TaskState
+from dataflow.runtime.parts import SAMPLE_ROWS, ChannelState, TaskState
 from dataflow.runtime.peers import Peers
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.restore import Restored, find, with_new_input
 from dataflow.runtime.task import Task
 from dataflow.runtime.wiring import Place, wired
 from dataflow.source import Source, SourceContext, Split
-from dataflow.specs import Read, Write
+from dataflow.specs import Aggregate, Read, WindowAggregate, Write
+from dataflow.state.dictionaries import wide_schema
 from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.memory import MemoryStore
 from operators.fusion.operator import Patience
+from operators.partials import check_partial, is_partial, partial_schema
 
 __all__ = ["Settings", "build", "store_of"]
 
@@ -147,7 +149,7 @@ class _Builder:
     def build(self) -> Job:
         plan, settings, store = self.plan, self.settings, self.store
         started = settings.clock.now()
-        restored = find(settings.restore, store, plan)
+        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes)
         states = restored.states if restored else {}
         splits = self._splits(states)  # refuses input that changed, so what is new after it is only new
         restored = restored and with_new_input(restored, plan)
@@ -344,6 +346,7 @@ class _Builder:
     def _preload(self, restored: Restored) -> None:
         """Put the channel state back where it was in flight. Refuse it where the channel is no longer the same."""
         channels = {channel.name: channel for channel in self.channels.values()}
+        links = {channel.name: self.plan.links[i] for (i, _, _), channel in self.channels.items()}
         for state in restored.states.values():
             for captured in state.in_flight:
                 channel = channels.get(captured.channel)
@@ -354,7 +357,32 @@ class _Builder:
                         f"{captured.channel!r}, of the columns {captured.schema}; now {found}. Restore it with the "
                         "pipeline that took it, let that one take a checkpoint of mode 'aligned', and change it then"
                     )
+                _check_carried(captured, self.plan, links[captured.channel])
                 channel.preload(captured.elements)
+
+
+def _check_carried(captured: ChannelState, plan: Plan, link: Link) -> None:
+    """Check that rows in flight are such as the channel carries: kernels believe the types. Raises: CheckpointDamaged.
+
+    Index types of dictionaries may be narrower than declared: a batch may come with its own.
+    """
+    expected = [wide_schema(plan.graph.nodes[link.node].output(link.tag))]
+    spec = plan.vertices[link.target].head.spec
+    if isinstance(spec, Aggregate | WindowAggregate):
+        taken = plan.graph.schema_of(plan.vertices[link.target].head.inputs[0])
+        expected.append(wide_schema(partial_schema(spec, taken)))
+    for element in captured.elements:
+        if not isinstance(element, Data):
+            continue
+        batch: Any = element.rows
+        found = wide_schema(batch.schema)
+        if not any([found.names == schema.names and found.types == schema.types for schema in expected]):
+            raise CheckpointDamaged(
+                f"rows in flight on {captured.channel!r} have the columns {schema_json(batch.schema)}, expected "
+                f"{captured.schema}"
+            )
+        if is_partial(batch.schema):
+            check_partial(batch, spec, captured.channel)
 
 
 def _split_state(entry: Any, source: Source) -> SplitState:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from dataflow.clock import Clock
 from dataflow.graph import Node
-from dataflow.operator import OperatorContext
+from dataflow.operator import Operator, OperatorContext
 from dataflow.plan import Link, Plan, Vertex
 from dataflow.runtime.chain import ChainNode
 from dataflow.runtime.inlet import SourceInlet
 from dataflow.runtime.output import Output
 from dataflow.runtime.parts import TaskState
 from dataflow.state.hashing import key_group_range
+from dataflow.untrusted import damaged_by
 from operators.binding import operator_for
 
 __all__ = ["Place", "wired"]
@@ -75,5 +76,21 @@ def _chain_node(place: Place, node: Node) -> ChainNode:
         tally=made.tally,
         splits=place.splits,
     )
-    made.operator = operator_for(node.spec, context)
+    made.operator = _operator(node, context)
     return made
+
+
+def _operator(node: Node, context: OperatorContext) -> Operator:
+    """The operator, restored where there is state. What a user's own one raises over its state stays what it is."""
+    restored = context.restored
+    if restored is None or not (restored.values or restored.tables):
+        return operator_for(node.spec, context)
+    what = f"operator {node.name!r}, subtask {context.subtask}"
+    if node.is_users:
+        try:
+            return operator_for(node.spec, context)
+        except Exception as error:
+            error.add_note(f"{what} was being restored from a checkpoint")
+            raise
+    with damaged_by(what):
+        return operator_for(node.spec, context)

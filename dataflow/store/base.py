@@ -96,11 +96,11 @@ class CheckpointStore(ABC):
     def remove_orphans(self) -> list[int]:
         """Delete what crashes left without a manifest, and answer its ids. Call it while no checkpoint is pending."""
 
-    def remains(self, task: str, above: int) -> Iterator[tuple[int, Buffer]]:
+    def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
         """What is left of ``task`` in checkpoints above id ``above`` that never came to exist, with their ids.
 
         For reports only, before ``remove_orphans``: nothing vouches for these parts, and what cannot be read is left
-        out. A store that keeps nothing of the kind has nothing to say.
+        out, as are parts of more than ``limit`` bytes. A store that keeps nothing of the kind has nothing to say.
         """
         return iter(())
 

@@ -127,10 +127,10 @@ class DirectoryStore(CheckpointStore):
             self.folder(checkpoint).remove()
         return orphans
 
-    def remains(self, task: str, above: int) -> Iterator[tuple[int, Buffer]]:
+    def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
         for checkpoint in self._folders():
             if checkpoint > above and not self._exists(checkpoint):
-                for data in self.folder(checkpoint).remains(task):
+                for data in self.folder(checkpoint).remains(task, limit):
                     yield checkpoint, data
 
     def manifest_size(self, checkpoint: int) -> int:

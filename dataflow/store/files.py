@@ -29,7 +29,17 @@ from typing import Final
 
 from dataflow.errors import StoreError
 
-__all__ = ["DISK", "TEMPORARY", "Buffer", "FileSystem", "NotAFile", "PlainSync", "is_directory", "is_entry_of", "storing"]
+__all__ = [
+    "DISK",
+    "TEMPORARY",
+    "Buffer",
+    "FileSystem",
+    "NotAFile",
+    "PlainSync",
+    "is_directory",
+    "is_entry_of",
+    "storing",
+]
 
 Buffer = bytes | bytearray | memoryview
 """Bytes in one piece. What is passed in is only read; an Arrow buffer goes in as ``memoryview(buffer)``."""

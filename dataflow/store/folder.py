@@ -96,7 +96,8 @@ class CheckpointFolder:
             size = self._files.size(path)
             if size is not None and size != handle.size:  # told without reading it, whatever its size
                 raise CheckpointDamaged(
-                    f"{path}: the part of task {handle.task!r} had {handle.size} bytes when it was written, found {size}"
+                    f"{path}: the part of task {handle.task!r} had {handle.size} bytes when it was written, "
+                    f"found {size}"
                 )
             try:
                 data = self._files.read(path)
@@ -105,7 +106,9 @@ class CheckpointFolder:
                     f"{path}: the part of task {handle.task!r} is missing; it had {handle.size} bytes"
                 ) from error
             except NotAFile as error:
-                raise CheckpointDamaged(f"{path}: expected the part of task {handle.task!r}: {error.strerror}") from error
+                raise CheckpointDamaged(
+                    f"{path}: expected the part of task {handle.task!r}: {error.strerror}"
+                ) from error
         return check_part(handle, data, str(path))
 
     def remains(self, task: str, limit: int | None = None) -> Iterator[bytes]:

@@ -14,13 +14,12 @@ import msgspec
 import xxhash
 
 from dataflow.errors import CheckpointDamaged, CheckpointError
-from dataflow.untrusted import check_depth, excerpt, plain_name
+from dataflow.untrusted import Count, check_depth, excerpt, plain_name
 
 __all__ = ["FORMAT", "Manifest", "PartHandle", "check_part", "decode", "encode", "part_file", "part_handle", "part_of"]
 
 FORMAT: Final = 1
 
-_Size = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 _Id = Annotated[int, msgspec.Meta(ge=1, lt=2**62)]
 
 
@@ -29,7 +28,7 @@ class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     task: str
     file: str
-    size: _Size
+    size: Count
     xxh3: str
 
 

@@ -2,8 +2,8 @@
 
 The folder is ``$BARRIERFLOW_CACHE``, else ``kernels`` in ``$XDG_CACHE_HOME/barrierflow`` or ``~/.cache/barrierflow``.
 Numba's files are pickles, so whoever can write there can run code here. A folder or file is used only if it belongs to
-the current user or to root, and no other user may write to it, nor rename what it lies in. Otherwise it is ignored, with
-one warning (``UnsafeCache``), and a folder in the temporary directory serves this process; as it does, without a
+the current user or to root, and no other user may write to it, nor rename what it lies in. Otherwise it is ignored,
+with one warning (``UnsafeCache``), and a folder in the temporary directory serves this process; as it does, without a
 warning, where the folder cannot be written.
 
 A file is named by the hash of its text, of the kernels that get compiled into it, and of numba's version. Its time is

@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Final, cast
+from typing import Final, cast
 
 import msgspec
 
 from dataflow.errors import CheckpointDamaged, StoreError
 from dataflow.operator import Handle
 from dataflow.store.files import TEMPORARY, FileSystem, storing
-from dataflow.untrusted import excerpt, parsed, plain_name
+from dataflow.untrusted import Count, excerpt, parsed, plain_name
 from operators.sinks.formats import SUFFIXES, Form
 
 __all__ = ["FINAL", "STAGED", "CommitLists", "Committed", "Transaction"]
@@ -25,15 +25,13 @@ _ENDINGS: Final = "|".join(re.escape(suffix) for suffixes in SUFFIXES.values() f
 FINAL: Final = re.compile(rf"part-([0-9]{{8,18}})-[0-9]{{5,18}}-[0-9]{{4,18}}(?:{_ENDINGS})")
 """The names of final files: checkpoint, subtask, and a number."""
 
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
-
 
 class Committed(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     """One final file: its name, what is in it (xxh3-64 as 16 hex digits), the run that wrote it, and how to read it."""
 
     file: str
-    rows: _Count
-    size: _Count
+    rows: Count
+    size: Count
     xxh3: str
     run: str
     form: Form | None = None  # None: Parquet, which says it all itself
@@ -67,7 +65,7 @@ class Transaction(Committed, frozen=True, kw_only=True):
 
         Raises: CheckpointDamaged, naming ``where`` it was read, unless both files are in the directories of the sink.
         """
-        found = parsed(cls, dict(handle), where)
+        found: Transaction = parsed(cls, dict(handle), where)
         found.check(where)
         if not plain_name(found.staged, f"{where}: the staged file").endswith(STAGED):
             raise CheckpointDamaged(f"{where}: expected a staged file (*{STAGED}), found {excerpt(found.staged)}")
@@ -101,7 +99,9 @@ class CommitLists:
             if not self.path.is_dir():
                 return {}
             if self.path.is_symlink():
-                raise StoreError(f"{self.path} is a symbolic link, which is not followed: put the directory in its place")
+                raise StoreError(
+                    f"{self.path} is a symbolic link, which is not followed: put the directory in its place"
+                )
             ids = sorted(int(name[:-5]) for name in self._files.names(self.path) if _is_commit(name))
             return {checkpoint: self._read(checkpoint) for checkpoint in ids}
 

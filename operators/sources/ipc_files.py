@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import msgspec
 import pyarrow as pa
 from pyarrow import ipc
 
-from dataflow.errors import ConfigurationError, SchemaMismatch, SourceError
+from dataflow.errors import CheckpointDamaged, ConfigurationError, SchemaMismatch, SourceError
 from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_schema
+from dataflow.untrusted import Count, parsed
 from operators.sources.arrow import conformed, plain_field
 from operators.sources.files import Files
-from operators.sources.known_file import UNREADABLE, KnownFile, check_unmoved
+from operators.sources.known_file import UNREADABLE, KnownFile, check_unmoved, own_file
 from operators.sources.paths import Paths, expand
 from operators.sources.text_source import check_distinct, check_known, selected
 
@@ -83,11 +85,11 @@ class IpcSource(Source):
         return tuple(file.split for file in self._files)
 
     def check(self, split: Split) -> None:
-        KnownFile.check(_LABEL, split, self._where)
+        own_file(_LABEL, split, self._files, self._where).check(_LABEL, split, self._where)
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        check_unmoved(_LABEL, split, self._files, self._where)
-        return _IpcReader(str(split.info["path"]), self._where, self._schema, offset, self._batch_rows)
+        path = check_unmoved(_LABEL, split, self._files, self._where)
+        return _IpcReader(path, self._where, self._schema, offset, self._batch_rows)
 
     def select(self, columns: Sequence[str]) -> IpcSource:
         check_known(repr(self), columns, self._schema.names)
@@ -98,21 +100,31 @@ class IpcSource(Source):
         return f"{_LABEL}({self._files[0].path!r}{more})"
 
 
+class _Offset(msgspec.Struct):
+    """A position: rows of a batch that were given."""
+
+    batch: Count = 0
+    row: Count = 0
+
+
 class _IpcReader(SplitReader):
     def __init__(self, path: str, where: Files, schema: pa.Schema, offset: Json, batch_rows: int) -> None:
-        at: Any = offset or {"batch": 0, "row": 0}
+        at = _Offset() if offset is None else parsed(_Offset, offset, f"{_LABEL}: the position in {path!r}")
         self._path = path
         self._schema = schema
         self._batch_rows = batch_rows
-        self._next = at["batch"]  # the batch to be read
+        self._next: int = at.batch  # the batch to be read
         self._row = 0
         self._rows: pa.RecordBatch | None = None
         try:
             self._opened = _Opened.open(path, where, schema.names)
             self._opened.skip(self._next)
-            if at["row"]:
+            if at.row:
                 self._read()
-                self._give(at["row"])
+                self._give(at.row)
+        except StopIteration as error:
+            self.close()
+            raise CheckpointDamaged(f"{_LABEL}: {path!r} has no row {at.row} of batch {at.batch}") from error
         except UNREADABLE as error:
             raise self._damaged(error) from error
 
@@ -133,7 +145,8 @@ class _IpcReader(SplitReader):
             self._rows = conformed(batch.select(self._schema.names), self._schema)
 
     def _give(self, rows: int) -> pa.RecordBatch:
-        assert self._rows is not None, "a batch was read"
+        if self._rows is None:  # the position of a restore is behind a batch that has no rows
+            raise StopIteration
         batch, rest = self._rows.slice(0, rows), self._rows.slice(rows)
         self._row += batch.num_rows
         self._rows = rest if rest.num_rows else None
@@ -188,7 +201,7 @@ class _Opened:
         """Raises: StopIteration behind the last one."""
         if not self.seekable:
             return self.reader.read_next_batch()
-        if number == self.reader.num_record_batches:
+        if number >= self.reader.num_record_batches:
             raise StopIteration
         return self.reader.get_batch(number)
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, Literal
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 from pyarrow import types
 
 from dataflow.errors import (
+    CheckpointDamaged,
     ConfigurationError,
     InputChanged,
     PartitionKeyWarning,
@@ -29,8 +31,10 @@ from dataflow.errors import (
 )
 from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_type, widened_array
+from dataflow.untrusted import Count, excerpt, parsed
 from operators.sources.arrow import plain_type
 from operators.sources.files import Files
+from operators.sources.known_file import own_file
 from operators.sources.paths import Paths, expand
 from operators.sources.statistics import earliest_time
 
@@ -136,6 +140,16 @@ class _File:
         return pa.schema(fields)
 
 
+class _Info(msgspec.Struct):
+    """What a split says of its file."""
+
+    path: str
+    bytes: Count
+    footer: str
+    row_group: Count | None = None
+    rows: Count | None = None
+
+
 _PARTITION: Final = re.compile(r"[^=]+=.*")
 _TEXTUAL: Final = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
 
@@ -179,35 +193,47 @@ class ParquetSource(Source):
 
     def earliest(self, split: Split, column: str) -> int | None:
         """From the statistics of the row groups, where there are any."""
-        known = [file.metadata for file in self._files if file.path == split.info["path"]]
-        group: Any = split.info["row_group"]
-        return earliest_time(known[0], column, group) if known else None
+        own, info = self._own(split)
+        return earliest_time(own.metadata, column, info["row_group"])
 
     def check(self, split: Split) -> None:
-        path, expected = str(split.info["path"]), split.info
+        own, expected = self._own(split)
         try:
-            file = _File.open(path, self._where)
+            file = _File.open(own.path, self._where)
         except SourceError as error:
             raise InputChanged(f"{_lost(split)}: it cannot be read any more: {error}") from error
         if file.bytes != expected["bytes"]:
             raise InputChanged(f"{_lost(split)}: it had {expected['bytes']} bytes and has {file.bytes}")
         if file.footer != expected["footer"]:
             raise InputChanged(f"{_lost(split)}: its footer had hash {expected['footer']} and has {file.footer}")
+        group = expected["row_group"]
+        if group is not None and group >= file.metadata.num_row_groups:
+            raise CheckpointDamaged(f"{_lost(split)}: it has no row group {group}")
+
+    def _own(self, split: Split) -> tuple[_File, Mapping[str, Any]]:
+        """The file that a split of a checkpoint is in, which is one of ours, and what the split says of it.
+
+        Raises: InputChanged, CheckpointDamaged.
+        """
+        own = own_file("read_parquet", split, self._files, self._where)
+        return own, msgspec.to_builtins(parsed(_Info, dict(split.info), f"read_parquet: split {excerpt(split.id)}"))
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        assert offset is None or isinstance(offset, int), f"an offset is a row of the split, got {offset!r}"
-        self._check_unmoved(split)
-        return _Reader(split, offset or 0, self._schema, self._dictionary, self._batch_rows, self._where)
+        row = parsed(Count | None, offset, f"read_parquet: the position in {excerpt(split.id)}") or 0
+        own, info = self._own(split)
+        self._check_unmoved(split, own, info)
+        mine = Split(split.id, {**info, "path": own.path})
+        return _Reader(mine, row, self._schema, self._dictionary, self._batch_rows, self._where)
 
-    def _check_unmoved(self, split: Split) -> None:
+    def _check_unmoved(self, split: Split, own: _File, info: Mapping[str, Any]) -> None:
         """A stat is enough where nothing touched the file since its footer was read."""
-        path = str(split.info["path"])
-        known = next((file for file in self._files if file.path == path and file.footer == split.info["footer"]), None)
         try:
-            status = self._where.status(path)
+            status = self._where.status(own.path)
         except OSError as error:
             raise InputChanged(f"{_lost(split)}: it cannot be read any more: {error}") from error
-        if known is None or (status.bytes, status.modified) != (known.bytes, known.modified):
+        group = info["row_group"]
+        known = own.footer == info["footer"] and (group is None or group < own.metadata.num_row_groups)
+        if not known or (status.bytes, status.modified) != (own.bytes, own.modified):
             self.check(split)
 
     def select(self, columns: Sequence[str]) -> ParquetSource:
@@ -356,4 +382,4 @@ def _check_same(first: str, expected: pa.Schema, path: str, found: pa.Schema, *,
 
 
 def _lost(split: Split) -> str:
-    return f"the checkpoint was taken over {split.id!r}, which is not what it was"
+    return f"the checkpoint was taken over {excerpt(split.id)}, which is not what it was"

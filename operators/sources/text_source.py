@@ -16,7 +16,7 @@ from dataflow.state.dictionaries import wide_type
 from operators.sources.arrow import plain_type
 from operators.sources.blocks import Place
 from operators.sources.files import Files
-from operators.sources.known_file import KnownFile, check_unmoved
+from operators.sources.known_file import KnownFile, check_unmoved, own_file
 from operators.sources.text import RowParser, TextReader
 
 __all__ = ["Reading", "TextFormat", "TextSource", "given_types", "inferred_type", "selected"]
@@ -88,11 +88,10 @@ class TextSource(Source):
         return tuple(file.split for file in self._files if file.status.bytes)
 
     def check(self, split: Split) -> None:
-        KnownFile.check(self._format.label, split, self._where)
+        own_file(self._format.label, split, self._files, self._where).check(self._format.label, split, self._where)
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        check_unmoved(self._format.label, split, self._files, self._where)
-        path = str(split.info["path"])
+        path = check_unmoved(self._format.label, split, self._files, self._where)
         parser, begin = self._format.open(path, self._where, self._whole, self._columns)
         return TextReader(
             path,

@@ -16,13 +16,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+import msgspec
 import pyarrow as pa
 import xxhash
 
 from dataflow.clock import Duration, microseconds
-from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
+from dataflow.errors import CheckpointDamaged, ConfigurationError, InputChanged, SchemaMismatch, SourceError
 from dataflow.row_errors import ERRORS, OnError, errors_schema
 from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.untrusted import Count, Time, excerpt, is_plain_name, parsed
 from operators.sources.files import Files, Status
 from operators.sources.paths import resolve
 from operators.sources.text_source import check_known, given_types, selected
@@ -126,9 +128,10 @@ class _Look:
             found = self.where.listed(self.directory)
         except (OSError, pa.ArrowException) as error:
             raise SourceError(f"watch({self.directory!r}): cannot be listed: {error}; check the path") from error
-        return [file for file in found if self._wanted(file.name)]
+        return [file for file in found if self.wants(file.name)]
 
-    def _wanted(self, name: str) -> bool:
+    def wants(self, name: str) -> bool:
+        """Whether a file of this name is whole, and read here."""
         if name.startswith(("_", ".")) or name.endswith(_UNFINISHED) or not fnmatch.fnmatchcase(name, self.pattern):
             return False
         return xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogateescape")) % self.parts == self.part
@@ -178,8 +181,8 @@ class WatchSource(Source):
     def check(self, split: Split) -> None:
         if split not in self.splits():
             raise InputChanged(
-                f"watch: the checkpoint was taken over {split.id!r}, one of {split.info.get('parts')} splits; this is "
-                f"{self._look.directory!r} in {self._splits}: give the same directory and splits="
+                f"watch: the checkpoint was taken over {excerpt(split.id)}, one of {excerpt(split.info.get('parts'))} "
+                f"splits; this is {self._look.directory!r} in {self._splits}: give the same directory and splits="
             )
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
@@ -207,35 +210,64 @@ class WatchSource(Source):
         return f"watch({self._look.directory!r})"
 
 
+class _Begun(msgspec.Struct):
+    """The file that is being read, in a position."""
+
+    name: str
+    bytes: Count
+    modified: Time
+    split: _BegunSplit
+    offset: Any = None
+
+
+class _BegunSplit(msgspec.Struct):
+    id: str
+    info: dict[str, Any]
+
+
+class _Offset(msgspec.Struct):
+    """A position; see the module's text."""
+
+    mark: tuple[Time, str] | None = None
+    done: dict[str, tuple[Count, Time]] = {}
+    file: _Begun | None = None
+
+
 class _WatchReader(SplitReader):
     """Reads file after file. ``done`` is replaced, never changed: positions that were given out share it."""
 
     def __init__(self, look: _Look, source: WatchSource, offset: Json, context: SourceContext) -> None:
-        at: Any = offset or {"mark": None, "done": {}, "file": None}
+        at = _Offset() if offset is None else parsed(_Offset, offset, f"watch({look.directory!r}): the position")
         self._look = look
         self._source = source
         self._context = context
         self._names = source.schema.names
-        self._mark: tuple[int, str] | None = at["mark"] and (at["mark"][0], at["mark"][1])
-        self._done: dict[str, Json] = dict(at["done"])  # name: [bytes, modified]
+        self._mark: tuple[int, str] | None = at.mark
+        self._done: dict[str, Json] = {name: list(known) for name, known in at.done.items()}  # name: [bytes, modified]
         self._waiting: deque[Status] = deque()
         self._due: int | None = None
         self._file: Status | None = None
         self._split: Split | None = None
         self._reader: SplitReader | None = None
-        if at["file"] is not None:
-            self._resume(at["file"])
+        if at.file is not None:
+            self._resume(at.file)
 
-    def _resume(self, file: Any) -> None:
-        path = self._look.path(file["name"])
+    def _resume(self, file: _Begun) -> None:
+        """Go on in the file that a checkpoint was taken within: one that this reader would have begun itself."""
+        if not (is_plain_name(file.name) and self._look.wants(file.name)):
+            raise CheckpointDamaged(
+                f"watch({self._look.directory!r}): the checkpoint was taken within {excerpt(file.name)}, which is not "
+                "the name of a file that is read here"
+            )
+        path = self._look.path(file.name)
         try:
             source = self._source.open(path)
         except SourceError as error:
             raise InputChanged(f"watch: the checkpoint was taken within {path!r}: {error}") from error
-        self._file = Status(file["name"], file["bytes"], file["modified"])
-        self._split = Split(file["split"]["id"], file["split"]["info"])
+        self._file = Status(file.name, file.bytes, file.modified)
+        self._split = Split(file.split.id, file.split.info)
         source.check(self._split)
-        self._reader = source.reader(self._split, file["offset"], self._context)
+        self._reader = source.reader(self._split, file.offset, self._context)
 
     def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
         while True:

@@ -149,7 +149,7 @@ class Silent(flow.MemoryStore):
 
 
 def test_splits_without_a_count_are_left_out() -> None:
-    split: dict[str, Any] = {"id": "a", "info": None, "offset": 3, "done": False}
+    split: dict[str, Any] = {"id": "a", "info": {}, "offset": 3, "done": False}
     counted = {**split, "id": "b", "rows": 3}
     ended = {**split, "id": "c", "rows": 3, "done": True}
     state = TaskState(SOURCE, inlet={"splits": [split, counted, ended]})
@@ -157,7 +157,7 @@ def test_splits_without_a_count_are_left_out() -> None:
 
 
 def test_the_furthest_trace_counts_whichever_life_left_it() -> None:
-    store, split = flow.MemoryStore(), {"id": "a", "info": None, "offset": 3, "done": False}
+    store, split = flow.MemoryStore(), {"id": "a", "info": {}, "offset": 3, "done": False}
     for checkpoint, rows in enumerate([3, 9, 5], start=1):
         state = TaskState(SOURCE, inlet={"splits": [{**split, "rows": rows}]})
         store.write(checkpoint, SOURCE, memoryview(state.encode("rows")))
