@@ -123,7 +123,8 @@ def check_depth(value: object, what: str) -> None:
 def damaged_by(what: str) -> Iterator[None]:
     """Turn what code of ours raises over values it did not expect into ``CheckpointDamaged``.
 
-    Only for code of this library that reads restored state: what it raises on purpose (a ``DataflowError``) passes.
+    Only for code of this library that reads restored state: what it raises on purpose (a ``DataflowError``) passes, a
+    ``CheckpointDamaged`` with ``what`` in front.
 
     Args:
         what: whose state is read, for the message.
@@ -135,6 +136,8 @@ def damaged_by(what: str) -> Iterator[None]:
     """
     try:
         yield
+    except CheckpointDamaged as error:
+        raise CheckpointDamaged(f"{what}: {error}") from error
     except DataflowError:
         raise
     except Exception as error:
