@@ -72,6 +72,9 @@ class Checkpointing:
             first and last 64 KiB are compared. Files of up to 1 MiB are compared whole, and then times do not matter.
         duplicates: ``"sample"`` stores a few of the rows that a restore from an unaligned checkpoint delivers twice,
             ``"rows"`` all of them. They are counted completely either way.
+        max_restore_bytes: how many bytes of a checkpoint (manifest and parts) a restore reads; one that has more is
+            refused with ConfigurationError. None: no bound. Set it where somebody else can write the checkpoints: the
+            memory that a restore takes is proportional to their size. See ``docs/security.md``.
 
     Raises: ConfigurationError naming the setting.
     """
@@ -87,6 +90,7 @@ class Checkpointing:
     keep: int
     input_identity: InputIdentity
     duplicates: Literal["sample", "rows"]
+    max_restore_bytes: int | None
 
     def __init__(
         self,
@@ -102,6 +106,7 @@ class Checkpointing:
         keep: int = 3,
         input_identity: InputIdentity = "mtime",
         duplicates: Literal["sample", "rows"] = "sample",
+        max_restore_bytes: int | None = None,
     ) -> None:
         interval = None if every is None else microseconds(every, "Checkpointing(every=)")
         if interval == 0:
@@ -117,6 +122,8 @@ class Checkpointing:
         _whole("keep", keep, least=1)
         if tolerable_failures is not None:
             _whole("tolerable_failures", tolerable_failures, least=0)
+        if max_restore_bytes is not None:
+            _whole("max_restore_bytes", max_restore_bytes, least=1)
         if duplicates not in ("sample", "rows"):
             raise ConfigurationError(f"Checkpointing(duplicates=) is 'sample' or 'rows', got {duplicates!r}")
         if input_identity not in ("mtime", "content"):
@@ -133,6 +140,7 @@ class Checkpointing:
         put(self, "keep", keep)
         put(self, "input_identity", input_identity)
         put(self, "duplicates", duplicates)
+        put(self, "max_restore_bytes", max_restore_bytes)
 
 
 def input_identity(checkpoint: Checkpointing | None) -> InputIdentity:

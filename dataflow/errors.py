@@ -49,6 +49,7 @@ __all__ = [
     "UnknownColumn",
     "UnnamedStateWarning",
     "UnstablePredicateWarning",
+    "UnsafeCache",
     "UnsupportedOnRunner",
     "did_you_mean",
     "user_frame",
@@ -254,6 +255,13 @@ class NewInputWarning(BarrierflowWarning):
 
 class PartitionKeyWarning(BarrierflowWarning):
     """Files lie in folders such as ``year=2013``, whose key is no column of the stream."""
+
+
+class UnsafeCache(UserWarning):
+    """A folder or file of compiled loops is ignored, because other users may have written it.
+
+    What is in it would be run. To silence it: ``warnings.filterwarnings("ignore", category=UnsafeCache)``
+    """
 
 
 def user_frame() -> int:

@@ -107,6 +107,17 @@ class Node:
                 return True
 
     @property
+    def is_users(self) -> bool:
+        """Whether the operator's code is a user's: then what it makes of its restored state is its own affair."""
+        match self.spec:
+            case Apply():
+                return True
+            case Write(sink=sink):
+                return type(sink).__module__.partition(".")[0] != "operators"
+            case _:
+                return False
+
+    @property
     def blocking(self) -> bool:
         """Whether a call may wait for something outside the engine."""
         match self.spec:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, UnknownColumn
+from dataflow.errors import CheckpointDamaged, CheckpointMismatch, ConfigurationError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation
 from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.specs import Emit
@@ -128,7 +128,10 @@ class KeyedAggregate(Operator):
                 f"{self._context.name}: the checkpoint holds the aggregates {found}, the pipeline {self._described()}"
             )
         keys, records = restored.tables["keys"], restored.tables["records"]
-        assert keys.num_rows == records.num_rows, f"{keys.num_rows} keys have {records.num_rows} records"
+        if keys.num_rows != records.num_rows:
+            raise CheckpointDamaged(
+                f"{self._context.name}: {keys.num_rows} keys have {records.num_rows} records: the checkpoint is damaged"
+            )
         if keys.schema.types != self._key_schema.types:
             raise CheckpointMismatch(
                 f"{self._context.name}: the checkpoint's keys are {keys.schema.types}, the pipeline's "

@@ -112,6 +112,9 @@ class FaultyStore(CheckpointStore):
     def manifest(self, checkpoint: int) -> Manifest:
         return self._inner.manifest(checkpoint)
 
+    def manifest_size(self, checkpoint: int) -> int:
+        return self._inner.manifest_size(checkpoint)
+
     def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
         if checkpoint in self.damaged:
             raise CheckpointDamaged(f"injected: the part of {handle.task} in checkpoint {checkpoint} is damaged")
@@ -131,5 +134,5 @@ class FaultyStore(CheckpointStore):
     def remove_orphans(self) -> list[int]:
         return self._inner.remove_orphans()
 
-    def remains(self, task: str, above: int) -> Iterator[tuple[int, Buffer]]:
-        return self._inner.remains(task, above)
+    def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
+        return self._inner.remains(task, above) if limit is None else self._inner.remains(task, above, limit)

@@ -16,6 +16,7 @@ from typing import Any, assert_never
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Clock
 from dataflow.errors import (
+    CheckpointDamaged,
     CheckpointError,
     CheckpointMismatch,
     CheckpointSkippedWarning,
@@ -54,11 +55,13 @@ from dataflow.runtime.restore import Restored, find, with_new_input
 from dataflow.runtime.task import Task
 from dataflow.runtime.wiring import Place, wired
 from dataflow.source import Source, SourceContext, Split
-from dataflow.specs import Read, Write
+from dataflow.specs import Aggregate, Read, WindowAggregate, Write
+from dataflow.state.dictionaries import wide_schema
 from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.memory import MemoryStore
 from operators.fusion.operator import Patience
+from operators.partials import check_partial, is_partial, partial_schema
 
 __all__ = ["Settings", "build", "note_taken_back", "store_of"]
 
@@ -158,7 +161,7 @@ class _Builder:
     def build(self) -> Job:
         plan, settings, store = self.plan, self.settings, self.store
         started = settings.clock.now()
-        restored = find(settings.restore, store, plan)
+        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes)
         states = restored.states if restored else {}
         splits = self._splits(states)  # refuses input that changed, so what is new after it is only new
         restored = restored and with_new_input(restored, plan)
@@ -381,7 +384,9 @@ class _Builder:
                         f"{captured.channel!r}, of the columns {captured.schema}; now {found}. Restore it with the "
                         "pipeline that took it, let that one take a checkpoint of mode 'aligned', and change it then"
                     )
-                self._refuse_strays(captured, *places[channel.name], restored.manifest.checkpoint)
+                link, subtask = places[channel.name]
+                _check_carried(captured, self.plan, link)
+                self._refuse_strays(captured, link, subtask, restored.manifest.checkpoint)
                 channel.preload(captured.elements)
 
     def _refuse_strays(self, captured: ChannelState, link: Link, subtask: int, checkpoint: int) -> None:
@@ -412,6 +417,30 @@ def note_taken_back(notices: Notices, sink: str, taken: TakenBack | None, why: s
             f"{why}, so {taken.rows:,} rows in {taken.files:,} {'file' if taken.files == 1 else 'files'} that sink "
             f"{sink!r} had committed later were deleted; this run produces them again",
         )
+
+
+def _check_carried(captured: ChannelState, plan: Plan, link: Link) -> None:
+    """Check that rows in flight are such as the channel carries: kernels believe the types. Raises: CheckpointDamaged.
+
+    Index types of dictionaries may be narrower than declared: a batch may come with its own.
+    """
+    expected = [wide_schema(plan.graph.nodes[link.node].output(link.tag))]
+    spec = plan.vertices[link.target].head.spec
+    if isinstance(spec, Aggregate | WindowAggregate):
+        taken = plan.graph.schema_of(plan.vertices[link.target].head.inputs[0])
+        expected.append(wide_schema(partial_schema(spec, taken)))
+    for element in captured.elements:
+        if not isinstance(element, Data):
+            continue
+        batch: Any = element.rows
+        found = wide_schema(batch.schema)
+        if not any([found.names == schema.names and found.types == schema.types for schema in expected]):
+            raise CheckpointDamaged(
+                f"rows in flight on {captured.channel!r} have the columns {schema_json(batch.schema)}, expected "
+                f"{captured.schema}"
+            )
+        if is_partial(batch.schema):
+            check_partial(batch, spec, captured.channel)
 
 
 def _split_state(entry: Any, source: Source) -> SplitState:

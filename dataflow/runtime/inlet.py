@@ -10,9 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dataflow.errors import SchemaMismatch
+from dataflow.errors import CheckpointDamaged, SchemaMismatch
 from dataflow.events import Barrier, Data, Idle, Watermark
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, TakeSnapshot
 from dataflow.row_errors import ERRORS
@@ -21,6 +21,7 @@ from dataflow.runtime.contract import check_offset, check_polled, check_reader, 
 from dataflow.runtime.gate import InputGate
 from dataflow.runtime.peers import Peers
 from dataflow.source import END, Json, Source, SourceContext, Split, SplitReader
+from dataflow.untrusted import Count, parsed
 from operators.declared_schema import DeclaredSchema
 
 if TYPE_CHECKING:
@@ -376,10 +377,14 @@ class SourceInlet(Inlet):
         return {"turn": self._current, "quiet": quiet, "clocks": clocks}
 
     def go_on(self, turns: Mapping[str, Json], now: int) -> None:
-        """Go on where ``turns`` was asked for, if it was."""
-        found: Any = turns
-        self._current = found.get("turn", 0)
-        self._quiet = {split: (now - quiet, now) for split, quiet in found.get("quiet", {}).items()}
+        """Restore the read position that ``turns`` returned, if it is there. Raises: CheckpointDamaged."""
+        what = f"the turns of source {self._context.name!r}"
+        turn = parsed(Count, turns.get("turn", 0), what)
+        if turn and turn >= len(self.splits):
+            raise CheckpointDamaged(f"{what}: it is the turn of split {turn} of {len(self.splits)}")
+        self._current = turn
+        quiet = parsed(dict[str, Count], turns.get("quiet", {}), what)
+        self._quiet = {split: (now - time, now) for split, time in quiet.items()}
 
     def poll_control(self, now: int) -> Input | None:
         return None

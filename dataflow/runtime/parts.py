@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from dataflow.errors import CheckpointDamaged
 from dataflow.events import Data, Element, EndOfInput, Idle, Watermark
 from dataflow.operator import Handle, Snapshot
 from dataflow.protocol.red_log import Omitted
 from dataflow.source import Json
+from dataflow.untrusted import Count, Time, excerpt, parsed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,26 +128,77 @@ class TaskState:
         from dataflow.state.codec import decode
 
         values, tables = decode(data)
-        header: Any = values
+        header: _Header = parsed(_Header, values, "the part's header")
         operators = {
-            name: Snapshot(entry["values"], {key: tables[f"{name}/{key}"] for key in entry["tables"]})
-            for name, entry in header["operators"].items()
+            name: Snapshot(entry.values, {key: _table(tables, f"{name}/{key}") for key in entry.tables})
+            for name, entry in header.operators.items()
         }
         duplicates = [
-            Duplicates(d["operator"], header["task"], d["channel"], d["rows"], tables[f"/duplicates/{i}"])
-            for i, d in enumerate(header["duplicates"])
+            Duplicates(d.operator, header.task, d.channel, d.rows, _table(tables, f"/duplicates/{i}"))
+            for i, d in enumerate(header.duplicates)
         ]
         in_flight = [
-            ChannelState(
-                c["operator"],
-                header["task"],
-                c["channel"],
-                unpacked(c["elements"], tables, f"/in-flight/{i}"),
-                c["schema"],
-            )
-            for i, c in enumerate(header.get("in_flight", ()))
+            ChannelState(c.operator, header.task, c.channel, unpacked(c.elements, tables, f"/in-flight/{i}"), c.schema)
+            for i, c in enumerate(header.in_flight)
         ]
-        return TaskState(header["task"], header["ended"], header["inlet"], operators, duplicates, in_flight)
+        _check_inlet(header)
+        return TaskState(header.task, header.ended, header.inlet, operators, duplicates, in_flight)
+
+
+class _Operator(msgspec.Struct):
+    values: dict[str, Any]
+    tables: list[str]
+
+
+class _Duplicates(msgspec.Struct):
+    operator: str
+    channel: str
+    rows: Count
+
+
+class _InFlight(msgspec.Struct):
+    operator: str
+    channel: str
+    schema: Any
+    elements: list[list[Any]]
+
+
+class _Header(msgspec.Struct):
+    """The values of a part, as ``TaskState.encode`` writes them."""
+
+    task: str
+    ended: bool
+    inlet: dict[str, Any]
+    operators: dict[str, _Operator]
+    duplicates: list[_Duplicates]
+    in_flight: list[_InFlight] = []
+
+
+class _Split(msgspec.Struct):
+    """An entry of the splits of a source, as ``SplitState.to_json`` writes it."""
+
+    id: str
+    info: dict[str, Any]
+    offset: Any
+    done: bool
+    rows: Count | None = None
+
+
+def _check_inlet(header: _Header) -> None:
+    """Check what every reader of an inlet relies on. Raises: CheckpointDamaged."""
+    what = f"the inlet of task {excerpt(header.task)}"
+    splits = parsed(list[_Split], header.inlet.get("splits", []), what)
+    parsed(list[Time | None], header.inlet.get("watermarks", []), what)
+    if len({split.id for split in splits}) < len(splits):
+        raise CheckpointDamaged(f"{what} has a split twice")
+    if header.ended and not all([split.done for split in splits]):
+        raise CheckpointDamaged(f"{what}: the task had ended, but not all of its splits had")
+
+
+def _table(tables: Mapping[str, pa.Table], name: str) -> pa.Table:
+    if name not in tables:
+        raise CheckpointDamaged(f"the part has no table {excerpt(name)}")
+    return tables[name]
 
 
 def table_of(name: str, kind: int) -> str:
@@ -185,20 +239,26 @@ def unpacked(elements: Sequence[Any], tables: Mapping[str, pa.Table], name: str)
     """The inverse of ``packed``. The rows are of epoch 0: for the job that is restored they are old."""
     found: list[Element] = []
     starts: dict[int, int] = {}
-    for word, *value in elements:
-        match word:
-            case "rows":
-                length, kind = (*value, 0)[:2]
-                start = starts.get(kind, 0)
-                rows = tables[table_of(name, kind)].slice(start, length).combine_chunks()
-                found += [Data(batch) for batch in rows.to_batches()]
-                starts[kind] = start + length
-            case "watermark":
-                found.append(Watermark(value[0]))
-            case "idle":
+    what = f"channel state {name}"
+    for element in elements:
+        match parsed(list[Any], element, what):
+            case ["rows", length, *kinds] if len(kinds) <= 1:
+                kind = parsed(Count, kinds[0] if kinds else 0, what)
+                table, start = _table(tables, table_of(name, kind)), starts.get(kind, 0)
+                starts[kind] = start + parsed(Count, length, what)
+                if starts[kind] > table.num_rows:
+                    raise CheckpointDamaged(f"{what} counts {starts[kind]} rows, its table has {table.num_rows}")
+                found += [Data(batch) for batch in table.slice(start, length).combine_chunks().to_batches()]
+            case ["watermark", time]:
+                found.append(Watermark(parsed(Time, time, what)))
+            case ["idle"]:
                 found.append(Idle())
-            case "end":
+            case ["end"]:
                 found.append(EndOfInput())
+            case [word, *_]:
+                raise CheckpointDamaged(f"{what} holds {excerpt(word)}, which this release does not know")
             case _:
-                raise CheckpointDamaged(f"channel state {name} holds {word!r}, which this release does not know")
+                raise CheckpointDamaged(f"{what} holds {excerpt(element)}, which this release does not know")
+    if any([isinstance(element, EndOfInput) for element in found[:-1]]):
+        raise CheckpointDamaged(f"{what} goes on behind the end of the input")
     return tuple(found)

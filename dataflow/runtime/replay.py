@@ -37,18 +37,20 @@ def open_splits(states: Mapping[str, TaskState]) -> dict[str, Mapping[str, Any]]
     }
 
 
-def rows_read_again(store: CheckpointStore, checkpoint: int, states: Mapping[str, TaskState]) -> dict[str, int]:
+def rows_read_again(
+    store: CheckpointStore, checkpoint: int, states: Mapping[str, TaskState], limit: int | None = None
+) -> dict[str, int]:
     """Rows per "source/split" that were read after ``checkpoint`` and will be read again, at least.
 
     To be asked while the traces are there: before newer checkpoints are retired and orphans removed. Splits without an
-    entry come from a checkpoint that did not count its rows.
+    entry come from a checkpoint that did not count its rows. Traces of more than ``limit`` bytes are not read.
     """
     then = {key: split["rows"] for key, split in open_splits(states).items() if split.get("rows") is not None}
     latest = dict(then)
     for task, state in states.items():
         if "splits" not in state.inlet:
             continue
-        for n, data in _traces(store, task, checkpoint):
+        for n, data in _traces(store, task, checkpoint, limit):
             for key, rows in _rows_read(task, n, data).items():
                 if key in latest:
                     latest[key] = max(latest[key], rows)
@@ -60,15 +62,18 @@ def _splits(task: str, inlet: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
     return {f"{source}/{split['id']}": split for split in inlet.get("splits", ())}
 
 
-def _traces(store: CheckpointStore, task: str, above: int) -> Iterator[tuple[int, Buffer]]:
+def _traces(store: CheckpointStore, task: str, above: int, limit: int | None) -> Iterator[tuple[int, Buffer]]:
     """The readable parts of ``task`` in later checkpoints, with their ids, whether these came to exist or not."""
     for n in store.checkpoints():
         if n > above:
             try:
-                yield from [(n, store.read(n, part)) for part in store.manifest(n).parts if part.task == task]
+                if limit is not None and store.manifest_size(n) > limit:
+                    continue
+                parts = [part for part in store.manifest(n).parts if part.task == task]
+                yield from [(n, store.read(n, part)) for part in parts if limit is None or part.size <= limit]
             except CheckpointError as error:
                 log.debug("checkpoint %d does not say how far %s had read: %s", n, task, error)
-    yield from store.remains(task, above)
+    yield from store.remains(task, above) if limit is None else store.remains(task, above, limit)
 
 
 def _rows_read(task: str, checkpoint: int, data: Buffer) -> dict[str, int]:

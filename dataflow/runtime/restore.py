@@ -1,6 +1,9 @@
 """Finding and reading the checkpoint to start from.
 
 Restoring is constructing: this module only reads. ``Restored`` is handed to the builder, which makes new tasks of it.
+
+A checkpoint is a document that anybody may have written (``dataflow.untrusted``). What the plan relies on is checked
+here, so that a defect is one where a restore can still fall back.
 """
 
 from __future__ import annotations
@@ -17,12 +20,14 @@ from dataflow.errors import (
     CheckpointDamaged,
     CheckpointMismatch,
     CheckpointsExist,
+    ConfigurationError,
     NewInputWarning,
     NoCheckpoint,
     did_you_mean,
     user_frame,
 )
-from dataflow.events import BarrierKind
+from dataflow.events import BarrierKind, EndOfInput
+from dataflow.plan import task_id
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
 from dataflow.runtime.parts import TaskState
 from dataflow.runtime.precision import precisions
@@ -31,6 +36,7 @@ from dataflow.runtime.report import RestoreReport
 from dataflow.source import Source
 from dataflow.specs import Aggregate, Read, WindowAggregate
 from dataflow.store.folder import CheckpointFolder
+from dataflow.untrusted import damaged_by, excerpt
 
 if TYPE_CHECKING:
     from dataflow.plan import Plan
@@ -58,21 +64,30 @@ class Restored:
     damaged: Sequence[Skipped] = ()
 
 
-def find(restore: object, store: CheckpointStore, plan: Plan) -> Restored | None:
+def find(restore: object, store: CheckpointStore, plan: Plan, limit: int | None = None) -> Restored | None:
     """The checkpoint that ``restore`` asks for, whole and fitting ``plan``; None: start from the beginning.
 
-    Raises: NoCheckpoint, CheckpointsExist, CheckpointDamaged, CheckpointMismatch (listing what differs).
+    ``limit``: see ``Checkpointing(max_restore_bytes=)``.
+
+    Raises: NoCheckpoint, CheckpointsExist, CheckpointDamaged, CheckpointMismatch (listing what differs);
+    ConfigurationError for a checkpoint of more bytes than ``limit``.
     """
     request = parse(restore)
     ids = store.checkpoints()
     if isinstance(request, ByPath):
-        return _by_path(Path(request.path), store, ids, plan)
+        return _by_path(Path(request.path), store, ids, plan, limit)
     read: dict[int, tuple[Manifest, Mapping[str, TaskState]]] = {}
 
     def inspect(checkpoint: int) -> Found:
         try:
+            size, where = store.manifest_size(checkpoint), f"checkpoint {checkpoint} in {store.location}"
+            _refuse_larger(size, limit, where)
             manifest = store.manifest(checkpoint)
-            read[checkpoint] = manifest, _states(manifest, lambda part: store.read(checkpoint, part))
+            _refuse_larger(size + _bytes(manifest), limit, where)
+            states = _states(manifest, lambda part: store.read(checkpoint, part))
+            if _fits(manifest, plan):
+                _check_states(states, plan)
+            read[checkpoint] = manifest, states
         except CheckpointDamaged as damage:  # a disk that does not answer is no damage: falling back would be wrong
             return Found(damage=str(damage))
         return Found(savepoint=manifest.kind == BarrierKind.SAVEPOINT.value)
@@ -82,7 +97,7 @@ def find(restore: object, store: CheckpointStore, plan: Plan) -> Restored | None
         return None
     newer = tuple(n for n in ids if n > decision.checkpoint and not _is_savepoint(store, n))
     damaged = [skipped for skipped in decision.skipped if not _is_savepoint(store, skipped.checkpoint)]
-    found = _restored(*read[decision.checkpoint], store.location, store, plan, decision.skipped, newer)
+    found = _restored(*read[decision.checkpoint], store.location, store, plan, decision.skipped, newer, limit)
     return replace(found, damaged=damaged)
 
 
@@ -93,7 +108,8 @@ def preview(store: CheckpointStore, checkpoint: int) -> RestoreReport:
     """
     manifest = store.manifest(checkpoint)
     states = _states(manifest, lambda part: store.read(checkpoint, part))
-    return _report(manifest, states, store.location, store, ())
+    with damaged_by(f"checkpoint {checkpoint} in {store.location}"):
+        return _report(manifest, states, store.location, store, ())
 
 
 def with_new_input(restored: Restored, plan: Plan) -> Restored:
@@ -146,10 +162,11 @@ def _is_savepoint(store: CheckpointStore, checkpoint: int) -> bool:
         return False
 
 
-def _by_path(path: Path, store: CheckpointStore, ids: Sequence[int], plan: Plan) -> Restored | None:
+def _by_path(path: Path, store: CheckpointStore, ids: Sequence[int], plan: Plan, limit: int | None) -> Restored | None:
     folder = CheckpointFolder(path)
+    _refuse_larger(folder.manifest_size, limit, str(path))
     if path.parent.resolve() == Path(store.location).resolve() and folder.exists:
-        return find(folder.manifest().checkpoint, store, plan)
+        return find(folder.manifest().checkpoint, store, plan, limit)
     if not folder.exists:
         words = [policy.value for policy in Policy]
         raise NoCheckpoint(
@@ -162,11 +179,71 @@ def _by_path(path: Path, store: CheckpointStore, ids: Sequence[int], plan: Plan)
             "checkpoint directory of its own"
         )
     manifest = folder.manifest()
-    return _restored(manifest, _states(manifest, folder.read), str(path.parent), store, plan, (), ())
+    _refuse_larger(folder.manifest_size + _bytes(manifest), limit, str(path))
+    states = _states(manifest, folder.read)
+    if _fits(manifest, plan):
+        _check_states(states, plan)
+    return _restored(manifest, states, str(path.parent), store, plan, (), (), limit)
+
+
+def _bytes(manifest: Manifest) -> int:
+    return sum(part.size for part in manifest.parts)
+
+
+def _refuse_larger(size: int, limit: int | None, what: str) -> None:
+    """Never a reason to fall back: an older checkpoint is as large, and who set the limit wants to know."""
+    if limit is not None and size > limit:
+        raise ConfigurationError(
+            f"{what} has {size:,} bytes or more, and max_restore_bytes={limit:,} allows no more than that: raise the "
+            "limit if you trust where the checkpoint comes from, or restore another one"
+        )
 
 
 def _states(manifest: Manifest, read: Callable[[PartHandle], Buffer]) -> Mapping[str, TaskState]:
-    return {part.task: TaskState.decode(read(part)) for part in manifest.parts}
+    states = {}
+    for part in manifest.parts:
+        try:
+            states[part.task] = TaskState.decode(read(part))
+        except CheckpointDamaged as damage:
+            raise CheckpointDamaged(f"the part of task {excerpt(part.task)}: {damage}") from damage
+        if states[part.task].task != part.task:
+            raise CheckpointDamaged(
+                f"the part of task {excerpt(part.task)} is that of task {excerpt(states[part.task].task)}"
+            )
+    return states
+
+
+def _fits(manifest: Manifest, plan: Plan) -> bool:
+    """Whether ``_restored`` will accept the checkpoint: what another pipeline's has in it is not looked at."""
+    try:
+        _refuse_another(manifest, plan, "")
+    except CheckpointMismatch:
+        return False
+    return True
+
+
+def _check_states(states: Mapping[str, TaskState], plan: Plan) -> None:
+    """Check what tasks of ``plan`` rely on in their states. Raises: CheckpointDamaged."""
+    inputs: dict[str, list[str]] = {task: [] for task in states}
+    for link in plan.links:
+        for source, target in plan.channels(link):
+            inputs[task_id(link.target, target)].append(task_id(link.source, source))
+    for task, before in inputs.items():
+        state = states[task]
+        entries: Any = state.inlet.get("watermarks" if before else "splits")
+        if entries is None or (before and len(entries) != len(before)):
+            expected = f"{len(before)} watermarks" if before else "splits"
+            raise CheckpointDamaged(f"task {task!r} should have {expected}, found {excerpt(entries)}")
+        if state.ended and not all([states[other].ended for other in before]):
+            raise CheckpointDamaged(f"task {task!r} had ended, but not all of the tasks before it had")
+        for flying in state.in_flight:
+            sender = flying.channel.partition(" -> ")[0]
+            ends = bool(flying.elements) and isinstance(flying.elements[-1], EndOfInput)
+            if ends and sender in states and not states[sender].ended:
+                raise CheckpointDamaged(f"channel {flying.channel!r} holds the end of task {sender!r}, which goes on")
+    channels = [flying.channel for state in states.values() for flying in state.in_flight]
+    if len(set(channels)) < len(channels):
+        raise CheckpointDamaged("the state of a channel is there twice")
 
 
 def _restored(
@@ -177,9 +254,10 @@ def _restored(
     plan: Plan,
     skipped: Sequence[Skipped],
     newer: Sequence[int],
+    limit: int | None,
 ) -> Restored:
     _refuse_another(manifest, plan, location)
-    report = _report(manifest, states, location, store, skipped)
+    report = _report(manifest, states, location, store, skipped, limit)
     return Restored(manifest, states, report, newer)
 
 
@@ -189,19 +267,22 @@ def _report(
     location: str,
     store: CheckpointStore,
     skipped: Sequence[Skipped],
+    limit: int | None = None,
 ) -> RestoreReport:
+    if manifest.mode not in [mode.value for mode in Mode]:
+        raise CheckpointDamaged(f"checkpoint {manifest.checkpoint} was taken with mode {excerpt(manifest.mode)}")
     return RestoreReport(
         checkpoint=manifest.checkpoint,
         location=location,
         mode=Mode(manifest.mode),
         finished=manifest.finished,
         offsets={key: split["offset"] for key, split in open_splits(states).items()},
-        replayed=rows_read_again(store, manifest.checkpoint, states),
+        replayed=rows_read_again(store, manifest.checkpoint, states, limit),
         duplicates=tuple(d for state in states.values() for d in state.duplicates),
         precision=precisions(manifest.nodes, Mode(manifest.mode)),
         in_flight=tuple(c for state in states.values() for c in state.in_flight),
         passed_over=tuple(skipped),
-        state_bytes=sum(part.size for part in manifest.parts),
+        state_bytes=_bytes(manifest),
     )
 
 
@@ -217,6 +298,13 @@ def refuse_another(
 
     ``nodes`` and ``saved_tasks`` describe the plan that ``what`` is from. Raises: CheckpointMismatch.
     """
+    with damaged_by(what):
+        _refuse_another_plan(nodes, saved_tasks, what, pipeline, plan)
+
+
+def _refuse_another_plan(
+    nodes: Sequence[Mapping[str, Any]], saved_tasks: Sequence[str], what: str, pipeline: str, plan: Plan
+) -> None:
     described = plan.describe()
     keyed = _keyed(nodes) & _keyed(described)
     saved = [_identity(node, keyed) for node in nodes if node["stateful"]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dataflow.clock import Clock
 from dataflow.graph import Node
-from dataflow.operator import OperatorContext
+from dataflow.operator import Operator, OperatorContext
 from dataflow.plan import Link, Plan, Vertex, task_id
 from dataflow.runtime.chain import ChainNode
 from dataflow.runtime.contract import build_operator, declared_outputs
@@ -19,6 +19,7 @@ from dataflow.runtime.inlet import SourceInlet
 from dataflow.runtime.output import Output
 from dataflow.runtime.parts import TaskState
 from dataflow.state.hashing import key_group_range
+from dataflow.untrusted import damaged_by
 
 __all__ = ["Place", "wired"]
 
@@ -77,5 +78,14 @@ def _chain_node(place: Place, node: Node) -> ChainNode:
     )
     made.task = task_id(vertex.name, place.subtask)
     made.declared = declared_outputs(node, made.task)
-    made.operator = build_operator(node, context, made.task)
+    made.operator = _operator(node, context, made.task)
     return made
+
+
+def _operator(node: Node, context: OperatorContext, task: str) -> Operator:
+    """Return the operator, restored if there is state. What a user's operator raises over its state is not changed."""
+    restored = context.restored
+    if node.is_users or restored is None or not (restored.values or restored.tables):
+        return build_operator(node, context, task)
+    with damaged_by(f"operator {node.name!r}, subtask {context.subtask}"):
+        return build_operator(node, context, task)

@@ -9,7 +9,8 @@ Layout, little-endian, every section starting at a multiple of 64 bytes so that 
     24     header: JSON {"values": ..., "tables": [{"name", "rows", "offset", "length"}, ...]}
     ...    one Arrow IPC stream a table, at its offset
 
-A reader refuses versions above its own, and reads every version from 1 on (``tests/state/golden``).
+A reader refuses versions above its own, and reads every version from 1 on (``tests/state/golden``). A part is a
+document that anybody may have written: memory is proportional to its bytes, and every value of its tables is valid.
 
 >>> part = encode({"offset": 7}, {"keys": pa.table({"k": ["a", "b"]})})
 >>> values, tables = decode(part)
@@ -28,6 +29,8 @@ import msgspec
 import pyarrow as pa
 
 from dataflow.errors import CheckpointDamaged
+from dataflow.state.ipc import read_stream
+from dataflow.untrusted import MAX_DEPTH, check_depth, excerpt
 
 __all__ = ["FORMAT_VERSION", "check_json", "decode", "encode"]
 
@@ -36,6 +39,8 @@ FORMAT_VERSION = 1
 
 _PREFIX = struct.Struct("<8sIIQ")
 _ALIGNMENT = 64
+_UNBACKED = 1 << 24
+"""Rows of a part that may have no bytes at all: of no columns, or of nulls without a type. Operators expand them."""
 
 
 class _Section(msgspec.Struct, frozen=True):
@@ -54,8 +59,8 @@ def encode(values: Mapping[str, object], tables: Mapping[str, pa.Table | pa.Reco
     """Write ``values`` (what JSON can say) and ``tables`` into one buffer, which owns its memory.
 
     Readers are drained, in the order of ``tables``, one batch at a time.
-    Raises ``ValueError`` for values that JSON would change in silence (NaN and infinities, integers past 64 bits) and
-    ``TypeError`` for those it cannot say.
+    Raises ``ValueError`` for values that JSON would change in silence (NaN and infinities, integers past 64 bits), or
+    that are nested deeper than ``MAX_DEPTH``, and ``TypeError`` for those it cannot say.
     """
     check_json(values, "values")
     streams = [_stream(table) for table in tables.values()]
@@ -93,10 +98,25 @@ def decode(part: pa.Buffer | bytes | memoryview) -> tuple[dict[str, Any], dict[s
         raise CheckpointDamaged(f"the part's header should have {length} bytes, the whole part has {buffer.size}")
     try:
         header = msgspec.json.decode(memoryview(buffer)[_PREFIX.size : _PREFIX.size + length], type=_Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise CheckpointDamaged(f"the part's header is not what this format holds: {error}") from error
+    check_depth(header.values, "the part's header")
     start = _aligned(_PREFIX.size + length)
-    return header.values, {section.name: _table(buffer, start, section) for section in header.tables}
+    if sum(max(0, section.length) for section in header.tables) > buffer.size:
+        raise CheckpointDamaged("the tables of the part overlap")
+    tables: dict[str, pa.Table] = {}
+    unbacked = 0
+    for section in header.tables:
+        if section.name in tables:
+            raise CheckpointDamaged(f"the part has two tables {excerpt(section.name)}")
+        tables[section.name], more = _table(buffer, start, section)
+        unbacked += more
+        if unbacked > _UNBACKED:
+            raise CheckpointDamaged(
+                f"the part has {unbacked} rows that take no bytes (up to table {excerpt(section.name)}), expected at "
+                f"most {_UNBACKED}"
+            )
+    return header.values, tables
 
 
 class _Stream(NamedTuple):
@@ -126,33 +146,33 @@ def _sections(names: Sequence[str], streams: Sequence[_Stream]) -> list[_Section
     return found
 
 
-def _table(buffer: pa.Buffer, start: int, section: _Section) -> pa.Table:
+def _table(buffer: pa.Buffer, start: int, section: _Section) -> tuple[pa.Table, int]:
+    """The table of a section, and how many of its rows take no bytes."""
     begin, end = start + section.offset, start + section.offset + section.length
     if section.offset < 0 or section.length < 0 or end > buffer.size:
         raise CheckpointDamaged(f"table {section.name!r} should end at byte {end}, the part has {buffer.size} bytes")
-    try:
-        with pa.ipc.open_stream(buffer.slice(begin, section.length)) as reader:
-            table = reader.read_all()
-    except (pa.ArrowException, OSError) as error:
-        raise CheckpointDamaged(f"table {section.name!r} at byte {begin} cannot be read: {error}") from error
-    if not table.num_columns and section.rows:
+    what = f"table {excerpt(section.name)} at byte {begin}"
+    stream = read_stream(buffer.slice(begin, section.length), what)
+    if not stream.schema.names and section.rows:
+        if stream.rows or not 0 <= section.rows <= _UNBACKED:
+            raise CheckpointDamaged(f"{what} has no columns, and should have {section.rows} rows")
         # Only batches know how many rows no columns have; other ways to build this table lose the number.
         rows = pa.record_batch({"": pa.nulls(section.rows)}).select([])
-        return pa.Table.from_batches([rows.replace_schema_metadata(table.schema.metadata)])
-    if table.num_rows != section.rows:
-        raise CheckpointDamaged(f"table {section.name!r} should have {section.rows} rows, found {table.num_rows}")
-    return table
+        return pa.Table.from_batches([rows.replace_schema_metadata(stream.schema.metadata)]), section.rows
+    if stream.rows != section.rows:
+        raise CheckpointDamaged(f"table {excerpt(section.name)} should have {section.rows} rows, found {stream.rows}")
+    return pa.Table.from_batches(stream.batches, stream.schema), stream.unbacked
 
 
 def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def check_json(value: object, where: str) -> None:
+def check_json(value: object, where: str, depth: int = 0) -> None:
     """Raise for what JSON cannot say, or would change in silence; ``where`` names the value.
 
-    Raises: ValueError for NaN, infinities and integers past 64 bits; TypeError for everything else, numbers of numpy
-    included.
+    Raises: ValueError for NaN, infinities, integers past 64 bits and more than ``MAX_DEPTH`` levels; TypeError for
+    everything else, numbers of numpy included.
 
     >>> check_json({"seen": [1, {2}]}, "values")
     Traceback (most recent call last):
@@ -160,6 +180,8 @@ def check_json(value: object, where: str) -> None:
     """
     if value is None or type(value) in (str, bool):
         return
+    if depth > MAX_DEPTH:
+        raise ValueError(f"{where}: values are nested deeper than {MAX_DEPTH} levels: keep them in a table")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{where} is {value}, which JSON cannot say: keep it in a table")
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
@@ -168,9 +190,9 @@ def check_json(value: object, where: str) -> None:
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"{where} has the key {key!r}: keys of JSON are strings")
-            check_json(inner, f"{where}[{key!r}]")
+            check_json(inner, f"{where}[{key!r}]", depth + 1)
     elif isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
         for i, inner in enumerate(value):
-            check_json(inner, f"{where}[{i}]")
+            check_json(inner, f"{where}[{i}]", depth + 1)
     elif not isinstance(value, (str, int)) and type(value) is not float:
         raise TypeError(f"{where} is a {type(value).__name__}, which JSON cannot say")

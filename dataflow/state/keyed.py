@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataflow.errors import SchemaMismatch
+from dataflow.errors import CheckpointDamaged, SchemaMismatch
 from dataflow.state.arrays import canonical_words, fresh_words, from_words, is_bytes, is_word, validity
 from dataflow.state.copy_on_write import CHUNK
 from dataflow.state.dictionaries import wide_schema, wide_type
@@ -149,11 +149,18 @@ class KeyIndex:
         return pa.RecordBatchReader.from_batches(self.schema, self._known().batches())
 
     def restore(self, table: pa.Table) -> None:
-        """Take over the keys of a snapshot: row i becomes slot i. Only for an index that knows no key yet."""
+        """Take over the keys of a snapshot: row i becomes slot i. Only for an index that knows no key yet.
+
+        Raises: CheckpointDamaged where a key is there twice, or is of another type.
+        """
         assert not len(self), f"restore is for an empty index; this one has {len(self)} keys"
+        found = [wide_type(type_) for type_ in table.schema.types]
+        if found != self.schema.types:
+            raise CheckpointDamaged(f"the keys of the checkpoint are {found}, expected {self.schema.types}")
         for batch in table.to_batches():
             self.slots(batch.columns)
-        assert len(self) == table.num_rows, f"{table.num_rows} rows are only {len(self)} different keys"
+        if len(self) != table.num_rows:
+            raise CheckpointDamaged(f"{table.num_rows} keys of the checkpoint are only {len(self)} different ones")
 
 
 @dataclass(frozen=True, slots=True)

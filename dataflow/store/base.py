@@ -96,13 +96,20 @@ class CheckpointStore(ABC):
     def remove_orphans(self) -> list[int]:
         """Delete what crashes left without a manifest, and answer its ids. Call it while no checkpoint is pending."""
 
-    def remains(self, task: str, above: int) -> Iterator[tuple[int, Buffer]]:
+    def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
         """What is left of ``task`` in checkpoints above id ``above`` that never came to exist, with their ids.
 
         For reports only, before ``remove_orphans``: nothing vouches for these parts, and what cannot be read is left
-        out. A store that keeps nothing of the kind has nothing to say.
+        out, as are parts of more than ``limit`` bytes. A store that keeps nothing of the kind has nothing to say.
         """
         return iter(())
+
+    def manifest_size(self, checkpoint: int) -> int:
+        """Return the bytes of a manifest, without reading it; 0 where that is not known, or there is none.
+
+        What ``Checkpointing(max_restore_bytes=)`` limits is this and the sizes of the parts.
+        """
+        return 0
 
     def inspect(self, checkpoint: int) -> Found:
         """What ``recovery.choose`` asks about an existing checkpoint: read all of it.

@@ -34,7 +34,7 @@ from dataflow.store.manifest import Manifest, PartHandle
 __all__ = ["DirectoryStore"]
 
 HIGHEST: Final = "HIGHEST"
-_FOLDER: Final = re.compile(r"chk-(\d{8,})")
+_FOLDER: Final = re.compile(r"chk-([0-9]{8,18})")
 _CLOCK: Final = SystemClock()
 
 
@@ -60,7 +60,8 @@ class DirectoryStore(CheckpointStore):
                 raise StoreError(f"expected a checkpoint directory at {self._path}, found a file: choose another path")
             if not self._path.parent.is_dir():
                 raise StoreError(f"cannot make {self._path}: no directory {self._path.parent}; create it first")
-            self._files.make_directory(self._path)
+            if not self._path.is_dir():  # the user's path may be a symbolic link
+                self._files.make_directory(self._path)
         self._lock.acquire(run_id)
 
     def close(self) -> None:
@@ -76,19 +77,20 @@ class DirectoryStore(CheckpointStore):
         folder = self.folder(checkpoint)
         if folder.exists:
             raise StoreError(f"checkpoint {checkpoint} in {self._path} is complete: task {task!r} wrote too late")
-        return folder.write(task, data)
+        return folder.write(task, data, self._lock.token)
 
     def commit(self, manifest: Manifest) -> None:
         self._lock.check()
         self.folder(manifest.checkpoint).commit(manifest)
 
     def checkpoints(self) -> list[int]:
-        return [checkpoint for checkpoint in self._folders() if self.folder(checkpoint).exists]
+        return [checkpoint for checkpoint in self._folders() if self._exists(checkpoint)]
 
     def manifest(self, checkpoint: int) -> Manifest:
         folder = self.folder(checkpoint)
-        if not folder.exists:
+        if not self._exists(checkpoint):
             raise NoCheckpoint(f"there is no checkpoint {checkpoint} in {self._path}; there are {self.checkpoints()}")
+        self._refuse_link(folder)
         manifest = folder.manifest()
         if manifest.checkpoint != checkpoint:
             raise CheckpointDamaged(
@@ -97,7 +99,9 @@ class DirectoryStore(CheckpointStore):
         return manifest
 
     def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
-        return self.folder(checkpoint).read(handle)
+        folder = self.folder(checkpoint)
+        self._refuse_link(folder)
+        return folder.read(handle)
 
     def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
         self._lock.check()
@@ -116,19 +120,33 @@ class DirectoryStore(CheckpointStore):
 
     def remove_orphans(self) -> list[int]:
         self._lock.check()
-        orphans = [checkpoint for checkpoint in self._folders() if not self.folder(checkpoint).exists]
+        orphans = [checkpoint for checkpoint in self._folders() if not self._exists(checkpoint)]
         if orphans:
             self._remember(orphans[-1])
         for checkpoint in orphans:
             self.folder(checkpoint).remove()
         return orphans
 
-    def remains(self, task: str, above: int) -> Iterator[tuple[int, Buffer]]:
+    def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
         for checkpoint in self._folders():
-            if checkpoint > above and not self.folder(checkpoint).exists:
-                data = self.folder(checkpoint).remains(task)
-                if data is not None:
+            if checkpoint > above and not self._exists(checkpoint):
+                for data in self.folder(checkpoint).remains(task, limit):
                     yield checkpoint, data
+
+    def manifest_size(self, checkpoint: int) -> int:
+        return self.folder(checkpoint).manifest_size
+
+    def _exists(self, checkpoint: int) -> bool:
+        """Whether the folder has a manifest. A symbolic link in its place counts as a damaged checkpoint."""
+        folder = self.folder(checkpoint)
+        return folder.path.is_symlink() or folder.exists
+
+    def _refuse_link(self, folder: CheckpointFolder) -> None:
+        if folder.path.is_symlink():
+            raise CheckpointDamaged(
+                f"{folder.path} is a symbolic link, which is not followed: move the checkpoint here, or restore it by "
+                "its own path"
+            )
 
     def _folders(self) -> list[int]:
         with storing("list", self._path):
@@ -143,7 +161,7 @@ class DirectoryStore(CheckpointStore):
             if self._files.size(path) is None:
                 return 0
             data = self._files.read(path)
-        if not data.strip().isdigit():
+        if re.fullmatch(rb"[0-9]{1,18}\n?", data) is None:
             raise StoreError(f"{path}: expected a checkpoint id, found {data[:80]!r}; write the largest id ever used")
         return int(data)
 

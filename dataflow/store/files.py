@@ -4,6 +4,8 @@ A file that must survive is written beside its place, synced, renamed, and then 
 rename nobody sees it, after the last step no power failure can take it away. Tests (and the simulator) subclass
 ``FileSystem`` and fail, or crash, at any one of its primitives; everything above runs unchanged.
 
+We never make symbolic links, so one in the place of a file or directory of ours was planted, and is not followed.
+
 Assumes: rename replaces atomically within one file system; a synced directory keeps its entries (POSIX).
 
 >>> import tempfile
@@ -27,7 +29,17 @@ from typing import Final
 
 from dataflow.errors import StoreError
 
-__all__ = ["DISK", "TEMPORARY", "Buffer", "FileSystem", "PlainSync", "storing"]
+__all__ = [
+    "DISK",
+    "TEMPORARY",
+    "Buffer",
+    "FileSystem",
+    "NotAFile",
+    "PlainSync",
+    "is_directory",
+    "is_entry_of",
+    "storing",
+]
 
 Buffer = bytes | bytearray | memoryview
 """Bytes in one piece. What is passed in is only read; an Arrow buffer goes in as ``memoryview(buffer)``."""
@@ -46,7 +58,12 @@ _ADVICE: Final = {
     errno.ENOTDIR: "a part of the path is a file: choose another path",
     errno.EEXIST: "it is in the way: move it, or choose another path",
     errno.EIO: "the device failed: check it before going on",
+    errno.ELOOP: "it is a symbolic link, which is not followed here: put the file itself in its place",
 }
+
+
+class NotAFile(OSError):
+    """A symbolic link, a directory or a device where a regular file is expected."""
 
 
 class FileSystem:
@@ -57,11 +74,14 @@ class FileSystem:
     """
 
     def make_directory(self, path: Path) -> None:
-        """Make ``path``, whose parent exists, unless it is there; its entry in the parent is durable afterwards."""
+        """Make ``path``, whose parent exists, unless it is there; its entry in the parent is durable afterwards.
+
+        Raises: FileExistsError where something else is there, a symbolic link included.
+        """
         try:
             os.mkdir(path)
         except FileExistsError:
-            if not path.is_dir():
+            if not is_directory(path):
                 raise
             return
         self.sync_directory(path.parent)
@@ -116,23 +136,39 @@ class FileSystem:
             os.close(descriptor)
 
     def read(self, path: Path) -> bytes:
-        """The whole content."""
-        return path.read_bytes()
+        """Return the whole content of a regular file. Raises: NotAFile for anything else, without waiting for it."""
+        with self.open(path) as file:
+            return file.readall()
+
+    def open(self, path: Path) -> io.FileIO:
+        """Open a regular file for reading. Raises: NotAFile for anything else, without waiting for it."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise NotAFile(errno.ELOOP, "it is a symbolic link", str(path)) from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise NotAFile(errno.EINVAL, "it is not a regular file", str(path))
+        return io.FileIO(descriptor, "rb")
 
     def names(self, path: Path) -> list[str]:
         """The names in a directory, sorted."""
         return sorted(os.listdir(path))
 
     def size(self, path: Path) -> int | None:
-        """The size of a regular file in bytes; None where there is none."""
+        """The size of a regular file in bytes; None where there is none. Symbolic links are none."""
         try:
-            status = os.stat(path)
+            status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def make_directories(self, path: Path) -> None:
-        """Make ``path`` and whatever is missing above it, durably."""
+        """Make ``path``, a path of the user's, and whatever is missing above it, durably."""
+        if path.is_dir():
+            return
         if not path.parent.exists():
             self.make_directories(path.parent)
         self.make_directory(path)
@@ -164,6 +200,22 @@ class FileSystem:
             with suppress(OSError):
                 self.remove(temporary)
             raise
+
+
+def is_directory(path: Path) -> bool:
+    """Return whether ``path`` is a directory itself, and not a symbolic link to one."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def is_entry_of(file: io.FileIO, path: Path) -> bool:
+    """Return whether ``path`` names the file that is open as ``file``, and not one that took its place since."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 class PlainSync(FileSystem):

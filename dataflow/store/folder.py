@@ -1,18 +1,23 @@
 """One checkpoint on disk: a folder of parts with a manifest written last. It can be moved and read by path alone.
 
-chk-00000007/counts-0.part  ...  manifest.json
+chk-00000007/counts-0.12.part  ...  manifest.json
+
+The number in the name of a part is the fencing token of the job that wrote it (see ``lock``). A job that lost the
+directory without noticing, and writes late, has another token: it cannot replace a part of its successor's.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from dataflow.errors import CheckpointDamaged, NoCheckpoint
-from dataflow.store.files import DISK, TEMPORARY, Buffer, FileSystem, storing
-from dataflow.store.manifest import Manifest, PartHandle, check_part, decode, encode, part_file, part_handle
+from dataflow.store.files import DISK, TEMPORARY, Buffer, FileSystem, NotAFile, is_directory, storing
+from dataflow.store.manifest import Manifest, PartHandle, check_part, decode, encode, part_handle, part_of
+from dataflow.untrusted import plain_name
 
 __all__ = ["MANIFEST", "CheckpointFolder"]
 
@@ -32,16 +37,25 @@ class CheckpointFolder:
 
     @property
     def exists(self) -> bool:
-        """A checkpoint exists iff its manifest does; a directory of that name counts as a damaged one.
+        """A checkpoint exists iff its manifest does; anything else of that name counts as a damaged one.
 
         Raises: StoreError where nobody can tell.
         """
         with storing("look at", self.path / MANIFEST):
-            return self._files.size(self.path / MANIFEST) is not None or (self.path / MANIFEST).is_dir()
+            return self._files.size(self.path / MANIFEST) is not None or os.path.lexists(self.path / MANIFEST)
 
-    def write(self, task: str, data: Buffer) -> PartHandle:
-        """Write one part, durably. Raises: StoreError."""
-        handle = part_handle(task, data)
+    @property
+    def manifest_size(self) -> int:
+        """The bytes of the manifest; 0 where there is none. Raises: StoreError."""
+        with storing("look at", self.path / MANIFEST):
+            return self._files.size(self.path / MANIFEST) or 0
+
+    def write(self, task: str, data: Buffer, token: int = 0) -> PartHandle:
+        """Write one part, durably; ``token`` is the fencing token of the writer (0: there is no other writer).
+
+        Raises: StoreError.
+        """
+        handle = part_handle(task, data, token)
         with storing("write", self.path / handle.file):
             self._files.make_directory(self.path)
             self._files.write_new(self.path / handle.file, data)
@@ -65,34 +79,54 @@ class CheckpointFolder:
         if not self.exists:
             inside = self._files.names(self.path) if self.path.is_dir() else "nothing: there is no such directory"
             raise NoCheckpoint(f"{self.path} is not a checkpoint: expected a {MANIFEST} in it, found {inside}")
-        if target.is_dir():
-            raise CheckpointDamaged(
-                f"{target}: expected a file, found a directory: put the manifest back, if you have it"
-            )
         with storing("read", target):
-            return decode(self._files.read(target), str(target))
+            try:
+                data = self._files.read(target)
+            except NotAFile as error:
+                found = "a directory" if target.is_dir() and not target.is_symlink() else error.strerror
+                raise CheckpointDamaged(
+                    f"{target}: expected a file, found {found}: put the manifest back, if you have it"
+                ) from error
+        return decode(data, str(target))
 
     def read(self, handle: PartHandle) -> bytes:
         """A part, verified. Raises: CheckpointDamaged, StoreError."""
-        path = self.path / handle.file
-        if Path(handle.file).name != handle.file:
-            raise CheckpointDamaged(f"{self.path}: a part is a file beside the manifest, found {handle.file!r}")
+        path = self.path / plain_name(handle.file, f"{self.path}: the part of task {handle.task!r}")
         with storing("read", path):
+            size = self._files.size(path)
+            if size is not None and size != handle.size:  # told without reading it, whatever its size
+                raise CheckpointDamaged(
+                    f"{path}: the part of task {handle.task!r} had {handle.size} bytes when it was written, "
+                    f"found {size}"
+                )
             try:
                 data = self._files.read(path)
             except FileNotFoundError as error:
                 raise CheckpointDamaged(
                     f"{path}: the part of task {handle.task!r} is missing; it had {handle.size} bytes"
                 ) from error
+            except NotAFile as error:
+                raise CheckpointDamaged(
+                    f"{path}: expected the part of task {handle.task!r}: {error.strerror}"
+                ) from error
         return check_part(handle, data, str(path))
 
-    def remains(self, task: str) -> bytes | None:
-        """The part of ``task``, unverified, where no manifest says what it was; None where none can be read."""
+    def remains(self, task: str, limit: int | None = None) -> Iterator[bytes]:
+        """The parts of ``task``, unverified, where no manifest says what they were: those that can be read.
+
+        ``limit``: parts of more bytes are left out.
+        """
         try:
-            return self._files.read(self.path / part_file(task))
+            names = [name for name in self._files.names(self.path) if part_of(name, task)]
         except OSError as error:
-            log.debug("%s has nothing of task %r to read: %s", self.path, task, error)
-            return None
+            log.debug("%s cannot be listed: %s", self.path, error)
+            return
+        for name in names:
+            try:
+                if limit is None or (self._files.size(self.path / name) or 0) <= limit:
+                    yield self._files.read(self.path / name)
+            except OSError as error:
+                log.debug("%s has nothing of task %r to read: %s", self.path / name, task, error)
 
     def verify(self) -> Manifest:
         """Read everything. Raises what ``manifest`` and ``read`` raise."""
@@ -109,9 +143,14 @@ class CheckpointFolder:
             self._files.remove_directory(self.path)
 
     def remove(self) -> None:
-        """Delete the checkpoint, manifest first and durably; other people's files stay. Raises: StoreError."""
+        """Delete the checkpoint, manifest first and durably; other people's files stay. Raises: StoreError.
+
+        Where the folder is a symbolic link, the link is deleted, and nothing that it leads to.
+        """
         with storing("delete", self.path):
-            if not self.path.is_dir():
+            if not is_directory(self.path):
+                if self.path.is_symlink():
+                    self._files.remove(self.path)
                 return
             if self.exists:
                 self._remove(self.path / MANIFEST)
@@ -123,7 +162,7 @@ class CheckpointFolder:
 
     def _remove(self, path: Path) -> None:
         """Remove a file of ours; a directory in its place only where it is empty, for it is not ours."""
-        if path.is_dir():
+        if is_directory(path):
             self._files.remove_directory(path)
         else:
             self._files.remove(path)

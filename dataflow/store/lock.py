@@ -26,6 +26,7 @@ __all__ = ["FENCE", "DirectoryLock"]
 
 LOCK: Final = "LOCK"
 FENCE: Final = "FENCE"
+_MAX_TOKEN: Final = 2**62
 
 
 class DirectoryLock:
@@ -80,6 +81,11 @@ class DirectoryLock:
                 f"{self._token}): this job may not write there any more; stop it"
             )
 
+    @property
+    def token(self) -> int:
+        """The fencing token of this owner: higher than that of every owner before; 0 before ``acquire``."""
+        return self._token
+
     def release(self) -> None:
         """Let go; harmless when not held."""
         if self._descriptor is not None:
@@ -92,8 +98,10 @@ class DirectoryLock:
     def _flock(self, owner: dict[str, Any]) -> int:
         path = self._directory / LOCK
         while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
+                if os.fstat(descriptor).st_nlink > 1:  # it is written to below, and has another name elsewhere
+                    raise StoreError(f"{path}: expected a file of its own, found one with several names; remove it")
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -118,7 +126,7 @@ class DirectoryLock:
             except FileNotFoundError:
                 return {}
         fence = _parse(data)
-        if not isinstance(fence.get("token"), int):
+        if not (isinstance(fence.get("token"), int) and 0 <= fence["token"] < _MAX_TOKEN):
             raise StoreError(
                 f'{path}: expected {{"token": n, ...}}, found {data[:80]!r}; delete it if no job runs here'
             )
@@ -135,7 +143,7 @@ def _same_file(descriptor: int, path: Path) -> bool:
 def _parse(data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

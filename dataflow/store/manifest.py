@@ -7,16 +7,20 @@ The envelope never changes; what is inside has a format number, and old formats 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections import Counter
+from typing import Annotated, Any, Final
 
 import msgspec
 import xxhash
 
 from dataflow.errors import CheckpointDamaged, CheckpointError
+from dataflow.untrusted import Count, check_depth, excerpt, plain_name
 
-__all__ = ["FORMAT", "Manifest", "PartHandle", "check_part", "decode", "encode", "part_file", "part_handle"]
+__all__ = ["FORMAT", "Manifest", "PartHandle", "check_part", "decode", "encode", "part_file", "part_handle", "part_of"]
 
 FORMAT: Final = 1
+
+_Id = Annotated[int, msgspec.Meta(ge=1, lt=2**62)]
 
 
 class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,7 +28,7 @@ class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     task: str
     file: str
-    size: int
+    size: Count
     xxh3: str
 
 
@@ -42,7 +46,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     format: int
-    checkpoint: int
+    checkpoint: _Id
     kind: str
     pipeline: str
     mode: str
@@ -88,24 +92,60 @@ def decode(data: bytes, where: str) -> Manifest:
                 f"{where}: the manifest has format {newest} and this version reads up to {FORMAT}: "
                 "restore it with the version that wrote it, or a later one"
             )
-        return msgspec.json.decode(envelope.manifest, type=Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        manifest = msgspec.json.decode(envelope.manifest, type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise CheckpointDamaged(f"{where}: not a whole manifest of {len(data)} bytes ({error})") from error
+    _check(manifest, where)
+    return manifest
 
 
-def part_handle(task: str, data: bytes | bytearray | memoryview) -> PartHandle:
-    """The handle of a part with this content."""
-    return PartHandle(task, part_file(task), memoryview(data).nbytes, xxhash.xxh3_64_hexdigest(data))
+def _check(manifest: Manifest, where: str) -> None:
+    """Check what the types of the fields do not say. Raises: CheckpointDamaged."""
+    if manifest.format < 1:
+        raise CheckpointDamaged(f"{where}: the manifest has format {manifest.format}, expected 1 to {FORMAT}")
+    check_depth([manifest.nodes, manifest.transactions, manifest.summary], where)
+    for node in manifest.nodes:
+        for key, kind in _NODE.items():
+            if key in node and not isinstance(node[key], kind):
+                raise CheckpointDamaged(f"{where}: {key!r} of an operator is {excerpt(node[key])}")
+        if "name" not in node:
+            raise CheckpointDamaged(f"{where}: an operator has no name")
+    for part in manifest.parts:
+        plain_name(part.file, f"{where}: the part of task {excerpt(part.task)}")
+    for what in ("task", "file"):
+        (most, times), *_ = [*Counter(getattr(part, what) for part in manifest.parts).most_common(1), ("", 1)]
+        if times > 1:
+            raise CheckpointDamaged(f"{where}: there are {times} parts of {what} {excerpt(most)}, expected one")
 
 
-def part_file(task: str) -> str:
-    """The name of the file with the part of ``task``: safe on every file system, also a case-blind one.
+_NODE: Final = {"name": str, "kind": str, "parallelism": int, "stateful": bool, "keys": bool | list}
+"""What is looked at of an operator, where it is there."""
 
-    >>> part_file("counts-0"), part_file("counts[0]")
-    ('counts-0.part', 'counts-0-ea55e9fb16c91206.part')
+
+def part_handle(task: str, data: bytes | bytearray | memoryview, token: int = 0) -> PartHandle:
+    """The handle of a part with this content; ``token`` is that of the writer, 0 where there can be no other one."""
+    return PartHandle(task, part_file(task, token), memoryview(data).nbytes, xxhash.xxh3_64_hexdigest(data))
+
+
+def part_file(task: str, token: int = 0) -> str:
+    """Return the name of the file with the part of ``task``: safe on every file system, also a case-blind one.
+
+    >>> part_file("counts-0"), part_file("counts[0]", 12)
+    ('counts-0.part', 'counts-0-ea55e9fb16c91206.12.part')
     """
     plain = re.sub(r"[^a-z0-9_.\-]+", "-", task.lower())[:80].strip("-.")
-    return f"{task if plain == task else f'{plain}-{xxhash.xxh3_64_hexdigest(task.encode())}'}.part"
+    stem = task if plain == task else f"{plain}-{xxhash.xxh3_64_hexdigest(task.encode())}"
+    return f"{stem}.{token}.part" if token else f"{stem}.part"
+
+
+def part_of(name: str, task: str) -> bool:
+    """Return whether ``name`` is that of a part of ``task``, whoever wrote it.
+
+    >>> part_of("counts-0.12.part", "counts-0"), part_of("counts-0.part.tmp", "counts-0")
+    (True, False)
+    """
+    stem = re.escape(part_file(task).removesuffix(".part"))
+    return re.fullmatch(rf"{stem}(\.\d+)?\.part", name) is not None
 
 
 def check_part(handle: PartHandle, data: bytes, where: str) -> bytes:

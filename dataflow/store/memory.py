@@ -64,6 +64,9 @@ class MemoryStore(CheckpointStore):
             raise NoCheckpoint(f"there is no checkpoint {checkpoint} in memory; there are {self.checkpoints()}")
         return decode(data, f"checkpoint {checkpoint} in memory")
 
+    def manifest_size(self, checkpoint: int) -> int:
+        return len(self._manifests.get(checkpoint, b""))
+
     def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
         data = self._parts.get(checkpoint, {}).get(handle.file, b"")
         return check_part(handle, data, f"checkpoint {checkpoint} in memory")
@@ -89,9 +92,9 @@ class MemoryStore(CheckpointStore):
                 del self._parts[checkpoint]
             return orphans
 
-    def remains(self, task: str, above: int) -> Iterator[tuple[int, Buffer]]:
+    def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
         file = part_file(task)
         with self._lock:
             orphans = sorted(self._parts.keys() - self._manifests.keys())
             found = [(n, self._parts[n][file]) for n in orphans if n > above and file in self._parts[n]]
-        return iter(found)
+        return iter([(n, data) for n, data in found if limit is None or len(data) <= limit])

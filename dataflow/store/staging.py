@@ -21,7 +21,7 @@ from typing import Final
 import xxhash
 
 from dataflow.errors import SinkBroken, StoreError
-from dataflow.store.files import DISK, Buffer, FileSystem, storing
+from dataflow.store.files import DISK, Buffer, FileSystem, is_entry_of, storing
 
 __all__ = ["StagedFile"]
 
@@ -38,7 +38,7 @@ class StagedFile:
     ...     staged = StagedFile(Path(directory) / "a.staged")
     ...     written = staged.write(b"rows")
     ...     staged.sync()
-    ...     staged.release()
+    ...     staged.abandon()
     ...     staged.path.read_bytes()
     b'rows'
     """
@@ -110,18 +110,39 @@ class StagedFile:
                 raise
             self._files.sync_directory(self.path.parent)
 
-    def release(self) -> None:
-        """Close the file and let it stand, once it was synced: it is somebody else's now."""
+    @property
+    def in_place(self) -> bool:
+        """Whether ``path`` names the file that is open, and not another one that took its place."""
+        return self._file is not None and not self._file.closed and is_entry_of(self._file, self.path)
+
+    def check_in_place(self) -> None:
+        """Check that what was synced can be found under its name.
+
+        Raises: SinkBroken where ``path`` names another file, or none: a job that took the directory over deleted ours.
+        """
+        if not self.in_place:
+            raise SinkBroken(
+                f"{self.path}: the {self.size} bytes staged there are no longer there: another job took the directory "
+                "over, or somebody removed the file; restart from the last checkpoint"
+            )
+
+    def discard(self) -> None:
+        """Give it up and remove it, if the disk lets us and ``path`` still names it.
+
+        What is left is removed by the sink's next recovery.
+        """
+        in_place = self.in_place
+        self.abandon()
+        self._waiting.clear()
+        if in_place:
+            with suppress(OSError):
+                self._files.remove(self.path)
+
+    def abandon(self) -> None:
+        """Close the file and leave it where it is, as a process that dies does."""
         if self._file is not None:
             self._file.close()
         self._discarded = True
-
-    def discard(self) -> None:
-        """Give it up and remove it, if the disk lets us; what is left is removed by the sink's next recovery."""
-        self.release()
-        self._waiting.clear()
-        with suppress(OSError):
-            self._files.remove(self.path)
 
     def _drain(self) -> None:
         if self._file is None:
@@ -153,9 +174,11 @@ class StagedFile:
                 "failed; check it, then restart from the last checkpoint"
             )
         assert self._file is not None, "a suspect file was open"
+        in_place = is_entry_of(self._file, old)
         self._file.close()
         self._file, self.path, self._suspect = file, path, False
-        self._files.remove(old)
+        if in_place:
+            self._files.remove(old)
 
 
 def _create(files: FileSystem, wanted: Path) -> tuple[io.FileIO, Path]:

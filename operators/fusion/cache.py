@@ -1,8 +1,10 @@
 """Generated modules as files, so that numba keeps what it compiled beside them, for every later process.
 
 The folder is ``$BARRIERFLOW_CACHE``, else ``kernels`` in ``$XDG_CACHE_HOME/barrierflow`` or ``~/.cache/barrierflow``.
-It belongs to the user alone: numba's files are pickles, so whoever can write there can run code here. A folder that is
-somebody else's, or that cannot be written, is not used; one in the temporary directory serves this process then.
+Numba's files are pickles, so whoever can write there can run code here. A folder or file is used only if it belongs to
+the current user or to root, and no other user may write to it, nor rename what it lies in. Otherwise it is ignored,
+with one warning (``UnsafeCache``), and a folder in the temporary directory serves this process; as it does, without a
+warning, where the folder cannot be written.
 
 A file is named by the hash of its text, of the kernels that get compiled into it, and of numba's version. Its time is
 set to a constant: some versions of numba drop what they compiled when the time changes, and processes that begin
@@ -19,12 +21,15 @@ import stat
 import subprocess
 import sys
 import tempfile
+import warnings
 from functools import cache
 from hashlib import blake2b
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+
+from dataflow.errors import UnsafeCache, user_frame
 
 __all__ = ["compile_apart", "compiled", "folder", "forget", "load", "path_of"]
 
@@ -33,9 +38,20 @@ _TIME = 1_000_000_000
 
 
 def path_of(text: str) -> Path:
-    """Where the module of ``text`` is, or would be."""
+    """Where the module of ``text`` is, or would be: in ``folder()``, unless somebody else may have put it there."""
     digest = blake2b(text.encode(), digest_size=16, key=_surroundings())
-    return folder() / f"barrierflow_loop_{digest.hexdigest()}.py"
+    path = folder() / f"barrierflow_loop_{digest.hexdigest()}.py"
+    for kept in _kept(path):
+        if not _is_safe(kept):
+            _warn(kept)
+            return Path(_temporary().name) / path.name
+    return path
+
+
+def _kept(path: Path) -> list[Path]:
+    """What there is of the module at ``path``, compiled or not, and the folder of what is compiled."""
+    compiled = path.parent / "__pycache__"
+    return [found for found in (path, compiled, *compiled.glob(f"{path.stem}.*")) if os.path.lexists(found)]
 
 
 def compiled(text: str) -> bool:
@@ -112,11 +128,26 @@ def folder() -> Path:
     wanted = _wanted()
     try:
         wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if _is_private(wanted) and os.access(wanted, os.W_OK | os.X_OK):
+        safe = _is_safe(wanted) and all(_holds_names(above) for above in wanted.resolve().parents)
+        if safe and os.access(wanted, os.W_OK | os.X_OK):
             return wanted
     except OSError:
-        pass
+        safe = True  # there is none
+    if not safe:
+        _warn(wanted)
     return Path(_temporary().name)
+
+
+@cache
+def _warn(path: Path) -> None:
+    """Warn once a process and path."""
+    warnings.warn(
+        f"the kernel cache {path} is ignored: expected it, and the folders it lies in, to belong to user {os.getuid()} "
+        "or to root, with no right to write for others, because files in it are run; remove it, or set "
+        "BARRIERFLOW_CACHE to a folder of your own. Loops are compiled again in every process until then",
+        UnsafeCache,
+        stacklevel=user_frame(),
+    )
 
 
 def _wanted() -> Path:
@@ -126,10 +157,21 @@ def _wanted() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path("~/.cache").expanduser()) / "barrierflow" / "kernels"
 
 
-def _is_private(path: Path) -> bool:
+def _is_safe(path: Path) -> bool:
+    """Whether nobody but the user and root can have changed a file or folder, which is no link."""
     found = path.lstat()
     shared = stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not shared
+    return not stat.S_ISLNK(found.st_mode) and found.st_uid in (0, os.getuid()) and not shared
+
+
+def _holds_names(path: Path) -> bool:
+    """Whether other users cannot rename what lies in a folder: as with /tmp, they may add to it.
+
+    A group of the user's own counts as the user: with a umask of 002 every folder is written so.
+    """
+    found = path.stat()
+    shared = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getgid()))
+    return found.st_uid in (0, os.getuid()) and (not shared or bool(found.st_mode & stat.S_ISVTX))
 
 
 @cache

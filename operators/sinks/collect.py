@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from dataflow.errors import ConfigurationError, SchemaMismatch
+from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch
 from dataflow.operator import Collector, Guarantee, OperatorContext, Out, Sink, Snapshot
 from dataflow.state.dictionaries import wide_schema, widened
 
@@ -21,7 +21,9 @@ class CollectWriter(Collector):
         self._schema = wide_schema(self._input)
         restored = context.restored.tables.get("rows") if context.restored else None
         if restored is not None and restored.schema != self._schema:
-            raise SchemaMismatch(f"sink {self._name!r} collects {self._schema}, its snapshot has {restored.schema}")
+            raise CheckpointMismatch(
+                f"sink {self._name!r} collects {self._schema}, the checkpoint holds rows of {restored.schema}"
+            )
         self._batches: list[pa.RecordBatch] = restored.to_batches() if restored is not None else []
         self._rows: int = restored.num_rows if restored is not None else 0
 

@@ -5,26 +5,33 @@ They are how readers get all of a checkpoint or nothing of it, and how a sink kn
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
-from dataflow.errors import StoreError
+from dataflow.errors import CheckpointDamaged, StoreError
 from dataflow.operator import Handle
 from dataflow.store.files import TEMPORARY, FileSystem, storing
-from operators.sinks.formats import Form
+from dataflow.untrusted import Count, excerpt, parsed, plain_name
+from operators.sinks.formats import SUFFIXES, Form
 
-__all__ = ["CommitLists", "Committed", "Transaction"]
+__all__ = ["FINAL", "STAGED", "CommitLists", "Committed", "Transaction"]
+
+STAGED: Final = ".staged"
+_ENDINGS: Final = "|".join(re.escape(suffix) for suffixes in SUFFIXES.values() for suffix in suffixes)
+FINAL: Final = re.compile(rf"part-([0-9]{{8,18}})-[0-9]{{5,18}}-[0-9]{{4,18}}(?:{_ENDINGS})")
+"""The names of final files: checkpoint, subtask, and a number."""
 
 
 class Committed(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     """One final file: its name, what is in it (xxh3-64 as 16 hex digits), the run that wrote it, and how to read it."""
 
     file: str
-    rows: int
-    size: int
+    rows: Count
+    size: Count
     xxh3: str
     run: str
     form: Form | None = None  # None: Parquet, which says it all itself
@@ -34,11 +41,35 @@ class Committed(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
         """The name of its format."""
         return "parquet" if self.form is None else self.form.format
 
+    def check(self, where: str) -> None:
+        """Check that the file is one that a sink of ours makes, in its own directory.
+
+        Raises: CheckpointDamaged, naming ``where`` this was read.
+        """
+        endings = SUFFIXES.get(self.format)  # a format of a later version is refused by name where it is used
+        if FINAL.fullmatch(self.file) is None or (endings is not None and not self.file.endswith(endings)):
+            raise CheckpointDamaged(
+                f"{where}: expected the name of a file of format {excerpt(self.format)} such as "
+                f"part-00000007-00000-0000, found {excerpt(self.file)}"
+            )
+
 
 class Transaction(Committed, frozen=True, kw_only=True):
     """A prepared file: what it will be, and what it is called now."""
 
     staged: str
+
+    @classmethod
+    def of(cls, handle: Handle, where: str) -> Transaction:
+        """Return the transaction of a ``handle`` from a checkpoint.
+
+        Raises: CheckpointDamaged, naming ``where`` it was read, unless both files are in the directories of the sink.
+        """
+        found: Transaction = parsed(cls, dict(handle), where)
+        found.check(where)
+        if not plain_name(found.staged, f"{where}: the staged file").endswith(STAGED):
+            raise CheckpointDamaged(f"{where}: expected a staged file (*{STAGED}), found {excerpt(found.staged)}")
+        return found
 
     def handle(self) -> Handle:
         """As the checkpoint keeps it."""
@@ -67,6 +98,10 @@ class CommitLists:
         with storing("read", self.path):
             if not self.path.is_dir():
                 return {}
+            if self.path.is_symlink():
+                raise StoreError(
+                    f"{self.path} is a symbolic link, which is not followed: put the directory in its place"
+                )
             ids = sorted(int(name[:-5]) for name in self._files.names(self.path) if _is_commit(name))
             return {checkpoint: self._read(checkpoint) for checkpoint in ids}
 
@@ -101,10 +136,13 @@ class CommitLists:
     def _read(self, checkpoint: int) -> tuple[Committed, ...]:
         path = self.path / f"{checkpoint}.json"
         try:
-            return msgspec.json.decode(self._files.read(path), type=_CommitList).files
-        except msgspec.MsgspecError as error:
+            listed = msgspec.json.decode(self._files.read(path), type=_CommitList).files
+            for committed in listed:
+                committed.check("one of its files")
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, CheckpointDamaged) as error:
             raise StoreError(f"{path}: expected the files of checkpoint {checkpoint}, found {error}") from error
+        return listed
 
 
 def _is_commit(name: str) -> bool:
-    return name.endswith(".json") and name[:-5].isdigit()
+    return re.fullmatch(r"(0|[1-9][0-9]{0,17})\.json", name) is not None

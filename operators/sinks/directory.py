@@ -1,14 +1,18 @@
 """The files of a file sink: what lies where, how a transaction becomes visible, and who may delete what.
 
     out/part-00000007-00000-0000.parquet     committed rows: checkpoint, subtask, and a number
-    out/_staging/00000-000003.staged         rows of an open or prepared transaction; no glob for .parquet finds it
+    out/_staging/3f0c-00000-000003.staged    rows of an open or prepared transaction; no glob for .parquet finds it
     out/_staging/LOCK FENCE                  which job may write here (see ``dataflow.store.lock``)
     out/_commits/7.json                      the files of checkpoint 7, written once all of them are in place
     out/_commits/0.json                      the files that were here before this job, in append mode
 
 The rename is the commit of a file. ``_commits`` is for readers that want all of a checkpoint or nothing of it, and it
 is how we know which files are ours. A file is told from another of the same name by its checksum, and in the lists by
-the run that wrote it, too.
+the run that wrote it, too. The name of a staged file begins with a hash of the run: a run that lost the directory
+without noticing has other names, so it neither deletes nor commits what its successor staged.
+
+Handles and commit lists are documents that anybody may have written: they name files of these two directories, in the
+form above, or are refused. Symbolic links in the place of our files are not followed.
 
 Here they are Parquet; other formats differ in the suffix only.
 
@@ -17,31 +21,35 @@ Invariant: a file that ends in the suffix of a format is whole, durable and comm
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import xxhash
 
 from dataflow.clock import Clock, SystemClock
 from dataflow.errors import OutputExists, StoreError
 from dataflow.operator import Handle, TakenBack
-from dataflow.store.files import FileSystem, storing
+from dataflow.store.files import FileSystem, NotAFile, storing
 from dataflow.store.lock import DirectoryLock
-from operators.sinks.commits import CommitLists, Committed, Transaction
+from operators.sinks.commits import FINAL, STAGED, CommitLists, Committed, Transaction
 from operators.sinks.formats import SUFFIXES, FileFormat
 
-__all__ = ["STAGED", "OutputDirectory"]
+__all__ = ["OutputDirectory", "staged_name"]
 
-STAGED: Final = ".staged"
 _CLOCK: Final = SystemClock()
 _CHUNK: Final = 1 << 20
-_ENDINGS: Final = "|".join(re.escape(suffix) for suffixes in SUFFIXES.values() for suffix in suffixes)
-_FINAL: Final = re.compile(rf"part-(\d{{8,}})-\d{{5,}}-\d{{4,}}(?:{_ENDINGS})")
+
+
+def staged_name(run_id: str, subtask: int, number: int) -> str:
+    """Return the name of the staged file ``number`` of a subtask of run ``run_id``.
+
+    >>> staged_name("seed-7", 0, 3)
+    'e2dc818b-00000-000003.staged'
+    """
+    return f"{xxhash.xxh3_64_hexdigest(run_id.encode())[:8]}-{subtask:05d}-{number:06d}{STAGED}"
 
 
 class OutputDirectory:
@@ -65,7 +73,8 @@ class OutputDirectory:
     def hold(self, run_id: str) -> Iterator[None]:
         """Keep all other jobs out while inside. Raises: DirectoryInUse naming the holder; StoreError."""
         with storing("make", self.staging):
-            self._files.make_directories(self.staging)
+            self._files.make_directories(self.path)
+            self._files.make_directory(self.staging)
         lock = DirectoryLock(self.staging, files=self._files, clock=self._clock, guards=self.path)
         lock.acquire(run_id)
         self._holder = lock
@@ -78,8 +87,9 @@ class OutputDirectory:
     def make(self) -> None:
         """Make the directories. Raises: StoreError."""
         with storing("make", self.path):
-            for directory in (self.path, self.staging, self.commits.path):
-                self._files.make_directories(directory)
+            self._files.make_directories(self.path)
+            for directory in (self.staging, self.commits.path):
+                self._files.make_directory(directory)
 
     def strangers(self) -> list[str]:
         """Files of this format below the directory that no commit list names."""
@@ -117,7 +127,7 @@ class OutputDirectory:
     def refuse_other_formats(self, handles: Iterable[Handle] = ()) -> None:
         """Raises: OutputExists where files of another format are committed here, or are to be."""
         committed = [file for files in self.commits.all().values() for file in files]
-        for file in [*committed, *_transactions(handles)]:
+        for file in [*committed, *self._transactions(handles)]:
             if file.format != self._format.name:
                 raise OutputExists(
                     f"{self.path} holds output in another format ({file.file}), and this sink writes "
@@ -170,7 +180,7 @@ class OutputDirectory:
             return
         if self._holder is not None:
             self._holder.check()
-        transactions = _transactions(handles)
+        transactions = self._transactions(handles)
         listed = self.commits.of(checkpoint)
         new = [transaction for transaction in transactions if transaction.committed() not in listed]
         missing = [transaction for transaction in new if not self._is_final(transaction)]
@@ -188,11 +198,11 @@ class OutputDirectory:
         What the list of ``checkpoint`` has is committed, so its staged name may have been used again since.
         """
         listed = self.commits.of(checkpoint)
-        for transaction in _transactions(handles):
+        for transaction in self._transactions(handles):
             if transaction.committed() in listed:
                 continue
             staged = self.staging / transaction.staged
-            if self._files.size(staged) is not None and not _is_content(staged, transaction):
+            if self._files.size(staged) is not None and not self._is_content(staged, transaction):
                 raise StoreError(
                     f"{staged}: expected the {transaction.rows} rows that run {transaction.run!r} staged (xxh3 "
                     f"{transaction.xxh3}), found other content: another job wrote here, or the file is damaged; "
@@ -227,6 +237,10 @@ class OutputDirectory:
                     self._files.remove(self.staging / name)
         self.commits.clean()
 
+    def _transactions(self, handles: Iterable[Handle]) -> list[Transaction]:
+        """Raises: CheckpointDamaged for a handle that leads out of this directory, or is none."""
+        return [Transaction.of(handle, f"a transaction of {self.path}") for handle in handles]
+
     def _is_final(self, transaction: Transaction) -> bool:
         staged, final = self.staging / transaction.staged, self.path / transaction.file
         staged_size, final_size = self._files.size(staged), self._files.size(final)
@@ -242,28 +256,27 @@ class OutputDirectory:
             )
         if size != transaction.size:
             raise StoreError(f"{staged} or {final} had {transaction.size} bytes when it was staged, found {size}")
-        if final_size is not None and not _is_content(final, transaction):
+        if final_size is not None and not self._is_content(final, transaction):
             raise StoreError(
                 f"cannot commit {transaction.rows} rows of run {transaction.run!r}: {final} is in the way, and holds "
                 "other rows than were staged; move it and put ours back, or restore an earlier checkpoint"
             )
         return final_size is not None
 
+    def _is_content(self, path: Path, expected: Committed) -> bool:
+        """Whether the file has the bytes that were staged. Reads all of it, and no other file. Raises: StoreError."""
+        found: Any = xxhash.xxh3_64()
+        with storing("read", path):
+            try:
+                with self._files.open(path) as file:
+                    while chunk := file.read(_CHUNK):
+                        found.update(chunk)
+            except NotAFile:
+                return False
+        return bool(found.hexdigest() == expected.xxh3)
+
 
 def _number(name: str) -> int | None:
     """The checkpoint in the name of a final file; None: the name is not one of ours."""
-    found = _FINAL.fullmatch(name)
+    found = FINAL.fullmatch(name)
     return int(found[1]) if found else None
-
-
-def _transactions(handles: Iterable[Handle]) -> list[Transaction]:
-    return [msgspec.convert(dict(handle), Transaction) for handle in handles]
-
-
-def _is_content(path: Path, expected: Committed) -> bool:
-    """Whether the file has the bytes that were staged. Reads all of it. Raises: StoreError."""
-    found: Any = xxhash.xxh3_64()
-    with storing("read", path), open(path, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            found.update(chunk)
-    return bool(found.hexdigest() == expected.xxh3)

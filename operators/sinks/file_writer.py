@@ -18,7 +18,7 @@ from dataflow.state.dictionaries import wide_schema, widened
 from dataflow.store.files import FileSystem
 from dataflow.store.staging import StagedFile
 from operators.sinks.commits import Transaction
-from operators.sinks.directory import STAGED, OutputDirectory
+from operators.sinks.directory import OutputDirectory, staged_name
 from operators.sinks.formats import FileFormat, TableWriter
 
 __all__ = ["FileWriter", "RowBuffer"]
@@ -134,6 +134,7 @@ class FileWriter(TwoPhaseWriter):
         for closed in self._closed:
             try:
                 closed.staged.sync()
+                closed.staged.check_in_place()
             except SinkBroken as error:
                 self._broken = str(error)
                 raise
@@ -148,7 +149,7 @@ class FileWriter(TwoPhaseWriter):
             )
             handles.append(transaction.handle())
         for closed in self._closed:  # nothing can fail any more
-            closed.staged.release()
+            closed.staged.abandon()
         self._closed.clear()
         return handles
 
@@ -175,7 +176,7 @@ class FileWriter(TwoPhaseWriter):
             self._break(error, table.num_rows)
 
     def _begin(self) -> _Open:
-        name = f"{self._subtask:05d}-{next(self._numbers):06d}{STAGED}"
+        name = staged_name(self._run, self._subtask, next(self._numbers))
         staged = StagedFile(self._directory.staging / name, files=self._files)
         self._open = _Open(staged, self._format.open(staged, self._schema))
         return self._open

@@ -19,6 +19,7 @@ from pyarrow import types
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
 from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_schema, widened
+from dataflow.untrusted import Count, excerpt, parsed
 
 __all__ = ["ArrowSource", "StreamSource", "conformed", "from_arrow", "plain_field", "plain_type"]
 
@@ -117,16 +118,17 @@ class ArrowSource(Source):
                 f"from_arrow: the checkpoint was taken over {split.id!r}, the data is now cut into {mine}"
             )
         for what in ("schema", "rows", "content"):
-            if now.info[what] != split.info[what]:
+            if now.info[what] != split.info.get(what):
                 raise InputChanged(
                     f"from_arrow: the checkpoint was taken over other data: the {what} of {split.id!r} was "
-                    f"{split.info[what]} and is {now.info[what]}; give the same data, or start afresh"
+                    f"{excerpt(split.info.get(what))} and is {now.info[what]}; give the same data, or start afresh"
                 )
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        assert offset is None or isinstance(offset, int), f"an offset is a row of the split, got {offset!r}"
-        start, rows = split.info["start"], split.info["rows"]
-        return _TableReader(self._table.slice(start, rows), offset or 0, self._batch_rows)
+        row = parsed(Count | None, offset, f"from_arrow: the position in {excerpt(split.id)}") or 0
+        mine = next((mine for mine in self.splits() if mine.id == split.id), split)  # ours: its range is known
+        start, rows = mine.info["start"], mine.info["rows"]
+        return _TableReader(self._table.slice(start, rows), row, self._batch_rows)
 
     def select(self, columns: Sequence[str]) -> ArrowSource:
         _check_known(columns, self.schema)
@@ -202,8 +204,8 @@ class StreamSource(Source):
             raise InputChanged(f"from_arrow: the checkpoint was taken over {split}, this stream is {mine}")
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        assert offset is None or isinstance(offset, int), f"an offset is a count of rows, got {offset!r}"
-        return _StreamReader(self._stream.take(), offset or 0, self.schema, self._batch_rows)
+        row = parsed(Count | None, offset, "from_arrow: the position in a stream") or 0
+        return _StreamReader(self._stream.take(), row, self.schema, self._batch_rows)
 
     def select(self, columns: Sequence[str]) -> StreamSource:
         _check_known(columns, self.schema)

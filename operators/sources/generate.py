@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from dataflow.errors import ConfigurationError, InputChanged, UnknownColumn
+from dataflow.errors import CheckpointDamaged, ConfigurationError, InputChanged, UnknownColumn
 from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.untrusted import Count, excerpt, parsed
 from operators.sources.paced import PacedSource
 from operators.sources.recipes import Draws, Recipe, rate_of
 
@@ -110,19 +111,25 @@ class GeneratedSource(Source):
         mine = {own.id: own.info for own in self.splits()}
         now = mine.get(split.id, {})
         changed = [
-            f"{what} was {value}, is {now.get(what)}" for what, value in split.info.items() if now.get(what) != value
+            f"{what} was {excerpt(split.info.get(what))}, is {now.get(what)}"
+            for what in dict.fromkeys([*split.info, *now])
+            if now.get(what) != split.info.get(what)
         ]
-        if changed:
+        if changed or split.id not in mine:
             raise InputChanged(
-                f"generate: the checkpoint was taken over other rows: {', '.join(changed)}; give the same columns, "
+                f"generate: the checkpoint was taken over other rows: "
+                f"{', '.join(changed) or f'there is no split {excerpt(split.id)}'}; give the same columns, "
                 "rows, seed and splits, or start afresh"
             )
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        assert offset is None or isinstance(offset, int), f"an offset is a count of rows, got {offset!r}"
+        read = parsed(Count | None, offset, f"generate: the position in {excerpt(split.id)}") or 0
         part = split.info["part"]
         assert isinstance(part, int), f"a split is a part, got {split}"
-        return _Reader(self, part, self._share(part), self._batch_rows, offset or 0)
+        rows = self._share(part)
+        if read > (2**62 // self._parts if rows is None else rows):
+            raise CheckpointDamaged(f"generate: the position in {split.id!r} is {read}, beyond its last row")
+        return _Reader(self, part, rows, self._batch_rows, read)
 
     def select(self, columns: Sequence[str]) -> GeneratedSource:
         for name in columns:

@@ -12,11 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
+import msgspec
 import pyarrow as pa
 
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
 from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_schema
+from dataflow.untrusted import Count, parsed
 from operators.arrow_batches import ArrowBatches, speaks_arrow
 from operators.rows import RowBatches
 
@@ -147,10 +149,17 @@ class GeneratorSource(Source):
         if not self.replayable:
             items = _started(self._function, arguments, where)
             return _Reader(items, portions, self._batch_rows, context)
-        begun: Any = offset or {"position": None, "rows": 0}
-        position, rows = begun["position"], begun["rows"]
+        begun = _Offset() if offset is None else parsed(_Offset, offset, f"{where}: the position")
+        position, rows = begun.position, begun.rows
         items = _started(self._function, (*arguments, position), where)
         return _PositionedReader(items, portions, self._batch_rows, context, position, rows)
+
+
+class _Offset(msgspec.Struct):
+    """``rows`` rows behind ``position`` were read; the position is the user's, and handed back as it is."""
+
+    position: Any = None
+    rows: Count = 0
 
 
 def _started(function: Callable[..., Any], arguments: Sequence[Json], where: str) -> Any:

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import msgspec
 import pyarrow as pa
 from pyarrow import ipc
 
-from dataflow.errors import ConfigurationError, SchemaMismatch, SourceError
+from dataflow.errors import CheckpointDamaged, ConfigurationError, SchemaMismatch, SourceError
 from dataflow.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_schema
+from dataflow.untrusted import Count, parsed
 from operators.sources.arrow import conformed, plain_field
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE, KnownFiles
@@ -99,21 +101,31 @@ class IpcSource(Source):
         return repr(self._files)
 
 
+class _Offset(msgspec.Struct):
+    """A position: rows of a batch that were given."""
+
+    batch: Count = 0
+    row: Count = 0
+
+
 class _IpcReader(SplitReader):
     def __init__(self, path: str, where: Files, schema: pa.Schema, offset: Json, batch_rows: int) -> None:
-        at: Any = offset or {"batch": 0, "row": 0}
+        at = _Offset() if offset is None else parsed(_Offset, offset, f"{_LABEL}: the position in {path!r}")
         self._path = path
         self._schema = schema
         self._batch_rows = batch_rows
-        self._next = at["batch"]  # the batch to be read
+        self._next: int = at.batch  # the batch to be read
         self._row = 0
         self._rows: pa.RecordBatch | None = None
         try:
             self._opened = _Opened.open(path, where, schema.names)
             self._opened.skip(self._next)
-            if at["row"]:
+            if at.row:
                 self._read()
-                self._give(at["row"])
+                self._give(at.row)
+        except StopIteration as error:
+            self.close()
+            raise CheckpointDamaged(f"{_LABEL}: {path!r} has no row {at.row} of batch {at.batch}") from error
         except UNREADABLE as error:
             raise self._damaged(error) from error
 
@@ -134,7 +146,8 @@ class _IpcReader(SplitReader):
             self._rows = conformed(batch.select(self._schema.names), self._schema)
 
     def _give(self, rows: int) -> pa.RecordBatch:
-        assert self._rows is not None, "a batch was read"
+        if self._rows is None:  # the position of a restore is behind a batch that has no rows
+            raise StopIteration
         batch, rest = self._rows.slice(0, rows), self._rows.slice(rows)
         self._row += batch.num_rows
         self._rows = rest if rest.num_rows else None
@@ -189,7 +202,7 @@ class _Opened:
         """Raises: StopIteration behind the last one."""
         if not self.seekable:
             return self.reader.read_next_batch()
-        if number == self.reader.num_record_batches:
+        if number >= self.reader.num_record_batches:
             raise StopIteration
         return self.reader.get_batch(number)
 

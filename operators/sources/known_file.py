@@ -11,24 +11,38 @@ An edit of a large file that keeps its size and its ends and sets the old time a
 
 A file is hashed once, when the source is made, which opens it anyway. After that a look at its size and time is enough
 for as long as these stay as they were.
+
+A checkpoint says which file a split is, and anybody may have written that. So the files that a source reads are those
+that it found itself: the path in a checkpoint only chooses among them.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, BinaryIO, Final
+from typing import Annotated, BinaryIO, Final
 
+import msgspec
 import pyarrow as pa
 
 from dataflow.errors import InputChanged, SourceError
 from dataflow.source import InputIdentity, Json, Split
+from dataflow.untrusted import Count, Time, excerpt, parsed
 from operators.sources.files import WHOLE, Files, Status, ends_hash
 
 __all__ = ["UNREADABLE", "FileIdentity", "KnownFile", "KnownFiles", "changed"]
 
 UNREADABLE: Final = (OSError, pa.ArrowException)  # what pyarrow raises for a file that is not as it should be
+
+
+class _Info(msgspec.Struct):
+    """What a checkpoint says of the file of a split."""
+
+    bytes: Count
+    modified: Time | None = None
+    content: Annotated[str, msgspec.Meta(max_length=64)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,25 +148,37 @@ class KnownFiles:
     def check(self, split: Split) -> KnownFile:
         """Return the file of ``split`` as it is now; one that was not touched since the source was made is not read.
 
-        Raises: InputChanged where it is not the file that it was when the job first listed it.
+        Raises: InputChanged where it is none of this source's files, or not what it was when the job first listed it;
+        CheckpointDamaged for a split that says no size.
         """
-        path = str(split.info["path"])
+        known = self.own(split)
+        info = parsed(_Info, dict(split.info), f"{self.label}: split {excerpt(split.id)}")
+        then = FileIdentity(info.bytes, info.modified, info.content)
         try:
-            known = self.files.get(path)
-            if known is None or not known.untouched(self.where.status(path)):
-                known = KnownFile.look(self.label, path, self.where)
-            then = self._identity(split.info)
+            if not known.untouched(self.where.status(known.path)):
+                known = KnownFile.look(self.label, known.path, self.where)
             if "modified" not in split.info and then.content is not None:
-                known = replace(known, identity=replace(known.identity, content=self._ends_hash(path)))
+                known = replace(known, identity=replace(known.identity, content=self._ends_hash(known.path)))
         except (SourceError, *UNREADABLE) as error:
             raise changed(split, f"it cannot be read any more: {error}") from error
         if difference := then.difference(known.identity, self.by):
             raise changed(split, difference)
         return known
 
-    @staticmethod
-    def _identity(info: Mapping[str, Any]) -> FileIdentity:
-        return FileIdentity(info["bytes"], info.get("modified"), info.get("content"))
+    def own(self, split: Split) -> KnownFile:
+        """Return the one of these files that ``split`` is in; on this machine the path may be written another way.
+
+        Raises: InputChanged where it is none of them.
+        """
+        path = split.info.get("path")
+        if isinstance(path, str) and "\0" not in path:
+            known = self.files.get(path)
+            if known is None and not self.where.remote:
+                same = os.path.abspath(path)
+                known = next((file for file in self.files.values() if os.path.abspath(file.path) == same), None)
+            if known is not None:
+                return known
+        raise changed(split, f"{excerpt(path)} is not among the files that {self.label} finds now")
 
     def _ends_hash(self, path: str) -> str:
         """The hash that checkpoints without times have: of the ends of a file of any size."""
@@ -167,8 +193,8 @@ class KnownFiles:
 def changed(split: Split, difference: str) -> InputChanged:
     """Return the error that says how the file of ``split`` differs from what the job began with."""
     return InputChanged(
-        f"the job began with {split.id!r}, which is not what it was: {difference}; put the file back as it was, or "
-        "start over in a new checkpoint directory"
+        f"the job began with {excerpt(split.id)}, which is not what it was: {difference}; put the file back as it "
+        "was, or start over in a new checkpoint directory"
     )
 
 

@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, Literal
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 from pyarrow import types
 
 from dataflow.errors import (
+    CheckpointDamaged,
     ConfigurationError,
     PartitionKeyWarning,
     SchemaMismatch,
@@ -28,6 +30,7 @@ from dataflow.errors import (
 )
 from dataflow.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_type, widened_array
+from dataflow.untrusted import Count, excerpt, parsed
 from operators.sources.arrow import plain_type
 from operators.sources.files import Files
 from operators.sources.known_file import KnownFile, KnownFiles, changed
@@ -141,8 +144,21 @@ class _File:
         return pa.schema(fields)
 
 
+class _Info(msgspec.Struct):
+    """What a checkpoint says of the part of a file that a split is."""
+
+    footer: str
+    row_group: Count | None = None
+    rows: Count | None = None
+
+
 _PARTITION: Final = re.compile(r"[^=]+=.*")
 _TEXTUAL: Final = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+
+
+def _info(split: Split) -> _Info:
+    info: _Info = parsed(_Info, dict(split.info), f"read_parquet: split {excerpt(split.id)}")
+    return info
 
 
 class ParquetSource(Source):
@@ -184,29 +200,38 @@ class ParquetSource(Source):
 
     def earliest(self, split: Split, column: str) -> int | None:
         """From the statistics of the row groups, where there are any."""
-        file = self._files.get(str(split.info["path"]))
-        group: Any = split.info["row_group"]
-        return None if file is None else earliest_time(file.metadata, column, group)
+        file = self._files[self._known.own(split).path]
+        return earliest_time(file.metadata, column, _info(split).row_group)
 
     def check(self, split: Split) -> None:
-        """As for every file; the footer, too, must be the same: older checkpoints have no other hash."""
+        self._checked(split)
+
+    def _checked(self, split: Split) -> Split:
+        """Return ``split`` with the path and types that are ours. Raises: InputChanged, CheckpointDamaged.
+
+        Beside what every file is checked for, the footer must be the same: older checkpoints have no other hash.
+        """
+        info = _info(split)
         now = self._known.check(split)
-        file = self._files.get(now.path)
-        if file is None or file.known is not now:
+        file = self._files[now.path]
+        if file.known is not now:
             try:
                 file = _File.open(now.path, self._known.where)
             except SourceError as error:
                 raise changed(split, f"it cannot be read any more: {error}") from error
-        if file.footer != split.info["footer"]:
-            raise changed(split, f"its footer had hash {split.info['footer']} and has {file.footer}")
+        if file.footer != info.footer:
+            raise changed(split, f"its footer had hash {excerpt(info.footer)} and has {file.footer}")
+        if info.row_group is not None and info.row_group >= file.metadata.num_row_groups:
+            raise CheckpointDamaged(f"read_parquet: split {excerpt(split.id)}: there is no row group {info.row_group}")
+        return Split(split.id, {"path": now.path, "row_group": info.row_group, "rows": info.rows})
 
     def identified_by(self, identity: InputIdentity) -> ParquetSource:
         return self._with(self._known.identified_by(identity), self._schema)
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        assert offset is None or isinstance(offset, int), f"an offset is a row of the split, got {offset!r}"
-        self.check(split)
-        return _Reader(split, offset or 0, self._schema, self._dictionary, self._batch_rows, self._known.where)
+        row = parsed(Count | None, offset, f"read_parquet: the position in {excerpt(split.id)}") or 0
+        mine = self._checked(split)
+        return _Reader(mine, row, self._schema, self._dictionary, self._batch_rows, self._known.where)
 
     def select(self, columns: Sequence[str]) -> ParquetSource:
         for name in columns:

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
+import msgspec
 import pyarrow as pa
 
-from dataflow.errors import SourceError
+from dataflow.errors import CheckpointDamaged, SourceError
 from dataflow.row_errors import OnError, RowErrors, RowTally
 from dataflow.source import END, EndOfSplit, Json, SplitReader
+from dataflow.untrusted import Count, parsed
 from operators.sources.blocks import Block, Blocks, Place
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE
@@ -69,6 +71,15 @@ class RowParser(Protocol):
         ...
 
 
+class _Offset(msgspec.Struct):
+    """A position: see the module's text."""
+
+    byte: Count
+    line: Count
+    rows: Count | None = None
+    end: Count = 0
+
+
 class TextReader(SplitReader):
     """Reads a file from ``offset`` on; ``begin`` is where its rows begin.
 
@@ -93,18 +104,22 @@ class TextReader(SplitReader):
         self._parser = parser
         self._batch_rows = batch_rows
         self._whole = whole
-        given: Any = offset or {"byte": begin.byte, "line": begin.line}
-        self._place = Place(given["byte"], given["line"])  # where the next block begins
+        given = _Offset(begin.byte, begin.line)
+        if offset is not None:
+            given = parsed(_Offset, offset, f"{parser.label}: the position in {path!r}")
+        self._place = Place(given.byte, given.line)  # where the next block begins
         self._block: Block | None = None  # the one whose rows are being given, while there are any left
         self._rows = no_rows(parser.schema)
         self._given = 0
         try:
             self._stream = where.open_text(path, self._place.byte)
             self._blocks = Blocks(self._stream, parser.cut, self._place, block_bytes=block_bytes)
-            if "rows" in given:
+            if given.rows is not None:
+                if given.end < given.byte:
+                    raise CheckpointDamaged(f"{parser.label}: the position in {path!r} ends before it begins: {given}")
                 self._errors = RowErrors(on_error, RowTally())  # what this block rejected was told before
-                self._begin(self._blocks.again(given["end"] - self._place.byte))
-                self._give(given["rows"])
+                self._begin(self._blocks.again(given.end - given.byte))
+                self._give(given.rows)
         except UNREADABLE as error:
             raise self._damaged(error) from error
         self._errors = RowErrors(on_error, tally)

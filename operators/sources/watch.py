@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -35,6 +36,7 @@ from dataflow.errors import (
 )
 from dataflow.row_errors import ERRORS, OnError, errors_schema
 from dataflow.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
+from dataflow.untrusted import Count, Time, excerpt, is_plain_name, parsed
 from operators.sources.files import Entry, Files, Status
 from operators.sources.known_file import UNREADABLE, FileIdentity, KnownFile
 from operators.sources.name_set import Hashes, NameSet, hashes_of
@@ -182,6 +184,10 @@ class _Look:
         found = [self.status(listing.entries[names[at]]) for at in new.tolist() if self._whole(names[at])]
         return [file for file in found if file is not None]
 
+    def wants(self, name: str) -> bool:
+        """Return whether a file of this name is whole, and of this part."""
+        return self._whole(name) and int(hashes_of([name])[0]) % self.parts == self.part
+
     def status(self, entry: Entry) -> Status | None:
         """Return the status of what was listed; None: it is gone, or no file. Raises: SourceError."""
         try:
@@ -243,8 +249,8 @@ class WatchSource(Source):
     def check(self, split: Split) -> None:
         if split not in self.splits():
             raise InputChanged(
-                f"watch: the checkpoint was taken over {split.id!r}, one of {split.info.get('parts')} splits; this is "
-                f"{self._look.directory!r} in {self._splits}: give the same directory and splits="
+                f"watch: the checkpoint was taken over {excerpt(split.id)}, one of {excerpt(split.info.get('parts'))} "
+                f"splits; this is {self._look.directory!r} in {self._splits}: give the same directory and splits="
             )
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
@@ -280,6 +286,46 @@ class WatchSource(Source):
         return f"watch({self._look.directory!r})"
 
 
+class _BegunSplit(msgspec.Struct):
+    id: str
+    info: dict[str, Any]
+
+
+class _Begun(msgspec.Struct):
+    """The file that is being read, in a position."""
+
+    name: str
+    bytes: Count
+    split: _BegunSplit
+    modified: Time | None = None
+    offset: Any = None
+
+
+class _Done(msgspec.Struct, array_like=True):
+    """The identity of a file that was read."""
+
+    bytes: Count
+    modified: Time | None
+    content: str | None = None
+
+
+class _Position(msgspec.Struct):
+    """See ``_WatchReader``. An older version has no ``names``, and no ``content`` in ``done``."""
+
+    names: str | None = None
+    directory: int | None = None
+    done: dict[str, _Done] = {}
+    file: _Begun | None = None
+    mark: tuple[Time, str] | None = None
+
+    @classmethod
+    def of(cls, offset: Json, directory: str) -> _Position:
+        if offset is None:
+            return cls(names="")
+        position: _Position = parsed(cls, offset, f"watch({directory!r}): the position")
+        return position
+
+
 class _WatchReader(SplitReader):
     """Reads file after file.
 
@@ -292,50 +338,58 @@ class _WatchReader(SplitReader):
     def __init__(
         self, look: _Look, source: WatchSource, offset: Json, context: SourceContext, until: Json = None
     ) -> None:
-        at: Any = offset or {"names": "", "directory": None, "done": {}, "file": None}
+        at = _Position.of(offset, look.directory)
         self._look = look
         self._source = source
         self._context = context
         self._names = source.schema.names
-        self._mark: tuple[int, str] | None = tuple(at["mark"]) if at.get("mark") else None
+        self._mark: tuple[int, str] | None = at.mark
         self._read = self._names_read(at)
-        self._until: Any = until
-        self._directory: int | None = at.get("directory")
+        self._until = None if until is None else _Position.of(until, look.directory)
+        self._directory: int | None = at.directory
         self._warned = False
-        self._done: dict[str, FileIdentity] = {name: _identity(known) for name, known in at["done"].items()}
+        self._done: dict[str, FileIdentity] = {
+            name: FileIdentity(known.bytes, known.modified, known.content) for name, known in at.done.items()
+        }
         self._waiting: deque[Status] = deque()
         self._due: int | None = None
         self._file: Status | None = None
         self._split: Split | None = None
         self._reader: SplitReader | None = None
-        if at["file"] is not None:
-            self._resume(at["file"])
+        if at.file is not None:
+            self._resume(at.file)
 
-    def _names_read(self, at: Any) -> NameSet:
+    def _names_read(self, at: _Position) -> NameSet:
         try:
-            names = NameSet(at.get("names", ""))
+            names = NameSet(at.names or "")
         except ValueError as error:
             raise CheckpointDamaged(
                 f"watch({self._look.directory!r}): the names that were read are {error}; restore another checkpoint"
             ) from error
-        if "names" not in at:
-            for name in at["done"]:
+        if at.names is None:
+            for name in at.done:
                 names.add(name)
         return names
 
-    def _resume(self, file: Any) -> None:
-        path = self._look.path(file["name"])
-        split = Split(file["split"]["id"], file["split"]["info"])
+    def _resume(self, file: _Begun) -> None:
+        """Continue in the file that a checkpoint was taken within: one that this reader would have begun itself."""
+        if not (is_plain_name(file.name) and self._look.wants(file.name)):
+            raise CheckpointDamaged(
+                f"watch({self._look.directory!r}): the checkpoint was taken within {excerpt(file.name)}, which is not "
+                "the name of a file that is read here"
+            )
+        path = self._look.path(file.name)
+        split = Split(file.split.id, file.split.info)
         try:
             status = self._look.where.status(path)
             source = self._source.open(path)
         except (SourceError, *UNREADABLE) as error:
             raise InputChanged(f"watch: the checkpoint was taken within {path!r}: {error}") from error
         source.check(split)
-        then = FileIdentity(file["bytes"], file["modified"], None)
+        then = FileIdentity(file.bytes, file.modified, None)
         if "modified" not in split.info and then.difference(_unhashed(status), self._source.identity):
             raise self._changed(status)
-        self._start(status, next(iter(source.splits()), split), source, file["offset"])
+        self._start(status, next(iter(source.splits()), split), source, file.offset)
 
     def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
         while True:
@@ -393,8 +447,9 @@ class _WatchReader(SplitReader):
 
     def _again(self, files: list[Status]) -> list[Status]:
         """Return of ``files`` those that were read, or begun, before ``until``, in the order in which they were."""
-        read, begun = self._names_read(self._until), (self._until["file"] or {}).get("name")
-        order = {name: number for number, name in enumerate(self._until["done"])}
+        assert self._until is not None, "only a repeated reader has files to read again"
+        read, begun = self._names_read(self._until), self._until.file and self._until.file.name
+        order = {name: number for number, name in enumerate(self._until.done)}
         was_read = read.contains(hashes_of(file.name for file in files))
         again = [file for file, found in zip(files, was_read, strict=True) if found or file.name == begun]
         return sorted(again, key=lambda file: (file.name == begun, order.get(file.name, -1)))
@@ -509,12 +564,6 @@ class _WatchReader(SplitReader):
             f"watch: {self._look.path(now.name)!r} changed after it was read or begun: it has {now.bytes} bytes now; "
             f"let files appear whole, by renaming them, and under names of their own"
         )
-
-
-def _identity(known: Any) -> FileIdentity:
-    """Return what a position has; one of an older version has no hash."""
-    size, modified, *content = known
-    return FileIdentity(size, modified, *content or [None])
 
 
 def _unhashed(status: Status) -> FileIdentity:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dataflow.errors import CheckpointDamaged
 from dataflow.state.arrays import canonical_words, from_words, is_word
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots, WideSlotIndex
@@ -61,6 +62,8 @@ class CountDistinct(Step):
 
     def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
         (lists,) = columns
+        if lists.null_count:  # their offsets mean nothing
+            raise CheckpointDamaged(f"{self.name}: {lists.null_count} of the checkpoint's lists of values are null")
         lengths = np.diff(lists.offsets.to_numpy())
         slots = np.repeat(np.arange(len(records), dtype=np.int32), lengths)
         self.fold(CopyOnWriteRows(records), slots, [lists.flatten()])

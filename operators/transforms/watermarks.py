@@ -24,6 +24,7 @@ from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
 from dataflow.row_errors import ERRORS, OnError, RowErrors
 from dataflow.showing import shown
+from dataflow.untrusted import Time, parsed
 from operators.windows.times import latest
 
 __all__ = ["Watermarks"]
@@ -121,11 +122,13 @@ class Watermarks(Operator):
         return Snapshot(values={"watermarks": times, "begun": begun})
 
     def _restore(self, values: Any) -> None:
-        times: dict[str, int | None] = values["watermarks"]
+        what = f"{self._context.name}: the watermarks of splits"
+        times = parsed(dict[str, Time | None], values["watermarks"], what)
+        begun = parsed(dict[str, tuple[bool, Time]], values["begun"], what)
         restored = [times.get(split) for split in self._numbers]
         if restored:
             self._merger.restore(restored)
-        for split, (going_on, time) in values["begun"].items():
+        for split, (going_on, time) in begun.items():
             if split in self._numbers:
                 self._begun[split] = self._splits.next_batch(split) if going_on else -1, time
 

@@ -21,16 +21,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dataflow.errors import CheckpointMismatch
+from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.expressions import Aggregation
 from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.row_errors import LATE
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import index_kernels
+from dataflow.untrusted import Time, parsed
 from dataflow.windows import EventTime, Tumbling
 from operators.ownership import owned_rows
-from operators.partials import RECORD, ROWS, WINDOW, folded_columns, is_partial
+from operators.partials import RECORD, ROWS, WINDOW, check_windows, folded_columns, is_partial
 from operators.records import Records, SumOverflow
 from operators.sums import overflow_of
 from operators.windows.panes import Numbers, Pane, Panes
@@ -227,7 +228,7 @@ class WindowAggregate(Operator):
             raise CheckpointMismatch(
                 f"{self._context.name}: the checkpoint holds {values['aggregations']}, the pipeline {self._described()}"
             )
-        self._watermark = values["watermark"]
+        self._watermark = parsed(Time | None, values["watermark"], f"{self._context.name}: the watermark")
         if not restored.tables:
             return
         keys, records = restored.tables["keys"], restored.tables["records"]
@@ -236,6 +237,12 @@ class WindowAggregate(Operator):
             raise CheckpointMismatch(
                 f"{self._context.name}: the checkpoint's keys are {found}, the pipeline's {self._key_schema.types}"
             )
+        if keys.num_rows != records.num_rows or keys.schema.names != [*self._key_schema.names, WINDOW]:
+            raise CheckpointDamaged(
+                f"{self._context.name}: {keys.num_rows} keys {keys.schema.names} have {records.num_rows} records: "
+                "the checkpoint is damaged"
+            )
+        check_windows(keys.column(WINDOW), self._window.size, self._context.name)
         mine = owned_rows(keys.select(self._key_schema.names), self._context)
         order = np.flatnonzero(mine)
         order = order[np.argsort(keys[WINDOW].to_numpy()[order], kind="stable")]

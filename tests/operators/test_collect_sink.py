@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.clock import ManualClock
-from dataflow.errors import ConfigurationError, SchemaMismatch
+from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch
 from dataflow.operator import Guarantee, OperatorContext, Snapshot
 from operators.sinks.collect import CollectWriter, collect
 
@@ -53,7 +53,7 @@ def test_more_rows_than_the_limit_are_refused_also_after_a_restore() -> None:
 def test_a_batch_or_a_snapshot_of_another_schema_is_refused() -> None:
     with pytest.raises(SchemaMismatch):
         writer().process(0, pa.record_batch({"y": pa.array([1])}), NoOut())
-    with pytest.raises(SchemaMismatch):
+    with pytest.raises(CheckpointMismatch):
         writer(Snapshot(tables={"rows": pa.table({"y": [1]})}))
 
 

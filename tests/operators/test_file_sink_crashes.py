@@ -158,7 +158,7 @@ def crash(engine: Engine) -> None:
         engine.run()
     for writer in engine.writers:  # a dead process closes its files and removes none
         for staged in [*(writer._closed), *([writer._open] if writer._open else [])]:
-            staged.staged.release()
+            staged.staged.abandon()
 
 
 def test_after_a_crash_at_any_operation_every_row_is_there_once(kind: Kind, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_a_sync_that_failed_is_not_believed_when_it_succeeds_later(tmp_path: Pat
         staged.sync()
     suspect = staged.path
     staged.sync()
-    staged.release()
+    staged.abandon()
     assert staged.path != suspect
     assert not suspect.exists()
     files.lose_power(tmp_path, 0)

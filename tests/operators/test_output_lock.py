@@ -231,14 +231,14 @@ def staged(sink: Any, run: str, *values: int) -> Sequence[Handle]:
 
 
 def two_jobs(tmp_path: Path, *values: int) -> tuple[Any, Sequence[Handle], Sequence[Handle]]:
-    """A sink, and what two jobs staged for the same file of it: same names, rows and size."""
+    """A sink, and what two jobs staged for the same file of it: same name in the end, same rows and size."""
     sink = write_parquet(tmp_path / "out")
     sink.begin()
     ours = staged(sink, "ours", 1)
     other = write_parquet(tmp_path / "other")
     other.begin()
     theirs = staged(other, "theirs", *values)
-    assert [(h["file"], h["staged"], h["size"]) for h in ours] == [(h["file"], h["staged"], h["size"]) for h in theirs]
+    assert [(h["file"], h["size"]) for h in ours] == [(h["file"], h["size"]) for h in theirs]
     (tmp_path / "out" / "_staging" / str(ours[0]["staged"])).unlink()
     return sink, ours, theirs
 
@@ -252,8 +252,8 @@ def test_a_final_file_of_another_job_is_not_counted_as_ours(tmp_path: Path) -> N
 
 def test_a_staged_file_of_another_job_is_not_counted_as_ours(tmp_path: Path) -> None:
     sink, ours, theirs = two_jobs(tmp_path, 2)
-    name = str(theirs[0]["staged"])
-    (tmp_path / "other" / "_staging" / name).rename(tmp_path / "out" / "_staging" / name)
+    theirs_staged = tmp_path / "other" / "_staging" / str(theirs[0]["staged"])
+    theirs_staged.rename(tmp_path / "out" / "_staging" / str(ours[0]["staged"]))
     with pytest.raises(StoreError, match=r"expected the 1 rows that run 'ours' staged .* found other content"):
         sink.recover(1, ours)
 
@@ -261,9 +261,9 @@ def test_a_staged_file_of_another_job_is_not_counted_as_ours(tmp_path: Path) -> 
 def test_a_staged_name_that_was_used_again_after_its_commit_is_no_damage(tmp_path: Path) -> None:
     sink = write_parquet(tmp_path / "out")
     sink.begin()
-    handles = staged(sink, "first life", 1)
-    sink.recover(1, handles)  # the second life commits them, stages rows under the same name, and is killed
-    assert staged(sink, "second life", 2)[0]["staged"] == handles[0]["staged"]
+    handles = staged(sink, "seed-7", 1)
+    sink.recover(1, handles)  # a life of the same run commits them, stages rows under the same name, and is killed
+    assert staged(sink, "seed-7", 2)[0]["staged"] == handles[0]["staged"]
     sink.recover(1, handles)
     assert read_committed(tmp_path / "out")["x"].to_pylist() == [1]
     assert not list((tmp_path / "out" / "_staging").glob("*.staged"))

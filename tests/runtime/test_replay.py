@@ -72,7 +72,7 @@ def orphaned(store: flow.DirectoryStore, *checkpoints: int) -> Path:
     """Take the manifests away, as if the process had died before it wrote them; the part of the source in the last."""
     for checkpoint in checkpoints:
         (store.folder(checkpoint).path / "manifest.json").unlink()
-    return store.folder(checkpoints[-1]).path / part_file(SOURCE)
+    return store.folder(checkpoints[-1]).path / part_file(SOURCE, 1)
 
 
 def test_an_older_checkpoint_that_is_asked_for_counts_from_the_newest(store: flow.DirectoryStore) -> None:
@@ -116,7 +116,7 @@ def test_a_part_that_cannot_be_understood_is_no_trace(
 def test_a_damaged_checkpoint_that_is_passed_over_still_says_how_far_it_had_read(store: flow.DirectoryStore) -> None:
     *_, kept, last = store.checkpoints()
     expected = between(store, kept, last)
-    (store.folder(last).path / part_file("out[0]")).write_bytes(b"")
+    (store.folder(last).path / part_file("out[0]", 1)).write_bytes(b"")
     report = restored(store)
     assert [skipped.checkpoint for skipped in report.passed_over] == [last]
     assert report.replayed == expected
@@ -125,7 +125,7 @@ def test_a_damaged_checkpoint_that_is_passed_over_still_says_how_far_it_had_read
 @pytest.mark.filterwarnings("ignore::dataflow.errors.CheckpointSkippedWarning")
 def test_the_part_that_is_damaged_itself_does_not_count(store: flow.DirectoryStore) -> None:
     *_, kept, last = store.checkpoints()
-    part = store.folder(last).path / part_file(SOURCE)
+    part = store.folder(last).path / part_file(SOURCE, 1)
     part.write_bytes(part.read_bytes().replace(b'"rows":', b'"rows":9'))
     report = restored(store)
     assert (report.checkpoint, report.rows_replayed) == (kept, 0)
@@ -151,7 +151,7 @@ class Silent(flow.MemoryStore):
 
 
 def test_splits_without_a_count_are_left_out() -> None:
-    split: dict[str, Any] = {"id": "a", "info": None, "offset": 3, "done": False}
+    split: dict[str, Any] = {"id": "a", "info": {}, "offset": 3, "done": False}
     counted = {**split, "id": "b", "rows": 3}
     ended = {**split, "id": "c", "rows": 3, "done": True}
     state = TaskState(SOURCE, inlet={"splits": [split, counted, ended]})
@@ -159,7 +159,7 @@ def test_splits_without_a_count_are_left_out() -> None:
 
 
 def test_the_furthest_trace_counts_whichever_life_left_it() -> None:
-    store, split = flow.MemoryStore(), {"id": "a", "info": None, "offset": 3, "done": False}
+    store, split = flow.MemoryStore(), {"id": "a", "info": {}, "offset": 3, "done": False}
     for checkpoint, rows in enumerate([3, 9, 5], start=1):
         state = TaskState(SOURCE, inlet={"splits": [{**split, "rows": rows}]})
         store.write(checkpoint, SOURCE, memoryview(state.encode("rows")))

@@ -132,7 +132,7 @@ def test_the_highest_id_counts_what_has_no_manifest(store: DirectoryStore, save:
 def test_orphans_are_removed_and_checkpoints_are_not(store: DirectoryStore, save: Save) -> None:
     save(store, 1)
     store.write(2, "task", b"x")
-    (store.folder(2).path / "task.part.tmp").write_bytes(b"half")
+    (store.folder(2).path / "task.1.part.tmp").write_bytes(b"half")
     (store.folder(1).path / "manifest.json.tmp").write_bytes(b"half")
     assert store.remove_orphans() == [2]
     assert not store.folder(2).path.exists()
@@ -164,7 +164,7 @@ def test_a_path_that_is_no_checkpoint_says_what_is_there(store: DirectoryStore, 
         CheckpointFolder(tmp_path / "typo").manifest()
 
 
-@pytest.mark.parametrize("name", ["task-0.part", "task-1.part"])
+@pytest.mark.parametrize("name", ["task-0.1.part", "task-1.1.part"])
 @pytest.mark.parametrize("where", [0, 300, -1])
 def test_a_flipped_bit_in_a_part_is_found(store: DirectoryStore, save: Save, name: str, where: int) -> None:
     save(store, 1)
@@ -200,9 +200,9 @@ def test_every_truncation_of_a_manifest_is_found(store: DirectoryStore, save: Sa
 @pytest.mark.parametrize(("content", "said"), [(None, "is missing"), (b"", "had 650 bytes .* found 0")])
 def test_a_lost_or_emptied_part_is_found(store: DirectoryStore, save: Save, content: bytes | None, said: str) -> None:
     save(store, 1)
-    path = store.folder(1).path / "task-1.part"
+    path = store.folder(1).path / "task-1.1.part"
     path.unlink() if content is None else path.write_bytes(content)
-    with pytest.raises(CheckpointDamaged, match=f"task-1.part: the part of task 'task-1' {said}"):
+    with pytest.raises(CheckpointDamaged, match=f"task-1.1.part: the part of task 'task-1' {said}"):
         store.verify(1)
 
 
@@ -233,7 +233,7 @@ def test_a_directory_in_place_of_a_manifest_is_damage_and_never_in_the_way(
 
 def test_a_handle_does_not_lead_out_of_its_folder(store: DirectoryStore, save: Save) -> None:
     handle = save(store, 1).parts[0]
-    with pytest.raises(CheckpointDamaged, match="a part is a file beside the manifest"):
+    with pytest.raises(CheckpointDamaged, match="expected the plain name of a file"):
         store.read(1, type(handle)(handle.task, "../FENCE", handle.size, handle.xxh3))
 
 
@@ -276,12 +276,12 @@ def test_recovery_falls_back_to_the_newest_valid_checkpoint(store: DirectoryStor
     for checkpoint in (1, 2, 3):
         save(store, checkpoint)
     save(store, 4, kind="savepoint")
-    flip(store.folder(3).path / "task-0.part", 0)
+    flip(store.folder(3).path / "task-0.1.part", 0)
     chosen = choose(Policy.AUTO, store.checkpoints(), store.inspect, store.location)
     assert isinstance(chosen, Restore)
     assert chosen.checkpoint == 2
     assert [skipped.checkpoint for skipped in chosen.skipped] == [4, 3]
-    assert "task-0.part" in chosen.skipped[1].reason
+    assert "task-0.1.part" in chosen.skipped[1].reason
 
 
 def test_an_arrow_buffer_is_a_part(store: DirectoryStore) -> None:

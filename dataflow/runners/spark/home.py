@@ -26,8 +26,9 @@ from dataflow.clock import SystemClock
 from dataflow.errors import CheckpointDamaged, DirectoryInUse
 from dataflow.runtime.parts import TaskState
 from dataflow.source import Json
-from dataflow.store.files import DISK, storing
+from dataflow.store.files import DISK, NotAFile, storing
 from dataflow.store.lock import FENCE, DirectoryLock
+from dataflow.untrusted import check_depth, parsed
 
 __all__ = ["Home"]
 
@@ -63,7 +64,8 @@ class Home:
         """The job that began here."""
         path = self.path / "job.json"
         with storing("read", path), _read(path):
-            found: dict[str, Any] = json.loads(DISK.read(path))
+            found: dict[str, Any] = parsed(dict[str, Any], json.loads(DISK.read(path)), "the job that began here")
+            check_depth(found, "the job that began here")
         return found
 
     def hold(self, run_id: str) -> AbstractContextManager[None]:
@@ -207,7 +209,7 @@ def _read(path: Path) -> Iterator[None]:
     """Say of what cannot be understood where it was found."""
     try:
         yield
-    except (CheckpointDamaged, ValueError) as error:
+    except (CheckpointDamaged, ValueError, RecursionError, NotAFile) as error:
         raise CheckpointDamaged(f"{path} is damaged: {error}; put a whole copy back, or {_AGAIN}") from error
 
 

@@ -129,7 +129,7 @@ def _waits(assignment: Assignment, vertex: Vertex, subtask: int, round_: int) ->
 def splits_of(lane: TaskState) -> list[SplitState]:
     """The splits of a lane, and how far each has been read."""
     entries: Any = lane.inlet["splits"]
-    return [SplitState(Split(e["id"], e["info"]), e["offset"], e["done"], e["rows"]) for e in entries]
+    return [SplitState(Split(e["id"], e["info"]), e["offset"], e["done"], e.get("rows")) for e in entries]
 
 
 def kept_tasks(assignment: Assignment, done: int) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dataflow.errors import UnsafeCache
 from operators.fusion import cache
 
 TEXT = """from numba import int64, njit
@@ -34,6 +35,7 @@ print(module.twice(4), len(compiled.buffer) > 0, cache.compiled(text))
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("BARRIERFLOW_CACHE", str(tmp_path / "kernels"))
     cache.folder.cache_clear()
+    cache._warn.cache_clear()
     yield tmp_path / "kernels"
     cache.folder.cache_clear()
 
@@ -76,7 +78,8 @@ def test_the_folder_is_the_users_alone(folder: Path) -> None:
 def test_a_folder_that_others_may_write_is_not_used(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
-    assert cache.folder() != folder
+    with pytest.warns(UnsafeCache, match=f"{folder} is ignored"):
+        assert cache.folder() != folder
     assert cache.folder().stat().st_mode & 0o777 == 0o700
     assert cache.load(TEXT).twice(4) == 8
 
@@ -84,7 +87,38 @@ def test_a_folder_that_others_may_write_is_not_used(folder: Path) -> None:
 def test_a_link_is_not_used(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder.symlink_to(tmp_path / "elsewhere")
-    assert cache.folder() != folder
+    with pytest.warns(UnsafeCache):
+        assert cache.folder() != folder
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_not_used(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 12345, -1)
+    with pytest.warns(UnsafeCache):
+        assert cache.folder() != folder
+
+
+def test_a_folder_that_others_may_rename_is_not_used(folder: Path, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.warns(UnsafeCache):
+        assert cache.folder() != folder
+
+
+def test_a_folder_in_the_temporary_directory_is_used(folder: Path, tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    assert cache.folder() == folder
+
+
+@pytest.mark.parametrize("which", ["barrierflow_loop_*.py", "__pycache__", "__pycache__/*.nbc", "__pycache__/*.nbi"])
+def test_what_others_may_have_compiled_is_not_loaded(folder: Path, which: str) -> None:
+    cache.load(TEXT)
+    (planted,) = folder.glob(which)
+    planted.chmod(0o777)
+    with pytest.warns(UnsafeCache, match=f"{planted} is ignored"):
+        assert cache.path_of(TEXT).parent != folder
+    assert cache.load(TEXT).twice(4) == 8, "without another warning"
+    assert not cache.path_of(TEXT).is_relative_to(folder)
 
 
 def test_a_folder_that_cannot_be_made_is_not_used(folder: Path, tmp_path: Path) -> None:

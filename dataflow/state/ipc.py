@@ -1,0 +1,152 @@
+"""Arrow IPC streams from documents that anybody may have written: read so that no kernel sees a value out of bounds.
+
+Arrow itself checks that the metadata of a stream is well-formed. It does not check what the metadata says: offsets into
+text, indices into dictionaries and run ends are believed, and a compressed body may expand to any size. So every
+message is looked at before it is decoded, and every batch is validated in full before it is handed out.
+
+Guarantees: memory is proportional to the bytes of the stream, because our writer never compresses: a body that is
+compressed, or whose buffers overlap, or that is less than its rows need, is damage.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from dataflow.errors import CheckpointDamaged
+
+__all__ = ["Stream", "read_stream"]
+
+_LENGTH, _NODES, _BUFFERS, _COMPRESSION = 0, 1, 2, 3
+"""Fields of the flatbuffer table ``RecordBatch`` (Arrow's Message.fbs)."""
+_HEADER: Final = 2
+"""Of the table ``Message``."""
+_DATA, _IS_DELTA = 1, 2
+"""Of the table ``DictionaryBatch``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The batches of a stream; ``unbacked`` counts rows that took no bytes: of type null, or without columns."""
+
+    schema: pa.Schema
+    batches: list[pa.RecordBatch]
+    unbacked: int
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
+
+
+def read_stream(data: pa.Buffer, what: str) -> Stream:
+    """Return the batches of an IPC stream, as views into ``data``.
+
+    Args:
+        data: the bytes of the stream.
+        what: what the stream is, for messages.
+
+    Raises:
+        CheckpointDamaged: it is no whole stream, or not one that our writer writes, or one of its values is invalid.
+
+    >>> out = pa.BufferOutputStream()
+    >>> with pa.ipc.new_stream(out, pa.schema({"x": pa.int64()})) as writer:
+    ...     writer.write(pa.record_batch({"x": [1, 2]}))
+    >>> read_stream(out.getvalue(), "table 'x'").rows
+    2
+    """
+    try:
+        unbacked = _check_messages(data)
+        with pa.ipc.open_stream(data) as reader:
+            schema, batches = reader.schema, list(reader)
+        for batch in batches:
+            batch.validate(full=True)
+    except (
+        pa.ArrowException,
+        OSError,
+        struct.error,
+        IndexError,
+        ValueError,
+        OverflowError,
+        UnicodeDecodeError,
+    ) as error:
+        raise CheckpointDamaged(f"{what} cannot be read: {str(error)[:500]}") from error
+    return Stream(schema, batches, unbacked)
+
+
+def _check_messages(data: pa.Buffer) -> int:
+    """Check what each message says of its body; returns the rows that took no bytes. Raises: ValueError."""
+    unbacked = 0
+    for message in pa.ipc.MessageReader.open_stream(data):
+        if message.type == "schema":
+            continue
+        header = _Table.root(message.metadata).table(_HEADER)
+        if message.type == "dictionary":
+            if header.byte(_IS_DELTA):
+                raise ValueError("a dictionary is given in pieces, which no part of a checkpoint has")
+            header = header.table(_DATA)
+        if header.has(_COMPRESSION):
+            raise ValueError("a body is compressed, which none in a checkpoint is")
+        size = 0 if message.body is None else message.body.size
+        if sum(length for _, length in header.pairs(_BUFFERS)) > size:
+            raise ValueError(f"the buffers of a body of {size} bytes overlap")
+        rows = max([header.long(_LENGTH), *(length for length, _ in header.pairs(_NODES))])
+        unbacked += max(0, rows - 8 * size)
+    return unbacked
+
+
+class _Table:
+    """A table of a flatbuffer, which Arrow has verified: where its fields are."""
+
+    def __init__(self, data: memoryview, at: int) -> None:
+        self._data = data
+        self._at = at
+        self._fields = at - self._read("<i", at)
+
+    @staticmethod
+    def root(metadata: pa.Buffer) -> _Table:
+        data = memoryview(metadata)
+        return _Table(data, struct.unpack_from("<I", data)[0])
+
+    def _read(self, form: str, at: int) -> int:
+        if at < 0:
+            raise ValueError("the metadata of a message leads out of it")
+        return int(struct.unpack_from(form, self._data, at)[0])
+
+    def _place(self, field: int) -> int:
+        """Where the value of ``field`` is; 0: the table has none."""
+        entry = 4 + 2 * field
+        if entry >= self._read("<H", self._fields):
+            return 0
+        offset = self._read("<H", self._fields + entry)
+        return self._at + offset if offset else 0
+
+    def has(self, field: int) -> bool:
+        return self._place(field) != 0
+
+    def byte(self, field: int) -> int:
+        place = self._place(field)
+        return self._read("<B", place) if place else 0
+
+    def long(self, field: int) -> int:
+        place = self._place(field)
+        return self._read("<q", place) if place else 0
+
+    def table(self, field: int) -> _Table:
+        place = self._place(field)
+        if not place:
+            raise ValueError("a message has no header")
+        return _Table(self._data, place + self._read("<I", place))
+
+    def pairs(self, field: int) -> list[tuple[int, int]]:
+        """A vector of structs of two int64. Raises: ValueError for a negative one."""
+        place = self._place(field)
+        if not place:
+            return []
+        start = place + self._read("<I", place)
+        found = list(struct.iter_unpack("<qq", self._data[start + 4 : start + 4 + 16 * self._read("<I", start)]))
+        if any(number < 0 for pair in found for number in pair):
+            raise ValueError("a length or an offset is negative")
+        return found

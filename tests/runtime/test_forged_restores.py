@@ -1,0 +1,268 @@
+"""Restores from parts that somebody else wrote: what they say is checked before anything is made of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+from dataflow.errors import CheckpointDamaged, ConfigurationError, InputChanged
+from dataflow.operator import Operator, OperatorContext, Snapshot
+from dataflow.state import codec
+from dataflow.state.ipc import read_stream
+from dataflow.store.directory import DirectoryStore
+
+# --- Arrow bodies
+
+
+def stream(table: pa.Table, compression: str | None = None) -> pa.Buffer:
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table)
+    return out.getvalue()
+
+
+def test_a_compressed_body_is_damage() -> None:
+    with pytest.raises(CheckpointDamaged, match="compressed"):
+        read_stream(stream(pa.table({"x": [0] * 10_000}), "zstd"), "table")
+
+
+def test_offsets_that_lead_out_of_the_body_are_damage() -> None:
+    data = stream(pa.table({"x": ["text"]})).to_pybytes()
+    at = data.rindex(np.array([0, 4], np.int32).tobytes())
+    forged = data[:at] + np.array([0, 2**30], np.int32).tobytes() + data[at + 8 :]
+    with pytest.raises(CheckpointDamaged, match="offset"):
+        read_stream(pa.py_buffer(forged), "table")
+
+
+def test_an_index_that_leads_out_of_the_dictionary_is_damage() -> None:
+    indices = pa.array([0, 10**6], pa.int32())
+    table = pa.table({"x": pa.DictionaryArray.from_arrays(indices, ["only"], safe=False)})
+    with pytest.raises(CheckpointDamaged):
+        read_stream(stream(table), "table")
+
+
+def test_rows_that_take_no_bytes_are_bounded() -> None:
+    part = codec.encode({}, {"x": pa.table({"x": pa.nulls(1 << 30)})})
+    with pytest.raises(CheckpointDamaged, match="take no bytes"):
+        codec.decode(part)
+
+
+def test_rows_without_columns_are_bounded() -> None:
+    empty = codec.encode({}, {"x": pa.table({})}).to_pybytes()
+    table = msgspec.json.decode(empty[24 : 24 + int.from_bytes(empty[16:24], "little")])["tables"][0]
+    with pytest.raises(CheckpointDamaged, match="no columns"):
+        codec.decode(empty[:16] + _header(b"1", {**table, "rows": 2**40}) + empty[-table["length"] :])
+
+
+def test_buffers_that_overlap_are_damage() -> None:
+    data = bytearray(stream(pa.table({"x": [1, 2], "y": [3, 4]})).to_pybytes())
+    place = data.index(np.array([16, 16], np.int64).tobytes(), data.index(b"\xff\xff\xff\xff", 8))
+    data[place : place + 16] = np.array([0, 128], np.int64).tobytes()
+    with pytest.raises(CheckpointDamaged):
+        read_stream(pa.py_buffer(bytes(data)), "table")
+
+
+def test_values_that_are_nested_too_deep_are_neither_written_nor_read() -> None:
+    deep: Any = 1
+    for _ in range(150):
+        deep = [deep]
+    with pytest.raises(ValueError, match="nested deeper"):
+        codec.encode({"a": deep}, {})
+    with pytest.raises(CheckpointDamaged, match="nested deeper"):
+        codec.decode(codec.encode({"a": 1}, {}).to_pybytes()[:16] + _header(b"[" * 150 + b"]" * 150))
+    with pytest.raises(CheckpointDamaged):
+        codec.decode(codec.encode({"a": 1}, {}).to_pybytes()[:16] + _header(b"[" * 10**6 + b"]" * 10**6))
+
+
+def _header(value: bytes, *tables: Any) -> bytes:
+    """The length of a header, the header, and what aligns the first table."""
+    header = b'{"values": {"a": ' + value + b'}, "tables": ' + msgspec.json.encode(tables) + b"}"
+    return len(header).to_bytes(8, "little") + header + bytes(-(24 + len(header)) % 64)
+
+
+# --- whole checkpoints
+
+
+class Remembers(Operator):
+    def __init__(self, context: OperatorContext) -> None:
+        self.rows = 0 if context.restored is None else context.restored.values["rows"]
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Any) -> None:
+        out.emit(batch)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot({"rows": 7})
+
+
+def pipeline() -> flow.Pipeline:
+    with flow.Pipeline("p") as p:
+        rows = p.source(op.read_csv("in/*.csv", batch_rows=5), name="in").apply(Remembers, name="user")
+        rows.key_by("k").agg(col("x").sum(), col("k").min().alias("least"), name="sums").sink(op.collect(), name="out")
+    return p
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of the middle of a job over a file, and a file that the job may not read."""
+    path = tmp_path_factory.mktemp("original")
+    (path / "in").mkdir()
+    (path / "in" / "a.csv").write_text("k,x\n" + "".join(f"k{n % 7},{n}\n" for n in range(200)))
+    (path / "secret.csv").write_text("k,x\nsecret,1\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        pipeline().run(flow.SimulatedRunner(1), checkpoint=flow.Checkpointing("ckpt", every="1ms", keep=100))
+    with DirectoryStore(path / "ckpt") as store:
+        middle = store.checkpoints()[2]
+        for checkpoint in store.checkpoints():
+            if checkpoint != middle:
+                store.retire(checkpoint)
+    return path
+
+
+@pytest.fixture
+def directory(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(original, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def forge(directory: Path, task: str, change: Callable[[Any, dict[str, pa.Table]], object]) -> None:
+    """Change the part of ``task``, and the checksums with it."""
+    store = DirectoryStore(directory / "ckpt")
+    (checkpoint,) = store.checkpoints()
+    manifest, parts = store.manifest(checkpoint), []
+    with store:
+        data = {part.task: store.read(checkpoint, part) for part in manifest.parts}
+        values, tables = codec.decode(data[task])
+        change(values, tables)
+        data[task] = codec.encode(values, tables).to_pybytes()
+        store.retire(checkpoint)
+        parts = [store.write(checkpoint, name, part) for name, part in data.items()]
+        store.commit(msgspec.structs.replace(manifest, parts=tuple(parts)))
+
+
+def restore(directory: Path, **options: Any) -> flow.RunResult:
+    checkpoint = flow.Checkpointing(directory / "ckpt", **options)
+    return pipeline().run(flow.SimulatedRunner(1), checkpoint=checkpoint)
+
+
+def test_a_forgery_that_changes_nothing_is_restored(directory: Path) -> None:
+    forge(directory, "in[0]", lambda values, tables: None)
+    assert sum(restore(directory).table("out")["x_sum"].to_pylist()) == sum(range(200))
+
+
+@pytest.mark.parametrize("path", ["secret.csv", "in/../secret.csv", "in/a\0.csv", 7, None])
+def test_a_split_outside_of_the_sources_own_files_is_refused(directory: Path, path: Any) -> None:
+    def change(values: Any, tables: object) -> None:
+        text = (directory / "secret.csv").read_bytes()
+        values["inlet"]["splits"][0] |= {"offset": None, "id": "a"}
+        info = {"path": path, "bytes": len(text)}
+        values["inlet"]["splits"][0]["info"] |= info
+
+    forge(directory, "in[0]", change)
+    with pytest.raises(InputChanged, match="not among the files of this source"):
+        restore(directory)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda values, tables: values.pop("operators"),
+        lambda values, tables: values.pop("inlet"),
+        lambda values, tables: values.update(task="in[1]"),
+        lambda values, tables: values.update(inlet={}),
+        lambda values, tables: values.update(ended=True),
+        lambda values, tables: values["inlet"].update(splits=[1]),
+        lambda values, tables: values["inlet"].update(splits=values["inlet"]["splits"] * 2),
+        lambda values, tables: values["inlet"]["splits"][0].update(offset={"byte": -1, "line": 1}),
+        lambda values, tables: values["inlet"]["splits"][0].update(offset={"byte": 4, "line": 2, "rows": 3, "end": 1}),
+        lambda values, tables: values["inlet"]["splits"][0].update(offset="1"),
+        lambda values, tables: values["inlet"]["splits"][0].update(rows=-1),
+        lambda values, tables: values.update(in_flight=[{"operator": "in"}]),
+        lambda values, tables: values.update(duplicates=[{"operator": "in", "channel": "c", "rows": 1}]),
+    ],
+)
+def test_a_part_of_a_source_that_says_something_else_is_damage(directory: Path, change: Any) -> None:
+    forge(directory, "in[0]", change)
+    with pytest.raises(CheckpointDamaged):
+        restore(directory)
+
+
+def replaced(name: str, column: int, values: Callable[[pa.ChunkedArray], pa.Array]) -> Any:
+    def change(_: object, tables: dict[str, pa.Table]) -> None:
+        table = tables[name]
+        tables[name] = table.set_column(column, table.schema.names[column], values(table.column(column)))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        replaced("sums/keys", 0, lambda c: pa.array(["same"] * len(c))),
+        replaced("sums/keys", 0, lambda c: pa.array(range(len(c)), pa.int8())),
+        lambda values, tables: tables.update({"sums/keys": tables["sums/keys"].slice(1)}),
+        lambda values, tables: tables.update({"sums/records": tables["sums/records"].slice(1)}),
+        lambda values, tables: tables.pop("sums/keys"),
+        lambda values, tables: values["operators"]["sums"].update(tables=["keys"]),
+        lambda values, tables: values["operators"]["sums"].update(tables={}),
+        lambda values, tables: values["inlet"].update(watermarks=[1, 2, 3]),
+        lambda values, tables: values["inlet"].update(watermarks=[2**63]),
+    ],
+)
+def test_state_that_an_aggregate_cannot_take_over_is_damage(directory: Path, change: Any) -> None:
+    forge(directory, "sums[0]", change)
+    with pytest.raises(flow.errors.CheckpointError, match="sums"):
+        restore(directory)
+
+
+def test_what_a_users_operator_raises_over_its_state_stays_its_own_and_names_the_operator(directory: Path) -> None:
+    forge(directory, "in[0]", lambda values, tables: values["operators"]["user"].update(values={"other": 1}))
+    with pytest.raises(KeyError, match="rows") as raised:
+        restore(directory)
+    assert any("operator 'user', subtask 0" in note for note in raised.value.__notes__)
+
+
+def test_a_checkpoint_above_the_limit_is_refused_with_both_figures(directory: Path) -> None:
+    store = DirectoryStore(directory / "ckpt")
+    (checkpoint,) = store.checkpoints()
+    size = store.manifest_size(checkpoint) + sum(part.size for part in store.manifest(checkpoint).parts)
+    with pytest.raises(ConfigurationError, match=rf"has .* bytes or more, and max_restore_bytes={size - 1:,}"):
+        restore(directory, max_restore_bytes=size - 1)
+    with pytest.raises(ConfigurationError, match="max_restore_bytes=10"):
+        restore(directory, max_restore_bytes=10)
+    assert restore(directory, max_restore_bytes=size, keep=100).restore_report is not None
+
+
+def test_a_limit_is_a_whole_number() -> None:
+    with pytest.raises(ConfigurationError, match="max_restore_bytes"):
+        flow.Checkpointing("ckpt", max_restore_bytes=0)
+
+
+# --- positions
+
+
+@pytest.mark.parametrize("name", ["../secret.csv", "/etc/passwd", ".hidden.csv", "other.txt", "a\0b", "x/../a.csv", 7])
+def test_a_watched_file_is_a_plain_name_that_is_wanted(directory: Path, name: Any) -> None:
+    from dataflow.clock import ManualClock
+    from dataflow.source import SourceContext
+
+    source = op.watch(directory / "in", op.read_csv, pattern="*.csv")
+    split, context = source.splits()[0], SourceContext("watch", 0, 1, ManualClock())
+    reader = source.reader(split, None, context)
+    reader.poll(3)
+    offset: Any = reader.offset
+    offset = {**offset, "file": {**offset["file"], "name": name}}
+    reader.close()
+    with pytest.raises(CheckpointDamaged):
+        source.reader(split, offset, context)
