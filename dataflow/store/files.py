@@ -235,5 +235,5 @@ def storing(doing: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = _ADVICE.get(error.errno or 0, "")
+        advice = "" if isinstance(error, NotAFile) else _ADVICE.get(error.errno or 0, "")
         raise StoreError(f"cannot {doing} {path}: {error.strerror or error}{advice and f' ({advice})'}") from error

@@ -16,10 +16,15 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.errors import CheckpointDamaged, ConfigurationError, InputChanged
+from dataflow.events import Data
 from dataflow.operator import Operator, OperatorContext, Snapshot
+from dataflow.plan import of
+from dataflow.runtime.build import _check_carried
+from dataflow.runtime.parts import ChannelState
 from dataflow.state import codec
 from dataflow.state.ipc import read_stream
 from dataflow.store.directory import DirectoryStore
+from operators.partials import RECORD
 
 # --- Arrow bodies
 
@@ -266,3 +271,27 @@ def test_a_watched_file_is_a_plain_name_that_is_wanted(directory: Path, name: An
     reader.close()
     with pytest.raises(CheckpointDamaged):
         source.reader(split, offset, context)
+
+
+# --- rows in flight
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pa.record_batch({"k": pa.array(["a"]), "x": pa.array([1], pa.int8())}),
+        pa.record_batch({"x": pa.array([1]), "k": pa.array(["a"])}),
+        pa.record_batch({"k": pa.array(["a"])}),
+        pa.record_batch({"k": pa.array(["a"]), RECORD: pa.array([b"12345678"], pa.binary(8))}),
+        pa.record_batch({"k": pa.array(["a"]), RECORD: pa.array([None], pa.binary(16))}),
+    ],
+)
+def test_rows_in_flight_that_the_channel_does_not_carry_are_damage(rows: pa.RecordBatch) -> None:
+    with flow.Pipeline("p") as p:
+        made = p.source(op.from_arrow(pa.table({"k": ["a"], "x": [1]})), name="in").key_by("k")
+        made.agg(op.count().alias("n"), col("x").sum(), name="sums").sink(op.collect(), name="out")
+    plan = of(p.graph, parallelism=2)
+    (link,) = [link for link in plan.links if link.target == "sums"]
+    captured = ChannelState("sums", "sums[0]", "in[0] -> sums[0]", [Data(rows)])
+    with pytest.raises(CheckpointDamaged, match=r"in\[0\] -> sums\[0\]"):
+        _check_carried(captured, plan, link)
