@@ -341,7 +341,8 @@ class SimulatedJob:
                 actors.append(("", partial(self._run, lane)))
         actor, step = draw.choice(actors)
         moved, now = step(), self._clock.now()
-        if moved is False or (isinstance(moved, Progress) and moved is not Progress.WORKED):
+        # a task is stepped to DONE once: what it reported then is still to be read
+        if moved is False or (isinstance(moved, Progress) and moved not in (Progress.WORKED, Progress.DONE)):
             self._idle += 1
             if not self._lanes:
                 stillness.idle(actor, now, ("job", *running))

@@ -59,7 +59,7 @@ def pipeline(source: Any, work: Path, cost: float = 0) -> flow.Pipeline:
         totals = kept.key_by("key").agg(
             op.count().alias("n"), col("amount").sum().alias("total"), emit="updates", name=TOTALS
         )
-        totals.apply(slow, name="slow totals").sink(op.write_parquet(work / "totals"), name="changelog")
+        totals.as_rows().apply(slow, name="slow totals").sink(op.write_parquet(work / "totals"), name="changelog")
     return p
 
 

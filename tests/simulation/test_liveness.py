@@ -32,7 +32,7 @@ def counting(
     with flow.Pipeline("counting") as p:
         table = pa.table({"x": range(12), "k": [x % 3 for x in range(12)]})
         rows = p.source(op.from_arrow(table, splits=2, batch_rows=2), name="in")
-        rows.key_by("k").agg(n=op.count(), emit=emit, name="count").rebalance().sink(op.collect(), name="out")
+        rows.key_by("k").agg(n=op.count(), emit=emit, name="count").as_rows().rebalance().sink(op.collect(), name="out")
     timeout = "50us" if mode == "aligned-timeout" else None
     store = flow.MemoryStore()
     checkpoint = flow.Checkpointing(
