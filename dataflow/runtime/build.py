@@ -2,7 +2,8 @@
 
 The order matters: lock the store, find and verify the checkpoint, check sources and channels against it, lock what
 the sinks write to, let the sinks recover (which makes visible what the checkpoint holds, and deletes what it does not),
-then build. Nothing runs before all that, and nothing is changed before all checks have passed.
+then build. Nothing runs before all that, and nothing is changed before all checks have passed. To verify a checkpoint
+also means to restore the operators of the library from it, one at a time, and to drop them: they know what is damage.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from dataflow.runtime.peers import Peers
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.restore import Restored, find, with_new_input
 from dataflow.runtime.task import Task
-from dataflow.runtime.wiring import Place, wired
+from dataflow.runtime.wiring import Place, rehearse, wired
 from dataflow.source import Source, SourceContext, Split
 from dataflow.specs import Aggregate, Read, WindowAggregate, Write
 from dataflow.state.dictionaries import wide_schema
@@ -161,7 +162,7 @@ class _Builder:
     def build(self) -> Job:
         plan, settings, store = self.plan, self.settings, self.store
         started = settings.clock.now()
-        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes)
+        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes, self._rehearse)
         states = restored.states if restored else {}
         splits = self._splits(states)  # refuses input that changed, so what is new after it is only new
         restored = restored and with_new_input(restored, plan)
@@ -273,6 +274,16 @@ class _Builder:
             )  # fmt: skip
         self.settings.probe(Point.RECOVERY)
 
+    def _rehearse(self, states: Mapping[str, TaskState]) -> None:
+        """Check that sources and the operators of the library take their ``states``. Raises: CheckpointDamaged."""
+        splits = self._splits(states)
+        for vertex, subtask, task in self.plan.tasks():
+            state = states[task]
+            inlet = (
+                self._source_inlet(vertex, subtask, splits[task], Peers(vertex.parallelism)) if task in splits else None
+            )
+            rehearse(Place(self.plan, vertex, subtask, self.settings.clock, self.settings.run_id, state, inlet))
+
     def _splits(self, states: Mapping[str, TaskState]) -> Mapping[str, list[SplitState]]:
         """The splits of every source subtask, as restored (and checked) or dealt out in turn."""
         found: dict[str, list[SplitState]] = {}
@@ -321,9 +332,8 @@ class _Builder:
 
     def _inlet(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: Sequence[SplitState]) -> Inlet:
         if isinstance(vertex.head.spec, Read):
-            context = SourceContext(vertex.head.name, subtask, vertex.parallelism, self.settings.clock)
             peers = self.peers.setdefault(vertex.name, Peers(vertex.parallelism))
-            return SourceInlet(vertex.head.spec.source, splits, context, peers)
+            return self._source_inlet(vertex, subtask, splits, peers)
         channels, ports = [], []
         for i, link in enumerate(self.plan.links):
             if link.target == vertex.name:
@@ -336,6 +346,10 @@ class _Builder:
             watermarks: Any = state.inlet["watermarks"]
             gate.restore_watermarks(watermarks)
         return GateInlet(gate, ports)
+
+    def _source_inlet(self, vertex: Vertex, subtask: int, splits: Sequence[SplitState], peers: Peers) -> SourceInlet:
+        context = SourceContext(vertex.head.name, subtask, vertex.parallelism, self.settings.clock)
+        return SourceInlet(vertex.head.spec.source, splits, context, peers)  # type: ignore[union-attr]
 
     @property
     def _sample(self) -> int | None:

@@ -15,15 +15,19 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.errors import CheckpointDamaged, ConfigurationError, InputChanged
+from dataflow.clock import ManualClock
+from dataflow.errors import CheckpointDamaged, CheckpointSkippedWarning, ConfigurationError, InputChanged
 from dataflow.events import Data
+from dataflow.observe.checkpoints import list_checkpoints, table
 from dataflow.operator import Operator, OperatorContext, Snapshot
 from dataflow.plan import of
 from dataflow.runtime.build import _check_carried
 from dataflow.runtime.parts import ChannelState
+from dataflow.source import SourceContext, Split
 from dataflow.state import codec
 from dataflow.state.ipc import read_stream
 from dataflow.store.directory import DirectoryStore
+from dataflow.store.manifest import Manifest, encode
 from operators.partials import RECORD
 
 # --- Arrow bodies
@@ -142,9 +146,9 @@ def directory(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def forge(directory: Path, task: str, change: Callable[[Any, dict[str, pa.Table]], object]) -> None:
-    """Change the part of ``task``, and the checksums with it."""
+    """Change the part of ``task`` in the newest checkpoint, and the checksums with it."""
     store = DirectoryStore(directory / "ckpt")
-    (checkpoint,) = store.checkpoints()
+    checkpoint = store.checkpoints()[-1]
     manifest, parts = store.manifest(checkpoint), []
     with store:
         data = {part.task: store.read(checkpoint, part) for part in manifest.parts}
@@ -161,6 +165,102 @@ def restore(directory: Path, **options: Any) -> flow.RunResult:
     return pipeline().run(flow.SimulatedRunner(1), checkpoint=checkpoint)
 
 
+def second(directory: Path) -> tuple[int, int]:
+    """Copy the checkpoint to the next id; return both ids."""
+    with DirectoryStore(directory / "ckpt") as store:
+        (first,) = store.checkpoints()
+        manifest = store.manifest(first)
+        parts = [store.write(first + 1, part.task, store.read(first, part)) for part in manifest.parts]
+        store.commit(msgspec.structs.replace(manifest, checkpoint=first + 1, parts=tuple(parts)))
+    return first, first + 1
+
+
+def without_keys(values: object, tables: dict[str, pa.Table]) -> None:
+    tables["sums/keys"] = tables["sums/keys"].slice(1)
+
+
+def with_another_position(values: Any, tables: object) -> None:
+    values["inlet"]["splits"][0]["info"]["bytes"] = "many"
+
+
+@pytest.mark.parametrize(("task", "change"), [("sums[0]", without_keys), ("in[0]", with_another_position)])
+def test_damage_that_only_an_operator_or_a_source_sees_is_passed_over(directory: Path, task: str, change: Any) -> None:
+    older, newer = second(directory)
+    forge(directory, task, change)
+    with pytest.warns(CheckpointSkippedWarning, match=f"checkpoint {newer} in .* is damaged"):
+        result = restore(directory)
+    assert result.restore_report is not None
+    assert result.restore_report.checkpoint == older
+    assert sum(result.table("out")["x_sum"].to_pylist()) == sum(range(200))
+
+
+def test_damage_in_a_checkpoint_that_was_asked_for_changes_nothing(directory: Path) -> None:
+    forge(directory, "sums[0]", without_keys)
+    ids = second(directory)
+    with pytest.raises(CheckpointDamaged, match="sums"):
+        pipeline().run(flow.SimulatedRunner(1), checkpoint=flow.Checkpointing("ckpt"), restore=ids[0])
+    assert DirectoryStore(directory / "ckpt").checkpoints() == list(ids)
+
+
+def forge_manifest(directory: Path, change: Callable[[dict[str, Any]], object]) -> int:
+    with DirectoryStore(directory / "ckpt") as store:
+        (checkpoint,) = store.checkpoints()
+        manifest = msgspec.to_builtins(store.manifest(checkpoint))
+        change(manifest)
+        (store.folder(checkpoint).path / "manifest.json").write_bytes(encode(msgspec.convert(manifest, Manifest)))
+    return checkpoint
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manifest: manifest["nodes"][1].update(inputs=[{"a": 1}]),
+        lambda manifest: manifest["nodes"][1].update(inputs=["another"]),
+        lambda manifest: manifest["nodes"][1].pop("inputs"),
+        lambda manifest: manifest.update(mode="other"),
+    ],
+)
+def test_a_manifest_that_describes_no_graph_is_damage(directory: Path, change: Any) -> None:
+    forge_manifest(directory, change)
+    with pytest.raises(CheckpointDamaged):
+        restore(directory)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manifest: manifest["summary"].update(in_flight_rows="many"),
+        lambda manifest: manifest["summary"].update(duplicated=[1]),
+        lambda manifest: manifest["summary"].update(duplicated={"sums": None}),
+        lambda manifest: manifest.update(kind="\x1b]0;title\x07"),
+    ],
+)
+def test_a_list_of_checkpoints_shows_forged_summaries_as_damage(directory: Path, change: Any) -> None:
+    forge_manifest(directory, change)
+    (line,) = list_checkpoints(directory / "ckpt")
+    assert "summary" in str(line.damage) or "expected a word" in str(line.damage)
+    table([line], now=0.0)
+
+
+def test_a_split_is_read_as_the_source_describes_it_not_as_the_checkpoint_does(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("x\n1\n")
+    context = SourceContext("in", 0, 1, ManualClock())
+    generated = op.generate({"x": op.sequence()}, rows=3)
+    asked: list[object] = []
+    schema = pa.schema({"x": pa.int64()})
+    items = op.from_generator(lambda value, _: asked.append(value) or iter(()), schema=schema, splits={"one": 1})
+    for source, forged in (
+        (generated, {"part": 0.0}),
+        (op.watch(tmp_path, op.read_csv), {"part": 0.0}),
+        (items, {"value": True}),
+    ):
+        split = source.splits()[0]
+        forged_split = Split(split.id, {**split.info, **forged})
+        source.check(forged_split)
+        source.reader(forged_split, None, context).close()
+    assert [type(value) for value in asked] == [int]
+
+
 def test_a_forgery_that_changes_nothing_is_restored(directory: Path) -> None:
     forge(directory, "in[0]", lambda values, tables: None)
     assert sum(restore(directory).table("out")["x_sum"].to_pylist()) == sum(range(200))
@@ -175,7 +275,7 @@ def test_a_split_outside_of_the_sources_own_files_is_refused(directory: Path, pa
         values["inlet"]["splits"][0]["info"] |= info
 
     forge(directory, "in[0]", change)
-    with pytest.raises(InputChanged, match="not among the files of this source"):
+    with pytest.raises(InputChanged, match="not among the files that read_csv finds"):
         restore(directory)
 
 
@@ -235,7 +335,7 @@ def test_what_a_users_operator_raises_over_its_state_stays_its_own_and_names_the
     forge(directory, "in[0]", lambda values, tables: values["operators"]["user"].update(values={"other": 1}))
     with pytest.raises(KeyError, match="rows") as raised:
         restore(directory)
-    assert any("operator 'user', subtask 0" in note for note in raised.value.__notes__)
+    assert any("operator 'user' was built, subtask in[0]" in note for note in raised.value.__notes__)
 
 
 def test_a_checkpoint_above_the_limit_is_refused_with_both_figures(directory: Path) -> None:
