@@ -60,6 +60,21 @@ def test_an_index_that_leads_out_of_the_dictionary_is_damage() -> None:
         read_stream(stream(table), "table")
 
 
+@pytest.mark.parametrize("type_", [pa.int64(), pa.struct({"name": pa.int8()}), pa.list_(pa.field("name", pa.int8()))])
+def test_names_that_are_no_text_are_damage(type_: pa.DataType) -> None:
+    schema = pa.schema([pa.field("x" if pa.types.is_nested(type_) else "name", type_)])
+    data = stream(schema.empty_table()).to_pybytes()
+    with pytest.raises(CheckpointDamaged, match="utf-8"):
+        read_stream(pa.py_buffer(data.replace(b"name", b"nam\xff")), "table")
+
+
+@pytest.mark.parametrize("value", [b"18446744073709551616", b"-9223372036854775809"])
+def test_numbers_that_the_next_checkpoint_could_not_hold_are_damage(value: bytes) -> None:
+    part = codec.encode({"a": 1}, {}).to_pybytes()
+    with pytest.raises(CheckpointDamaged, match="past 64 bits"):
+        codec.decode(part[:16] + _header(value))
+
+
 def test_rows_that_take_no_bytes_are_bounded() -> None:
     part = codec.encode({}, {"x": pa.table({"x": pa.nulls(1 << 30)})})
     with pytest.raises(CheckpointDamaged, match="take no bytes"):
