@@ -44,7 +44,16 @@ if TYPE_CHECKING:
     from dataflow.store.files import Buffer
     from dataflow.store.manifest import Manifest, PartHandle
 
-__all__ = ["RestoreReport", "Restored", "find", "new_input", "preview", "refuse_another", "with_new_input"]
+__all__ = [
+    "RestoreReport",
+    "Restored",
+    "find",
+    "new_input",
+    "preview",
+    "refuse_another",
+    "refuse_larger",
+    "with_new_input",
+]
 
 log = logging.getLogger("dataflow.restore")
 
@@ -88,9 +97,9 @@ def find(
     def inspect(checkpoint: int) -> Found:
         try:
             size, where = store.manifest_size(checkpoint), f"checkpoint {checkpoint} in {store.location}"
-            _refuse_larger(size, limit, where)
+            refuse_larger(size, limit, where)
             manifest = store.manifest(checkpoint)
-            _refuse_larger(size + _bytes(manifest), limit, where)
+            refuse_larger(size + _bytes(manifest), limit, where)
             states = _states(manifest, lambda part: store.read(checkpoint, part))
             is_savepoint = manifest.kind == BarrierKind.SAVEPOINT.value
             if _fits(manifest, plan):
@@ -181,7 +190,7 @@ def _by_path(
     rehearse: Callable[[Mapping[str, TaskState]], None],
 ) -> Restored | None:
     folder = CheckpointFolder(path)
-    _refuse_larger(folder.manifest_size, limit, str(path))
+    refuse_larger(folder.manifest_size, limit, str(path))
     if path.parent.resolve() == Path(store.location).resolve() and folder.exists:
         return find(folder.manifest().checkpoint, store, plan, limit, rehearse)
     if not folder.exists:
@@ -196,7 +205,7 @@ def _by_path(
             "checkpoint directory of its own"
         )
     manifest = folder.manifest()
-    _refuse_larger(folder.manifest_size + _bytes(manifest), limit, str(path))
+    refuse_larger(folder.manifest_size + _bytes(manifest), limit, str(path))
     states = _states(manifest, folder.read)
     if _fits(manifest, plan):
         _check_states(states, plan)
@@ -208,8 +217,11 @@ def _bytes(manifest: Manifest) -> int:
     return sum(part.size for part in manifest.parts)
 
 
-def _refuse_larger(size: int, limit: int | None, what: str) -> None:
-    """Never a reason to fall back: an older checkpoint is as large, and who set the limit wants to know."""
+def refuse_larger(size: int, limit: int | None, what: str) -> None:
+    """Raise ConfigurationError if ``what`` has more bytes than ``limit`` allows.
+
+    This is no reason to fall back: an older checkpoint is as large, and whoever set the limit wants to know.
+    """
     if limit is not None and size > limit:
         raise ConfigurationError(
             f"{what} has {size:,} bytes or more, and max_restore_bytes={limit:,} allows no more than that: raise the "
