@@ -60,6 +60,7 @@ from dataflow.specs import Aggregate, Read, WindowAggregate, Write
 from dataflow.state.dictionaries import wide_schema
 from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore
+from dataflow.store.manifest import Manifest
 from dataflow.store.memory import MemoryStore
 from operators.fusion.operator import Patience
 from operators.partials import check_partial, is_partial, partial_schema
@@ -169,11 +170,7 @@ class _Builder:
         self._connect()
         if restored:
             self._preload(restored)  # refuses a channel that changed, before anything is given up or committed
-        sinks = {
-            node.name: node.spec.sink
-            for node in plan.graph
-            if isinstance(node.spec, Write) and isinstance(node.spec.sink, TwoPhaseSink)
-        }
+        sinks = self._sinks()
         # Also above a checkpoint from elsewhere: sinks order their output by these ids.
         next_id = max(store.highest_id(), restored.manifest.checkpoint if restored else 0) + 1
         for sink in sinks.values():
@@ -223,6 +220,13 @@ class _Builder:
             loading=Loading(kernels_of(tasks.values())),
             restore_report=replace(restored.report, duration=settings.clock.now() - started) if restored else None,
         )
+
+    def _sinks(self) -> dict[str, TwoPhaseSink]:
+        return {
+            node.name: node.spec.sink
+            for node in self.plan.graph
+            if isinstance(node.spec, Write) and isinstance(node.spec.sink, TwoPhaseSink)
+        }
 
     def _completed(self) -> list[int]:
         """The checkpoints that count for keep-N: savepoints stay, and what cannot be read is left to the user."""
@@ -274,8 +278,13 @@ class _Builder:
             )  # fmt: skip
         self.settings.probe(Point.RECOVERY)
 
-    def _rehearse(self, states: Mapping[str, TaskState]) -> None:
-        """Check that sources and the operators of the library take their ``states``. Raises: CheckpointDamaged."""
+    def _rehearse(self, manifest: Manifest, states: Mapping[str, TaskState]) -> None:
+        """Check that sources, sinks and the operators of the library take what a checkpoint has for them.
+
+        Raises: CheckpointDamaged.
+        """
+        for name, sink in self._sinks().items():
+            sink.check_handles(manifest.transactions.get(name, []))
         splits = self._splits(states)
         for vertex, subtask, task in self.plan.tasks():
             state = states[task]

@@ -78,12 +78,12 @@ def find(
     store: CheckpointStore,
     plan: Plan,
     limit: int | None = None,
-    rehearse: Callable[[Mapping[str, TaskState]], None] = lambda states: None,
+    rehearse: Callable[[Manifest, Mapping[str, TaskState]], None] = lambda manifest, states: None,
 ) -> Restored | None:
     """The checkpoint that ``restore`` asks for, whole and fitting ``plan``; None: start from the beginning.
 
-    ``limit``: see ``Checkpointing(max_restore_bytes=)``. ``rehearse`` raises ``CheckpointDamaged`` for states that
-    cannot be restored; it is called for checkpoints of this plan.
+    ``limit``: see ``Checkpointing(max_restore_bytes=)``. ``rehearse`` raises ``CheckpointDamaged`` for what cannot
+    be restored; it is called for checkpoints of this plan.
 
     Raises: NoCheckpoint, CheckpointsExist, CheckpointDamaged, CheckpointMismatch (listing what differs);
     ConfigurationError for a checkpoint of more bytes than ``limit``.
@@ -105,7 +105,7 @@ def find(
             if _fits(manifest, plan):
                 _check_states(states, plan)
                 if isinstance(request, int) or not is_savepoint:  # others are passed over
-                    rehearse(states)
+                    rehearse(manifest, states)
             read[checkpoint] = manifest, states
         except CheckpointDamaged as damage:  # a disk that does not answer is no damage: falling back would be wrong
             return Found(damage=str(damage))
@@ -187,7 +187,7 @@ def _by_path(
     ids: Sequence[int],
     plan: Plan,
     limit: int | None,
-    rehearse: Callable[[Mapping[str, TaskState]], None],
+    rehearse: Callable[[Manifest, Mapping[str, TaskState]], None],
 ) -> Restored | None:
     folder = CheckpointFolder(path)
     refuse_larger(folder.manifest_size, limit, str(path))
@@ -209,7 +209,7 @@ def _by_path(
     states = _states(manifest, folder.read)
     if _fits(manifest, plan):
         _check_states(states, plan)
-        rehearse(states)
+        rehearse(manifest, states)
     return _restored(manifest, states, str(path.parent), store, plan, (), (), limit)
 
 

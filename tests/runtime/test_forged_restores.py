@@ -16,7 +16,13 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.clock import ManualClock
-from dataflow.errors import CheckpointDamaged, CheckpointSkippedWarning, ConfigurationError, InputChanged
+from dataflow.errors import (
+    CheckpointDamaged,
+    CheckpointSkippedWarning,
+    ConfigurationError,
+    InputChanged,
+    RowsTakenBackWarning,
+)
 from dataflow.events import Data
 from dataflow.observe.checkpoints import list_checkpoints, table
 from dataflow.operator import Operator, OperatorContext, Snapshot
@@ -207,6 +213,28 @@ def test_damage_that_only_an_operator_or_a_source_sees_is_passed_over(directory:
     assert result.restore_report is not None
     assert result.restore_report.checkpoint == older
     assert sum(result.table("out")["x_sum"].to_pylist()) == sum(range(200))
+
+
+def test_a_forged_handle_of_a_file_sink_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with flow.Pipeline("p") as p:
+        p.source(op.generate({"x": op.sequence()}, rows=200, batch_rows=5), name="in").sink(
+            op.write_csv("out"), name="out"
+        )
+    checkpoint = flow.Checkpointing("ckpt", every="1ms", keep=100)
+    p.run(flow.SimulatedRunner(1), checkpoint=checkpoint)
+    with DirectoryStore("ckpt") as store:
+        *_, older, newest = store.checkpoints()
+        manifest = store.manifest(newest)
+        forged = {"out": [{"staged": "../../a.staged", "file": "../a", "rows": 1, "size": 1, "xxh3": "", "run": ""}]}
+        (store.folder(newest).path / "manifest.json").write_bytes(
+            encode(msgspec.structs.replace(manifest, transactions=forged))
+        )
+    with pytest.warns(CheckpointSkippedWarning, match=f"checkpoint {newest} in"), pytest.warns(RowsTakenBackWarning):
+        result = p.run(flow.SimulatedRunner(1), checkpoint=checkpoint)
+    assert result.restore_report is not None
+    assert result.restore_report.checkpoint == older
+    assert sorted(op.read_committed("out")["x"].to_pylist()) == list(range(200))
 
 
 def test_damage_in_a_checkpoint_that_was_asked_for_changes_nothing(directory: Path) -> None:
