@@ -1,4 +1,4 @@
-"""Hold what users' operators, sinks and sources return to their contracts, where it is returned, and name who it was.
+"""Check what users' operators, sinks and sources return, where they return it, and name who broke the contract.
 
 The engine would otherwise fail later, on another thread and in another operator, or lose rows in silence.
 """
