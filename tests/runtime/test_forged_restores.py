@@ -16,11 +16,12 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.errors import CheckpointDamaged, ConfigurationError, InputChanged
-from dataflow.events import Data
+from dataflow.events import Data, EndOfInput
 from dataflow.operator import Operator, OperatorContext, Snapshot
 from dataflow.plan import of
 from dataflow.runtime.build import _check_carried
-from dataflow.runtime.parts import ChannelState
+from dataflow.runtime.parts import ChannelState, TaskState
+from dataflow.runtime.restore import _check_states
 from dataflow.state import codec
 from dataflow.state.ipc import read_stream
 from dataflow.store.directory import DirectoryStore
@@ -175,7 +176,7 @@ def test_a_split_outside_of_the_sources_own_files_is_refused(directory: Path, pa
         values["inlet"]["splits"][0]["info"] |= info
 
     forge(directory, "in[0]", change)
-    with pytest.raises(InputChanged, match="not among the files of this source"):
+    with pytest.raises(InputChanged, match="is not among the files that read_csv finds"):
         restore(directory)
 
 
@@ -235,7 +236,7 @@ def test_what_a_users_operator_raises_over_its_state_stays_its_own_and_names_the
     forge(directory, "in[0]", lambda values, tables: values["operators"]["user"].update(values={"other": 1}))
     with pytest.raises(KeyError, match="rows") as raised:
         restore(directory)
-    assert any("operator 'user', subtask 0" in note for note in raised.value.__notes__)
+    assert any("operator 'user' was built, subtask in[0]" in note for note in raised.value.__notes__)
 
 
 def test_a_checkpoint_above_the_limit_is_refused_with_both_figures(directory: Path) -> None:
@@ -295,3 +296,16 @@ def test_rows_in_flight_that_the_channel_does_not_carry_are_damage(rows: pa.Reco
     captured = ChannelState("sums", "sums[0]", "in[0] -> sums[0]", [Data(rows)])
     with pytest.raises(CheckpointDamaged, match=r"in\[0\] -> sums\[0\]"):
         _check_carried(captured, plan, link)
+
+
+def test_the_end_of_a_task_that_continues_is_damage_whatever_its_name() -> None:
+    p = flow.Pipeline()
+    read = p.source(op.from_arrow(pa.table({"x": [1]})), name="in -> put")
+    read.rebalance().sink(op.collect(), name="out")
+    end = ChannelState("out", "out[0]", "in -> put[0] -> out[0]", [EndOfInput()])
+    states = {
+        "in -> put[0]": TaskState("in -> put[0]", inlet={"splits": []}),
+        "out[0]": TaskState("out[0]", inlet={"watermarks": [None]}, in_flight=[end]),
+    }
+    with pytest.raises(CheckpointDamaged, match=r"holds the end of task 'in -> put\[0\]'"):
+        _check_states(states, of(p.graph))
