@@ -84,7 +84,8 @@ def watch(
 
     The ``remember`` files of each split that were read last are compared with what they were, at every listing: by size
     and time of modification, and, where these differ, by content, as other sources recognise their files
-    (``Checkpointing(input_identity=)``). A change of any other file that was read is not noticed.
+    (``Checkpointing(input_identity=)``). Each of them takes about 60 bytes in a checkpoint. A change of any other file
+    that was read is not noticed.
 
     Raises: SourceError for a directory that cannot be listed, and a file that cannot be opened; InputChanged, while it
     runs, for a file that changed since it was read or begun; SchemaMismatch for one with other columns; what ``read``
