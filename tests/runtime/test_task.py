@@ -333,6 +333,14 @@ def test_an_aborted_checkpoint_is_not_acknowledged() -> None:
     assert bench.reported(Acknowledged) == []
 
 
+def test_a_trigger_that_waits_for_the_end_takes_no_snapshot_of_an_aborted_checkpoint() -> None:
+    bench = Bench()
+    bench.task.mailbox.put(Trigger(Barrier(1), finished=False))
+    bench.run()
+    bench.task.mailbox.put(AbortCheckpoint(1, AbortReason.EXPIRED))
+    assert "snapshot" not in bench.put(0, EndOfInput()).put(1, EndOfInput()).run()
+
+
 def test_a_part_that_waits_to_be_written_is_not_written_once_its_checkpoint_is_aborted() -> None:
     waiting: list[Callable[[], None]] = []
     bench = Bench(submit=lambda lane, job: waiting.append(job)).put(0, Barrier(1)).put(1, Barrier(1))
