@@ -26,6 +26,7 @@ __all__ = [
     "expression",
     "key_names",
     "keys_meet",
+    "named_apart",
     "named_columns",
     "no_columns",
     "origin_of",
@@ -61,7 +62,18 @@ def declared(schema: object, default: pa.Schema, where: str) -> pa.Schema:
             f"{where}(schema=): expected a pyarrow.Schema, got {schema!r} ({type(schema).__name__}); "
             "write pa.schema({'column': pa.int64(), ...})"
         )
+    named_apart(schema, f"{where}(schema=)")
     return schema
+
+
+def named_apart(schema: pa.Schema, where: str) -> None:
+    """Raise GraphError if two columns of a declared schema have one name: columns are found by their names."""
+    repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if repeated:
+        raise GraphError(
+            f"{where}: {', '.join(map(repr, repeated))} is declared more than once in [{columns_of(schema)}]; give "
+            "each column a name of its own"
+        )
 
 
 def side_outputs(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:

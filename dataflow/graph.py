@@ -92,7 +92,7 @@ class Node:
 
     @property
     def changes(self) -> Changes:
-        """What the rows of the main output mean; of a sink, the rows that it takes."""
+        """Meaning of the rows of the main output; for a sink, of the rows that it takes."""
         return "rows" if self.updates is None else "updates"
 
     @property

@@ -39,12 +39,12 @@ class KeyedStream(Stream):
         return self._edge.keys
 
     def window(self, window: Tumbling, *, lateness: Duration = "0s") -> WindowedStream:
-        """The rows of each key, cut into windows of event time.
+        """Cut the rows of each key into windows of event time.
 
         Args:
             window: ``op.tumbling("10s")``.
             lateness: how long behind its end (by the watermark) a window still takes rows. What that means for its
-                results is up to ``emit`` of `WindowedStream.agg`.
+                results is decided by ``emit`` of `WindowedStream.agg`.
 
         Raises: GraphError where the stream has no event time (see `with_watermark`), or holds updates (see `changes`).
         """
@@ -67,7 +67,7 @@ class KeyedStream(Stream):
         parallelism: int | None = None,
         **named: Aggregation,
     ) -> Stream:
-        """Aggregates per key: the key columns, then one column per aggregate.
+        """Return aggregates per key: the key columns, then one column per aggregate.
 
         Args:
             aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
@@ -112,6 +112,8 @@ class KeyedStream(Stream):
                     pairs.append((None, item))
         found = []
         for alias, a in [*pairs, *named.items()]:
+            if alias is not None and isinstance(a, Latest):
+                a.alias(alias)  # raises
             if not isinstance(a, Aggregation):
                 raise GraphError(f"agg: expected aggregates such as col('x').sum(), got {a!r} ({type(a).__name__})")
             found.append(a if alias is None else a.alias(alias))
@@ -174,7 +176,7 @@ class WindowedStream:
         parallelism: int | None = None,
         **named: Aggregation,
     ) -> Stream:
-        """Aggregates per key and window: the key columns, ``window_start``, ``window_end``, a column per aggregate.
+        """Return aggregates per key and window: keys, ``window_start``, ``window_end``, then one column per aggregate.
 
         A window's rows come out once the watermark has reached its end, all of them at the end of the input.
         A row whose window ended, allowed lateness included, at or before the watermark is *late*: it is counted in the

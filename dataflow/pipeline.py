@@ -14,6 +14,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
+from dataflow.checks import named_apart
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError, GraphError
 from dataflow.graph import Graph
@@ -156,4 +157,5 @@ def _schema_of(source: Source) -> pa.Schema:
             f"p.source({type(source).__name__}): its schema is a pyarrow.Schema, got {schema!r} "
             f"({type(schema).__name__}); write pa.schema({{'column': pa.int64(), ...}})"
         )
+    named_apart(schema, f"p.source({type(source).__name__})")
     return schema

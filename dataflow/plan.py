@@ -57,7 +57,7 @@ class ChannelId:
 
     @property
     def name(self) -> str:
-        """What messages and checkpoints call the channel."""
+        """Name of the channel in messages and checkpoints."""
         return f"{self.source} -> {self.end}"
 
 
@@ -222,7 +222,7 @@ def _chains(node: Node, home: Mapping[int, Vertex], width: int) -> bool:
 def _spread(
     edge: Edge, updates: Updates | None, node: Node, before: int, width: int
 ) -> tuple[Partitioning, tuple[str, ...]]:
-    """How the rows of an edge are spread, and by which keys."""
+    """Return how the rows of an edge are spread, and by which keys."""
     if edge.partitioning is None:
         if before == width:
             return Partitioning.FORWARD, ()

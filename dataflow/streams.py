@@ -75,7 +75,7 @@ class Stream(Functions):
 
     @property
     def changes(self) -> Changes:
-        """What the rows mean: ``"rows"``, each row counts; ``"updates"``, the last row of each update key counts.
+        """Meaning of the rows: ``"rows"``, each row counts; ``"updates"``, the last row of each update key counts.
 
         Aggregates with ``emit="updates"`` give updates. Their update keys are the columns of `key_by`, for windows also
         ``window_start`` and ``window_end``. Updates may go to any sink, through `select` and `with_columns` that keep
@@ -95,7 +95,7 @@ class Stream(Functions):
         return self._pipeline.graph.updates_of(self._edge)
 
     def as_rows(self) -> Self:
-        """The same rows, each of which counts from here on, also if they are updates.
+        """Return the same rows, each of which counts from here on, even if they are updates.
 
         Adds no operator. How many updates of a key there are depends on how the input was cut into batches, and so does
         what is computed from them.
@@ -152,7 +152,7 @@ class Stream(Functions):
         return Stream(self._pipeline, node)
 
     def filter(self, predicate: str | Expr, *, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """The rows for which ``predicate``, an expression or a column's name, is true; null counts as false.
+        """Return the rows for which ``predicate``, an expression or a column's name, is true; null counts as false.
 
         Raises: SchemaMismatch where the predicate is not boolean; GraphError where it reads other columns of updates
         than their update keys (see `changes`).
@@ -306,7 +306,7 @@ class Stream(Functions):
         return replace(self._edge, partitioning=partitioning, keys=keys)
 
     def rebalance(self) -> Stream:
-        """The same rows, spread evenly over the subtasks of the next operator.
+        """Return the same rows, spread evenly over the subtasks of the next operator.
 
         Raises: GraphError for updates, which would lose their order (see `changes`).
         """
@@ -314,7 +314,7 @@ class Stream(Functions):
         return Stream(self._pipeline, self._node, self._spread(Partitioning.REBALANCE))
 
     def broadcast(self) -> Stream:
-        """The same rows, all of them in every subtask of the next operator.
+        """Return the same rows, all of them in every subtask of the next operator.
 
         Raises: GraphError for updates (see `changes`).
         """
@@ -342,7 +342,7 @@ class Stream(Functions):
         return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
 
     def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """The rows of this stream and the others, in no particular order. Schemas must be equal.
+        """Return the rows of this stream and the others, in no particular order. Schemas must be equal.
 
         Raises: SchemaMismatch; GraphError for a stream of another pipeline, or of updates (see `changes`).
         """

@@ -90,7 +90,7 @@ def refused_updates(word: str, updates: Updates, problem: str) -> GraphError:
 
 
 def _name_of(key: str, columns: Iterable[Expr]) -> str | None:
-    """The first of ``columns`` that is the input column ``key``, unchanged."""
+    """Return the name of the first of ``columns`` that is the input column ``key``, unchanged; None: there is none."""
     return next((column.name for column in columns if column.is_column(key)), None)
 
 

@@ -149,6 +149,15 @@ def test_sides_that_are_no_dict_from_tag_to_schema_are_refused(sides: Any) -> No
         flow.Pipeline().source(op.from_arrow(ROWS)).apply(doing(), sides=sides)
 
 
+TWICE = pa.schema([("a", pa.int64()), ("a", pa.int64())])
+
+
+@pytest.mark.parametrize("options", [{"schema": TWICE}, {"sides": {"odd": TWICE}}])
+def test_a_schema_with_two_columns_of_one_name_is_refused(options: Any) -> None:
+    with pytest.raises(GraphError, match=r"^apply\(.*'a' is declared more than once in \[a: int64, a: int64\]"):
+        flow.Pipeline().source(op.from_arrow(ROWS)).apply(doing(), **options)
+
+
 def test_a_writer_that_emits_rows_is_told_that_nothing_takes_them() -> None:
     with pytest.raises(ContractViolation, match=r"operator 'out' .*emitted rows, but it is the end of a stream"):
         write(emitting(lambda batch: batch))
@@ -233,6 +242,11 @@ def test_a_snapshot_that_no_checkpoint_can_hold_names_its_operator(runner: str, 
             lambda self, port, batch, out: self.context.schedule(None),
             False,
             "takes microseconds of the clock, got None",
+        ),
+        (
+            lambda self, port, batch, out: self.context.schedule(float("nan")),
+            False,
+            "takes microseconds of the clock, got nan",
         ),
     ],
 )
@@ -437,6 +451,21 @@ def test_a_reader_that_gives_something_else_is_named(runner: str, reader: Any, p
 def test_splits_that_cannot_be_found_again_are_refused(splits: Any, problem: str) -> None:
     with pytest.raises(ContractViolation, match=rf"source 'given' \(Given\): .*{problem}"):
         read(Given(Once(BATCH), splits))
+
+
+def test_a_source_that_cannot_list_its_splits_is_named() -> None:
+    bad = Given(Once(BATCH))
+    bad.splits = failing  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="no") as caught:
+        read(bad)
+    assert "raised while source 'given' (Given) listed its splits" in said(caught.value)
+
+
+def test_a_source_with_two_columns_of_one_name_is_refused() -> None:
+    bad = Given(Once(BATCH))
+    bad.schema = TWICE
+    with pytest.raises(GraphError, match=r"^p.source\(Given\): 'a' is declared more than once"):
+        read(bad)
 
 
 def test_a_source_without_a_schema_or_a_selection_is_named() -> None:

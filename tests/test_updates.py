@@ -215,6 +215,7 @@ def test_side_outputs_of_updates_are_rows() -> None:
     late.rebalance().map(lambda row: row)
 
 
+@pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 def test_final_aggregates_and_windows_without_lateness_are_rows() -> None:
     keyed = rows().with_watermark("at").key_by("k")
     cut = keyed.window(op.tumbling("10s"))

@@ -85,7 +85,7 @@ def concat_str(columns: list[object] | tuple[object, ...], separator: str = "") 
 
 
 def from_epoch(column: str | Expr, unit: str) -> Expr:
-    """Whole numbers of ``unit`` since 1970-01-01 00:00 UTC as timestamps of type ``timestamp[unit, tz=UTC]``.
+    """Return whole numbers of ``unit`` since 1970-01-01 00:00 UTC as timestamps of type ``timestamp[unit, tz=UTC]``.
 
     A ``cast`` to a timestamp takes a number for one of the timestamp's own unit: ``cast("timestamp[us]")`` puts seconds
     into January 1970.

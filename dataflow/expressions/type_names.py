@@ -49,9 +49,11 @@ def named_type(name: str, where: str) -> pa.DataType:
 
     Raises: GraphError for a name that is unknown or ambiguous, and for an unknown time zone.
     """
-    if name == "float":
-        raise GraphError(f"{where}: 'float' means 32 bits in one place and 64 in another; write 'float64' or 'float32'")
-    if short := _SHORT.fullmatch(name):
+    if name.lower() == "float":
+        raise GraphError(
+            f"{where}: {name!r} means 32 bits in one place and 64 in another; write 'float64' or 'float32'"
+        )
+    if short := _SHORT.fullmatch(name.lower()):
         full = f"{_FULL[short[1]]}{8 * int(short[2])}"
         raise GraphError(f"{where}: {name!r} counts bytes in numpy and bits elsewhere; write {full!r} for numpy's")
     if zoned := _ZONED.fullmatch(name):

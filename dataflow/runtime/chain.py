@@ -11,6 +11,7 @@ highest epoch it ever absorbed, for its state remembers.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import GeneratorType
@@ -224,7 +225,7 @@ class ChainNode:
 
     def schedule(self, due: int) -> None:
         """Called by the operator: ask for ``timer(due, out)`` at or after ``due``."""
-        if not isinstance(due, int | float):
+        if not isinstance(due, int | float) or not math.isfinite(due):
             raise ContractViolation(f"operator {self.name!r}: schedule() takes microseconds of the clock, got {due!r}")
         heapq.heappush(self.timers, due)
 

@@ -1,4 +1,4 @@
-"""Hold what users' operators, sinks and sources return to their contracts, where it is returned, and name who it was.
+"""Check what users' operators, sinks and sources return, where they return it, and name who broke the contract.
 
 The engine would otherwise fail later, on another thread and in another operator, or lose rows in silence.
 """
@@ -135,9 +135,17 @@ def check_handles(returned: Any, where: str) -> tuple[Handle, ...]:
 
 
 def check_splits(source: Source, name: str) -> list[Split]:
-    """Return the splits of a fresh start. Raises: ContractViolation unless each has an id of its own and JSON."""
+    """Return the splits of a fresh start.
+
+    Raises: what ``splits`` raises, with the source as a note; ContractViolation unless each has an id of its own and
+    JSON.
+    """
     where = f"source {name!r} ({type(source).__name__})"
-    returned: Any = source.splits()
+    try:
+        returned: Any = source.splits()
+    except Exception as error:
+        error.add_note(f"raised while {where} listed its splits")
+        raise
     if not isinstance(returned, Iterable) or isinstance(returned, Mapping | str | bytes):
         raise ContractViolation(f"{where}: splits() returns a sequence of Split, but returned {_shown(returned)}")
     splits: list[Any] = list(returned)

@@ -3,9 +3,10 @@
 A report counts deliveries: rows that an operator took before its snapshot and takes again. On a path of row-wise
 operators a row that is read again arrives again, so the count is exact. An aggregate or window of the library emits
 results in the colour of all that it absorbed, whether they come out again or not: downstream of it the count is an
-upper bound. An operator of a user's may hold rows in its state over a snapshot. A held row that is read again is
-emitted twice after the restore, and no operator downstream had taken it before: there the count may be too low (and
-where held rows left in the colour of later ones, too high).
+upper bound. It bounds the results that come out again; updates may be more, because their number depends on how batches
+are cut. An operator of a user's may hold rows in its state over a snapshot. A held row that is read again is emitted
+twice after the restore, and no operator downstream had taken it before: there the count may be too low (and where held
+rows left in the colour of later ones, too high).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _ENDS = ("read", "write")
 
 
 class Precision(Enum):
-    """What the number of duplicates of an operator says, best first."""
+    """How far the number of duplicates of an operator can be relied on, best first."""
 
     EXACT = "exact"
     UPPER_BOUND = "upper bound"

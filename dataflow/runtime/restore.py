@@ -27,7 +27,6 @@ from dataflow.errors import (
     user_frame,
 )
 from dataflow.events import BarrierKind, EndOfInput
-from dataflow.plan import task_id
 from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
 from dataflow.runtime.parts import TaskState
 from dataflow.runtime.precision import precisions
@@ -257,9 +256,11 @@ def _fits(manifest: Manifest, plan: Plan) -> bool:
 def _check_states(states: Mapping[str, TaskState], plan: Plan) -> None:
     """Check what tasks of ``plan`` rely on in their states. Raises: CheckpointDamaged."""
     inputs: dict[str, list[str]] = {task: [] for task in states}
+    senders: dict[str, str] = {}
     for link in plan.links:
-        for source, target in plan.channels(link):
-            inputs[task_id(link.target, target)].append(task_id(link.source, source))
+        for ends in plan.channel_ids(link).values():
+            inputs[ends.target].append(ends.source)
+            senders[ends.name] = ends.source
     for task, before in inputs.items():
         state = states[task]
         entries: Any = state.inlet.get("watermarks" if before else "splits")
@@ -269,9 +270,9 @@ def _check_states(states: Mapping[str, TaskState], plan: Plan) -> None:
         if state.ended and not all([states[other].ended for other in before]):
             raise CheckpointDamaged(f"task {task!r} had ended, but not all of the tasks before it had")
         for flying in state.in_flight:
-            sender = flying.channel.partition(" -> ")[0]
-            ends = bool(flying.elements) and isinstance(flying.elements[-1], EndOfInput)
-            if ends and sender in states and not states[sender].ended:
+            sender = senders.get(flying.channel)
+            complete = bool(flying.elements) and isinstance(flying.elements[-1], EndOfInput)
+            if complete and sender is not None and not states[sender].ended:
                 raise CheckpointDamaged(f"channel {flying.channel!r} holds the end of task {sender!r}, which goes on")
     channels = [flying.channel for state in states.values() for flying in state.in_flight]
     if len(set(channels)) < len(channels):

@@ -29,6 +29,7 @@ from operators.sources.text_source import (
     given_types,
     ordered,
     selected,
+    whole_number,
     whole_number_type,
 )
 
@@ -38,7 +39,8 @@ _SUFFIXES: Final = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst")
 _WHOLE: Final = (1 << 30) - 1
 _HEAD: Final = 1 << 16
 _WHOLE_NUMBER: Final = re.compile(r"[ \t]*[+-]?[0-9]+[ \t]*")
-_EXACT: Final = 2**53  # float64 holds all whole numbers up to here
+_DIGIT: Final = re.compile(r"[0-9]")
+_MINUS_ZERO: Final = re.compile(r"[ \t]*-0+[ \t]*")
 
 
 def read_csv(
@@ -280,18 +282,16 @@ class CsvFormat:
         texts = self._sample(head, dict.fromkeys(floats, pa.string()), floats)
         for name in floats:
             tokens = texts[name].unique().drop_null().to_pylist()
-            if not all(_WHOLE_NUMBER.fullmatch(token) for token in tokens):
+            numbers = [whole_number(token) for token in tokens if _WHOLE_NUMBER.fullmatch(token)]
+            odd = [token for token in tokens if not _WHOLE_NUMBER.fullmatch(token)]
+            if any(_DIGIT.search(token) for token in odd):
+                continue  # a fraction or an exponent
+            odd += [token for token in tokens if "+" in token and token not in odd]  # Arrow reads no such integer
+            if max(numbers, default=0) >= 2**63:
+                odd += [token for token in tokens if _MINUS_ZERO.fullmatch(token)]  # nor this one as uint64
+            type_ = whole_number_type(f"read_csv({path!r})", name, numbers, odd)
+            if type_ is None:
                 continue
-            numbers = [int(token) for token in tokens]
-            if any("+" in token for token in tokens) and all(-_EXACT <= number <= _EXACT for number in numbers):
-                continue  # Arrow reads no integer with a plus
-            type_ = whole_number_type(f"read_csv({path!r})", name, numbers)
-            odd = next((token for token in tokens if "+" in token or (type_ == pa.uint64() and "-" in token)), None)
-            if odd is not None:
-                raise SourceError(
-                    f"read_csv({path!r}): column {name!r} has {odd!r} among numbers that float64 would round, and "
-                    f"{type_} takes no such sign: write it without, or name the column's type with schema="
-                )
             inferred = inferred.set(inferred.get_field_index(name), pa.field(name, type_))
         return inferred
 

@@ -73,7 +73,7 @@ class Files:
             if not path.isascii():
                 _check_text(path)
             status = os.stat(path)
-            return Status(os.path.basename(path), status.st_size, status.st_mtime_ns)
+            return Status(os.path.basename(path), status.st_size, _known_time(status.st_mtime_ns))
         info = self.filesystem.get_file_info(path)
         if info.type is not fs.FileType.File:
             number = errno.ENOENT if info.type is fs.FileType.NotFound else errno.EISDIR
@@ -95,7 +95,11 @@ class Files:
             status = entry.stat()
         except FileNotFoundError:  # renamed or removed since it was listed, or a link to nowhere
             return None
-        return Status(entry.name, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
+        return (
+            Status(entry.name, status.st_size, _known_time(status.st_mtime_ns))
+            if stat.S_ISREG(status.st_mode)
+            else None
+        )
 
     def directory(self, path: str) -> int | None:
         """Return a number that tells ``path`` from another directory of its name; None: not known. Raises: OSError."""
@@ -158,4 +162,9 @@ def compression(path: str) -> str | None:
 
 
 def _status(info: fs.FileInfo) -> Status:
-    return Status(info.base_name, info.size, info.mtime_ns)
+    return Status(info.base_name, info.size, _known_time(info.mtime_ns))
+
+
+def _known_time(nanoseconds: int | None) -> int | None:
+    """Return the time of a file if 64 bits hold it, as a checkpoint and pyarrow do: from 1677 to 2262."""
+    return nanoseconds if nanoseconds is not None and abs(nanoseconds) < 1 << 63 else None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from json import JSONDecoder
+from math import isfinite
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -29,6 +30,7 @@ from operators.sources.text_source import (
     given_types,
     inferred_type,
     selected,
+    whole_number,
     whole_number_type,
 )
 
@@ -339,7 +341,7 @@ def _inferred(path: str, block: Block, wanted: Sequence[str] | None) -> pa.Schem
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
     """Yield the objects of ``text``, which Arrow could parse, with whole numbers as they are written."""
-    decoder, at = JSONDecoder(), 0
+    decoder, at = JSONDecoder(parse_int=whole_number), 0
     while (at := _SPACE.match(text, at).end()) < len(text):  # type: ignore[union-attr]
         row, at = decoder.raw_decode(text, at)
         yield row
@@ -368,8 +370,10 @@ def _exact_type(where: str, column: str, type_: pa.DataType, values: Sequence[An
     if types.is_list(type_):
         items = [item for value in there for item in value]
         return pa.list_(_exact_type(where, f"{column}[]", type_.value_type, items))
-    if types.is_floating(type_) and not any(isinstance(value, float) for value in there):
-        return whole_number_type(where, column, there)
+    if types.is_floating(type_) and not any(isinstance(value, float) and isfinite(value) for value in there):
+        others = [str(value) for value in there if isinstance(value, float)]  # NaN and infinities
+        numbers = [value for value in there if not isinstance(value, float)]
+        return whole_number_type(where, column, numbers, others) or type_
     if types.is_string(type_) or types.is_timestamp(type_):
         return _time_type(there) or pa.string()
     return type_

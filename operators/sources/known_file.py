@@ -194,7 +194,7 @@ def changed(split: Split, difference: str) -> InputChanged:
     """Return the error that says how the file of ``split`` differs from what the job began with."""
     return InputChanged(
         f"the job began with {excerpt(split.id)}, which is not what it was: {difference}; put the file back as it "
-        "was, or start over in a new checkpoint directory"
+        "was, or make the source again and start over in a new checkpoint directory"
     )
 
 

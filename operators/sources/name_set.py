@@ -40,7 +40,7 @@ class NameSet:
     >>> NameSet(names.stored).contains(hashes_of(["a.csv", "b.csv"])).tolist()
     [True, False]
 
-    Raises: ValueError for text that is not of a set.
+    Raises: ValueError for text that encodes no set.
     """
 
     def __init__(self, stored: str = "") -> None:

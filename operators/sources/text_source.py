@@ -20,7 +20,16 @@ from operators.sources.files import Files, compression
 from operators.sources.known_file import KnownFiles, changed
 from operators.sources.text import RowParser, TextReader
 
-__all__ = ["Reading", "TextFormat", "TextSource", "given_types", "inferred_type", "selected", "whole_number_type"]
+__all__ = [
+    "Reading",
+    "TextFormat",
+    "TextSource",
+    "given_types",
+    "inferred_type",
+    "selected",
+    "whole_number",
+    "whole_number_type",
+]
 
 Types = Any
 """A ``pa.Schema``, a mapping of names to types, or None."""
@@ -172,22 +181,43 @@ def inferred_type(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def whole_number_type(where: str, column: str, numbers: Collection[int]) -> pa.DataType:
+def whole_number(token: str) -> int:
+    """Return the value of a whole number in decimal digits.
+
+    Of one that is far too long for any type the first digits are enough to refuse it, and Python limits the digits that
+    it converts.
+    """
+    sign, digits = ("-" if "-" in token else ""), token.strip(" \t+-").lstrip("0")
+    return int(f"{sign}{digits[:_MOST_DIGITS] or 0}")
+
+
+def whole_number_type(
+    where: str, column: str, numbers: Collection[int], others: Collection[str] = ()
+) -> pa.DataType | None:
     """Return the type of a column whose first values are ``numbers``, without a fraction or an exponent among them.
 
-    Arrow infers float64 for such a column if one of them is outside int64: that would round ids, and make two of them
-    one key.
+    Arrow infers float64 for such a column if one of them is outside int64, or if there are ``others``: that would round
+    ids, and make two of them one key.
 
     Args:
         where: begins the error's text, such as ``read_csv('a.csv')``.
         column: the column, for the error.
-        numbers: all of its values that inference looks at.
+        numbers: all of its whole numbers that inference looks at.
+        others: values among them that no integer type takes, such as ``nan`` or a number with a plus.
 
-    Returns: int64 or uint64, whichever holds all of them; int64 if both do.
+    Returns: int64 or uint64, whichever holds all of them; int64 if both do. None if float64 is exact and has to be.
 
-    Raises: SourceError if neither holds all of them.
+    Raises: SourceError if no type holds all of them.
     """
     least, most = min(numbers, default=0), max(numbers, default=0)
+    if others and least >= -_EXACT and most <= _EXACT:
+        return None
+    if others:
+        raise SourceError(
+            f"{where}: column {column!r} has {next(iter(others))!r} among numbers that float64 would round, and no "
+            f"integer type takes it: write it as a plain number or as null (null_values= in CSV), or name the column's "
+            f"type with schema="
+        )
     if least >= -(2**63) and most < 2**63:
         return pa.int64()
     if least >= 0 and most < 2**64:
@@ -196,6 +226,10 @@ def whole_number_type(where: str, column: str, numbers: Collection[int]) -> pa.D
         f"{where}: column {column!r} has {least} and {most}: neither int64 nor uint64 holds both, and "
         f"float64 would round them; name its type with schema=, such as decimal128(38, 0), string, or float64"
     )
+
+
+_EXACT = 2**53  # float64 holds all whole numbers up to here
+_MOST_DIGITS = 80  # decimal256 has 76
 
 
 def ordered(given: Mapping[str, pa.DataType], inferred: pa.Schema) -> pa.Schema:

@@ -73,7 +73,7 @@ def watch(
 
     The directory is listed when a reader has nothing left, at most once in ``every``. ``splits`` deals the files out by
     a hash of their names, so that as many subtasks can read. A file that was read may be removed, after two more
-    checkpoints.
+    checkpoints. One that is removed or renamed before it is begun is not read under its old name.
 
     A file is new if its name is. Times do not matter, so ``mv``, ``cp -p`` and ``rsync -t`` may bring old ones. A
     checkpoint keeps a 64-bit hash of each name that was read and is still there: 8 bytes a name in memory and 11 in
@@ -84,7 +84,8 @@ def watch(
 
     The ``remember`` files of each split that were read last are compared with what they were, at every listing: by size
     and time of modification, and, where these differ, by content, as other sources recognise their files
-    (``Checkpointing(input_identity=)``). A change of any other file that was read is not noticed.
+    (``Checkpointing(input_identity=)``). Each of them takes about 60 bytes in a checkpoint. A change of any other file
+    that was read is not noticed.
 
     Raises: SourceError for a directory that cannot be listed, and a file that cannot be opened; InputChanged, while it
     runs, for a file that changed since it was read or begun; SchemaMismatch for one with other columns; what ``read``
@@ -522,19 +523,35 @@ class _WatchReader(SplitReader):
         return files[len(old) :]
 
     def _begin(self, file: Status) -> None:
-        source = self._source.open(self._look.path(file.name))
-        splits = source.splits()
-        if len(splits) > 1:
-            raise ConfigurationError(f"watch: {file.name!r} comes in {len(splits)} splits; read= gives one a file")
-        if splits:
-            self._start(file, splits[0], source, None)
-        else:  # no rows
+        path = self._look.path(file.name)
+        try:
+            source = self._source.open(path)
+            splits = source.splits()
+            if len(splits) > 1:
+                raise ConfigurationError(f"watch: {file.name!r} comes in {len(splits)} splits; read= gives one a file")
+            if splits:
+                self._start(file, splits[0], source, None)
+        except (SourceError, InputChanged):
+            if self._until is not None or not self._is_gone(path):
+                raise
+            log.warning("watch: %r was removed or renamed after it was listed, and is not read", path)
+            return
+        if not splits:  # no rows
             self._file = file
             self._end()
 
+    def _is_gone(self, path: str) -> bool:
+        try:
+            self._look.where.status(path)
+        except FileNotFoundError:
+            return True
+        except UNREADABLE:
+            pass
+        return False
+
     def _start(self, file: Status, split: Split, source: Source, offset: Json) -> None:
-        self._file, self._split = file, split
         self._reader = source.reader(split, offset, self._context)
+        self._file, self._split = file, split
 
     def _end(self) -> None:
         assert self._file is not None, "a file was begun"

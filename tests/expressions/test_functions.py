@@ -230,7 +230,9 @@ def test_a_type_is_known_by_the_name_it_is_printed_with(name: str) -> None:
     ("name", "said"),
     [
         ("float", "32 bits in one place and 64 in another; write 'float64' or 'float32'"),
+        ("FLOAT", "write 'float64' or 'float32'"),
         ("i8", "write 'int64' for numpy's"),
+        ("F4", "write 'float32' for numpy's"),
         ("int", "no type 'int'; write 'int64' or 'int32'"),
         ("long", "write 'int64'"),
         ("timestamp", r"write 'timestamp\[us\]' or"),

@@ -286,6 +286,38 @@ def test_a_broken_sink_stays_broken_and_leaves_nothing_staged(tmp_path: Path, mo
     assert list((tmp_path / "_staging").iterdir()) == []
 
 
+def refused_sync(path: Path) -> FileWriter:
+    """A writer whose first checkpoint failed, with the file of one row waiting for the next."""
+    files = FaultyFileSystem()
+    sink = write_parquet(path, files=files)
+    sink.begin()
+    writer = sink.writer(context(0))
+    writer.process(0, pa.record_batch({"x": [1]}), NoOut())
+    files.fault = refuse_once("sync")
+    with pytest.raises(StoreError):
+        writer.prepare(1)
+    return writer
+
+
+def test_two_files_of_one_transaction_have_names_of_their_own(tmp_path: Path) -> None:
+    writer = refused_sync(tmp_path)
+    writer.process(0, pa.record_batch({"x": [2]}), NoOut())
+    files = [str(handle["file"]) for handle in writer.prepare(2)]
+    writer.close()
+    assert files == ["part-00000002-00000-0000.parquet", "part-00000002-00000-0001.parquet"]
+
+
+def test_a_sink_that_a_sync_broke_takes_no_more_rows(tmp_path: Path) -> None:
+    writer = refused_sync(tmp_path)
+    for staged in (tmp_path / "_staging").glob("*.staged"):
+        staged.write_bytes(bytes(staged.stat().st_size))  # the kernel dropped the pages
+    with pytest.raises(SinkBroken, match="read back differently"):
+        writer.prepare(2)
+    with pytest.raises(SinkBroken, match="must restart from its last checkpoint"):
+        writer.process(0, pa.record_batch({"x": [2]}), NoOut())
+    writer.close()
+
+
 def refuse_once(operation: str) -> Fault:
     left = [operation]
 

@@ -88,6 +88,14 @@ def test_a_restore_refuses_an_edit_that_keeps_the_size_and_the_ends(tmp_path: Pa
         run(READERS[name](path), tmp_path)
 
 
+@pytest.mark.parametrize("seconds", [-1, 1 << 33, (1 << 34) - 1])
+def test_a_file_from_before_1970_or_after_2262_is_read_and_restored(tmp_path: Path, name: str, seconds: int) -> None:
+    path = write(tmp_path / name, rows=10)
+    os.utime(path, (seconds, seconds))
+    for _ in range(2):
+        assert run(READERS[name](path), tmp_path).table("out").num_rows == 10
+
+
 @pytest.mark.parametrize("runner", ["local", "simulated"])
 def test_a_copied_file_is_recognised_by_its_content(tmp_path: Path, runner: str) -> None:
     path = write(tmp_path / "a.arrow")

@@ -240,6 +240,13 @@ def test_latest_stands_beside_other_aggregates_and_takes_expressions() -> None:
     ]
 
 
+@pytest.mark.parametrize("way", [lambda k, x: k.agg(newest=x), lambda k, x: k.agg({"newest": x})])
+def test_latest_under_one_name_says_how_to_rename_a_column(way: Any) -> None:
+    keyed = flow.Pipeline().source(op.from_arrow(pa.table({"k": [1], "x": [5]}))).key_by("k")
+    with pytest.raises(GraphError, match=r"cannot all be called 'newest'; rename a column by an expression"):
+        way(keyed, op.latest("x"))
+
+
 # --- the state
 
 

@@ -153,6 +153,18 @@ def test_a_file_that_changed_while_it_was_read_is_named(tmp_path: Path) -> None:
         watching.rows()
 
 
+def test_a_file_that_is_renamed_after_it_was_listed_is_read_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(tmp_path, "a", 0, at=1)
+    put(tmp_path, "b", 1, at=2)
+    watching = Watching(watch(tmp_path, read_csv, schema={"x": pa.int64()}))
+    assert watching.rows(1) == [0]
+    (tmp_path / "b").rename(tmp_path / "c")
+    assert (watching.rows(), watching.later().rows()) == ([], [1])
+    assert "/b' was removed or renamed after it was listed, and is not read" in caplog.text
+
+
 def test_a_file_that_went_while_it_was_read_cannot_be_restored(tmp_path: Path) -> None:
     path = put(tmp_path, "a.csv", 1, 2, at=1)
     watching = Watching(watch(tmp_path, read_csv))

@@ -124,7 +124,7 @@ def test_numbers_within_lists_and_objects_are_exact(tmp_path: Path) -> None:
         (["+5", "-3"], pa.float64()),
         (["007", " 8"], pa.int64()),
         ([f"000{ABOVE}", '"5"'], pa.uint64()),
-        ([str(ABOVE), "nan"], pa.float64()),
+        (["1", "nan", "inf"], pa.float64()),
         ([f"{ABOVE}x"], pa.string()),
     ],
 )
@@ -134,7 +134,21 @@ def test_other_ways_to_write_a_number_in_csv(tmp_path: Path, tokens: list[str], 
     assert len(rows_of(source)) == len(tokens)
 
 
-@pytest.mark.parametrize("tokens", [[f"+{2**53 + 1}"], [str(ABOVE), "+5"], [str(ABOVE), "-0"]])
+@pytest.mark.parametrize("tokens", [[f"+{2**53 + 1}"], [str(ABOVE), "+5"], [str(ABOVE), "-0"], [str(ABOVE), "-inf"]])
 def test_signs_that_no_integer_type_takes_ask_for_a_schema(tmp_path: Path, tokens: list[str]) -> None:
     with pytest.raises(SourceError, match=r"among numbers that float64 would round.*schema="):
         read_csv(write(tmp_path, "csv", *tokens))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_value_that_is_no_number_does_not_round_the_ids_beside_it(tmp_path: Path, format: str) -> None:
+    path = write(tmp_path, format, str(ABOVE), "NaN", str(ABOVE + 1))
+    with pytest.raises(SourceError, match=r"has '(nan|NaN)' among numbers that float64 would round.*null.*schema="):
+        read(path)
+    assert read(write(tmp_path, format, "1", "NaN")).schema.field("i").type == pa.float64()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_number_of_more_digits_than_python_converts_asks_for_a_schema(tmp_path: Path, format: str) -> None:
+    with pytest.raises(SourceError, match=r"column 'i' .*neither int64 nor uint64.*schema="):
+        read(write(tmp_path, format, "1", "9" * 5_000))

@@ -139,6 +139,14 @@ def test_allowed_lateness_brings_a_result_out_again() -> None:
     assert (w.context.tally.late, w.advance(END)) == (1, [("a", 10, 1, 7)])
 
 
+def test_of_a_pane_with_open_windows_only_those_that_were_out_come_out_again() -> None:
+    w = Windows(lateness=1000)
+    w.feed(*(("a", 1, 10 * i) for i in range(32)))
+    assert len(w.operator._panes) < 32, "no pane has several windows"
+    w.advance(10)
+    assert w.feed(("a", 5, 3), ("a", 7, 13)) == [("a", 0, 2, 6)]
+
+
 def test_state_is_dropped_with_its_last_window() -> None:
     w = Windows(lateness=5)
     w.feed(("a", 1, 1), ("a", 1, 11))

@@ -92,6 +92,12 @@ def test_rows_are_counted_when_put_and_while_queued() -> None:
     assert (channel.rows, channel.batches, channel.queued_rows, len(channel)) == (3, 2, 1, 2)
 
 
+def test_rows_taken_from_a_batch_are_not_queued_any_more() -> None:
+    channel = filled(Data(pa.array([1, 2, 3])))
+    channel.take(max_rows=2)
+    assert channel.queued_rows == 1
+
+
 def test_preloaded_elements_come_first_and_use_credit_up() -> None:
     channel = Channel(1, "a")
     channel.preload([Data("old"), Barrier(1)])

@@ -23,12 +23,13 @@ from dataflow.errors import (
     InputChanged,
     RowsTakenBackWarning,
 )
-from dataflow.events import Data
+from dataflow.events import Data, EndOfInput
 from dataflow.observe.checkpoints import list_checkpoints, table
 from dataflow.operator import Operator, OperatorContext, Snapshot
 from dataflow.plan import of
 from dataflow.runtime.build import _check_carried
-from dataflow.runtime.parts import ChannelState
+from dataflow.runtime.parts import ChannelState, TaskState
+from dataflow.runtime.restore import _check_states
 from dataflow.source import SourceContext, Split
 from dataflow.state import codec
 from dataflow.state.ipc import read_stream
@@ -438,3 +439,16 @@ def test_rows_in_flight_that_the_channel_does_not_carry_are_damage(rows: pa.Reco
     captured = ChannelState("sums", "sums[0]", "in[0] -> sums[0]", [Data(rows)])
     with pytest.raises(CheckpointDamaged, match=r"in\[0\] -> sums\[0\]"):
         _check_carried(captured, plan, link)
+
+
+def test_the_end_of_a_task_that_continues_is_damage_whatever_its_name() -> None:
+    p = flow.Pipeline()
+    read = p.source(op.from_arrow(pa.table({"x": [1]})), name="in -> put")
+    read.rebalance().sink(op.collect(), name="out")
+    end = ChannelState("out", "out[0]", "in -> put[0] -> out[0]", [EndOfInput()])
+    states = {
+        "in -> put[0]": TaskState("in -> put[0]", inlet={"splits": []}),
+        "out[0]": TaskState("out[0]", inlet={"watermarks": [None]}, in_flight=[end]),
+    }
+    with pytest.raises(CheckpointDamaged, match=r"holds the end of task 'in -> put\[0\]'"):
+        _check_states(states, of(p.graph))

@@ -55,6 +55,17 @@ def test_the_part_holds_what_was_overtaken_and_what_came_before_the_other_barrie
     assert in_flight(part(bench, 1)) == {"a": [[1], Watermark(5)]} | {"b": [[2, 3], Idle(), [4]]}
 
 
+def test_channel_state_has_the_columns_of_its_own_channel() -> None:
+    bench = overtaking()
+    for channel, columns in zip(bench.inputs, ([["x", "int64"]], [["x", "int32"]]), strict=True):
+        channel.schema = columns
+        channel.put(Data(batch(1)))
+        channel.put(unaligned(1))
+    bench.run()
+    found = {channel.channel: channel.schema for channel in part(bench, 1).in_flight}
+    assert found == {"a": [["x", "int64"]], "b": [["x", "int32"]]}
+
+
 def test_what_was_taken_before_the_barrier_came_in_is_in_the_snapshot_and_not_in_flight() -> None:
     bench = overtaking().put(0, Data(batch(1)))
     bench.run()

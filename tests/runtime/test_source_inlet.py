@@ -47,6 +47,14 @@ def test_an_offset_is_that_of_the_barrier() -> None:
     assert split == {"id": "script-0", "info": {"entries": 2}, "offset": 1, "done": False, "rows": 1}
 
 
+def test_the_offset_of_a_split_that_ended_between_snapshots_is_its_end() -> None:
+    head = inlet([batch(1), batch(2)])
+    while not head.ended:
+        head.poll(0)
+    (split,) = head.snapshot()["splits"]
+    assert (split["offset"], split["done"]) == (2, True)
+
+
 def test_rows_are_counted_by_split_and_pauses_are_none() -> None:
     head = inlet([Pause(1), batch(1, 2), batch(3)], [batch()])
     while not head.ended:

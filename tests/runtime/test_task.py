@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from dataflow.runtime.gate import InputGate, RoundRobin
 from dataflow.runtime.inlet import GateInlet, SourceInlet, SplitState
 from dataflow.runtime.messages import AbortCheckpoint, Acknowledged, Committed, Declined, Ended, Mailbox, Stop, Trigger
 from dataflow.runtime.output import ForwardOutput
+from dataflow.runtime.part_writer import Submit
 from dataflow.runtime.parts import TaskState
 from dataflow.runtime.points import Point
 from dataflow.runtime.progress import Progress
@@ -44,7 +45,13 @@ class Bench:
     """A task with two inputs and two outputs, and one log of all that its operator does and all that leaves."""
 
     def __init__(
-        self, operator: Operator | None = None, *, handler: Any = None, credit: int = 8, overtakable: str = ""
+        self,
+        operator: Operator | None = None,
+        *,
+        handler: Any = None,
+        credit: int = 8,
+        overtakable: str = "",
+        submit: Submit = lambda lane, job: job(),
     ) -> None:
         self.log: list[str] = []
         self.clock = ManualClock()
@@ -61,7 +68,7 @@ class Bench:
             GateInlet(gate, [0, 0]),
             Chain([self.node]),
             store=self.store,
-            submit=lambda lane, job: job(),
+            submit=submit,
             clock=self.clock,
             reports=self.reports,
         )
@@ -324,6 +331,25 @@ def test_an_aborted_checkpoint_is_not_acknowledged() -> None:
     bench.put(1, Barrier(1))
     bench.run()
     assert bench.reported(Acknowledged) == []
+
+
+def test_a_trigger_that_waits_for_the_end_takes_no_snapshot_of_an_aborted_checkpoint() -> None:
+    bench = Bench()
+    bench.task.mailbox.put(Trigger(Barrier(1), finished=False))
+    bench.run()
+    bench.task.mailbox.put(AbortCheckpoint(1, AbortReason.EXPIRED))
+    assert "snapshot" not in bench.put(0, EndOfInput()).put(1, EndOfInput()).run()
+
+
+def test_a_part_that_waits_to_be_written_is_not_written_once_its_checkpoint_is_aborted() -> None:
+    waiting: list[Callable[[], None]] = []
+    bench = Bench(submit=lambda lane, job: waiting.append(job)).put(0, Barrier(1)).put(1, Barrier(1))
+    bench.run()
+    bench.task.mailbox.put(AbortCheckpoint(1, AbortReason.EXPIRED))
+    bench.run()
+    for job in waiting:
+        job()
+    assert (len(waiting), bench.store.highest_id(), bench.reported(Acknowledged)) == (1, 0, [])
 
 
 # --- K13, K14: the end

@@ -111,6 +111,7 @@ def test_an_id_is_never_used_again(store: DirectoryStore, save: Save, go: str) -
             save(store, 9)
             store.retire(9)
         case "remove_orphans":
+            store.write(8, "task", b"x")
             store.write(9, "task", b"x")
             store.remove_orphans()
     store.close()
