@@ -48,8 +48,8 @@ __all__ = [
     "StoreError",
     "UnknownColumn",
     "UnnamedStateWarning",
+    "UnsafeCacheWarning",
     "UnstablePredicateWarning",
-    "UnsafeCache",
     "UnsupportedOnRunner",
     "did_you_mean",
     "user_frame",
@@ -257,10 +257,10 @@ class PartitionKeyWarning(BarrierflowWarning):
     """Files lie in folders such as ``year=2013``, whose key is no column of the stream."""
 
 
-class UnsafeCache(UserWarning):
+class UnsafeCacheWarning(BarrierflowWarning):
     """A folder or file of compiled loops is ignored, because other users may have written it.
 
-    What is in it would be run. To silence it: ``warnings.filterwarnings("ignore", category=UnsafeCache)``
+    What is in it would be run. To silence it: ``warnings.filterwarnings("ignore", category=UnsafeCacheWarning)``
     """
 
 

@@ -300,6 +300,13 @@ class TwoPhaseSink(Sink):
         """
         return nullcontext()
 
+    def check_handles(self, handles: Sequence[Handle]) -> None:
+        """Raise ``CheckpointDamaged`` for handles that this sink cannot have returned.
+
+        Called while a checkpoint is verified, before ``hold``: an older one is then restored instead. It reads and
+        changes nothing outside. By default every handle passes, and ``recover`` has to validate them.
+        """
+
     @abstractmethod
     def begin(self) -> None:
         """A fresh start: raise ``OutputExists`` where the target holds another run's output, else make it ready."""

@@ -2,7 +2,8 @@
 
 The order matters: lock the store, find and verify the checkpoint, check sources and channels against it, lock what
 the sinks write to, let the sinks recover (which makes visible what the checkpoint holds, and deletes what it does not),
-then build. Nothing runs before all that, and nothing is changed before all checks have passed.
+then build. Nothing runs before all that, and nothing is changed before all checks have passed. To verify a checkpoint
+also means to restore the operators of the library from it, one at a time, and to drop them: they know what is damage.
 """
 
 from __future__ import annotations
@@ -53,12 +54,13 @@ from dataflow.runtime.peers import Peers
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.restore import Restored, find, with_new_input
 from dataflow.runtime.task import Task
-from dataflow.runtime.wiring import Place, wired
+from dataflow.runtime.wiring import Place, rehearse, wired
 from dataflow.source import Source, SourceContext, Split
 from dataflow.specs import Aggregate, Read, WindowAggregate, Write
 from dataflow.state.dictionaries import wide_schema
 from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore
+from dataflow.store.manifest import Manifest
 from dataflow.store.memory import MemoryStore
 from operators.fusion.operator import Patience
 from operators.partials import check_partial, is_partial, partial_schema
@@ -161,18 +163,14 @@ class _Builder:
     def build(self) -> Job:
         plan, settings, store = self.plan, self.settings, self.store
         started = settings.clock.now()
-        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes)
+        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes, self._rehearse)
         states = restored.states if restored else {}
         splits = self._splits(states)  # refuses input that changed, so what is new after it is only new
         restored = restored and with_new_input(restored, plan)
         self._connect()
         if restored:
             self._preload(restored)  # refuses a channel that changed, before anything is given up or committed
-        sinks = {
-            node.name: node.spec.sink
-            for node in plan.graph
-            if isinstance(node.spec, Write) and isinstance(node.spec.sink, TwoPhaseSink)
-        }
+        sinks = self._sinks()
         # Also above a checkpoint from elsewhere: sinks order their output by these ids.
         next_id = max(store.highest_id(), restored.manifest.checkpoint if restored else 0) + 1
         for sink in sinks.values():
@@ -222,6 +220,13 @@ class _Builder:
             loading=Loading(kernels_of(tasks.values())),
             restore_report=replace(restored.report, duration=settings.clock.now() - started) if restored else None,
         )
+
+    def _sinks(self) -> dict[str, TwoPhaseSink]:
+        return {
+            node.name: node.spec.sink
+            for node in self.plan.graph
+            if isinstance(node.spec, Write) and isinstance(node.spec.sink, TwoPhaseSink)
+        }
 
     def _completed(self) -> list[int]:
         """The checkpoints that count for keep-N: savepoints stay, and what cannot be read is left to the user."""
@@ -273,6 +278,21 @@ class _Builder:
             )  # fmt: skip
         self.settings.probe(Point.RECOVERY)
 
+    def _rehearse(self, manifest: Manifest, states: Mapping[str, TaskState]) -> None:
+        """Check that sources, sinks and the operators of the library take what a checkpoint has for them.
+
+        Raises: CheckpointDamaged.
+        """
+        for name, sink in self._sinks().items():
+            sink.check_handles(manifest.transactions.get(name, []))
+        splits = self._splits(states)
+        for vertex, subtask, task in self.plan.tasks():
+            state = states[task]
+            inlet = (
+                self._source_inlet(vertex, subtask, splits[task], Peers(vertex.parallelism)) if task in splits else None
+            )
+            rehearse(Place(self.plan, vertex, subtask, self.settings.clock, self.settings.run_id, state, inlet))
+
     def _splits(self, states: Mapping[str, TaskState]) -> Mapping[str, list[SplitState]]:
         """The splits of every source subtask, as restored (and checked) or dealt out in turn."""
         found: dict[str, list[SplitState]] = {}
@@ -321,9 +341,8 @@ class _Builder:
 
     def _inlet(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: Sequence[SplitState]) -> Inlet:
         if isinstance(vertex.head.spec, Read):
-            context = SourceContext(vertex.head.name, subtask, vertex.parallelism, self.settings.clock)
             peers = self.peers.setdefault(vertex.name, Peers(vertex.parallelism))
-            return SourceInlet(vertex.head.spec.source, splits, context, peers)
+            return self._source_inlet(vertex, subtask, splits, peers)
         channels, ports = [], []
         for i, link in enumerate(self.plan.links):
             if link.target == vertex.name:
@@ -336,6 +355,10 @@ class _Builder:
             watermarks: Any = state.inlet["watermarks"]
             gate.restore_watermarks(watermarks)
         return GateInlet(gate, ports)
+
+    def _source_inlet(self, vertex: Vertex, subtask: int, splits: Sequence[SplitState], peers: Peers) -> SourceInlet:
+        context = SourceContext(vertex.head.name, subtask, vertex.parallelism, self.settings.clock)
+        return SourceInlet(vertex.head.spec.source, splits, context, peers)  # type: ignore[union-attr]
 
     @property
     def _sample(self) -> int | None:

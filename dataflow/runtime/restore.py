@@ -43,7 +43,16 @@ if TYPE_CHECKING:
     from dataflow.store.files import Buffer
     from dataflow.store.manifest import Manifest, PartHandle
 
-__all__ = ["RestoreReport", "Restored", "find", "new_input", "preview", "refuse_another", "with_new_input"]
+__all__ = [
+    "RestoreReport",
+    "Restored",
+    "find",
+    "new_input",
+    "preview",
+    "refuse_another",
+    "refuse_larger",
+    "with_new_input",
+]
 
 log = logging.getLogger("dataflow.restore")
 
@@ -63,10 +72,17 @@ class Restored:
     damaged: Sequence[Skipped] = ()
 
 
-def find(restore: object, store: CheckpointStore, plan: Plan, limit: int | None = None) -> Restored | None:
+def find(
+    restore: object,
+    store: CheckpointStore,
+    plan: Plan,
+    limit: int | None = None,
+    rehearse: Callable[[Manifest, Mapping[str, TaskState]], None] = lambda manifest, states: None,
+) -> Restored | None:
     """The checkpoint that ``restore`` asks for, whole and fitting ``plan``; None: start from the beginning.
 
-    ``limit``: see ``Checkpointing(max_restore_bytes=)``.
+    ``limit``: see ``Checkpointing(max_restore_bytes=)``. ``rehearse`` raises ``CheckpointDamaged`` for what cannot
+    be restored; it is called for checkpoints of this plan.
 
     Raises: NoCheckpoint, CheckpointsExist, CheckpointDamaged, CheckpointMismatch (listing what differs);
     ConfigurationError for a checkpoint of more bytes than ``limit``.
@@ -74,22 +90,25 @@ def find(restore: object, store: CheckpointStore, plan: Plan, limit: int | None 
     request = parse(restore)
     ids = store.checkpoints()
     if isinstance(request, ByPath):
-        return _by_path(Path(request.path), store, ids, plan, limit)
+        return _by_path(Path(request.path), store, ids, plan, limit, rehearse)
     read: dict[int, tuple[Manifest, Mapping[str, TaskState]]] = {}
 
     def inspect(checkpoint: int) -> Found:
         try:
             size, where = store.manifest_size(checkpoint), f"checkpoint {checkpoint} in {store.location}"
-            _refuse_larger(size, limit, where)
+            refuse_larger(size, limit, where)
             manifest = store.manifest(checkpoint)
-            _refuse_larger(size + _bytes(manifest), limit, where)
+            refuse_larger(size + _bytes(manifest), limit, where)
             states = _states(manifest, lambda part: store.read(checkpoint, part))
+            is_savepoint = manifest.kind == BarrierKind.SAVEPOINT.value
             if _fits(manifest, plan):
                 _check_states(states, plan)
+                if isinstance(request, int) or not is_savepoint:  # others are passed over
+                    rehearse(manifest, states)
             read[checkpoint] = manifest, states
         except CheckpointDamaged as damage:  # a disk that does not answer is no damage: falling back would be wrong
             return Found(damage=str(damage))
-        return Found(savepoint=manifest.kind == BarrierKind.SAVEPOINT.value)
+        return Found(savepoint=is_savepoint)
 
     decision = choose(request, ids, inspect, store.location)
     if isinstance(decision, Fresh):
@@ -161,11 +180,18 @@ def _is_savepoint(store: CheckpointStore, checkpoint: int) -> bool:
         return False
 
 
-def _by_path(path: Path, store: CheckpointStore, ids: Sequence[int], plan: Plan, limit: int | None) -> Restored | None:
+def _by_path(
+    path: Path,
+    store: CheckpointStore,
+    ids: Sequence[int],
+    plan: Plan,
+    limit: int | None,
+    rehearse: Callable[[Manifest, Mapping[str, TaskState]], None],
+) -> Restored | None:
     folder = CheckpointFolder(path)
-    _refuse_larger(folder.manifest_size, limit, str(path))
+    refuse_larger(folder.manifest_size, limit, str(path))
     if path.parent.resolve() == Path(store.location).resolve() and folder.exists:
-        return find(folder.manifest().checkpoint, store, plan, limit)
+        return find(folder.manifest().checkpoint, store, plan, limit, rehearse)
     if not folder.exists:
         words = [policy.value for policy in Policy]
         raise NoCheckpoint(
@@ -178,10 +204,11 @@ def _by_path(path: Path, store: CheckpointStore, ids: Sequence[int], plan: Plan,
             "checkpoint directory of its own"
         )
     manifest = folder.manifest()
-    _refuse_larger(folder.manifest_size + _bytes(manifest), limit, str(path))
+    refuse_larger(folder.manifest_size + _bytes(manifest), limit, str(path))
     states = _states(manifest, folder.read)
     if _fits(manifest, plan):
         _check_states(states, plan)
+        rehearse(manifest, states)
     return _restored(manifest, states, str(path.parent), store, plan, (), (), limit)
 
 
@@ -189,8 +216,11 @@ def _bytes(manifest: Manifest) -> int:
     return sum(part.size for part in manifest.parts)
 
 
-def _refuse_larger(size: int, limit: int | None, what: str) -> None:
-    """Never a reason to fall back: an older checkpoint is as large, and who set the limit wants to know."""
+def refuse_larger(size: int, limit: int | None, what: str) -> None:
+    """Raise ConfigurationError if ``what`` has more bytes than ``limit`` allows.
+
+    This is no reason to fall back: an older checkpoint is as large, and whoever set the limit wants to know.
+    """
     if limit is not None and size > limit:
         raise ConfigurationError(
             f"{what} has {size:,} bytes or more, and max_restore_bytes={limit:,} allows no more than that: raise the "
@@ -200,6 +230,8 @@ def _refuse_larger(size: int, limit: int | None, what: str) -> None:
 
 def _states(manifest: Manifest, read: Callable[[PartHandle], Buffer]) -> Mapping[str, TaskState]:
     states = {}
+    with damaged_by(f"the operators of checkpoint {manifest.checkpoint}"):
+        precisions(manifest.nodes, _mode(manifest))
     for part in manifest.parts:
         try:
             states[part.task] = TaskState.decode(read(part))
@@ -270,21 +302,27 @@ def _report(
     skipped: Sequence[Skipped],
     limit: int | None = None,
 ) -> RestoreReport:
-    if manifest.mode not in [mode.value for mode in Mode]:
-        raise CheckpointDamaged(f"checkpoint {manifest.checkpoint} was taken with mode {excerpt(manifest.mode)}")
+    mode = _mode(manifest)
     return RestoreReport(
         checkpoint=manifest.checkpoint,
         location=location,
-        mode=Mode(manifest.mode),
+        mode=mode,
         finished=manifest.finished,
         offsets={key: split["offset"] for key, split in open_splits(states).items()},
         replayed=rows_read_again(store, manifest.checkpoint, states, limit),
         duplicates=tuple(d for state in states.values() for d in state.duplicates),
-        precision=precisions(manifest.nodes, Mode(manifest.mode)),
+        precision=precisions(manifest.nodes, mode),
         in_flight=tuple(c for state in states.values() for c in state.in_flight),
         passed_over=tuple(skipped),
         state_bytes=_bytes(manifest),
     )
+
+
+def _mode(manifest: Manifest) -> Mode:
+    """Return the mode that the checkpoint was taken with. Raises: CheckpointDamaged."""
+    if manifest.mode not in [mode.value for mode in Mode]:
+        raise CheckpointDamaged(f"checkpoint {manifest.checkpoint} was taken with mode {excerpt(manifest.mode)}")
+    return Mode(manifest.mode)
 
 
 def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:

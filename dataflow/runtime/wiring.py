@@ -18,10 +18,11 @@ from dataflow.runtime.contract import build_operator, declared_outputs
 from dataflow.runtime.inlet import SourceInlet
 from dataflow.runtime.output import Output
 from dataflow.runtime.parts import TaskState
+from dataflow.specs import Read, Write
 from dataflow.state.hashing import key_group_range
 from dataflow.untrusted import damaged_by
 
-__all__ = ["Place", "wired"]
+__all__ = ["Place", "rehearse", "wired"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,18 @@ def wired(place: Place, output_of: Callable[[int, Link], Output]) -> list[ChainN
         if link.source == place.vertex.name:
             nodes[link.node].outputs.setdefault(link.tag, []).append(output_of(number, link))
     return list(nodes.values())
+
+
+def rehearse(place: Place) -> None:
+    """Restore each operator of the library from the state of a place, and drop it.
+
+    Writers are left out: they keep no state, and what they write to is not locked yet. So are a user's operators.
+
+    Raises: CheckpointDamaged, naming the operator; what restoring an operator can raise.
+    """
+    for node in place.vertex.nodes:
+        if not (node.is_users or isinstance(node.spec, Read | Write)):
+            _chain_node(place, node)
 
 
 def _chain_node(place: Place, node: Node) -> ChainNode:

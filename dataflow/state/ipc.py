@@ -11,6 +11,7 @@ compressed, or whose buffers overlap, or that is less than its rows need, is dam
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,7 +61,9 @@ def read_stream(data: pa.Buffer, what: str) -> Stream:
     try:
         unbacked = _check_messages(data)
         with pa.ipc.open_stream(data) as reader:
-            schema, batches = reader.schema, list(reader)
+            schema = reader.schema
+            _check_names(schema)
+            batches = list(reader)
         for batch in batches:
             batch.validate(full=True)
     except (
@@ -74,6 +77,17 @@ def read_stream(data: pa.Buffer, what: str) -> Stream:
     ) as error:
         raise CheckpointDamaged(f"{what} cannot be read: {str(error)[:500]}") from error
     return Stream(schema, batches, unbacked)
+
+
+def _check_names(fields: Iterable[pa.Field]) -> None:
+    """Check that all names are text: Arrow keeps bytes, and decodes them where they are asked for.
+
+    Raises: UnicodeDecodeError.
+    """
+    for field in fields:
+        inner = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        _ = field.name, getattr(inner, "tz", None)
+        _check_names([inner.field(number) for number in range(inner.num_fields)])
 
 
 def _check_messages(data: pa.Buffer) -> int:

@@ -188,7 +188,9 @@ class _KnownKeys:
         return [self._array(i, _copy(chosen[:, i]), absent[i]) for i in range(len(self.schema))]
 
     def _array(self, column: int, words: Words, absent: npt.NDArray[np.bool_]) -> pa.Array:
-        declared = self.schema.types[column]
+        declared, interned = self.schema.types[column], self.values[column]
+        if pa.types.is_dictionary(declared) and interned is not None:
+            return _encoded(words, absent, interned, declared)
         bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
         plain = self._plain(column, words, bitmap)
         return plain.dictionary_encode().cast(declared) if pa.types.is_dictionary(declared) else plain
@@ -235,3 +237,13 @@ def _bits(array: pa.Array) -> tuple[npt.NDArray[np.uint8], int]:
             return np.packbits(valid, bitorder="little"), 0
         return validity(array.indices)
     return validity(array)
+
+
+def _encoded(words: Words, absent: npt.NDArray[np.bool_], interned: InternedValues, declared: pa.DataType) -> pa.Array:
+    """Return the dictionary column of interned values, each of which is in memory once, however many keys have it."""
+    codes, numbers = np.unique(words[~absent], return_inverse=True)
+    indices = np.zeros(len(words), np.int32)
+    indices[~absent] = numbers
+    dictionary = interned.of(codes, declared.value_type, None)
+    column = pa.DictionaryArray.from_arrays(pa.array(indices, mask=absent), dictionary, ordered=declared.ordered)
+    return column.cast(declared)

@@ -1,7 +1,7 @@
 """Checkpoints in a directory: one folder each, the manifest written last.
 
     ckpt/LOCK FENCE          who may write (see ``lock``)
-    ckpt/HIGHEST             the largest id whose folder is gone
+    ckpt/HIGHEST.12          the largest id whose folder is gone, noted by the owner with fencing token 12
     ckpt/chk-00000007/       see ``folder``
 
 >>> import tempfile
@@ -34,6 +34,7 @@ from dataflow.store.manifest import Manifest, PartHandle
 __all__ = ["DirectoryStore"]
 
 HIGHEST: Final = "HIGHEST"
+_NOTE: Final = re.compile(r"HIGHEST(?:\.([0-9]{1,19}))?")
 _FOLDER: Final = re.compile(r"chk-([0-9]{8,18})")
 _CLOCK: Final = SystemClock()
 
@@ -116,7 +117,7 @@ class DirectoryStore(CheckpointStore):
         self.folder(checkpoint).remove()
 
     def highest_id(self) -> int:
-        return max(self._counted(), *self._folders(), 0)
+        return max(self._counted(self._notes()), *self._folders(), 0)
 
     def remove_orphans(self) -> list[int]:
         self._lock.check()
@@ -155,8 +156,20 @@ class DirectoryStore(CheckpointStore):
             matches = (_FOLDER.fullmatch(name) for name in self._files.names(self._path))
         return sorted(int(match[1]) for match in matches if match)
 
-    def _counted(self) -> int:
-        path = self._path / HIGHEST
+    def _notes(self) -> dict[str, int]:
+        """The files that note the largest id, with the tokens of their writers; 0: an older version wrote it.
+
+        A job that lost the directory without noticing writes a file of its own, so the largest id never decreases.
+        """
+        with storing("list", self._path):
+            found = [_NOTE.fullmatch(name) for name in self._files.names(self._path)] if self._path.is_dir() else []
+        return {match[0]: int(match[1] or 0) for match in found if match}
+
+    def _counted(self, notes: Iterable[str]) -> int:
+        """The largest id that ``notes`` have; 0 without any. Raises: StoreError."""
+        return max([self._noted(self._path / name) for name in notes], default=0)
+
+    def _noted(self, path: Path) -> int:
         with storing("read", path):
             if self._files.size(path) is None:
                 return 0
@@ -169,6 +182,11 @@ class DirectoryStore(CheckpointStore):
         """Before the folder of ``checkpoint`` goes: keep its id where no other folder and no earlier note does."""
         with self._counting:
             others = [other for other in self._folders() if other != checkpoint]
-            if checkpoint > max(self._counted(), *others, 0):
-                with storing("write", self._path / HIGHEST):
-                    self._files.write_new(self._path / HIGHEST, b"%d\n" % checkpoint)
+            notes = self._notes()
+            if checkpoint > max(self._counted(notes), *others, 0):
+                path = self._path / f"{HIGHEST}.{self._lock.token}"
+                with storing("write", path):
+                    self._files.write_new(path, b"%d\n" % checkpoint)
+                    for name, token in notes.items():
+                        if token < self._lock.token:
+                            self._files.remove(self._path / name)

@@ -14,7 +14,7 @@ import msgspec
 import xxhash
 
 from dataflow.errors import CheckpointDamaged, CheckpointError
-from dataflow.untrusted import Count, check_depth, excerpt, plain_name
+from dataflow.untrusted import Count, check_depth, excerpt, parsed, plain_name
 
 __all__ = ["FORMAT", "Manifest", "PartHandle", "check_part", "decode", "encode", "part_file", "part_handle", "part_of"]
 
@@ -104,6 +104,10 @@ def _check(manifest: Manifest, where: str) -> None:
     if manifest.format < 1:
         raise CheckpointDamaged(f"{where}: the manifest has format {manifest.format}, expected 1 to {FORMAT}")
     check_depth([manifest.nodes, manifest.transactions, manifest.summary], where)
+    parsed(_Summary, manifest.summary, f"{where}: the summary")
+    for word in (manifest.kind, manifest.mode, manifest.guarantee):  # shown on terminals
+        if not word.isprintable():
+            raise CheckpointDamaged(f"{where}: expected a word, found {excerpt(word)}")
     for node in manifest.nodes:
         for key, kind in _NODE.items():
             if key in node and not isinstance(node[key], kind):
@@ -116,6 +120,14 @@ def _check(manifest: Manifest, where: str) -> None:
         (most, times), *_ = [*Counter(getattr(part, what) for part in manifest.parts).most_common(1), ("", 1)]
         if times > 1:
             raise CheckpointDamaged(f"{where}: there are {times} parts of {what} {excerpt(most)}, expected one")
+
+
+class _Summary(msgspec.Struct):
+    """The entries of a summary that are shown."""
+
+    in_flight_rows: Count | None = None
+    in_flight_bytes: Count | None = None
+    duplicated: dict[str, Count] = {}
 
 
 _NODE: Final = {"name": str, "kind": str, "parallelism": int, "stateful": bool, "keys": bool | list}

@@ -3,8 +3,8 @@
 The folder is ``$BARRIERFLOW_CACHE``, else ``kernels`` in ``$XDG_CACHE_HOME/barrierflow`` or ``~/.cache/barrierflow``.
 Numba's files are pickles, so whoever can write there can run code here. A folder or file is used only if it belongs to
 the current user or to root, and no other user may write to it, nor rename what it lies in. Otherwise it is ignored,
-with one warning (``UnsafeCache``), and a folder in the temporary directory serves this process; as it does, without a
-warning, where the folder cannot be written.
+with one warning (``UnsafeCacheWarning``), and a folder in the temporary directory serves this process; as it does,
+without a warning, where the folder cannot be written. Others get no right to write to our files, whatever the umask is.
 
 A file is named by the hash of its text, of the kernels that get compiled into it, and of numba's version. Its time is
 set to a constant: some versions of numba drop what they compiled when the time changes, and processes that begin
@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from importlib import metadata
@@ -29,12 +30,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from dataflow.errors import UnsafeCache, user_frame
+from dataflow.errors import UnsafeCacheWarning, user_frame
 
 __all__ = ["compile_apart", "compiled", "folder", "forget", "load", "path_of"]
 
 _INLINED = ("dataflow.state.kernels.words", "operators.kernels.arithmetic")
 _TIME = 1_000_000_000
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def path_of(text: str) -> Path:
@@ -68,6 +70,7 @@ def load(text: str) -> ModuleType:
     path = path_of(text)
     if not _holds(path, text):
         _write(path, text)
+    (path.parent / "__pycache__").mkdir(mode=0o700, exist_ok=True)
     module = ModuleType(path.stem)
     module.__file__ = str(path)
     sys.modules[path.stem] = module  # numba looks there for the globals of what it kept
@@ -76,7 +79,15 @@ def load(text: str) -> ModuleType:
     except BaseException:
         del sys.modules[path.stem]
         raise
+    _withdraw_rights(path)
     return module
+
+
+def _withdraw_rights(path: Path) -> None:
+    """Make files that numba wrote unwritable for others: it has left their rights to the umask."""
+    for written in path.parent.glob(f"__pycache__/{path.stem}.*"):
+        with suppress(OSError):  # another process has replaced it, or owns it
+            written.chmod(stat.S_IMODE(written.lstat().st_mode) & ~_OTHERS_WRITE)
 
 
 def compile_apart(text: str) -> subprocess.Popen[bytes] | None:
@@ -91,7 +102,10 @@ def compile_apart(text: str) -> subprocess.Popen[bytes] | None:
         _write(path, text)
     if getattr(sys, "frozen", False):
         return None  # an application in one file: its executable is no Python
-    program = "import os, sys; os.nice(5)\nfrom operators.fusion.cache import load; load(open(sys.argv[1]).read())"
+    program = (
+        "import os, sys; os.nice(5); os.umask(0o077)\n"
+        "from operators.fusion.cache import load; load(open(sys.argv[1]).read())"
+    )
     surroundings = {**os.environ, "BARRIERFLOW_CACHE": str(folder()), "PYTHONPATH": os.pathsep.join(sys.path)}
     nowhere = subprocess.DEVNULL
     try:
@@ -145,7 +159,7 @@ def _warn(path: Path) -> None:
         f"the kernel cache {path} is ignored: expected it, and the folders it lies in, to belong to user {os.getuid()} "
         "or to root, with no right to write for others, because files in it are run; remove it, or set "
         "BARRIERFLOW_CACHE to a folder of your own. Loops are compiled again in every process until then",
-        UnsafeCache,
+        UnsafeCacheWarning,
         stacklevel=user_frame(),
     )
 
@@ -160,7 +174,7 @@ def _wanted() -> Path:
 def _is_safe(path: Path) -> bool:
     """Whether nobody but the user and root can have changed a file or folder, which is no link."""
     found = path.lstat()
-    shared = stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
+    shared = found.st_mode & _OTHERS_WRITE
     return not stat.S_ISLNK(found.st_mode) and found.st_uid in (0, os.getuid()) and not shared
 
 

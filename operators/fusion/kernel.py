@@ -12,6 +12,7 @@ import logging
 import subprocess
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from types import ModuleType
 
@@ -32,6 +33,8 @@ class Kernel:
         self.text = text
         self.module: ModuleType | None = None
         self._failed = False
+        with suppress(OSError):
+            cache.path_of(text)  # warns of an unsafe cache here, where the job is built, and not on a worker's thread
         self._process: subprocess.Popen[bytes] | None = None
         self._loading = threading.Lock()  # guards all of the above; readers see module None or ready
 

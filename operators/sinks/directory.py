@@ -127,7 +127,7 @@ class OutputDirectory:
     def refuse_other_formats(self, handles: Iterable[Handle] = ()) -> None:
         """Raises: OutputExists where files of another format are committed here, or are to be."""
         committed = [file for files in self.commits.all().values() for file in files]
-        for file in [*committed, *self._transactions(handles)]:
+        for file in [*committed, *self.transactions(handles)]:
             if file.format != self._format.name:
                 raise OutputExists(
                     f"{self.path} holds output in another format ({file.file}), and this sink writes "
@@ -180,7 +180,7 @@ class OutputDirectory:
             return
         if self._holder is not None:
             self._holder.check()
-        transactions = self._transactions(handles)
+        transactions = self.transactions(handles)
         listed = self.commits.of(checkpoint)
         new = [transaction for transaction in transactions if transaction.committed() not in listed]
         missing = [transaction for transaction in new if not self._is_final(transaction)]
@@ -198,7 +198,7 @@ class OutputDirectory:
         What the list of ``checkpoint`` has is committed, so its staged name may have been used again since.
         """
         listed = self.commits.of(checkpoint)
-        for transaction in self._transactions(handles):
+        for transaction in self.transactions(handles):
             if transaction.committed() in listed:
                 continue
             staged = self.staging / transaction.staged
@@ -237,8 +237,11 @@ class OutputDirectory:
                     self._files.remove(self.staging / name)
         self.commits.clean()
 
-    def _transactions(self, handles: Iterable[Handle]) -> list[Transaction]:
-        """Raises: CheckpointDamaged for a handle that leads out of this directory, or is none."""
+    def transactions(self, handles: Iterable[Handle]) -> list[Transaction]:
+        """Return the transactions of ``handles``.
+
+        Raises: CheckpointDamaged for a handle that leads out of this directory, or is none.
+        """
         return [Transaction.of(handle, f"a transaction of {self.path}") for handle in handles]
 
     def _is_final(self, transaction: Transaction) -> bool:

@@ -90,6 +90,9 @@ class FileSink(TwoPhaseSink):
     def hold(self, run_id: str) -> AbstractContextManager[None]:
         return self._directory.hold(run_id)
 
+    def check_handles(self, handles: Sequence[Handle]) -> None:
+        self._directory.transactions(handles)
+
     def begin(self) -> None:
         match self._if_exists:
             case "error":

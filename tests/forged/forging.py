@@ -1,9 +1,10 @@
 """Forged checkpoints: real ones of several pipelines, changed at random, their checksums computed anew.
 
-    python tests/forged/forging.py DIRECTORY PIPELINE FIRST LAST
+    python tests/forged/forging.py DIRECTORY PIPELINE FIRST LAST [threads]
 
-takes checkpoints of the pipeline in DIRECTORY, and for each seed restores a forgery in a process of its own. It prints
-a line of JSON for each seed: what was changed, and what became of the process; ``allowed`` says what may.
+takes checkpoints of the pipeline in DIRECTORY, and for each seed restores a forgery in a process of its own: simulated,
+or with ``threads`` on the threads of the local runner. It prints a line of JSON for each seed: what was changed, and
+the outcome of the process; ``allowed`` returns what is wrong with an outcome.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import xxhash
 
 import dataflow as flow
 import operators as op
-from dataflow import col
+from dataflow import col, when
 from dataflow.errors import DataflowError
 from dataflow.expressions import count
 from dataflow.operator import Operator, OperatorContext, Snapshot
@@ -72,13 +73,16 @@ def inputs(home: Path) -> None:
     for part in range(3):
         piece = table.slice(part * 200, 200)
         plain = piece.select(["k", "x", "f"])
-        for folder in ("csv", "json", "parquet", "watched"):
+        for folder in ("csv", "json", "parquet", "ipc", "watched"):
             (home / "in" / folder).mkdir(parents=True, exist_ok=True)
         pa.csv.write_csv(plain, home / "in" / "csv" / f"{part}.csv")
         pa.csv.write_csv(plain, home / "in" / "watched" / f"{part}.csv")
         lines = "".join(f'{{"k": "{r["k"]}", "t": "{r["t"].isoformat()}", "x": {r["x"]}}}\n' for r in piece.to_pylist())
         (home / "in" / "json" / f"{part}.jsonl").write_text(lines)
         pq.write_table(piece, home / "in" / "parquet" / f"{part}.parquet", row_group_size=64)
+        format_ = pa.ipc.new_stream if part == 1 else pa.ipc.new_file
+        with format_(home / "in" / "ipc" / f"{part}.arrow", piece.schema) as writer:
+            writer.write_table(piece, max_chunksize=64)
     (home / "home").mkdir()
     (home / "home" / "secret.csv").write_text(f"k,x,f\n{SECRET},1,1.0\n")
     (home / "home" / ".profile").write_text("exit\n")
@@ -185,7 +189,33 @@ def generated(home: Path) -> flow.Pipeline:
     return p
 
 
-PIPELINES = {f.__name__: f for f in (keyed, windowed, various, watching, generated)}
+def chosen(home: Path) -> flow.Pipeline:
+    """Whole last rows, and first and last values of every kind of storage, with and without nulls."""
+    with flow.Pipeline("chosen") as p:
+        rows = p.source(op.read_ipc(home / "in" / "ipc", batch_rows=20), name="in")
+        some = rows.with_columns(maybe=when(col("x") > 50).then(col("k")).otherwise(None))
+        some.key_by("c").agg(
+            op.latest("k", "f", "maybe", "d", by="t"), col("maybe").last(ignore_nulls=True).alias("known"),
+            col("maybe").first().alias("first"), col("k").first(by="x").alias("by"), emit="updates",
+        ).sink(op.write_csv(home / "out"), name="out")  # fmt: skip
+    return p
+
+
+def watched(home: Path) -> flow.Pipeline:
+    """Directories whose files come in splits of their own formats."""
+    with flow.Pipeline("watched") as p:
+        parquet = UntilQuiet(op.watch(home / "in" / "parquet", op.read_parquet, remember=1, batch_rows=20))
+        ipc = UntilQuiet(op.watch(home / "in" / "ipc", op.read_ipc, splits=2, batch_rows=20))
+        first, second = (p.source(source).with_watermark("t", delay="5s") for source in (parquet, ipc))
+        rows = first.union(second)
+        windows = rows.key_by("k").window(op.tumbling("90s"), lateness="30s")
+        windows.agg(count().alias("n"), op.latest("x", "c"), emit="updates").sink(
+            op.write_parquet(home / "out"), name="out"
+        )
+    return p
+
+
+PIPELINES = {f.__name__: f for f in (keyed, windowed, various, watching, generated, chosen, watched)}
 MODES = ["unaligned-persisted", "aligned", "unaligned"]
 
 
@@ -193,7 +223,7 @@ def prepare(home: Path, name: str) -> None:
     """Run the pipeline in ``home``, and keep two checkpoints of its middle: the newer one with rows in flight."""
     inputs(home)
     mode = MODES[sorted(PIPELINES).index(name) % 2]
-    mode = "unaligned-persisted" if name in ("keyed", "various", "watching", "windowed") else mode
+    mode = "unaligned-persisted" if name != "generated" else mode
     checkpoint = flow.Checkpointing(home / "ckpt", every="1ms", keep=1000, mode=mode)
     PIPELINES[name](home).run(flow.SimulatedRunner(3), checkpoint=checkpoint, parallelism=2)
     store = DirectoryStore(home / "ckpt")
@@ -417,7 +447,9 @@ def allowed(outcome: dict[str, Any]) -> str | None:
     return None
 
 
-def restored(home: Path, name: str, restore: object, report: Callable[[dict[str, Any]], None]) -> None:
+def restored(
+    home: Path, name: str, restore: object, report: Callable[[dict[str, Any]], None], *, threads: bool = False
+) -> None:
     """In a process of its own: restore, run to the end, and report."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     found: dict[str, Any] = {"error": None, "expected": True, "leaked": None}
@@ -425,7 +457,7 @@ def restored(home: Path, name: str, restore: object, report: Callable[[dict[str,
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            runner = flow.SimulatedRunner(5, max_turns=60_000)
+            runner = flow.LocalRunner() if threads else flow.SimulatedRunner(5, max_turns=60_000)
             result = PIPELINES[name](home).run(runner, checkpoint=checkpoint, parallelism=2, restore=restore)
         for sink in ("out", "kept"):
             if any(sink == node.name for node in PIPELINES[name](home).graph) and not (home / "out").exists():
@@ -445,7 +477,7 @@ def state_of_others(home: Path) -> dict[str, str]:
     return {str(p.relative_to(home)): hashlib.sha256(p.read_bytes()).hexdigest() for p in kept if p.is_file()}
 
 
-def attempt(template: Path, work: Path, name: str, seed: int) -> dict[str, Any]:
+def attempt(template: Path, work: Path, name: str, seed: int, *, threads: bool = False) -> dict[str, Any]:
     """One forgery, in a copy of what the pipeline left."""
     dice = random.Random(f"{name} {seed}")
     shutil.rmtree(work, ignore_errors=True)
@@ -461,7 +493,8 @@ def attempt(template: Path, work: Path, name: str, seed: int) -> dict[str, Any]:
         try:
             os.close(read)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            restored(work, name, restore, lambda found: os.write(write, json.dumps(found).encode()) and None)
+            report = lambda found: os.write(write, json.dumps(found).encode()) and None  # noqa: E731
+            restored(work, name, restore, report, threads=threads)
             code = 0
         finally:
             os._exit(code)
@@ -490,7 +523,7 @@ def _newest(work: Path) -> int:
     return max(int(path.name[4:]) for path in (work / "ckpt").glob("chk-*"))
 
 
-def main(directory: str, name: str, first: str, last: str) -> None:
+def main(directory: str, name: str, first: str, last: str, runner: str = "simulated") -> None:
     """Prepare in this process, so that what its children need is loaded; the simulation leaves no thread behind."""
     home = Path(directory)
     template, work = home / "template", home / "work"  # splits have the path of the directory: forgeries run there
@@ -501,7 +534,7 @@ def main(directory: str, name: str, first: str, last: str) -> None:
     shutil.copytree(work, template, symlinks=True)
     for seed in range(int(first), int(last)):
         began = time.monotonic()
-        outcome = attempt(template, work, name, seed)
+        outcome = attempt(template, work, name, seed, threads=runner == "threads")
         outcome["seconds"] = round(time.monotonic() - began, 2)
         print(json.dumps(outcome), flush=True)
 

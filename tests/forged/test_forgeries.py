@@ -15,23 +15,23 @@ from tests.forged.forging import PIPELINES, allowed
 FORGING = Path(__file__).with_name("forging.py")
 ROOT = FORGING.parents[2]
 SOAK = [
-    pytest.param(name, first, first + 100, marks=pytest.mark.soak)
+    pytest.param(name, first, first + 100, "threads" if first == 1000 else "simulated", marks=pytest.mark.soak)
     for name in sorted(PIPELINES)
     for first in range(100, 1100, 100)
 ]
 
 
-def outcomes(directory: Path, name: str, first: int, last: int) -> list[dict[str, Any]]:
-    command = [sys.executable, str(FORGING), str(directory), name, str(first), str(last)]
+def outcomes(directory: Path, name: str, first: int, last: int, runner: str) -> list[dict[str, Any]]:
+    command = [sys.executable, str(FORGING), str(directory), name, str(first), str(last), runner]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, cwd=ROOT)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize(("name", "first", "last"), [("keyed", 0, 5), *SOAK])
+@pytest.mark.parametrize(("name", "first", "last", "runner"), [("keyed", 0, 5, "simulated"), *SOAK])
 def test_a_forged_checkpoint_does_nothing_but_end_in_an_error_or_a_wrong_result(
-    tmp_path: Path, name: str, first: int, last: int
+    tmp_path: Path, name: str, first: int, last: int, runner: str
 ) -> None:
-    found = outcomes(tmp_path / "job", name, first, last)
+    found = outcomes(tmp_path / "job", name, first, last, runner)
     assert len(found) == last - first
     assert [outcome for outcome in found if outcome["wrong"]] == []
 

@@ -14,7 +14,8 @@ import pytest
 from dataflow.clock import ManualClock
 from dataflow.errors import CheckpointDamaged, CheckpointError, SinkBroken, StoreError
 from dataflow.operator import Handle, OperatorContext
-from dataflow.store.files import DISK
+from dataflow.store.files import DISK, FileSystem
+from operators.sinks.commits import CommitLists
 from operators.sinks.parquet import read_committed, write_parquet
 
 X = pa.schema({"x": pa.int64()})
@@ -176,3 +177,28 @@ def test_a_staged_file_is_deleted_only_where_its_name_is_still_its_own(tmp_path:
     path.write_bytes(b"new")
     late.discard()
     assert path.read_bytes() == b"new"
+
+
+class Noting(FileSystem):
+    """Notes what is removed and which directories are synced, in order."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def remove(self, path: Path) -> None:
+        super().remove(path)
+        self.done.append(path.name)
+
+    def sync_directory(self, path: Path) -> None:
+        super().sync_directory(path)
+        self.done.append(f"sync {path.name}")
+
+
+def test_commit_lists_that_are_removed_stay_away_after_a_power_failure(tmp_path: Path) -> None:
+    files = Noting()
+    lists = CommitLists(tmp_path, files)
+    lists.path.mkdir()
+    lists.write(3, [])
+    files.done.clear()
+    lists.remove([3])
+    assert files.done == ["3.json", "sync _commits"]

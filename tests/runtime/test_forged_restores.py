@@ -15,16 +15,26 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.errors import CheckpointDamaged, ConfigurationError, InputChanged
+from dataflow.clock import ManualClock
+from dataflow.errors import (
+    CheckpointDamaged,
+    CheckpointSkippedWarning,
+    ConfigurationError,
+    InputChanged,
+    RowsTakenBackWarning,
+)
 from dataflow.events import Data, EndOfInput
+from dataflow.observe.checkpoints import list_checkpoints, table
 from dataflow.operator import Operator, OperatorContext, Snapshot
 from dataflow.plan import of
 from dataflow.runtime.build import _check_carried
 from dataflow.runtime.parts import ChannelState, TaskState
 from dataflow.runtime.restore import _check_states
+from dataflow.source import SourceContext, Split
 from dataflow.state import codec
 from dataflow.state.ipc import read_stream
 from dataflow.store.directory import DirectoryStore
+from dataflow.store.manifest import Manifest, encode
 from operators.partials import RECORD
 
 # --- Arrow bodies
@@ -55,6 +65,21 @@ def test_an_index_that_leads_out_of_the_dictionary_is_damage() -> None:
     table = pa.table({"x": pa.DictionaryArray.from_arrays(indices, ["only"], safe=False)})
     with pytest.raises(CheckpointDamaged):
         read_stream(stream(table), "table")
+
+
+@pytest.mark.parametrize("type_", [pa.int64(), pa.struct({"name": pa.int8()}), pa.list_(pa.field("name", pa.int8()))])
+def test_names_that_are_no_text_are_damage(type_: pa.DataType) -> None:
+    schema = pa.schema([pa.field("x" if pa.types.is_nested(type_) else "name", type_)])
+    data = stream(schema.empty_table()).to_pybytes()
+    with pytest.raises(CheckpointDamaged, match="utf-8"):
+        read_stream(pa.py_buffer(data.replace(b"name", b"nam\xff")), "table")
+
+
+@pytest.mark.parametrize("value", [b"18446744073709551616", b"-9223372036854775809"])
+def test_numbers_that_the_next_checkpoint_could_not_hold_are_damage(value: bytes) -> None:
+    part = codec.encode({"a": 1}, {}).to_pybytes()
+    with pytest.raises(CheckpointDamaged, match="past 64 bits"):
+        codec.decode(part[:16] + _header(value))
 
 
 def test_rows_that_take_no_bytes_are_bounded() -> None:
@@ -143,9 +168,9 @@ def directory(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def forge(directory: Path, task: str, change: Callable[[Any, dict[str, pa.Table]], object]) -> None:
-    """Change the part of ``task``, and the checksums with it."""
+    """Change the part of ``task`` in the newest checkpoint, and the checksums with it."""
     store = DirectoryStore(directory / "ckpt")
-    (checkpoint,) = store.checkpoints()
+    checkpoint = store.checkpoints()[-1]
     manifest, parts = store.manifest(checkpoint), []
     with store:
         data = {part.task: store.read(checkpoint, part) for part in manifest.parts}
@@ -162,6 +187,124 @@ def restore(directory: Path, **options: Any) -> flow.RunResult:
     return pipeline().run(flow.SimulatedRunner(1), checkpoint=checkpoint)
 
 
+def second(directory: Path) -> tuple[int, int]:
+    """Copy the checkpoint to the next id; return both ids."""
+    with DirectoryStore(directory / "ckpt") as store:
+        (first,) = store.checkpoints()
+        manifest = store.manifest(first)
+        parts = [store.write(first + 1, part.task, store.read(first, part)) for part in manifest.parts]
+        store.commit(msgspec.structs.replace(manifest, checkpoint=first + 1, parts=tuple(parts)))
+    return first, first + 1
+
+
+def without_keys(values: object, tables: dict[str, pa.Table]) -> None:
+    tables["sums/keys"] = tables["sums/keys"].slice(1)
+
+
+def with_another_position(values: Any, tables: object) -> None:
+    values["inlet"]["splits"][0]["info"]["bytes"] = "many"
+
+
+@pytest.mark.parametrize(("task", "change"), [("sums[0]", without_keys), ("in[0]", with_another_position)])
+def test_damage_that_only_an_operator_or_a_source_sees_is_passed_over(directory: Path, task: str, change: Any) -> None:
+    older, newer = second(directory)
+    forge(directory, task, change)
+    with pytest.warns(CheckpointSkippedWarning, match=f"checkpoint {newer} in .* is damaged"):
+        result = restore(directory)
+    assert result.restore_report is not None
+    assert result.restore_report.checkpoint == older
+    assert sum(result.table("out")["x_sum"].to_pylist()) == sum(range(200))
+
+
+def test_a_forged_handle_of_a_file_sink_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with flow.Pipeline("p") as p:
+        p.source(op.generate({"x": op.sequence()}, rows=200, batch_rows=5), name="in").sink(
+            op.write_csv("out"), name="out"
+        )
+    checkpoint = flow.Checkpointing("ckpt", every="1ms", keep=100)
+    p.run(flow.SimulatedRunner(1), checkpoint=checkpoint)
+    with DirectoryStore("ckpt") as store:
+        *_, older, newest = store.checkpoints()
+        manifest = store.manifest(newest)
+        forged = {"out": [{"staged": "../../a.staged", "file": "../a", "rows": 1, "size": 1, "xxh3": "", "run": ""}]}
+        (store.folder(newest).path / "manifest.json").write_bytes(
+            encode(msgspec.structs.replace(manifest, transactions=forged))
+        )
+    with pytest.warns(CheckpointSkippedWarning, match=f"checkpoint {newest} in"), pytest.warns(RowsTakenBackWarning):
+        result = p.run(flow.SimulatedRunner(1), checkpoint=checkpoint)
+    assert result.restore_report is not None
+    assert result.restore_report.checkpoint == older
+    assert sorted(op.read_committed("out")["x"].to_pylist()) == list(range(200))
+
+
+def test_damage_in_a_checkpoint_that_was_asked_for_changes_nothing(directory: Path) -> None:
+    forge(directory, "sums[0]", without_keys)
+    ids = second(directory)
+    with pytest.raises(CheckpointDamaged, match="sums"):
+        pipeline().run(flow.SimulatedRunner(1), checkpoint=flow.Checkpointing("ckpt"), restore=ids[0])
+    assert DirectoryStore(directory / "ckpt").checkpoints() == list(ids)
+
+
+def forge_manifest(directory: Path, change: Callable[[dict[str, Any]], object]) -> int:
+    with DirectoryStore(directory / "ckpt") as store:
+        (checkpoint,) = store.checkpoints()
+        manifest = msgspec.to_builtins(store.manifest(checkpoint))
+        change(manifest)
+        (store.folder(checkpoint).path / "manifest.json").write_bytes(encode(msgspec.convert(manifest, Manifest)))
+    return checkpoint
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manifest: manifest["nodes"][1].update(inputs=[{"a": 1}]),
+        lambda manifest: manifest["nodes"][1].update(inputs=["another"]),
+        lambda manifest: manifest["nodes"][1].pop("inputs"),
+        lambda manifest: manifest.update(mode="other"),
+    ],
+)
+def test_a_manifest_that_describes_no_graph_is_damage(directory: Path, change: Any) -> None:
+    forge_manifest(directory, change)
+    with pytest.raises(CheckpointDamaged):
+        restore(directory)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manifest: manifest["summary"].update(in_flight_rows="many"),
+        lambda manifest: manifest["summary"].update(duplicated=[1]),
+        lambda manifest: manifest["summary"].update(duplicated={"sums": None}),
+        lambda manifest: manifest.update(kind="\x1b]0;title\x07"),
+    ],
+)
+def test_a_list_of_checkpoints_shows_forged_summaries_as_damage(directory: Path, change: Any) -> None:
+    forge_manifest(directory, change)
+    (line,) = list_checkpoints(directory / "ckpt")
+    assert "summary" in str(line.damage) or "expected a word" in str(line.damage)
+    table([line], now=0.0)
+
+
+def test_a_split_is_read_as_the_source_describes_it_not_as_the_checkpoint_does(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("x\n1\n")
+    context = SourceContext("in", 0, 1, ManualClock())
+    generated = op.generate({"x": op.sequence()}, rows=3)
+    asked: list[object] = []
+    schema = pa.schema({"x": pa.int64()})
+    items = op.from_generator(lambda value, _: asked.append(value) or iter(()), schema=schema, splits={"one": 1})
+    for source, forged in (
+        (generated, {"part": 0.0}),
+        (op.watch(tmp_path, op.read_csv), {"part": 0.0}),
+        (items, {"value": True}),
+    ):
+        split = source.splits()[0]
+        forged_split = Split(split.id, {**split.info, **forged})
+        source.check(forged_split)
+        source.reader(forged_split, None, context).close()
+    assert [type(value) for value in asked] == [int]
+
+
 def test_a_forgery_that_changes_nothing_is_restored(directory: Path) -> None:
     forge(directory, "in[0]", lambda values, tables: None)
     assert sum(restore(directory).table("out")["x_sum"].to_pylist()) == sum(range(200))
@@ -176,7 +319,7 @@ def test_a_split_outside_of_the_sources_own_files_is_refused(directory: Path, pa
         values["inlet"]["splits"][0]["info"] |= info
 
     forge(directory, "in[0]", change)
-    with pytest.raises(InputChanged, match="is not among the files that read_csv finds"):
+    with pytest.raises(InputChanged, match="not among the files that read_csv finds"):
         restore(directory)
 
 

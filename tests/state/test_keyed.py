@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import tracemalloc
 from collections.abc import Hashable, Sequence
 from decimal import Decimal
 from typing import Any
@@ -173,3 +174,16 @@ def test_a_snapshot_goes_on_reading_the_memory_that_growth_left(type_: pa.DataTy
 def test_nested_types_are_no_keys(type_: pa.DataType) -> None:
     with pytest.raises(SchemaMismatch, match="'k'"):
         KeyIndex(pa.schema({"k": type_}))
+
+
+def test_a_long_text_that_many_keys_share_is_in_memory_once() -> None:
+    schema = pa.schema({"text": pa.dictionary(pa.int32(), pa.string()), "n": pa.int64()})
+    index = KeyIndex(schema)
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 2000 + [None], pa.int32()), ["x" * 50_000])
+    index.slots([texts, pa.array(range(2001))])
+    tracemalloc.start()
+    column, _ = index.keys(range(2001))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10 << 20
+    assert column.equals(texts)

@@ -172,3 +172,42 @@ def test_a_late_writer_replaces_no_part_of_its_successor(tmp_path: Path) -> None
     assert [m.checkpoint for m in manifests] == [1]
     assert successor.read(1, manifests[0].parts[0]) == b"the successor's state"
     assert successor.verify(1) == manifests[0]
+
+
+class StalledNote(FileSystem):
+    """Calls ``meanwhile`` once, before the note of the largest id is written."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        self._meanwhile: Callable[[], object] | None = meanwhile
+
+    def create(self, path: Path) -> Any:
+        if path.name.startswith("HIGHEST") and self._meanwhile is not None:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            meanwhile()
+        return super().create(path)
+
+
+def test_a_late_writer_does_not_lower_the_largest_id(tmp_path: Path) -> None:
+    successor = DirectoryStore(tmp_path / "ckpt")
+
+    def take_over() -> None:
+        (tmp_path / "ckpt" / "LOCK").unlink()  # as a network file system may forget it
+        successor.open("successor")
+        saved(successor, 9, b"the newest")
+        successor.retire(9)
+
+    late = DirectoryStore(tmp_path / "ckpt", files=StalledNote(take_over))
+    late.open("late")
+    saved(late, 3, b"an old one")
+    late.retire(3)
+    assert successor.highest_id() == 9
+
+
+def test_the_largest_id_that_an_older_version_noted_counts(tmp_path: Path) -> None:
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "HIGHEST").write_text("7\n")
+    with DirectoryStore(tmp_path / "ckpt") as store:
+        saved(store, 8, b"state")
+        store.retire(8)
+        assert store.highest_id() == 8
+    assert [path.name for path in (tmp_path / "ckpt").glob("HIGHEST*")] == ["HIGHEST.1"]

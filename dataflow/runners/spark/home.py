@@ -83,6 +83,13 @@ class Home:
             )
 
     @property
+    def restored_bytes(self) -> int:
+        """The bytes that a restart reads here before its first micro-batch, without what Spark keeps."""
+        states = [file for file, round_ in self._states() if round_ == self.done]
+        with storing("look at", self.path):
+            return sum(DISK.size(file) or 0 for file in [self.path / "job.json", *states])
+
+    @property
     def lanes(self) -> int | None:
         """The lanes of a source that the job began with; None: no job began here."""
         return self.job()["lanes"] if self.used else None

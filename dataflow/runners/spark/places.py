@@ -12,16 +12,7 @@ from dataflow.store.base import CheckpointStore
 
 __all__ = ["location_of"]
 
-_IGNORED: Final = (
-    "every",
-    "min_pause",
-    "timeout",
-    "max_concurrent",
-    "tolerable_failures",
-    "keep",
-    "duplicates",
-    "max_restore_bytes",
-)
+_IGNORED: Final = ("every", "min_pause", "timeout", "max_concurrent", "tolerable_failures", "keep", "duplicates")
 
 
 def location_of(checkpoint: Checkpointing | None) -> Path | None:

@@ -48,7 +48,7 @@ from dataflow.runners.spark.slots import processor_of
 from dataflow.runners.spark.staging import Stages, staged
 from dataflow.runners.watching import NoLine, ProgressLine
 from dataflow.runtime.build import note_taken_back
-from dataflow.runtime.restore import refuse_another
+from dataflow.runtime.restore import refuse_another, refuse_larger
 from dataflow.source import InputIdentity
 from dataflow.specs import Read
 
@@ -146,6 +146,8 @@ class SparkRunner:
                 'use restore="auto" or "latest", or begin again in another directory',
             )  # fmt: skip
         before = None if location is None else Home(location.absolute())
+        if before is not None and checkpoint is not None:
+            refuse_larger(before.restored_bytes, checkpoint.max_restore_bytes, f"the job in {before.path}")
         groups = max_key_groups or (before and before.key_groups) or _KEY_GROUPS
         known = parallelism or (before and before.lanes)
         if not self._readers:  # whose session is there already: what is refused is refused before one starts

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dataflow.errors import UnsafeCache
+from dataflow.errors import UnsafeCacheWarning
 from operators.fusion import cache
+from operators.fusion.kernel import Kernel
 
 TEXT = """from numba import int64, njit
 
@@ -61,6 +62,24 @@ def test_processes_that_begin_together_do_not_disturb_each_other(folder: Path) -
     assert not list(folder.glob("*.tmp"))
 
 
+def test_whatever_the_umask_is_the_next_process_uses_what_was_compiled(folder: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        cache.load(TEXT)
+    finally:
+        os.umask(before)
+    assert cache.path_of(TEXT).parent == folder  # without a warning, which would be an error
+    assert cache.compiled(TEXT)
+
+
+def test_an_unsafe_cache_is_warned_of_where_a_kernel_is_made_not_where_it_is_loaded(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.warns(UnsafeCacheWarning):
+        kernel = Kernel(TEXT)
+    assert not kernel.waits
+
+
 @pytest.mark.parametrize("damage", [b"", b"def twice(n): return 5\n", b"\xff\xfe"])
 def test_a_damaged_file_is_written_again(folder: Path, damage: bytes) -> None:
     path = cache.path_of(TEXT)
@@ -78,7 +97,7 @@ def test_the_folder_is_the_users_alone(folder: Path) -> None:
 def test_a_folder_that_others_may_write_is_not_used(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.warns(UnsafeCache, match=f"{folder} is ignored"):
+    with pytest.warns(UnsafeCacheWarning, match=f"{folder} is ignored"):
         assert cache.folder() != folder
     assert cache.folder().stat().st_mode & 0o777 == 0o700
     assert cache.load(TEXT).twice(4) == 8
@@ -87,7 +106,7 @@ def test_a_folder_that_others_may_write_is_not_used(folder: Path) -> None:
 def test_a_link_is_not_used(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.warns(UnsafeCache):
+    with pytest.warns(UnsafeCacheWarning):
         assert cache.folder() != folder
 
 
@@ -95,13 +114,13 @@ def test_a_link_is_not_used(folder: Path, tmp_path: Path) -> None:
 def test_a_folder_of_another_user_is_not_used(folder: Path) -> None:
     folder.mkdir(mode=0o700)
     os.chown(folder, 12345, -1)
-    with pytest.warns(UnsafeCache):
+    with pytest.warns(UnsafeCacheWarning):
         assert cache.folder() != folder
 
 
 def test_a_folder_that_others_may_rename_is_not_used(folder: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    with pytest.warns(UnsafeCache):
+    with pytest.warns(UnsafeCacheWarning):
         assert cache.folder() != folder
 
 
@@ -115,7 +134,7 @@ def test_what_others_may_have_compiled_is_not_loaded(folder: Path, which: str) -
     cache.load(TEXT)
     (planted,) = folder.glob(which)
     planted.chmod(0o777)
-    with pytest.warns(UnsafeCache, match=f"{planted} is ignored"):
+    with pytest.warns(UnsafeCacheWarning, match=f"{planted} is ignored"):
         assert cache.path_of(TEXT).parent != folder
     assert cache.load(TEXT).twice(4) == 8, "without another warning"
     assert not cache.path_of(TEXT).is_relative_to(folder)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dataflow.errors import CheckpointDamaged
+import dataflow as flow
+import operators as op
+from dataflow.errors import CheckpointDamaged, ConfigurationError
 from dataflow.runners.spark.home import Home
 from dataflow.runtime.parts import TaskState
 
@@ -68,3 +70,13 @@ def test_files_that_are_not_ours_are_left_alone_and_rests_of_attempts_are_not(ho
     home.forget(3)
     home.forget_beyond(2)
     assert sorted(file.name for file in (home.path / "tasks").glob("*/*")) == ["1", "2", "note"]
+
+
+def test_a_job_of_more_bytes_than_the_limit_is_refused_before_spark_starts(home: Home) -> None:
+    with flow.Pipeline("p") as p:
+        p.source(op.generate({"x": op.sequence()}, rows=1)).sink(op.collect())
+    size = home.restored_bytes
+    assert size == sum((home.path / name).stat().st_size for name in ("job.json", "tasks/in[0]/2"))
+    checkpoint = flow.Checkpointing(home.path, max_restore_bytes=size - 1)
+    with pytest.raises(ConfigurationError, match=f"has {size} bytes or more, and max_restore_bytes={size - 1} allows"):
+        p.run(flow.SparkRunner(), checkpoint=checkpoint)
