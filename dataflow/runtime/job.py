@@ -209,6 +209,7 @@ class Job:
         worked = self.committer.tick(now) or worked
         for wanted in self._requests.due(now):
             self._request(wanted, now)
+            worked = True
         actions = self.coordinator.tick(now)
         self._act(actions, now)
         if self._released:
