@@ -31,13 +31,16 @@ __all__ = [
     "IgnoredSettingWarning",
     "InconsistentSnapshot",
     "InputChanged",
+    "InputMissingWarning",
     "JobCancelled",
+    "JobFailedWarning",
     "JobTimeout",
     "LateRowsWarning",
     "NewInputWarning",
     "NoCheckpoint",
     "OutputExists",
     "PartitionKeyWarning",
+    "PredicateSkippedWarning",
     "ProcessFailed",
     "RowsTakenBackWarning",
     "SchemaMismatch",
@@ -227,6 +230,21 @@ class StillRunningWarning(BarrierflowWarning):
     """The job was cancelled, and a function of the user's had not returned after some seconds: its thread runs on."""
 
 
+class JobFailedWarning(BarrierflowWarning):
+    """A job failed, and the block of ``with p.start() as job`` was left without ``job.wait()``.
+
+    ``job.wait()`` raises the error; ``run()`` does by itself.
+    """
+
+
+class InputMissingWarning(BarrierflowWarning):
+    """Input could not be looked at: a source could not list its splits, or a watched directory was replaced."""
+
+
+class PredicateSkippedWarning(BarrierflowWarning):
+    """A predicate was not asked about a checkpoint: newer ones waited, or it could not be read."""
+
+
 class UnstablePredicateWarning(BarrierflowWarning):
     """A predicate held in a snapshot and not in a later one: what it says of a running system, nobody can rely on."""
 
@@ -257,7 +275,7 @@ class PartitionKeyWarning(BarrierflowWarning):
     """Files lie in folders such as ``year=2013``, whose key is no column of the stream."""
 
 
-class UnsafeCache(UserWarning):
+class UnsafeCache(BarrierflowWarning):
     """A folder or file of compiled loops is ignored, because other users may have written it.
 
     What is in it would be run. To silence it: ``warnings.filterwarnings("ignore", category=UnsafeCache)``

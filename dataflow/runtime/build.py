@@ -321,7 +321,9 @@ class _Builder:
 
     def _inlet(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: Sequence[SplitState]) -> Inlet:
         if isinstance(vertex.head.spec, Read):
-            context = SourceContext(vertex.head.name, subtask, vertex.parallelism, self.settings.clock)
+            context = SourceContext(
+                vertex.head.name, subtask, vertex.parallelism, self.settings.clock, notify=self.notices.add
+            )
             peers = self.peers.setdefault(vertex.name, Peers(vertex.parallelism))
             return SourceInlet(vertex.head.spec.source, splits, context, peers)
         channels, ports = [], []

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dataflow.errors import CheckpointError, UnstablePredicateWarning
+from dataflow.errors import CheckpointError, PredicateSkippedWarning, UnstablePredicateWarning
 from dataflow.runtime.messages import Crashed
 from dataflow.runtime.notices import Notices
 from dataflow.runtime.part_writer import Submit
@@ -120,7 +120,8 @@ class Predicates:
     """The predicates of one job. All but ``_evaluate`` is called by the job's thread, or when there is none any more.
 
     ``read`` gives the state at a checkpoint and ``retire`` has one deleted; ``report`` hears of each that is done, and
-    of a predicate that raised. ``notices`` hears of one that is not stable, where something is done when it holds.
+    of a predicate that raised. ``notices`` hears of checkpoints that one was not asked about, and of one that is not
+    stable, where something is done when it holds.
     """
 
     def __init__(
@@ -249,4 +250,7 @@ class Predicates:
     def _skip(self, checkpoint: int, asked: tuple[Asked, ...], why: str) -> None:
         for one in asked:
             one.answers.skipped.append(checkpoint)
-            log.warning("predicate %r is not asked about checkpoint %d: %s", one.answers.name, checkpoint, why)
+            self._notices.add(
+                PredicateSkippedWarning,
+                f"predicate {one.answers.name!r} is not asked about checkpoint {checkpoint}: {why}",
+            )

@@ -120,6 +120,7 @@ class Fused(Operator):
         patience: Patience | None = None,
     ) -> None:
         assert bool(run.keys) == (spread is not None), f"keys {run.keys}, spread {spread}"
+        cache.folder()  # warns of an unsafe one here: in a step, a filter could make that an error of the job
         self.run = run
         self.first = first
         self.loops = {nulls: _Loop(run, nulls, patience or Patience()) for nulls in Nulls}
