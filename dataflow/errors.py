@@ -242,7 +242,10 @@ class InputMissingWarning(BarrierflowWarning):
 
 
 class PredicateSkippedWarning(BarrierflowWarning):
-    """A predicate was not asked about a checkpoint: newer ones waited, or it could not be read."""
+    """A predicate was not asked about a checkpoint that could not be read.
+
+    Not where newer checkpoints waited because the predicate is slow: see ``Answers.skipped``.
+    """
 
 
 class UnstablePredicateWarning(BarrierflowWarning):

@@ -120,8 +120,7 @@ class Predicates:
     """The predicates of one job. All but ``_evaluate`` is called by the job's thread, or when there is none any more.
 
     ``read`` gives the state at a checkpoint and ``retire`` has one deleted; ``report`` hears of each that is done, and
-    of a predicate that raised. ``notices`` hears of checkpoints that one was not asked about, and of one that is not
-    stable, where something is done when it holds.
+    of a predicate that raised. ``notices`` hears of checkpoints that could not be read, and of one that is not stable, where something is done when it holds.
     """
 
     def __init__(
@@ -219,6 +218,12 @@ class Predicates:
             state = self._read(checkpoint)
         except (CheckpointError, OSError) as error:
             self._skip(checkpoint, asked, str(error))
+            for one in asked:
+                self._notices.add(
+                    PredicateSkippedWarning,
+                    f"predicate {one.answers.name!r} was not asked about checkpoint {checkpoint}, which cannot be read: "
+                    f"{error}",
+                )
             self._report(Judged(checkpoint))
             return
         for one in asked:
@@ -250,7 +255,4 @@ class Predicates:
     def _skip(self, checkpoint: int, asked: tuple[Asked, ...], why: str) -> None:
         for one in asked:
             one.answers.skipped.append(checkpoint)
-            self._notices.add(
-                PredicateSkippedWarning,
-                f"predicate {one.answers.name!r} is not asked about checkpoint {checkpoint}: {why}",
-            )
+            log.warning("predicate %r is not asked about checkpoint %d: %s", one.answers.name, checkpoint, why)
