@@ -120,7 +120,8 @@ class Predicates:
     """The predicates of one job. All but ``_evaluate`` is called by the job's thread, or when there is none any more.
 
     ``read`` gives the state at a checkpoint and ``retire`` has one deleted; ``report`` hears of each that is done, and
-    of a predicate that raised. ``notices`` hears of checkpoints that could not be read, and of one that is not stable, where something is done when it holds.
+    of a predicate that raised. ``notices`` hears of checkpoints that could not be read, and of one that is not
+    stable, where something is done when it holds.
     """
 
     def __init__(
@@ -219,11 +220,10 @@ class Predicates:
         except (CheckpointError, OSError) as error:
             self._skip(checkpoint, asked, str(error))
             for one in asked:
-                self._notices.add(
-                    PredicateSkippedWarning,
-                    f"predicate {one.answers.name!r} was not asked about checkpoint {checkpoint}, which cannot be read: "
-                    f"{error}",
+                text = (
+                    f"predicate {one.answers.name!r} was not asked about checkpoint {checkpoint}, which cannot be read"
                 )
+                self._notices.add(PredicateSkippedWarning, f"{text}: {error}")
             self._report(Judged(checkpoint))
             return
         for one in asked:
