@@ -28,7 +28,7 @@ def test_a_url_is_refused_when_the_settings_are_made(url: object) -> None:
 
 
 def test_an_empty_path_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="names no directory; the current one is '.'"):
+    with pytest.raises(ConfigurationError, match="names no directory; the current one is"):
         Checkpointing("")
 
 
