@@ -151,6 +151,8 @@ def input_identity(checkpoint: Checkpointing | None) -> InputIdentity:
 def _directory(location: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Return the local directory at ``location``, which may be a ``file:`` URL."""
     given = os.fspath(location)
+    if not given:
+        raise ConfigurationError("Checkpointing('') names no directory; the current one is '.'")
     local = local_path(given)
     if local is None:
         raise ConfigurationError(

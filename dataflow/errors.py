@@ -31,13 +31,16 @@ __all__ = [
     "IgnoredSettingWarning",
     "InconsistentSnapshot",
     "InputChanged",
+    "InputMissingWarning",
     "JobCancelled",
+    "JobFailedWarning",
     "JobTimeout",
     "LateRowsWarning",
     "NewInputWarning",
     "NoCheckpoint",
     "OutputExists",
     "PartitionKeyWarning",
+    "PredicateSkippedWarning",
     "ProcessFailed",
     "RowsTakenBackWarning",
     "SchemaMismatch",
@@ -225,6 +228,24 @@ class CleanupFailedWarning(BarrierflowWarning):
 
 class StillRunningWarning(BarrierflowWarning):
     """The job was cancelled, and a function of the user's had not returned after some seconds: its thread runs on."""
+
+
+class JobFailedWarning(BarrierflowWarning):
+    """A job failed, and the block of ``with p.start() as job`` was left without ``job.wait()``.
+
+    ``job.wait()`` raises the error; ``run()`` does by itself.
+    """
+
+
+class InputMissingWarning(BarrierflowWarning):
+    """Input could not be read: splits not listed, a watched directory replaced, or a listed file gone."""
+
+
+class PredicateSkippedWarning(BarrierflowWarning):
+    """A predicate was not asked about a checkpoint that could not be read.
+
+    Not where newer checkpoints waited because the predicate is slow: see ``Answers.skipped``.
+    """
 
 
 class UnstablePredicateWarning(BarrierflowWarning):

@@ -6,13 +6,15 @@ Rows behind an offset must come again, the same ones, from a reader that is open
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from dataflow.clock import Clock
+from dataflow.errors import BarrierflowWarning
 from dataflow.row_errors import RowTally
 
 if TYPE_CHECKING:
@@ -34,6 +36,14 @@ Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 InputIdentity = Literal["mtime", "content"]
 """By what a source recognises its input: size, content and time of modification, or size and content alone."""
+
+
+log = logging.getLogger("dataflow.source")
+
+
+def _log_notice(category: type[BarrierflowWarning], text: str) -> None:
+    """Log ``text``: for readers outside a job that could warn of it."""
+    log.warning("%s: %s", category.__name__, text)
 
 
 class EndOfSplit(Enum):
@@ -95,6 +105,9 @@ class SourceContext:
     ``repeated`` has, by split, the offset at which an earlier reader ended whose rows are to come again, in the same
     order (on Spark, a micro-batch that is tried again). A source that takes what it finds, such as the files of a
     directory, leaves out what is not before that offset.
+
+    ``notify`` takes a category and a text that the user is warned of when the run is over, in the thread that waits for
+    it: a reader works on another thread, where a warning that a filter makes an error would fail the job.
     """
 
     name: str
@@ -103,6 +116,7 @@ class SourceContext:
     clock: Clock
     tally: RowTally = field(default_factory=RowTally)
     repeated: Mapping[str, Json] = field(default_factory=dict)
+    notify: Callable[[type[BarrierflowWarning], str], None] = _log_notice
 
 
 class Source(ABC):

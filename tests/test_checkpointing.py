@@ -19,13 +19,21 @@ def test_the_defaults_are_safe() -> None:
     assert (c.min_pause, c.timeout, c.tolerable_failures) == (0, 600_000_000, 10)
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/job", "gs://bucket/job", Path("abfs://bucket/job")])
+@pytest.mark.parametrize(
+    "url", ["file://elsewhere/job", "s3://bucket/job", "gs://bucket/job", Path("abfs://bucket/job")]
+)
 def test_a_url_is_refused_when_the_settings_are_made(url: object) -> None:
     with pytest.raises(ConfigurationError, match="object stores and other URLs are not supported, only directories"):
         Checkpointing(url)  # type: ignore[arg-type]
 
 
+def test_an_empty_path_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="names no directory; the current one is"):
+        Checkpointing("")
+
+
 def test_a_file_url_is_the_path_it_names() -> None:
+    assert Checkpointing("file://localhost/data/job").location == "/data/job"
     assert Checkpointing("file:///data/my%20job").location == "/data/my job"
 
 

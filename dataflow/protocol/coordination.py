@@ -106,6 +106,7 @@ class Coordinator:
         self._final_attempts = 0
         self._final_due = 0
         self._final: int | None = None
+        self._stopping = False
         self._done = False
 
     def begin(self, now: int) -> None:
@@ -113,7 +114,11 @@ class Coordinator:
         self._timetable = Timetable(self._policy, now)
 
     def only_on_request(self, now: int) -> None:
-        """Trigger no periodic checkpoint any more: the job stops after one that was requested."""
+        """Trigger no checkpoint any more that is not requested: the job stops after one that is.
+
+        That includes the last one, at the end of the input: the job would stop while it is under way.
+        """
+        self._stopping = True
         self._policy = replace(self._policy, interval=None)
         self._timetable = Timetable(self._policy, now)
 
@@ -123,7 +128,7 @@ class Coordinator:
         if self._done:
             return None
         if self._roster.all_finished and not self._under_way and self._final is None:
-            return self._final_due
+            return self._final_due if self._final_wanted else None
         times = [attempt.triggered_at + self._policy.timeout for _, attempt in self._collecting()]
         due = self._timetable.due
         if due is not None and self._has_room and not self._roster.all_finished:
@@ -249,14 +254,21 @@ class Coordinator:
         alone = self._policy.savepoint_blocks_others
         return not alone or all(attempt.kind is not BarrierKind.SAVEPOINT for _, attempt in self._collecting())
 
+    @property
+    def _final_wanted(self) -> bool:
+        """Whether the last checkpoint may start: a job that stops takes it only if it serves a request."""
+        return not self._stopping or self._requests.checkpoint_wanted
+
     def _start_final(self, now: int) -> list[CoordinatorAction]:
         """Every task has finished: only the last checkpoint may start, and it serves the requests for a plain one."""
         refused = _failed(self._requests.take_savepoints(), FailureReason.JOB_ENDING)
         if self._under_way or now < self._final_due:
             return refused
-        asked = self._requests.take_checkpoints()
         if self._final is not None:
-            return refused + _completed(asked, self._final)
+            return refused + _completed(self._requests.take_checkpoints(), self._final)
+        if not self._final_wanted:
+            return refused
+        asked = self._requests.take_checkpoints()
         self._final_attempts += 1
         return [*refused, self._inject(BarrierKind.FINAL, asked, now)]
 

@@ -44,6 +44,12 @@ class Requests:
     def put_back(self, asked: Iterable[int]) -> None:
         """The checkpoint that was to serve ``asked`` is tried again: they go first."""
         self._checkpoints = (*asked, *self._checkpoints)
+        self._wanted = self._wanted or bool(self._checkpoints)
+
+    @property
+    def checkpoint_wanted(self) -> bool:
+        """Whether a request for a plain checkpoint waits."""
+        return self._wanted
 
     def next(self) -> tuple[BarrierKind, tuple[int, ...]] | None:
         """Remove what goes first: the kind of checkpoint, and the requests it serves."""

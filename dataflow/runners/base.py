@@ -273,7 +273,7 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
         failures=tuple(job.history.failures),
         restore_report=job.restore_report,
         metrics=metrics,
-        duration=job.clock.now() - job.started_at,
+        duration=(job.clock.now() if job.ended_at is None else job.ended_at) - job.started_at,
         warnings=tuple(warnings_of(job, together(metrics))),
         outputs=outputs_of(graph),
         changes=changes_of(graph),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from dataflow.checkpointing import Checkpointing, input_identity
 from dataflow.clock import Clock, Duration, SystemClock, microseconds
-from dataflow.errors import ConfigurationError, JobTimeout, StillRunningWarning
+from dataflow.errors import ConfigurationError, JobFailedWarning, JobTimeout, StillRunningWarning
 from dataflow.graph import Node
 from dataflow.plan import Plan, of
 from dataflow.runners.asking import answers_of
@@ -213,6 +213,7 @@ class LocalJob:
         self._done = crew.done
         self._abandoned = False
         self._warned = threading.Lock()  # taken by the first call that gives out the warnings of the job, and kept
+        self._waited = False  # set by the thread that waits, when the job is over
 
     @property
     def state(self) -> JobState:
@@ -338,6 +339,7 @@ class LocalJob:
         self._not_in_a_predicate("wait")
         try:
             self._wait(timeout)
+            self._waited = True
             result = result_of(self._job, checkpointed=self._job.checkpointed)
         except BaseException as error:
             self._warn(error=error)
@@ -398,9 +400,17 @@ class LocalJob:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if not self._done.is_set() and not self._abandoned:
+        if self._abandoned:
+            return
+        if not self._done.is_set():
             self._cancel()
-            self._warn(error=error)
+        if self._job.state is JobState.FAILED and not self._waited and error is None:
+            self._job.notices.add(
+                JobFailedWarning,
+                f"job {self._job.pipeline!r} failed, and the block was left without job.wait(), which raises the "
+                f"error: {self._job.error!r}",
+            )
+        self._warn(error=error)
 
     def __repr__(self) -> str:
         return f"LocalJob({self._job.pipeline!r}, {self._job.state.value}, {len(self.checkpoints)} checkpoints)"

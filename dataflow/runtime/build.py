@@ -357,7 +357,9 @@ class _Builder:
         return GateInlet(gate, ports)
 
     def _source_inlet(self, vertex: Vertex, subtask: int, splits: Sequence[SplitState], peers: Peers) -> SourceInlet:
-        context = SourceContext(vertex.head.name, subtask, vertex.parallelism, self.settings.clock)
+        context = SourceContext(
+            vertex.head.name, subtask, vertex.parallelism, self.settings.clock, notify=self.notices.add
+        )
         return SourceInlet(vertex.head.spec.source, splits, context, peers)  # type: ignore[union-attr]
 
     @property

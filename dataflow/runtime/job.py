@@ -139,6 +139,8 @@ class Job:
         self.held = ExitStack()
         """The locks of the store and of what the sinks write to; from the builder."""
         self.started_at = clock.now()
+        self.ended_at: int | None = None
+        """When the job was over; None: it runs."""
         self.notices = notices or Notices()
         self.commit_failures: dict[str, tuple[int, SinkFailed]] = {}
         """By sink: how many commits failed, and the last of them."""
@@ -209,6 +211,7 @@ class Job:
         worked = self.committer.tick(now) or worked
         for wanted in self._requests.due(now):
             self._request(wanted, now)
+            worked = True
         actions = self.coordinator.tick(now)
         self._act(actions, now)
         if self._released:
@@ -424,6 +427,7 @@ class Job:
 
     def _over(self, state: JobState) -> None:
         self.state = state
+        self.ended_at = self.clock.now()
         self._requests.refuse(self.error or JobCancelled(f"the job is {state.value}"))
 
     def _refuse_late(self) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dataflow.errors import CheckpointError, UnstablePredicateWarning
+from dataflow.errors import CheckpointError, PredicateSkippedWarning, UnstablePredicateWarning
 from dataflow.runtime.messages import Crashed
 from dataflow.runtime.notices import Notices
 from dataflow.runtime.part_writer import Submit
@@ -120,7 +120,8 @@ class Predicates:
     """The predicates of one job. All but ``_evaluate`` is called by the job's thread, or when there is none any more.
 
     ``read`` gives the state at a checkpoint and ``retire`` has one deleted; ``report`` hears of each that is done, and
-    of a predicate that raised. ``notices`` hears of one that is not stable, where something is done when it holds.
+    of a predicate that raised. ``notices`` hears of checkpoints that could not be read, and of one that is not
+    stable, where something is done when it holds.
     """
 
     def __init__(
@@ -218,6 +219,11 @@ class Predicates:
             state = self._read(checkpoint)
         except (CheckpointError, OSError) as error:
             self._skip(checkpoint, asked, str(error))
+            for one in asked:
+                text = (
+                    f"predicate {one.answers.name!r} was not asked about checkpoint {checkpoint}, which cannot be read"
+                )
+                self._notices.add(PredicateSkippedWarning, f"{text}: {error}")
             self._report(Judged(checkpoint))
             return
         for one in asked:

@@ -21,6 +21,7 @@ from dataflow.errors import (
     CheckpointMismatch,
     CheckpointsExist,
     ConfigurationError,
+    InputMissingWarning,
     NewInputWarning,
     NoCheckpoint,
     did_you_mean,
@@ -168,7 +169,9 @@ def _listed(source: Source, name: str) -> list[str]:
     try:
         return [split.id for split in source.splits()]
     except Exception as error:
-        log.warning("source %r cannot list its splits, so new ones go unnoticed: %s", name, error)
+        message = f"source {name!r} cannot list its splits, so input that came since goes unnoticed: {error}"
+        log.warning("%s", message)
+        warnings.warn(message, InputMissingWarning, stacklevel=user_frame())
         return []
 
 

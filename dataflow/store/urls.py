@@ -25,7 +25,14 @@ def local_path(path: str) -> str | None:
 
     >>> local_path("file:///data/my%20job"), local_path("data"), local_path("s3://bucket/job")
     ('/data/my job', 'data', None)
+    >>> local_path("file://localhost/data"), local_path("file://elsewhere/data")  # one that names another machine
+    ('/data', None)
     """
     if path.startswith("file:/"):
-        return "/" + unquote(path.removeprefix("file:")).lstrip("/")
+        rest = path.removeprefix("file:")
+        if rest.startswith("//") and not rest.startswith("///"):
+            host, _, rest = rest.removeprefix("//").partition("/")
+            if host != "localhost":
+                return None
+        return "/" + unquote(rest).lstrip("/")
     return None if is_url(path) else path

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
-import logging
 import os
-import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +28,7 @@ from dataflow.errors import (
     CheckpointDamaged,
     ConfigurationError,
     InputChanged,
+    InputMissingWarning,
     NewInputWarning,
     SchemaMismatch,
     SourceError,
@@ -44,8 +43,6 @@ from operators.sources.paths import resolve
 from operators.sources.text_source import check_known, given_types, selected
 
 __all__ = ["WatchSource", "watch"]
-
-log = logging.getLogger("dataflow.watch")
 
 _UNFINISHED: Final = (".tmp", ".staged", ".part", "~")
 
@@ -498,11 +495,11 @@ class _WatchReader(SplitReader):
     def _warn_of_another_directory(self) -> None:
         """Say so once for each time that it happens."""
         if not self._warned:
-            log.warning(
-                "watch(%r): another directory is there now, without any of the %d files that were read; their names "
-                "are kept, so none is read again if they come back",
-                self._look.directory,
-                len(self._read),
+            self._context.notify(
+                InputMissingWarning,
+                f"watch({self._look.directory!r}): another directory is there now, without any of the "
+                f"{len(self._read)} files that were read; their names are kept, so none is read again if they come "
+                "back",
             )
         self._warned = True
 
@@ -513,12 +510,11 @@ class _WatchReader(SplitReader):
             self._read.add(file.name)
         self._mark = None
         if old:
-            warnings.warn(
+            self._context.notify(
+                NewInputWarning,
                 f"watch({self._look.directory!r}): the checkpoint is of an older version, which kept no names beyond "
                 f"the last ones: {len(old)} files that were last modified at or before {mark[1]!r} count as read, the "
                 f"first of them {old[0].name!r}; if one of them was not, put it there again under another name",
-                NewInputWarning,
-                stacklevel=2,
             )
         return files[len(old) :]
 
@@ -534,7 +530,9 @@ class _WatchReader(SplitReader):
         except (SourceError, InputChanged):
             if self._until is not None or not self._is_gone(path):
                 raise
-            log.warning("watch: %r was removed or renamed after it was listed, and is not read", path)
+            self._context.notify(
+                InputMissingWarning, f"watch: {path!r} was removed or renamed after it was listed, and is not read"
+            )
             return
         if not splits:  # no rows
             self._file = file

@@ -50,6 +50,9 @@ def play(coordinator: Coordinator, event: str, now: int) -> list[CoordinatorActi
             return coordinator.persisted(int(checkpoint), now)
         case ["refused", checkpoint]:
             return coordinator.persist_failed(int(checkpoint), "disk full", now)
+        case ["stop", request]:
+            coordinator.only_on_request(now)
+            return coordinator.trigger(BarrierKind.CHECKPOINT, now, int(request))
         case ["committed", checkpoint]:
             return coordinator.committed(int(checkpoint), now)
         case _:

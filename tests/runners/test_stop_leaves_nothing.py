@@ -17,9 +17,9 @@ from tests.seeds import seeds
 ROWS = 400_000
 
 
-def pipeline(out: Path) -> flow.Pipeline:
+def pipeline(out: Path, count: int = ROWS) -> flow.Pipeline:
     with flow.Pipeline("numbers") as p:
-        rows = op.paced(op.from_arrow(pa.table({"n": range(ROWS)}), batch_rows=200), 100_000)
+        rows = op.paced(op.from_arrow(pa.table({"n": range(count)}), batch_rows=200), 100_000)
         kept = p.source(rows, name="numbers").rebalance().filter(flow.col("n") >= 0, name="all")
         kept.sink(op.write_parquet(out, row_group_rows=500), name="out")
     return p
@@ -57,4 +57,16 @@ def test_a_simulated_job_that_is_stopped_leaves_nothing_unfinished(tmp_path: Pat
     job = pipeline(tmp_path / "out").start(runner, parallelism=2, checkpoint=settings)
     job.stop_when(lambda state: state.snapshot >= last)
     assert job.wait().state is JobState.STOPPED
+    assert leftovers(tmp_path, 1) == []
+
+
+@pytest.mark.parametrize("seed", [16, 42, 50, *seeds(0, 200)])
+def test_a_job_that_is_stopped_as_its_input_ends_leaves_nothing_unfinished(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    rows, concurrent = draw.choice([200, 400, 600, 1000]), random.Random(seed).choice([1, 3])
+    settings = flow.Checkpointing(tmp_path / "ckpt", every="1ms", keep=1, max_concurrent=concurrent)
+    runner = flow.SimulatedRunner(seed, Faults(slow=0.3, skew=0.3, stall=0.01))
+    job = pipeline(tmp_path / "out", count=rows).start(runner, parallelism=2, checkpoint=settings)
+    job.stop_when(lambda state: True)
+    assert job.wait().state in (JobState.STOPPED, JobState.FINISHED)
     assert leftovers(tmp_path, 1) == []

@@ -21,6 +21,7 @@ from dataflow.errors import (
     CheckpointSkippedWarning,
     CleanupFailedWarning,
     CommitsRetriedWarning,
+    JobFailedWarning,
     LateRowsWarning,
     RowsTakenBackWarning,
     StoreError,
@@ -28,6 +29,7 @@ from dataflow.errors import (
 )
 from dataflow.operator import Handle, Operator, Out
 from dataflow.runners.faults import Faults
+from dataflow.runtime.progress import JobState
 from dataflow.store.memory import MemoryStore
 
 
@@ -229,3 +231,46 @@ def test_every_category_is_a_barrierflow_warning() -> None:
     categories = [value for name, value in vars(flow.errors).items() if name.endswith("Warning")]
     assert all(issubclass(category, BarrierflowWarning) for category in categories)
     assert {category.__name__ for category in categories} <= {*flow.errors.__all__}
+
+
+def failing() -> flow.Pipeline:
+    def refuse(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise ValueError("no")
+
+    with flow.Pipeline("failing") as p:
+        rows = p.source(op.from_arrow(pa.table({"n": [1]})), name="rows")
+        rows.map_batches(refuse, schema=pa.schema({"n": pa.int64()}), name="refuse").sink(op.collect(), name="out")
+    return p
+
+
+def is_over(job: flow.LocalJob) -> flow.LocalJob:
+    while job.state is JobState.RUNNING:
+        pass
+    assert job._done.wait(60)
+    return job
+
+
+def test_a_block_that_is_left_without_waiting_warns_of_a_job_that_failed() -> None:
+    match = "'failing' failed, and the block was left without job.wait.*no"
+    with pytest.warns(JobFailedWarning, match=match), failing().start() as job:
+        is_over(job)
+    with failing().start() as job, pytest.raises(ValueError, match="no"):
+        job.wait()
+
+
+def test_a_block_that_is_left_without_waiting_warns_of_late_rows() -> None:
+    with pytest.warns(LateRowsWarning), late_pipeline().start() as job:
+        is_over(job)
+
+
+def test_a_result_takes_no_longer_when_it_is_asked_for_again() -> None:
+    job = numbers().start()
+    first = is_over(job).wait()
+    assert job.wait().duration == first.duration
+
+
+def test_all_warnings_have_one_root() -> None:
+    found = [getattr(flow.errors, name) for name in flow.errors.__all__]
+    assert all(
+        issubclass(kind, BarrierflowWarning) for kind in found if isinstance(kind, type) and issubclass(kind, Warning)
+    )

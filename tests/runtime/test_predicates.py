@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from dataflow.errors import CheckpointDamaged
+from dataflow.errors import CheckpointDamaged, PredicateSkippedWarning
 from dataflow.runtime.messages import Crashed
+from dataflow.runtime.notices import Notices
 from dataflow.runtime.predicates import LANE, WAITING, Answers, Asked, Judged, Predicates
 
 
@@ -21,7 +22,8 @@ class Rig:
         self.retired: list[int] = []
         self.reports: list[Any] = []
         self.asked: list[int] = []
-        self.predicates = Predicates(self._read, self.retired.append, self._submit, self.reports.append)
+        self.notices = Notices()
+        self.predicates = Predicates(self._read, self.retired.append, self._submit, self.reports.append, self.notices)
         self.answers = self.joins(lambda state: self.asked.append(state) is None)
 
     def joins(self, predicate: Callable[[Any], bool], newest: int | None = None) -> Answers:
@@ -107,6 +109,9 @@ def test_a_checkpoint_that_cannot_be_read_is_skipped() -> None:
     rig.completed(12, 13, 14)
     rig.evaluate()
     assert (list(rig.answers), rig.answers.skipped) == ([12, 14], [13])
+    (warning,) = rig.notices.warnings()
+    assert isinstance(warning, PredicateSkippedWarning)
+    assert str(warning).startswith("predicate 'rig' was not asked about checkpoint 13, which cannot be read: ")
     assert rig.predicates.done()
 
 

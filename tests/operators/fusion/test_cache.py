@@ -8,8 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import dataflow as flow
+import operators as op
 from dataflow.errors import UnsafeCacheWarning
 from operators.fusion import cache
 from operators.fusion.kernel import Kernel
@@ -101,6 +104,17 @@ def test_a_folder_that_others_may_write_is_not_used(folder: Path) -> None:
         assert cache.folder() != folder
     assert cache.folder().stat().st_mode & 0o777 == 0o700
     assert cache.load(TEXT).twice(4) == 8
+
+
+def test_a_job_is_warned_of_a_folder_that_others_may_write_when_it_is_started(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+    with flow.Pipeline("loops") as p:
+        rows = p.source(op.from_arrow(pa.table({"n": range(10)})), name="rows").filter(flow.col("n") > 1)
+        rows.with_columns(m=flow.col("n") * 2).sink(op.collect(), name="out")
+    with pytest.warns(UnsafeCacheWarning):
+        job = p.start()
+    assert job.wait().warnings == ()
 
 
 def test_a_link_is_not_used(folder: Path, tmp_path: Path) -> None:
