@@ -73,6 +73,7 @@ FINE: dict[str, Fine] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 @pytest.mark.parametrize("case", FINE)
 def test_functions_that_move_nothing_behind_the_watermark_run(case: str) -> None:
     result = counted(FINE[case](timed([0, 60, 10, 90, 20])))
@@ -97,4 +98,4 @@ def test_the_seeded_simulation_refuses_them_too() -> None:
 def test_results_of_windows_pass_a_function_behind_them() -> None:
     keyed = timed([0, 60, 10, 90, 20]).key_by("n")
     counts = keyed.window(op.tumbling("10s"), lateness="1h").agg(op.count(), name="windows")
-    assert counts.map(lambda row: row, name="same").collect().num_rows == 5
+    assert counts.as_rows().map(lambda row: row, name="same").collect().num_rows == 5

@@ -15,7 +15,6 @@ import pytest
 
 from benchmarks.jobs.bids import Bids
 from benchmarks.spark.engines import JOBS, Order
-from benchmarks.spark.usage import Peak, cpu_seconds, watched
 from tests.documents import ROOT
 from tests.needs import need_spark
 
@@ -53,17 +52,24 @@ def test_an_unknown_job_is_refused_with_those_there_are() -> None:
     assert "'J9' is none of J2, J3, S1, K1" in done.stderr
 
 
+ALONE = """
+import subprocess, sys
+from benchmarks.spark.usage import Peak, cpu_seconds, watched
+before, alone = cpu_seconds(), Peak()
+alone.look()
+busy = "import time; rows = bytearray(64 << 20)\\nwhile time.process_time() < 0.5: pass\\nprint(flush=True); input()"
+with watched() as peak:
+    child = subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child.stdout.readline()
+    peak.look()
+    child.communicate(b"\\n")
+print(cpu_seconds() - before, peak.size - alone.size)
+"""
+"""In a process of its own: this one may have other children, which come and go."""
+
+
 def test_children_count_with_their_time_and_memory() -> None:
-    before, alone = cpu_seconds(), Peak()
-    alone.look()
-    busy = "import time; rows = bytearray(64 << 20)\nwhile time.process_time() < 0.5: pass\nprint(flush=True); input()"
-    with (
-        watched() as peak,
-        subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child,
-    ):
-        assert child.stdout is not None
-        child.stdout.readline()
-        peak.look()
-        child.communicate(b"\n")
-    assert cpu_seconds() - before >= 0.5
-    assert peak.size - alone.size >= 32 << 20, "other children may have let go of some meanwhile"
+    done = subprocess.run([sys.executable, "-c", ALONE], cwd=ROOT, capture_output=True, text=True, check=True)
+    seconds, size = map(float, done.stdout.split())
+    assert seconds >= 0.5
+    assert size >= 32 << 20

@@ -369,13 +369,14 @@ class Swapping(queue.SimpleQueue):  # type: ignore[type-arg]
 
 def test_reports_out_of_order_are_found_out_and_end_the_run() -> None:
     graph = ProcessGraph().add("a", Adding()).add("b", Adding())
-    running = ObservedThreads(graph, inbox=Swapping)
-    running.start()
-    first, second = running.begin("a"), running.begin("a")
-    with pytest.raises(ConfigurationError, match="channel of reports b -> a is not FIFO: expected its report 1, got 2"):
-        running.wait(second, SECONDS)
-    with pytest.raises(ConfigurationError, match="not FIFO"):
-        running.wait(first, SECONDS)
+    leaving = pytest.raises(ConfigurationError, match="not FIFO")
+    with leaving, ObservedThreads(graph, inbox=Swapping) as running:
+        first, second = running.begin("a"), running.begin("a")
+        broken = "channel of reports b -> a is not FIFO: expected its report 1, got 2"
+        with pytest.raises(ConfigurationError, match=broken):
+            running.wait(second, SECONDS)
+        with pytest.raises(ConfigurationError, match="not FIFO"):
+            running.wait(first, SECONDS)
 
 
 # --- what else looks at runs
