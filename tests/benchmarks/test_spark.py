@@ -57,7 +57,7 @@ import subprocess, sys
 from benchmarks.spark.usage import Peak, cpu_seconds, watched
 before, alone = cpu_seconds(), Peak()
 alone.look()
-busy = "import time; rows = bytearray(64 << 20)\\nwhile time.process_time() < 0.5: pass\\nprint(flush=True); input()"
+busy = "import time; rows = bytearray(64 << 20)\\nwhile time.process_time() < 0.6: pass\\nprint(flush=True); input()"
 with watched() as peak:
     child = subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     child.stdout.readline()
