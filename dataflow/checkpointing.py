@@ -73,7 +73,7 @@ class Checkpointing:
         duplicates: ``"sample"`` stores a few of the rows that a restore from an unaligned checkpoint delivers twice,
             ``"rows"`` all of them. They are counted completely either way.
         max_restore_bytes: how many bytes of a checkpoint (manifest and parts) a restore reads; one that has more is
-            refused with ConfigurationError. None: no bound. Set it where somebody else can write the checkpoints: the
+            refused with ConfigurationError. None: no bound. Set it where other users can write the checkpoints: the
             memory that a restore takes is proportional to their size. See ``docs/security.md``.
 
     Raises: ConfigurationError naming the setting.

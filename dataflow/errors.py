@@ -249,7 +249,7 @@ class PredicateSkippedWarning(BarrierflowWarning):
 
 
 class UnstablePredicateWarning(BarrierflowWarning):
-    """A predicate held in a snapshot and not in a later one: what it says of a running system, nobody can rely on."""
+    """A predicate held in a snapshot and not in a later one, so it says nothing certain about a running system."""
 
 
 class UnnamedStateWarning(BarrierflowWarning):

@@ -80,7 +80,7 @@ _INJECTED = (
     CommitsRetriedWarning,
     RowsTakenBackWarning,
 )
-"""What faults bring about: whoever asks for faults is not warned of these, and finds them in ``RunResult.warnings``."""
+"""Warnings that injected faults cause. They are not raised, because they were asked for; see ``RunResult.warnings``."""
 
 
 class _FewRows:
