@@ -11,12 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from dataflow.clock import Duration, microseconds
-from dataflow.errors import (
-    ConfigurationError,
-    InputChanged,
-    SchemaMismatch,
-    SourceError,
-)
+from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
 from dataflow.row_errors import ERRORS, OnError, errors_schema
 from dataflow.source import InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.untrusted import excerpt

@@ -9,9 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from dataflow.errors import (
-    SourceError,
-)
+from dataflow.errors import SourceError
 from operators.sources.files import Entry, Files, Status
 from operators.sources.known_file import UNREADABLE
 from operators.sources.name_set import Hashes, NameSet, hashes_of
@@ -43,8 +41,8 @@ class Listing:
 class WatchedDirectory:
     """The directory at ``path``, and which of its files one reader reads.
 
-    These are the finished files that fit ``pattern`` and whose hash of the name is ``part`` modulo ``parts``. The reader
-    lists the directory at most once in ``every`` microseconds and keeps the identities of ``remember`` files.
+    These are the finished files that fit ``pattern`` and whose hash of the name is ``part`` modulo ``parts``. The
+    reader lists the directory at most once in ``every`` microseconds and keeps the identities of ``remember`` files.
     """
 
     path: str
