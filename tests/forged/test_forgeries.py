@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.forged.forging import PIPELINES, allowed
+from tests.forged.forging import allowed
+from tests.forged.pipelines import PIPELINES
 
-FORGING = Path(__file__).with_name("forging.py")
-ROOT = FORGING.parents[2]
+ROOT = Path(__file__).parents[2]
 SOAK = [
     pytest.param(name, first, first + 100, "threads" if first == 1000 else "simulated", marks=pytest.mark.soak)
     for name in sorted(PIPELINES)
@@ -22,7 +22,7 @@ SOAK = [
 
 
 def outcomes(directory: Path, name: str, first: int, last: int, runner: str) -> list[dict[str, Any]]:
-    command = [sys.executable, str(FORGING), str(directory), name, str(first), str(last), runner]
+    command = [sys.executable, "-m", "tests.forged.forging", str(directory), name, str(first), str(last), runner]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, cwd=ROOT)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
