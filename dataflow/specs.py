@@ -40,7 +40,7 @@ __all__ = [
 
 
 class Emit(Enum):
-    """When an aggregate emits: a row per touched key after each batch, or one row per key when that is final."""
+    """The time when an aggregate emits: a row per changed key after each batch, or one final row per key."""
 
     UPDATES = "updates"
     FINAL = "final"
@@ -174,7 +174,7 @@ class WindowAggregate:
     because: str = field(default="", compare=False)
 
     def detail(self) -> dict[str, Json]:
-        """``emit`` is left out where checkpoints of windows that emit updates, or take no late rows, leave it out."""
+        """Return the description. ``emit`` is only in it for final results with lateness: older checkpoints lack it."""
         found: dict[str, Json] = {
             "keys": list(self.keys),
             "time": self.time.column,
