@@ -150,8 +150,8 @@ class Operator:
     """A piece of a pipeline that takes batches and emits batches. See the module's text for the order of calls.
 
     ``stateless`` says that what comes out depends on the batch that went in and nothing else; it decides the colour of
-    emitted rows, so when in doubt leave it False. Downstream of an operator that is not stateless the report of a restore
-    in mode "unaligned" may be too low, because rows may be held in the operator's state.
+    emitted rows, so when in doubt leave it False. Downstream of an operator that is not stateless the report of a
+    restore in mode "unaligned" may be too low, because rows may be held in the operator's state.
     ``blocking`` says that a call may wait for something outside (a disk, a socket): its task gets a thread of its own.
     ``makes_time`` says that it gives watermarks of its own (``out.watermark``), which take the place of those that come
     in; the last one, behind every time, is passed on by the engine.

@@ -1,7 +1,7 @@
-"""Hold batches to the schema that was declared for them: columns by name, never by position.
+"""Check batches against the schema that was declared for them: columns by name, never by position.
 
 One rule for functions, operators and sources of users: the names are compared as a set, types must be equal (an index
-of a dictionary may be narrower), nullability and metadata are ignored. A batch that fits leaves in the declared order.
+of a dictionary may be narrower), nullability and metadata are ignored. A batch that fits gets the declared order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The job: the shell around the coordinator. It carries decisions out and hears of what happened; ``step()`` moves it.
+"""The job: the shell around the coordinator. It carries out decisions and handles messages; ``step()`` advances it.
 
 The order of success: every task's part durable -> manifest durable -> the checkpoint exists -> sinks commit every
 transaction up to it. A crash between any two of these neither loses nor repeats a row: before the manifest the
-checkpoint never was; behind it the restore commits what it names.
+checkpoint never existed; after it the restore commits the transactions that it names.
 """
 
 from __future__ import annotations
@@ -140,10 +140,10 @@ class Job:
         """The locks of the store and of what the sinks write to; from the builder."""
         self.started_at = clock.now()
         self.ended_at: int | None = None
-        """When the job was over; None: it runs."""
+        """The time when the job ended; None while it runs."""
         self.notices = notices or Notices()
         self.commit_failures: dict[str, tuple[int, SinkFailed]] = {}
-        """By sink: how many commits failed, and the last of them."""
+        """The number of failed commits by sink, and the last failure."""
         self._manifests = ManifestWriter(store, submit, mailbox.put, probe, self.notices)
         channels = [channel.name for task in tasks.values() for channel in task.channels]
         self.predicates = Predicates(
@@ -158,7 +158,7 @@ class Job:
         self.begun = False
         """Whether the kernels are loaded, so that tasks may be stepped and checkpoints taken. Never unset."""
         self.began_at = self.started_at
-        self._early: list[JobMessage] | None = None  # what came while they were being loaded; None: they were not
+        self._early: list[JobMessage] | None = None  # messages from the time of loading; None: nothing had to be loaded
         self._stopping: Future[int] | None = None
         self._final = 0
         self._horizon = 0
@@ -222,10 +222,10 @@ class Job:
         return worked or bool(actions)
 
     def _begin(self, now: int) -> bool:
-        """Wait for the kernels; False: they are still being loaded, or the job ended before they were.
+        """Wait for the kernels; False: they are still being loaded, or the job ended first.
 
-        Nothing has been read until then, so a stop needs no checkpoint: the newest one there is holds all there is.
-        What else comes in is handled when they are loaded.
+        Nothing has been read until then, so a stop needs no checkpoint: the newest one is still up to date. Other
+        messages are handled when the kernels are loaded.
         """
         self.loading.run()  # unless the runner loads them on a thread
         if self.loading.done:
@@ -317,7 +317,7 @@ class Job:
                     self._requests.again(requests, now)
                 case RequestFailed(requests, reason):
                     last = f"; {self.history.failures[-1]}" if reason.is_failure else ""
-                    why = CheckpointError(f"the checkpoint that was asked for came to nothing: {reason.value}{last}")
+                    why = CheckpointError(f"the requested checkpoint failed: {reason.value}{last}")
                     self._requests.fail(requests, why)
                 case Failed(reason):
                     self.fail(self.history.too_many(reason))
@@ -388,7 +388,7 @@ class Job:
         if failure.checkpoint == self._final and attempts >= _COMMIT_ATTEMPTS:
             failure.error.add_note(
                 f"sink {failure.sink!r} could not commit the last checkpoint {failure.checkpoint} "
-                f"in {attempts} attempts; its rows are staged and durable: mend the cause "
+                f"in {attempts} attempts; its rows are staged and durable: fix the problem "
                 "and run again with restore='auto' to commit them"
             )
             self.fail(failure.error)
@@ -440,11 +440,11 @@ class Job:
                     self.predicates.join_late(message, self.history.newest)
 
     def close(self) -> None:
-        """Close tasks, release the locks, refuse late requests. When no other thread steps a task any more.
+        """Close tasks, release the locks, refuse late requests. Called when no other thread steps a task any more.
 
         A job that stopped or finished leaves nothing unfinished: checkpoints beyond ``keep`` and parts of checkpoints
-        that will not be completed are deleted. After a failure or a cancel they stay until the next start, which
-        reports from them what had been read.
+        that will not be completed are deleted. After a failure or a cancel they stay until the next start, which reads
+        from them how much had been read.
         """
         self._closed = True
         self._refuse_late()

@@ -76,9 +76,9 @@ class ManifestWriter:
         self._clean_up(lambda: self._retire(checkpoint))
 
     def sweep(self) -> None:
-        """Do here what is left to delete, and delete every unfinished checkpoint.
+        """Delete, on the caller's thread, replaced checkpoints that are still there and every unfinished checkpoint.
 
-        For a job that is over and still holds the store, when nothing runs in the background any more.
+        For a job that is over and still holds the store, when no background work is left.
         """
         for checkpoint in sorted(self._retiring):
             self._delete(lambda checkpoint=checkpoint: self._retire(checkpoint))  # type: ignore[misc]
@@ -92,7 +92,7 @@ class ManifestWriter:
         self._submit("store", lambda: self._delete(call))
 
     def _delete(self, call: Callable[[], object]) -> None:
-        """When it fails the files stay, and the next start removes them."""
+        """Call ``call``. If it fails, the files stay until the next start removes them."""
         try:
             call()
         except (CheckpointError, OSError) as error:

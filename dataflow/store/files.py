@@ -4,7 +4,8 @@ A file that must survive is written beside its place, synced, renamed, and then 
 rename nobody sees it, after the last step no power failure can take it away. Tests (and the simulator) subclass
 ``FileSystem`` and fail, or crash, at any one of its primitives; everything above runs unchanged.
 
-We never make symbolic links, so one in the place of a file or directory of ours was planted, and is not followed.
+The library never makes symbolic links. So one in the place of its files or directories was planted, and is not
+followed.
 
 Assumes: rename replaces atomically within one file system; a synced directory keeps its entries (POSIX).
 

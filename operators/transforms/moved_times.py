@@ -1,7 +1,7 @@
-"""Event times that a user's function moved behind the watermark: refused where it happens, and the function is named.
+"""Refuses event times that a user's function moved to before the watermark, and names the function.
 
-A watermark T says that no row before T is expected. Further down such rows would count as late, or be missed by an
-operator that relies on T, and nothing would point at the function. Rows that were late already keep their times, so
+A watermark T means that no row before T is expected. Downstream such rows would count as late, or be missed by an
+operator that relies on T, and no message would name the function. Rows that were late already keep their times, so
 only a time counts that the function's input does not have.
 
 After a restore the check begins with the next watermark.

@@ -39,7 +39,7 @@ MEMORY = 600 << 20
 
 
 def allowed(outcome: dict[str, Any]) -> str | None:
-    """What is wrong with the end of a process; None: nothing."""
+    """Return what is wrong with the outcome of a process; None: nothing."""
     if outcome.get("signal"):
         return f"killed by signal {outcome['signal']}"
     if outcome.get("hangs"):

@@ -1,4 +1,4 @@
-"""What all file sinks have in common: types, nulls, options, names of files, and what independent readers find."""
+"""Common rules of all file sinks: types, nulls, options, names of files, and the rows that other programs read."""
 
 from __future__ import annotations
 

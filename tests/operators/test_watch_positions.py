@@ -1,4 +1,4 @@
-"""What checkpoints store of a watched directory: names, positions within files, and positions of older versions."""
+"""Stored positions of a watched directory: names, positions within files, and positions of older versions."""
 
 from __future__ import annotations
 

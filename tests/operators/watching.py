@@ -16,7 +16,7 @@ __all__ = ["Watching", "put"]
 
 
 def put(folder: Path, name: str, *values: object, at: int) -> Path:
-    """A file that appears whole, last modified at second ``at``."""
+    """Put a file there that appears whole, last modified at second ``at``; return its path."""
     hidden = folder / f".{name}"
     hidden.write_text("x\n" + "".join(f"{value}\n" for value in values))
     os.utime(hidden, (at, at))
@@ -38,7 +38,7 @@ class Watching:
         self.notices.append(f"{category.__name__}: {text}")
 
     def rows(self, limit: int | None = None, rows: int = 1000) -> list[object]:
-        """What comes until nothing does, or ``limit`` rows."""
+        """Return all rows that come now, or the first ``limit``."""
         found: list[object] = []
         while limit is None or len(found) < limit:
             batch = self.reader.poll(rows)

@@ -1,4 +1,4 @@
-"""A checkpoint directory that somebody else wrote, and writers that lost it without noticing."""
+"""A forged checkpoint directory, and writers that lost their directory without noticing."""
 
 from __future__ import annotations
 

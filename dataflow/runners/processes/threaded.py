@@ -178,7 +178,7 @@ class Threads:
     def _begin(
         self, initiators: Sequence[str], notes: Callable[[int, Sequence[str]], Sequence[tuple[str, _Note]]]
     ) -> int:
-        """Begin a snapshot with ``notes`` of its number and initiators, in order; return the number."""
+        """Begin a snapshot and send ``notes(number, initiators)`` in order; return the number."""
         with self._changed:
             self._check_running()
             number = self._gathering.begin(initiators)
