@@ -14,6 +14,14 @@ from operators.sources.files import Files
 from tests.operators.watching import Watching, put
 
 
+def begun(folder: Path) -> tuple[Path, Watching]:
+    """Return a file of two rows, and a reader that has read the first one."""
+    path = put(folder, "a.csv", 1, 2, at=1)
+    watching = Watching(watch(folder, read_csv))
+    watching.rows(limit=1, rows=1)
+    return path, watching
+
+
 @pytest.mark.parametrize("values", [(1,), (1, 2, 3), (1, 3)])
 def test_a_file_that_changed_after_it_was_read_is_named(tmp_path: Path, values: tuple[int, ...]) -> None:
     put(tmp_path, "a.csv", 1, 2, at=1)
@@ -26,9 +34,7 @@ def test_a_file_that_changed_after_it_was_read_is_named(tmp_path: Path, values: 
 
 
 def test_a_file_that_changed_while_it_was_read_is_named(tmp_path: Path) -> None:
-    path = put(tmp_path, "a.csv", 1, 2, at=1)
-    watching = Watching(watch(tmp_path, read_csv))
-    watching.rows(limit=1, rows=1)
+    path, watching = begun(tmp_path)
     with path.open("a") as more:
         more.write("3\n")
     with pytest.raises(InputChanged, match=r"a\.csv"):
@@ -38,9 +44,7 @@ def test_a_file_that_changed_while_it_was_read_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_that_went_while_it_was_read_cannot_be_restored(tmp_path: Path) -> None:
-    path = put(tmp_path, "a.csv", 1, 2, at=1)
-    watching = Watching(watch(tmp_path, read_csv))
-    watching.rows(limit=1, rows=1)
+    path, watching = begun(tmp_path)
     path.unlink()
     with pytest.raises(InputChanged, match=r"taken within .*a\.csv"):
         watching.restored()
