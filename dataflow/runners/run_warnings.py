@@ -40,7 +40,7 @@ def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[Barrierf
                 f"repeated more work than every= says; the last one: {failures[-1]}"
             )
         )
-    for sink, (times, failure) in job.commit_failures.items():
+    for sink, (times, failure) in job.committer.failures.items():
         found.append(
             CommitsRetriedWarning(
                 f"{times:,} commits of sink {sink!r} failed and were tried again, so its rows appeared late; the last "

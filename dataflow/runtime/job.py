@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from dataflow.checkpointing import Mode
@@ -27,7 +26,6 @@ from dataflow.protocol.coordinator_actions import (
     Failed,
     Inject,
     Notify,
-    Part,
     Persist,
     Release,
     RequestCompleted,
@@ -35,10 +33,11 @@ from dataflow.protocol.coordinator_actions import (
     Retire,
 )
 from dataflow.runtime.checkpoint_state import state_at
-from dataflow.runtime.committer import Committer, SinkCommitted, SinkFailed
+from dataflow.runtime.committer import LAST_ATTEMPTS, Committer, SinkCommitted, SinkFailed
 from dataflow.runtime.history import CheckpointHistory
+from dataflow.runtime.job_messages import Cancel, JobMessage, StopJob
 from dataflow.runtime.loading import Loading
-from dataflow.runtime.manifest_writer import ManifestWriter, Persisted, PersistFailed
+from dataflow.runtime.manifest_writer import ManifestWriter, Persisted, PersistFailed, manifest_of
 from dataflow.runtime.messages import (
     AbortCheckpoint,
     Acknowledged,
@@ -50,7 +49,6 @@ from dataflow.runtime.messages import (
     Mailbox,
     Stop,
     TaskMessage,
-    TaskReport,
     Trigger,
 )
 from dataflow.runtime.notices import Notices
@@ -60,7 +58,6 @@ from dataflow.runtime.predicates import LANE, Answers, Asked, Judged, Predicates
 from dataflow.runtime.progress import JobState, Progress
 from dataflow.runtime.requests import CheckpointRequests, Wanted
 from dataflow.runtime.task import Task
-from dataflow.store.manifest import FORMAT, Manifest, PartHandle
 
 if TYPE_CHECKING:
     from dataflow.plan import Plan
@@ -73,23 +70,6 @@ JOB_LANES = ("store", "commit", LANE)
 """Where the background work of the job itself is submitted; the parts of tasks have lanes of their own."""
 
 log = logging.getLogger("dataflow.job")
-
-_COMMIT_ATTEMPTS = 8
-"""Failed commits of the *last* checkpoint before the job fails; earlier ones are retried for as long as it runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Cancel:
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Stop:
-    """Take a last checkpoint, then stop."""
-
-
-_Reported = SinkCommitted | SinkFailed | Persisted | PersistFailed | Judged
-JobMessage = TaskReport | _Reported | Wanted | Asked | _Cancel | _Stop
 
 
 class Job:
@@ -142,8 +122,6 @@ class Job:
         self.ended_at: int | None = None
         """The time when the job ended; None while it runs."""
         self.notices = notices or Notices()
-        self.commit_failures: dict[str, tuple[int, SinkFailed]] = {}
-        """The number of failed commits by sink, and the last failure."""
         self._manifests = ManifestWriter(store, submit, mailbox.put, probe, self.notices)
         channels = [channel.name for task in tasks.values() for channel in task.channels]
         self.predicates = Predicates(
@@ -183,11 +161,11 @@ class Job:
 
     def cancel(self, reason: str = "cancelled") -> None:
         """Stop as soon as may be; nothing more is committed."""
-        self.mailbox.put(_Cancel(reason))
+        self.mailbox.put(Cancel(reason))
 
     def stop(self) -> None:
         """Take a last checkpoint, then stop. Without checkpoints of its own the job is cancelled."""
-        self.mailbox.put(_Stop())
+        self.mailbox.put(StopJob())
 
     # --- stepping
 
@@ -239,9 +217,9 @@ class Job:
         self._early = self._early or []
         while not self.over and (message := self.mailbox.take()) is not None:
             match message:
-                case _Stop() if self.checkpointed:
+                case StopJob() if self.checkpointed:
                     self._over(JobState.STOPPED)
-                case _Stop() | _Cancel() | Crashed():
+                case StopJob() | Cancel() | Crashed():
                     self._receive(message, now)
                 case _:
                     self._early.append(message)
@@ -283,9 +261,9 @@ class Job:
                 future.set_exception(JobCancelled("no checkpoint: the job is about to stop"))
             case Wanted():
                 self._request(message, now)
-            case _Stop():
+            case StopJob():
                 self._stop(now)
-            case _Cancel(reason):
+            case Cancel(reason):
                 self.fail(JobCancelled(reason), JobState.CANCELLED)
             case Enough():
                 self._over(JobState.STOPPED)
@@ -302,8 +280,8 @@ class Job:
                 case AbortTasks(checkpoint, reason):
                     self.history.gave_up(checkpoint, reason)
                     self._tell(AbortCheckpoint(checkpoint, reason.at_tasks))
-                case Persist(checkpoint, kind, parts):
-                    self._persist(checkpoint, kind, parts)
+                case Persist():
+                    self._manifests.persist(manifest_of(self, action))
                 case Notify(checkpoint):
                     self._notify(checkpoint, now)
                 case Discard(checkpoint, parts):
@@ -342,25 +320,6 @@ class Job:
         for task in action.finished:
             self.tasks[task].mailbox.put(Trigger(barrier, finished=True))
 
-    def _persist(self, checkpoint: int, kind: BarrierKind, parts: Mapping[str, Part]) -> None:
-        attempt = self.history.attempt(checkpoint)
-        manifest = Manifest(
-            format=FORMAT,
-            checkpoint=checkpoint,
-            kind=kind.value,
-            pipeline=self.pipeline,
-            nodes=tuple(dict(node) for node in self.plan.describe()),
-            mode=self.mode.value,
-            guarantee=self.guarantee.value,
-            finished=kind is BarrierKind.FINAL,
-            created=self.clock.wall(),
-            run_id=self.run_id,
-            parts=tuple(cast(PartHandle, parts[task]) for task in self.tasks),
-            transactions={sink: [dict(h) for h in handles] for sink, handles in attempt.transactions.items()},
-            summary=attempt.summary(self.clock.now()),
-        )
-        self._manifests.persist(manifest)
-
     def _notify(self, checkpoint: int, now: int) -> None:
         attempt = self.history.attempt(checkpoint)
         if attempt.kind is BarrierKind.FINAL:
@@ -379,19 +338,8 @@ class Job:
 
     def _commit_failed(self, failure: SinkFailed, now: int) -> None:
         attempts = self.committer.failed(failure, now)
-        times, _ = self.commit_failures.get(failure.sink, (0, None))
-        self.commit_failures[failure.sink] = times + 1, failure
-        log.warning(
-            "commit of checkpoint %d by sink %r failed, attempt %d: %s",
-            failure.checkpoint, failure.sink, attempts, failure.error,
-        )  # fmt: skip
-        if failure.checkpoint == self._final and attempts >= _COMMIT_ATTEMPTS:
-            failure.error.add_note(
-                f"sink {failure.sink!r} could not commit the last checkpoint {failure.checkpoint} "
-                f"in {attempts} attempts; its rows are staged and durable: fix the problem "
-                "and run again with restore='auto' to commit them"
-            )
-            self.fail(failure.error)
+        if failure.checkpoint == self._final and attempts >= LAST_ATTEMPTS:
+            self.fail(failure.of_last_checkpoint(attempts))
 
     # --- endings
 
