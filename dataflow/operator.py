@@ -155,7 +155,7 @@ class Operator:
     ``blocking`` says that a call may wait for something outside (a disk, a socket): its task gets a thread of its own.
     ``makes_time`` says that it gives watermarks of its own (``out.watermark``), which take the place of those that come
     in; the last one, behind every time, is passed on by the engine.
-    ``watermark_delay`` (microseconds) says how far the operator's time lags behind its input's: the engine subtracts it
+    ``watermark_delay`` (microseconds) says how far the operator's time lags its input's: the engine subtracts it
     from each watermark before it calls ``advance`` and passes the watermark on. It is fixed before ``open``. The last
     watermark, behind every time, is not reduced.
     """

@@ -78,7 +78,7 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class MapBatches:
-    """A user's function from batch to batches; ``time`` is the event time that the stream keeps behind it."""
+    """A user's function from batch to batches; ``time`` is the event time that the stream keeps after it."""
 
     function: Callable[[pa.RecordBatch], Any]
     on_error: OnError = OnError.FAIL
@@ -90,7 +90,7 @@ class MapBatches:
 
 @dataclass(frozen=True, slots=True)
 class MapRows:
-    """A user's function from row to row; ``time`` is the event time that the stream keeps behind it."""
+    """A user's function from row to row; ``time`` is the event time that the stream keeps after it."""
 
     function: Callable[[dict[str, Any]], Any]
     on_error: OnError = OnError.FAIL
@@ -102,7 +102,7 @@ class MapRows:
 
 @dataclass(frozen=True, slots=True)
 class FlatMapRows:
-    """A user's function from row to rows; ``time`` is the event time that the stream keeps behind it."""
+    """A user's function from row to rows; ``time`` is the event time that the stream keeps after it."""
 
     function: Callable[[dict[str, Any]], Any]
     on_error: OnError = OnError.FAIL

@@ -373,15 +373,15 @@ class Stream(Functions):
                 to operator (``functools.partial`` passes further arguments).
             others: further inputs. This stream comes in on port 0 of ``process``, the others on 1, 2, ... Where more
                 than one input is keyed, their keys have the same types in the same order, so equal keys meet.
-            schema: what it emits; None: the same as it takes, which must be one and the same for all inputs. A batch
+            schema: the schema of its rows; None: the schema of its inputs, which must then be the same for all. A batch
                 with these columns in another order is put in order; one with other columns fails the job. The stream
                 keeps its event time if it keeps the column's name and type. Then rows are late downstream if they are
                 before a watermark that the operator has passed on.
-            sides: the schema of each side output by its tag, for `side`; None stands for the schema of the main output.
+            sides: the schema of each side output by its tag, for `side`; None means the schema of the main output.
                 There are no other side outputs.
 
         Raises: GraphError for anything but an operator, or a stream of another pipeline, or of updates (see `changes`);
-        SchemaMismatch for keys that cannot meet, or inputs that differ where no ``schema`` says what comes out.
+        SchemaMismatch for keys that cannot meet, or for inputs that differ without ``schema``.
         """
         if isinstance(operator, Operator) or not callable(operator):
             raise GraphError(

@@ -2,7 +2,7 @@
 
 In a stream of rows each row counts. In a stream of updates (a changelog) only the last row of each update key counts,
 and how many earlier ones there are depends on how the input was cut into batches. So an operator may take updates only
-if the last row of each key is the same whatever came before it: it treats every row of a key alike and keeps the key.
+if earlier updates do not affect the last row of each key: it treats all rows of a key alike and keeps the key.
 
 Invariant: all updates of a key take the same way, so they never overtake each other. They are hashed on the update keys
 (or some of them) wherever they move between subtasks; see ``dataflow.plan``.

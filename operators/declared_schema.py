@@ -18,7 +18,7 @@ _SHOWN = 8
 
 
 class DeclaredSchema:
-    """Bring batches to ``schema``. ``found`` names the data in messages, ``advice`` says what to change.
+    """Bring batches to ``schema``. ``found`` names the data in messages, ``advice`` ends the message.
 
     >>> declared = DeclaredSchema(pa.schema({"a": pa.int64(), "b": pa.int64()}), "operator 'swap': its output")
     >>> declared.conformed(pa.record_batch({"b": [2], "a": [1]})).to_pylist()

@@ -92,7 +92,7 @@ def from_epoch(column: str | Expr, unit: str) -> Expr:
 
     Args:
         column: the name of an integer column, or an integer expression. Null stays null.
-        unit: what the numbers count: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
+        unit: the unit of the numbers: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
 
     Raises: GraphError for another unit; TypeError if ``column`` is neither text nor an expression; SchemaMismatch, when
     it is used, if the column has no integers; OverflowError, while the job runs, for a uint64 above int64.

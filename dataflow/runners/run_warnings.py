@@ -72,7 +72,7 @@ def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[Barrie
 
 
 def share_text(lateness: Lateness) -> str:
-    """Return the share of late rows in words; "" where the operator does not count what it checks.
+    """Return the share of late rows in words; "" if the operator does not count the rows that it checks.
 
     >>> share_text(Lateness(checked=3, buckets={0: 1})), share_text(Lateness())
     ('33.3% of its rows', '')

@@ -280,7 +280,7 @@ class _Builder:
         self.settings.probe(Point.RECOVERY)
 
     def _rehearse(self, manifest: Manifest, states: Mapping[str, TaskState]) -> None:
-        """Check that sources, sinks and the operators of the library take what a checkpoint has for them.
+        """Check that sources, sinks and the library's operators can be restored from a checkpoint.
 
         Raises: CheckpointDamaged.
         """

@@ -352,7 +352,7 @@ class Job:
         elif self._stopping is None:
             wanted = Wanted(BarrierKind.CHECKPOINT)
             self._stopping = wanted.future
-            self.coordinator.only_on_request(now)  # what began after the last checkpoint would never be finished
+            self.coordinator.only_on_request(now)  # checkpoints that began after the last one would never be finished
             self._request(wanted, now)
 
     def _answered(self, last: Future[int]) -> bool:

@@ -257,7 +257,7 @@ def _fits(manifest: Manifest, plan: Plan) -> bool:
 
 
 def _check_states(states: Mapping[str, TaskState], plan: Plan) -> None:
-    """Check what tasks of ``plan`` rely on in their states. Raises: CheckpointDamaged."""
+    """Check the assumptions that tasks of ``plan`` make about their states. Raises: CheckpointDamaged."""
     inputs: dict[str, list[str]] = {task: [] for task in states}
     senders: dict[str, str] = {}
     for link in plan.links:

@@ -167,7 +167,7 @@ class FileSystem:
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def make_directories(self, path: Path) -> None:
-        """Make ``path``, a path of the user's, and whatever is missing above it, durably."""
+        """Make ``path``, which the user chose, and missing directories above it, durably."""
         if path.is_dir():
             return
         if not path.parent.exists():

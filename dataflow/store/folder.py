@@ -112,7 +112,7 @@ class CheckpointFolder:
         return check_part(handle, data, str(path))
 
     def remains(self, task: str, limit: int | None = None) -> Iterator[bytes]:
-        """The parts of ``task``, unverified, where no manifest says what they were: those that can be read.
+        """Yield the readable parts of ``task`` in a folder without a manifest; they are not verified.
 
         ``limit``: parts of more bytes are left out.
         """

@@ -9,7 +9,7 @@
 The rename is the commit of a file. ``_commits`` is for readers that want all of a checkpoint or nothing of it, and it
 is how we know which files are ours. A file is told from another of the same name by its checksum, and in the lists by
 the run that wrote it, too. The name of a staged file begins with a hash of the run: a run that lost the directory
-without noticing has other names, so it neither deletes nor commits what its successor staged.
+without noticing has other names, so it neither deletes nor commits its successor's staged files.
 
 Handles and commit lists are untrusted documents: unless they name files of these two directories, in the form above,
 they are refused. Symbolic links in the place of our files are not followed.
@@ -210,7 +210,7 @@ class OutputDirectory:
                 )
 
     def take_back(self, checkpoint: int) -> TakenBack | None:
-        """Delete what later checkpoints than this one committed, wholly or in part; None: there was nothing.
+        """Delete output that later checkpoints committed, wholly or in part; return None if there was none.
 
         May be repeated. Commit lists go first, so that no reader is sent to a file that is gone. Raises: StoreError.
         """

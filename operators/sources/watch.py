@@ -36,27 +36,27 @@ def watch(
 ) -> WatchSource:
     """The rows of the files in ``directory``, and of those that will appear in it; it does not end.
 
-    ``read`` is what reads one file (``read_csv``, ``read_json``, ``read_ipc``, ``read_parquet``), with ``options``. All
-    files have the columns of the first one; where there is none yet, ``schema=`` is among the options and has them all.
+    ``read`` reads one file (``read_csv``, ``read_json``, ``read_ipc``, ``read_parquet``), with ``options``. All files
+    have the columns of the first one. If there is none yet, the options must include ``schema=`` with all columns.
 
     New files of one listing come in the order in which they were last modified, then by name, each read to its end
     before the next. Files in folders below are not read. Names that begin with ``_`` or ``.``, or end in ``.tmp``,
-    ``.staged``, ``.part`` or ``~`` are left alone, as are those that ``pattern`` (``"*.csv"``) does not fit. A file
-    must appear whole: write it under such a name, or elsewhere on the same disk, and rename it.
+    ``.staged``, ``.part`` or ``~`` are ignored, as are names that do not fit ``pattern`` (``"*.csv"``). A file must
+    appear whole: write it under such a name, or elsewhere on the same disk, and rename it.
 
-    The directory is listed when a reader has nothing left, at most once in ``every``. ``splits`` deals the files out by
-    a hash of their names, so that as many subtasks can read. A file that was read may be removed, after two more
-    checkpoints. One that is removed or renamed before it is begun is not read under its old name.
+    The directory is listed when a reader has nothing left, at most once in ``every``. A hash of its name assigns each
+    file to one of ``splits``, so that as many subtasks can read. A file that was read may be removed after two more
+    checkpoints. A file that is removed or renamed before it is begun is not read under its old name.
 
-    A file is new if its name is. Times do not matter, so ``mv``, ``cp -p`` and ``rsync -t`` may bring old ones. A
+    A file is new if its name is new. Times do not matter, so ``mv``, ``cp -p`` and ``rsync -t`` may bring old files. A
     checkpoint keeps a 64-bit hash of each name that was read and is still there: 8 bytes a name in memory and 11 in
-    each checkpoint, so 11 MB for a million files; every listing hashes all names. Move files away that were read. Two
-    of a million names have the same hash with a probability of 3e-8; the second one is then not read. A name that goes
-    and comes back is read again, if a listing missed it. If another directory takes the place of this one, names stay
-    read until a file of that one was read.
+    each checkpoint, so 11 MB for a million files; every listing hashes all names. Move files away once they are read.
+    Two of a million names have the same hash with a probability of 3e-8; the second one is then not read. A name that
+    goes and comes back is read again if a listing missed it. If another directory takes the place of this one, no name
+    is forgotten until a file in the new directory was read.
 
-    The ``remember`` files of each split that were read last are compared with what they were, at every listing: by size
-    and time of modification, and, where these differ, by content, as other sources recognise their files
+    At every listing, the ``remember`` files of each split that were read last are checked for changes: by size and time
+    of modification, and, if these differ, by content, as other sources recognise their files
     (``Checkpointing(input_identity=)``). Each of them takes about 60 bytes in a checkpoint. A change of any other file
     that was read is not noticed.
 
@@ -155,7 +155,7 @@ class WatchSource(Source):
             )
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        part = self.splits().index(split)  # not what the checkpoint says: it may say 1.0
+        part = self.splits().index(split)  # not the checkpoint's number, which may be 1.0
         watched = replace(self._watched, part=part, parts=self._splits)
         return WatchReader(watched, self, offset, context, context.repeated.get(split.id))
 

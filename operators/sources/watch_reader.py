@@ -1,12 +1,12 @@
 """The reader of a watched directory: lists it, and reads each new file once.
 
 Invariant: a file is *read* (the hash of its name is in ``_read``), being read, or to come. A listing alone moves files
-between these: a name that is not in ``_read`` is to come, whatever its time, and a name that is no longer listed leaves
-``_read``. So a position has 8 bytes for each file that was read and is still there.
+between these: a name that is not in ``_read`` is to come, and its time does not matter; a name that is no longer listed
+leaves ``_read``. So a position has 8 bytes for each file that was read and is still there.
 
 This code assumes that a directory which can be listed lists all that is in it. Another directory may be in its place
-for a while (a mount that is missing): what is listed then says nothing about the files that were read, so no name is
-dropped until the directory is back, or a file that was read is in the other one.
+for a while (a mount that is missing). Its listing says nothing about the files that were read, so no name is dropped
+until the directory is back, or a file that was read is in the other one.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class WatchReader(SplitReader):
         return sorted(again, key=lambda file: (file.name == begun, order.get(file.name, -1)))
 
     def _check_done(self, listing: Listing) -> None:
-        """Raises: InputChanged for one of the files read last that is no longer what it was."""
+        """Raise InputChanged if one of the files that were read last has changed."""
         for name in [name for name in self._done if name in listing.entries]:
             status = self._watched.status(listing.entries[name])
             if status is not None:

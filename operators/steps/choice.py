@@ -112,7 +112,7 @@ class ChosenColumn:
         return store
 
     def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
-        """Take over what ``freeze`` stored."""
+        """Restore the columns that ``freeze`` stored."""
         *order, values = columns
         if self._order is not None:
             self._order.restore(records, order[0])

@@ -140,5 +140,5 @@ def test_an_operator_without_a_constructor_keeps_its_context(runner: str) -> Non
     assert asked == ["mine"]
 
 
-def test_a_constructor_of_its_own_need_not_call_that_of_operator() -> None:
+def test_a_constructor_of_its_own_need_not_call_the_base_class() -> None:
     assert run(doing(__init__=lambda self, context: None)).equals(ROWS)

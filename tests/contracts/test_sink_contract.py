@@ -48,7 +48,7 @@ def preparing(handles: Any) -> type[flow.TwoPhaseWriter]:
     return Writer
 
 
-def test_a_writer_that_emits_rows_is_told_that_nothing_takes_them() -> None:
+def test_a_writer_that_emits_rows_is_an_error() -> None:
     with pytest.raises(ContractViolation, match=r"operator 'out' .*emitted rows, but it is the end of a stream"):
         write(emitting(lambda batch: batch))
 

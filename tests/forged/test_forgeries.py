@@ -47,7 +47,7 @@ def test_a_forged_checkpoint_does_nothing_but_end_in_an_error_or_a_wrong_result(
         ({"error": "KeyError: 'rows'", "expected": False}, "raised KeyError"),
     ],
 )
-def test_what_is_not_allowed_is_said(outcome: dict[str, Any], said: str) -> None:
+def test_forbidden_outcomes_are_named(outcome: dict[str, Any], said: str) -> None:
     harmless = {"signal": 0, "touched": [], "leaked": None, "memory": 0, "error": None, "expected": True}
     assert allowed(harmless) is None
     assert said in str(allowed({**harmless, **outcome}))

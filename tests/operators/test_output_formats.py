@@ -90,7 +90,7 @@ def test_the_commit_lists_of_parquet_are_as_they_were_before_there_were_formats(
     assert set(handles[0]) == {*listed, "staged"}
 
 
-def test_a_format_of_a_newer_version_is_said(tmp_path: Path) -> None:
+def test_a_format_of_a_newer_version_is_named(tmp_path: Path) -> None:
     run(op.write_ipc(tmp_path), X.to_batches(), X.schema)
     listing = tmp_path / "_commits" / "1.json"
     listing.write_text(listing.read_text().replace('"ipc"', '"orc"'))

@@ -57,7 +57,7 @@ def test_each_row_of_each_format_comes_once_through_crashes(
     assert sorted(result.table("out")["x"].to_pylist()) == list(range(50))
 
 
-def test_a_running_job_reads_what_appears_and_goes_on_after_a_stop(tmp_path: Path) -> None:
+def test_a_running_job_reads_new_files_and_resumes_after_a_stop(tmp_path: Path) -> None:
     inbox, seen = tmp_path / "inbox", {1: threading.Event(), 2: threading.Event()}
     inbox.mkdir()
 

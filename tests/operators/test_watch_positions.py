@@ -49,7 +49,7 @@ def test_an_older_checkpoint_keeps_its_rule_for_what_was_there(tmp_path: Path) -
         assert one.rows() == [2]
 
 
-def test_an_older_checkpoint_within_a_file_goes_on_there(tmp_path: Path) -> None:
+def test_an_older_checkpoint_within_a_file_resumes_there(tmp_path: Path) -> None:
     path = put(tmp_path, "a.csv", 1, 2, 3, at=1)
     content = {"path": str(path), "bytes": 8, "content": ends_of(path)}
     split = {"id": str(path), "info": content}

@@ -47,7 +47,7 @@ def test_an_observer_on_threads_records_a_system_that_never_rests() -> None:
         check(running.trace, state)
 
 
-def test_an_observer_on_threads_that_waits_for_what_nobody_accepts_says_so() -> None:
+def test_an_observer_on_threads_that_waits_for_unaccepted_messages_says_so() -> None:
     with ObservedThreads(to(Silent())) as running:
         running.wait_until_quiet(SECONDS)
         with pytest.raises(

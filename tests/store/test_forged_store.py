@@ -124,7 +124,7 @@ def test_a_link_to_the_checkpoint_directory_itself_is_the_users_own(tmp_path: Pa
 
 
 @pytest.mark.parametrize("text", [b"9" * 5000, b"-1", b"\xff", "٣".encode()])
-def test_a_highest_id_that_is_none_is_said(tmp_path: Path, text: bytes) -> None:
+def test_an_invalid_highest_id_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "ckpt").mkdir()
     (tmp_path / "ckpt" / "HIGHEST").write_bytes(text)
     with DirectoryStore(tmp_path / "ckpt") as store, pytest.raises(StoreError, match="expected a checkpoint id"):
@@ -132,7 +132,7 @@ def test_a_highest_id_that_is_none_is_said(tmp_path: Path, text: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", [b"[" * 100_000, b'{"token": true}' * 2, b'{"token": ' + b"9" * 4000 + b"}"])
-def test_a_fence_that_is_none_is_said(tmp_path: Path, text: bytes) -> None:
+def test_an_invalid_fence_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "ckpt").mkdir()
     (tmp_path / "ckpt" / "FENCE").write_bytes(text)
     with pytest.raises(StoreError, match="expected"):

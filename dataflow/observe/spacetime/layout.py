@@ -167,7 +167,7 @@ def _steps(trace: Trace) -> list[int]:
             case MarkerSent(channel, snapshot):
                 found.append(recorded[channel.source, snapshot])
             case ReportSent():
-                found.append(step)  # with what came right before
+                found.append(step)  # in the step of the happening before it
         last = each
     return found
 

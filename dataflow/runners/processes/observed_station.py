@@ -116,7 +116,7 @@ class View:
 
 
 class ObservedStation(Station):
-    """A station that records and reports by tokens, and gathers what is reported to it.
+    """A station that records and reports by tokens, and gathers the reports that it receives.
 
     ``initiators`` has the initiators of each snapshot, the first of which observes it. Another object adds to it.
     """

@@ -193,7 +193,7 @@ class Threads:
         return snapshot in self._gathering.complete
 
     def _missed(self, snapshot: int) -> str:
-        """Say what is missing of a snapshot that is not complete; called with the lock."""
+        """Return the missing parts of an incomplete snapshot, as text; called with the lock."""
         waiting = ", ".join(self._gathering.under_way[snapshot])
         return f"snapshot {snapshot} is not complete, markers are still to come to {waiting}"
 
