@@ -170,7 +170,7 @@ def _key_name(key: object, where: str) -> str:
     name = next((name for name in key.columns() if key.is_column(name) and key.name == name), None)
     if name is None:
         raise GraphError(
-            f"{where}: a key is a plain column; compute {key} before, as in with_columns(key={key}).{where}('key')"
+            f"{where}: a key is a column as it is; compute {key} before, as in with_columns(key={key}).{where}('key')"
         )
     return name
 
