@@ -1,7 +1,7 @@
-"""Check batches against the schema that was declared for them: columns by name, never by position.
+"""Hold batches to the schema that was declared for them: columns by name, never by position.
 
 One rule for functions, operators and sources of users: the names are compared as a set, types must be equal (an index
-of a dictionary may be narrower), nullability and metadata are ignored. A batch that fits gets the declared order.
+of a dictionary may be narrower), nullability and metadata are ignored. A batch that fits leaves in the declared order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SHOWN = 8
 
 
 class DeclaredSchema:
-    """Bring batches to ``schema``. ``found`` names the data in messages, ``advice`` ends the message.
+    """Bring batches to ``schema``. ``found`` names the data in messages, ``advice`` says what to change.
 
     >>> declared = DeclaredSchema(pa.schema({"a": pa.int64(), "b": pa.int64()}), "operator 'swap': its output")
     >>> declared.conformed(pa.record_batch({"b": [2], "a": [1]})).to_pylist()

@@ -1,8 +1,8 @@
 """What can be claimed of a sink's rows, read off the graph: how they are compared, and what duplicates do to them.
 
 A row-wise path (no state between source and sink) keeps every row, so outputs are compared as multisets. After a keyed
-aggregate there is one last row per key. The number of updates in a changelog depends on how batches were cut. So if
-updates count as rows (``Stream.as_rows``), the output is not compared, and the report says so.
+aggregate there is one last row per key. A changelog has as many rows as batches were cut, so if its updates count as
+rows (``Stream.as_rows``), the output cannot be compared at all, and that is said.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def claims(graph: Graph) -> dict[str, Claim]:
 
 
 def _over(edge: Edge, claim: Claim) -> Claim:
-    """Return the claim at the other end of an edge. The number of updates that count as rows is not settled."""
+    """Return the claim at the other end of an edge: updates that count as rows are as many as batches were cut."""
     if isinstance(claim, LastRows) and claim.updates and edge.as_rows:
         return Unsettled(
             f"the updates of {claim.aggregate!r} count as rows, and their number depends on how rows were cut into "
@@ -109,7 +109,7 @@ def _behind(node: Node, inputs: Sequence[Claim]) -> Claim:
 
 
 def _projected(claim: Claim, columns: Sequence[Expr]) -> Claim:
-    """Return the claim after a projection, with keys followed through renaming. Updates always keep their keys."""
+    """Follow keys through renaming; without them final rows are only rows, and updates always have them."""
     if not isinstance(claim, LastRows):
         return claim
     names = {key: column.name for key in claim.keys for column in reversed(columns) if column.is_column(key)}

@@ -1,8 +1,8 @@
-"""A check of the liveness of checkpoints: tasks acknowledge or decline every barrier, without waiting for a timeout.
+"""Liveness of checkpoints, checked: every barrier that was sent gets its answer, and no timeout is needed for that.
 
-A job is *still* when all its actors have been stepped since something last moved, and none of them did anything: from
+A job is *still* when all its actors have been stepped since something moved last, and none of them did anything: from
 then on only time changes anything. By then each task must have acknowledged or declined every checkpoint that was
-triggered, or a cancel must have reached it; otherwise the job would wait for the checkpoint's timeout.
+triggered, or have been told that it was withdrawn; otherwise the job would wait for the checkpoint's timeout.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["LivenessBroken", "Stillness"]
 
 
 class LivenessBroken(BaseException):
-    """A task will never acknowledge or decline a checkpoint. Not an ``Exception``: a restart must not hide it."""
+    """A checkpoint waits for an answer that will never come. Not an ``Exception``: a restart must not hide it."""
 
 
 class Stillness:
-    """Detects when ``job`` is still, and checks it then. The scheduler reports every step.
+    """Finds out when ``job`` is still, and checks it then. The scheduler reports every step.
 
     Invariant: all of ``_idle`` were stepped, and did nothing, since something moved last.
     """
@@ -39,7 +39,7 @@ class Stillness:
     def idle(self, actor: str, now: int, actors: Iterable[str]) -> None:
         """``actor`` was stepped and did nothing; ``actors`` are all that could do something.
 
-        Raises: LivenessBroken if the job is still and a checkpoint is under way.
+        Raises: LivenessBroken if the job is still and a checkpoint waits for an answer.
         """
         self._idle.add(actor)
         if self._job.coordinator.under_way and self._idle.issuperset(actors):
@@ -55,6 +55,6 @@ class Stillness:
 
     def _waiting(self, now: int) -> str:
         under_way = ", ".join(map(str, self._job.coordinator.under_way))
-        return f"checkpoint {under_way} is under way; expected every task to settle it:\n" + who_waits_for_whom(
+        return f"checkpoint {under_way} is under way; expected an answer of every task:\n" + who_waits_for_whom(
             self._job, now
         )

@@ -3,8 +3,7 @@
 The order matters: lock the store, find and verify the checkpoint, check sources and channels against it, lock what
 the sinks write to, let the sinks recover (which makes visible what the checkpoint holds, and deletes what it does not),
 then build. Nothing runs before all that, and nothing is changed before all checks have passed. To verify a checkpoint
-also means to restore the library's operators from it, one at a time, and to drop them: only they can detect damage in
-their state.
+also means to restore the operators of the library from it, one at a time, and to drop them: they know what is damage.
 """
 
 from __future__ import annotations
@@ -280,7 +279,7 @@ class _Builder:
         self.settings.probe(Point.RECOVERY)
 
     def _rehearse(self, manifest: Manifest, states: Mapping[str, TaskState]) -> None:
-        """Check that sources, sinks and the library's operators can be restored from a checkpoint.
+        """Check that sources, sinks and the operators of the library take what a checkpoint has for them.
 
         Raises: CheckpointDamaged.
         """
@@ -416,7 +415,7 @@ class _Builder:
                 channel.preload(captured.elements)
 
     def _refuse_strays(self, captured: ChannelState, link: Link, subtask: int, checkpoint: int) -> None:
-        """Raise CheckpointMismatch if rows in flight on a hash edge are another subtask's: keys would lose order."""
+        """Raise where rows in flight on a hash edge belong to another subtask: they would lose their order by key."""
         if link.partitioning is not Partitioning.HASH:
             return
         from dataflow.state.partition import hash_partition
@@ -436,7 +435,7 @@ class _Builder:
 
 
 def note_taken_back(notices: Notices, sink: str, taken: TakenBack | None, why: str) -> None:
-    """Note that ``sink`` deleted committed rows because ``why``; ``taken`` is the result of its ``recover``."""
+    """Note the committed rows that ``sink`` deleted because ``why``; it is given what ``recover`` returned."""
     if taken is not None:
         notices.add(
             RowsTakenBackWarning,
@@ -446,7 +445,7 @@ def note_taken_back(notices: Notices, sink: str, taken: TakenBack | None, why: s
 
 
 def _check_carried(captured: ChannelState, plan: Plan, link: Link) -> None:
-    """Check that rows in flight have the channel's columns: kernels rely on the types. Raises: CheckpointDamaged.
+    """Check that rows in flight are such as the channel carries: kernels believe the types. Raises: CheckpointDamaged.
 
     Index types of dictionaries may be narrower than declared: a batch may come with its own.
     """

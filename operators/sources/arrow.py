@@ -305,7 +305,7 @@ def plain_field(field: pa.Field) -> pa.Field:
 
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:
-    """Return ``dtype``, or the type that replaces a view or run-end encoded values."""
+    """Return ``dtype``, or what takes the place of a view or of run-end encoded values."""
     if types.is_run_end_encoded(dtype):
         return plain_type(dtype.value_type)
     if types.is_string_view(dtype):

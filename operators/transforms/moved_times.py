@@ -1,7 +1,7 @@
-"""Refuses event times that a user's function moved to before the watermark, and names the function.
+"""Event times that a user's function moved behind the watermark: refused where it happens, and the function is named.
 
-A watermark T means that no row before T is expected. Downstream such rows would count as late, or be missed by an
-operator that relies on T, and no message would name the function. Rows that were late already keep their times, so
+A watermark T says that no row before T is expected. Further down such rows would count as late, or be missed by an
+operator that relies on T, and nothing would point at the function. Rows that were late already keep their times, so
 only a time counts that the function's input does not have.
 
 After a restore the check begins with the next watermark.
@@ -27,7 +27,7 @@ class MovedTimes:
     """Compares the event times that a function was given with those it returned.
 
     Args:
-        time: the event time that the stream still has after the function, or None.
+        time: the event time that the stream still has behind the function, or None.
         where: begins the error's text.
     """
 
@@ -41,7 +41,7 @@ class MovedTimes:
         self._watermark = watermark
 
     def rows(self, given: pa.RecordBatch, made: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Return the rows of ``made`` with times before the watermark that no row of ``given`` has."""
+        """Return the rows of ``made`` with times behind the watermark that no row of ``given`` has."""
         if self._time is None or self._watermark is None or not made.num_rows:
             return _NONE
         times = made.column(self._time.column)
@@ -65,7 +65,7 @@ class MovedTimes:
         )
 
     def check(self, given: pa.RecordBatch, made: pa.RecordBatch) -> None:
-        """Raise ValueError if rows of ``made`` were moved to before the watermark."""
+        """Raise ValueError if rows of ``made`` were moved behind the watermark."""
         rows = self.rows(given, made)
         if len(rows):
             raise self.error(made, rows)
@@ -75,6 +75,6 @@ _NONE: Final = np.empty(0, np.int64)
 
 
 def _bound(watermark: int, unit: str) -> int:
-    """Return the first value of a column of ``unit`` that is not before ``watermark``, within 64 bits."""
+    """Return the first value of a column of ``unit`` that is not behind ``watermark``, within 64 bits."""
     bound = watermark * 1000 if unit == "ns" else -(-watermark // _UNIT[unit])
     return max(-(2**63), min(bound, 2**63 - 1))
