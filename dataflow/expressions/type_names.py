@@ -24,7 +24,7 @@ __all__ = ["named_type"]
 
 _ZONED: Final = re.compile(r"timestamp\[(s|ms|us|ns), ?tz=([^\]]+)\]")
 _DECIMAL: Final = re.compile(r"decimal(128|256)\((\d{1,2}), ?(-?\d{1,2})\)")
-_SHORT: Final = re.compile(r"([iuf])([1248])")  # numpy's names, in bytes
+_SHORT: Final = re.compile(r"(f(?=[248])|[iu])([1248])")  # numpy's names, in bytes
 _FULL: Final = {"i": "int", "u": "uint", "f": "float"}
 _INSTEAD: Final = {
     **dict.fromkeys(("int", "integer", "long", "bigint"), "'int64' or 'int32'"),

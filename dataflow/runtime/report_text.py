@@ -94,7 +94,7 @@ def _offsets(report: RestoreReport) -> Section:
 
 
 def _short(offset: str) -> str:
-    """Return the text of an offset, truncated if it is long: a watched directory's offset grows with its files."""
+    """Return the text of an offset, cut where it is long: that of a watched directory grows with its files."""
     return offset if len(offset) <= _LONGEST else f"{offset[:_LONGEST]}..."
 
 
