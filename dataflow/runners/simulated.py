@@ -187,10 +187,10 @@ class SimulatedJob:
             self._store = FaultyStore(store_of(checkpoint), self._maybe_fail, self._one_more_durable)
 
     def wait(self, timeout: Duration | None = None) -> RunResult:
-        """Run to the end. Warns of what happened, as `LocalJob.wait` does, but not of what ``faults`` asked for.
+        """Run to the end. Warns as `LocalJob.wait` does, but not of failures that ``faults`` injected.
 
         Raises: what made the job fail; JobTimeout after ``max_turns`` turns of a life, or simulated ``timeout``;
-            LivenessBroken if a checkpoint waits for an answer that will never come.
+            LivenessBroken if a task will never acknowledge or decline a checkpoint.
         """
         limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
         restore = self._restore
@@ -310,7 +310,7 @@ class SimulatedJob:
         return result_of(job, checkpointed=job.checkpointed)
 
     def _unasked(self, found: Sequence[BarrierflowWarning]) -> list[BarrierflowWarning]:
-        """Return the warnings of what no fault brought about."""
+        """Return the warnings that no injected fault caused."""
         return [warning for warning in found if self._faults == Faults() or not isinstance(warning, _INJECTED)]
 
     def _settings(self) -> Checkpointing | None:

@@ -185,7 +185,7 @@ class _Split(msgspec.Struct):
 
 
 def _check_inlet(header: _Header) -> None:
-    """Check what every reader of an inlet relies on. Raises: CheckpointDamaged."""
+    """Check the assumptions that every reader of an inlet makes. Raises: CheckpointDamaged."""
     what = f"the inlet of task {excerpt(header.task)}"
     splits = parsed(list[_Split], header.inlet.get("splits", []), what)
     parsed(list[Time | None], header.inlet.get("watermarks", []), what)
@@ -260,5 +260,5 @@ def unpacked(elements: Sequence[Any], tables: Mapping[str, pa.Table], name: str)
             case _:
                 raise CheckpointDamaged(f"{what} holds {excerpt(element)}, which this release does not know")
     if any([isinstance(element, EndOfInput) for element in found[:-1]]):
-        raise CheckpointDamaged(f"{what} goes on behind the end of the input")
+        raise CheckpointDamaged(f"{what} has elements after the end of the input")
     return tuple(found)

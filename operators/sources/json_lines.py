@@ -65,10 +65,9 @@ def read_json(
 
     Columns are fields of the objects, nested ones included; a field that a line leaves out is null. ``schema`` has all
     of them with their types; without it they are inferred from the first ``block_bytes`` of the first file with rows:
-    whole numbers, dates and timestamps as with ``read_csv``, those in lists and objects included; times of day stay
-    text. A field that is not
-    among these, or a value of another type, is an error of its row. With ``columns`` only these fields are read, and
-    all others are left out unseen, but for fields within these.
+    whole numbers, dates and timestamps as with ``read_csv``, in lists and objects, too; times of day stay text. A field
+    that is not among these, or a value of another type, is an error of its row. With ``columns`` only these fields are
+    read, and all others are ignored, except unexpected fields inside a chosen column.
 
     Timestamps, dates and times of day are text in ISO 8601. A timestamp with a zone needs an offset or ``Z`` in its
     text, one without a zone must have none. Durations are whole numbers of their unit.

@@ -231,7 +231,7 @@ def test_each_update_of_a_change_feed_is_a_row_of_it() -> None:
     assert [repr(row) for row in found.to_pylist()] == [repr(row) for row in table.to_pylist()]
 
 
-def test_latest_stands_beside_other_aggregates_and_takes_expressions() -> None:
+def test_latest_combines_with_other_aggregates_and_takes_expressions() -> None:
     table = pa.table({"k": [1, 1], "x": [5, None], "y": ["a", "b"], "t": [2, 1]})
     rows = flow.Pipeline().source(op.from_arrow(table)).key_by("k")
     latest = op.latest((col("x") * 2).alias("double"), "y", by=-col("t"))

@@ -1,4 +1,4 @@
-"""What went wrong without ending a run is warned of once, by the thread that waits, after the last commit."""
+"""The thread that waits warns once, after the last commit, of failures that did not end the run."""
 
 from __future__ import annotations
 
