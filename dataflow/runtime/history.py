@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataflow.clock import Clock
 from dataflow.errors import CheckpointError
 from dataflow.events import BarrierKind
+from dataflow.protocol.barrier_ledger import BarrierLedger
 from dataflow.protocol.coordinator_actions import FailureReason, Inject
 from dataflow.runtime.attempts import CheckpointAttempt, CheckpointRecord
-from dataflow.runtime.messages import Acknowledged
+from dataflow.runtime.messages import Acknowledged, Declined
 
 __all__ = ["CheckpointHistory"]
 
@@ -23,6 +24,7 @@ class CheckpointHistory:
     Attributes:
         checkpoints: the durable ones, in the order in which they became so.
         failures: a sentence for each that failed.
+        ledger: the answers that tasks owe; each task notes there which cancels it carried out.
     """
 
     def __init__(self, tasks: Sequence[str], clock: Clock) -> None:
@@ -32,6 +34,7 @@ class CheckpointHistory:
         self._gave_up_last = BarrierKind.CHECKPOINT
         self.checkpoints: list[CheckpointRecord] = []
         self.failures: list[str] = []
+        self.ledger = BarrierLedger()
 
     @property
     def newest(self) -> int | None:
@@ -51,11 +54,18 @@ class CheckpointHistory:
         """Barriers are on their way."""
         checkpoint = injected.checkpoint
         self._attempts[checkpoint] = CheckpointAttempt(checkpoint, injected.kind, injected.triggered_at)
+        self.ledger.triggered(checkpoint, self._tasks, injected.triggered_at)
 
     def acknowledged(self, message: Acknowledged) -> None:
         """A task's part is durable; of no interest where the checkpoint was given up."""
+        self.ledger.settled(message.task, message.checkpoint)
         if (attempt := self._attempts.get(message.checkpoint)) is not None:
             attempt.add(message)
+
+    def declined(self, message: Declined) -> None:
+        """Record that a task has no part in a checkpoint, and why."""
+        self.ledger.settled(message.task, message.checkpoint)
+        self.in_trouble(message.checkpoint, f"{message.task}: {message.detail}")
 
     def in_trouble(self, checkpoint: int, trouble: str) -> None:
         """Something went wrong; what is said first counts."""

@@ -23,6 +23,7 @@ from dataflow.errors import StoreError
 from dataflow.events import Barrier, Cancel, Data, EndOfInput, Watermark
 from dataflow.operator import Collector
 from dataflow.protocol.actions import Abort, Action, Complete, Ignore, PassOver, TakeSnapshot
+from dataflow.protocol.barrier_ledger import BarrierLedger
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.chain import Chain
@@ -94,6 +95,8 @@ class Task:
         self.inlet = inlet
         self.chain = chain
         self.mailbox: Mailbox[TaskMessage] = Mailbox()
+        self.ledger = BarrierLedger()
+        """Where it notes that it carried a cancel out; the job sets it."""
         self.state = Progress.WORKED
         self.meter = Meter()
         self.steps = 0
@@ -268,6 +271,7 @@ class Task:
                 case AbortCheckpoint(checkpoint, reason):
                     self._writer.drop(checkpoint)
                     self._act(self.inlet.abort(checkpoint, reason, now), now)
+                    self.ledger.settled(self.name, checkpoint)
                 case Committed(checkpoint):
                     for node in self.chain.nodes:
                         node.committed(checkpoint)
