@@ -58,9 +58,9 @@ class CheckpointHistory:
 
     def acknowledged(self, message: Acknowledged) -> None:
         """A task's part is durable; of no interest where the checkpoint was given up."""
-        self.ledger.settled(message.task, message.checkpoint)
         if (attempt := self._attempts.get(message.checkpoint)) is not None:
             attempt.add(message)
+        self.ledger.settled(message.task, message.checkpoint)
 
     def declined(self, message: Declined) -> None:
         """Record that a task has no part in a checkpoint, and why."""
