@@ -14,7 +14,7 @@ from dataflow.runtime.progress import JobState
 __all__ = ["LONGEST", "check_every_job"]
 
 LONGEST = 30_000_000
-"""Microseconds for which a task may owe an answer: much more than any needs here, and less than a test may take."""
+"""Microseconds that a checkpoint may stay unsettled: much more than any needs here, and less than a test may take."""
 
 
 def check_every_job() -> None:

@@ -1,15 +1,15 @@
-"""The liveness of checkpoints as a ledger: each task owes one answer for each checkpoint that was triggered.
+"""The liveness of checkpoints as a ledger: each task must settle each checkpoint that was triggered.
 
-The barrier of a checkpoint comes to every task: as a trigger, through the channels, or behind a cancel that says that
-it will not come. So from the trigger on every task owes the coordinator an answer, until one of these happens:
+A task learns of a checkpoint by a trigger, by a barrier in its channels, or by the cancel of one. From the trigger of a
+checkpoint on it is *unsettled* at each task, until one of these happens:
 
-1. The task acknowledges: its part is durable.
-2. It declines: it failed to take a snapshot, gave the checkpoint up, or passed it over for a higher one.
-3. The coordinator gave the checkpoint up, and its cancel has reached the task and was carried out there.
+1. The task acknowledges it: its part is durable.
+2. The task declines it: it failed to take the snapshot, aborted the checkpoint, or passed it over for a higher one.
+3. The coordinator aborts it, and the task has received and carried out the cancel.
 
-Invariant: in a job in which nothing moves any more, and in one that has finished, no answer is owed; and no answer is
-owed for long, whatever moves. Otherwise the job would wait for the timeout of the checkpoint, or a channel that waits
-for a barrier would stay blocked.
+Invariant: nothing is unsettled in a job that has finished, or in which nothing moves any more; and nothing stays
+unsettled for long, whatever moves. Otherwise the job would wait for the timeout of the checkpoint, or a channel that
+waits for a barrier would stay blocked.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ __all__ = ["BarrierLedger"]
 
 
 class BarrierLedger:
-    """The answers that are owed, each by a task for a checkpoint.
+    """The checkpoints that are unsettled, and at which tasks.
 
-    Any thread may call it: each method is one atomic operation on a dict per answer.
+    Any thread may call it: each method does one atomic operation on a dict per task.
 
     >>> ledger = BarrierLedger()
     >>> ledger.triggered(7, ["source", "sink"], now=20)
     >>> ledger.settled("source", 7)
-    >>> ledger.owed, ledger.owed_since
+    >>> ledger.unsettled, ledger.unsettled_since
     ([('sink', 7)], 20)
     """
 
-    __slots__ = ("_owed",)
+    __slots__ = ("_unsettled",)
 
     def __init__(self) -> None:
-        self._owed: dict[tuple[str, int], int] = {}  # in the order of the triggers: the first is the oldest
+        self._unsettled: dict[tuple[str, int], int] = {}  # in the order of the triggers: the first is the oldest
 
     def triggered(self, checkpoint: int, tasks: Iterable[str], now: int) -> None:
-        """Note that ``tasks`` will be told of ``checkpoint``; called before the first of them is."""
+        """Add ``checkpoint`` for ``tasks``. Called before any of them learns of it."""
         for task in tasks:
-            self._owed[task, checkpoint] = now
+            self._unsettled[task, checkpoint] = now
 
     def settled(self, task: str, checkpoint: int) -> None:
-        """Note that ``task`` acknowledged or declined ``checkpoint``, or carried out its cancel; the first counts."""
-        self._owed.pop((task, checkpoint), None)
+        """Remove ``checkpoint`` for ``task``: acknowledged, declined or cancelled. A repeated call changes nothing."""
+        self._unsettled.pop((task, checkpoint), None)
 
     @property
-    def owed(self) -> Sequence[tuple[str, int]]:
-        """The tasks that owe an answer, each with the checkpoint, in the order of the triggers."""
-        return list(self._owed)
+    def unsettled(self) -> Sequence[tuple[str, int]]:
+        """Pairs of a task and a checkpoint that it has not settled, in the order of the triggers."""
+        return list(self._unsettled)
 
     @property
-    def owed_since(self) -> int | None:
-        """When the oldest checkpoint that is owed an answer was triggered; None: no answer is owed."""
-        return next(iter(list(self._owed.values())), None)
+    def unsettled_since(self) -> int | None:
+        """When the oldest unsettled checkpoint was triggered; None: there is none."""
+        return next(iter(list(self._unsettled.values())), None)
 
     def __str__(self) -> str:
-        return ", ".join(f"{task} owes an answer for checkpoint {checkpoint}" for task, checkpoint in self.owed)
+        return ", ".join(f"{task} has not settled checkpoint {checkpoint}" for task, checkpoint in self.unsettled)

@@ -1,9 +1,9 @@
-"""Liveness of checkpoints, checked: each barrier that is sent gets its answer, and no timeout is needed for that.
+"""A check of the liveness of checkpoints: tasks settle every checkpoint without waiting for a timeout.
 
-``BarrierLedger`` states the property; here are the moments at which it is checked. A job is *still* when all its actors
-have been stepped since something moved last, and none of them did anything: from then on only time changes anything. A
-still job owes no answer, and no channel of it is blocked. A job that has finished owes none, and whatever moves, none
-is owed for long.
+``BarrierLedger`` states the property; this module checks it. A job is *still* when all its actors have been stepped
+since something last moved, and none of them did anything: from then on only time changes anything. In a still job
+every checkpoint is settled and no channel is blocked. In a finished job every checkpoint is settled, too, and in any
+job no checkpoint stays unsettled for long.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST", "LivenessBroken", "Stillness", "check_age", "check_finished"]
 
 LONGEST = 60_000_000
-"""Microseconds of simulated time for which an answer may be owed: a tenth of the default timeout of a checkpoint."""
+"""Microseconds of simulated time that a checkpoint may stay unsettled: a tenth of its default timeout."""
 
 
 class LivenessBroken(BaseException):
-    """A checkpoint waits for an answer that will never come. Not an ``Exception``: a restart must not hide it."""
+    """A task will never settle a checkpoint. Not an ``Exception``: a restart must not hide it."""
 
 
 def check_age(job: Job, now: int, longest: int = LONGEST) -> None:
-    """Raise LivenessBroken if an answer has been owed for more than ``longest`` microseconds."""
-    since = job.history.ledger.owed_since
+    """Raise LivenessBroken if a checkpoint has been unsettled for more than ``longest`` microseconds."""
+    since = job.history.ledger.unsettled_since
     if since is not None and now - since > longest:
         raise LivenessBroken(f"for {duration_text(now - since)} {_waiting(job, now)}")
 
 
 def check_finished(job: Job, now: int) -> None:
-    """Raise LivenessBroken if ``job``, which has finished, owes an answer or has a checkpoint under way."""
-    if job.coordinator.under_way or job.history.ledger.owed:
+    """Raise LivenessBroken if ``job``, which has finished, has a checkpoint under way or unsettled."""
+    if job.coordinator.under_way or job.history.ledger.unsettled:
         raise LivenessBroken(f"the job has finished, but {_waiting(job, now)}")
 
 
 class Stillness:
-    """Finds out when ``job`` is still, and checks it then. The scheduler reports every step.
+    """Detects when ``job`` is still, and checks it then. The scheduler reports every step.
 
     Invariant: all of ``_idle`` were stepped, and did nothing, since something moved last.
     """
@@ -60,9 +60,9 @@ class Stillness:
 
         Args:
             actors: all that could do something.
-            writing: work in the background is not done yet, so answers may still come.
+            writing: work in the background is not done yet, so tasks may still settle checkpoints.
 
-        Raises: LivenessBroken if the job is still, and an answer is owed or a channel blocked.
+        Raises: LivenessBroken if the job is still, and a checkpoint is unsettled or a channel blocked.
         """
         self._idle.add(actor)
         if not self._idle.issuperset(actors):
@@ -74,11 +74,11 @@ class Stillness:
     def _check(self, now: int) -> None:
         job = self._job
         gates = [task.inlet.gate for task in job.tasks.values() if isinstance(task.inlet, GateInlet)]
-        if job.coordinator.under_way or job.history.ledger.owed or any([gate.blocked for gate in gates]):
+        if job.coordinator.under_way or job.history.ledger.unsettled or any([gate.blocked for gate in gates]):
             raise LivenessBroken(f"nothing moves any more, but {_waiting(job, now)}")
 
 
 def _waiting(job: Job, now: int) -> str:
     under_way = ", ".join(map(str, job.coordinator.under_way)) or "none"
-    owed = str(job.history.ledger) or "no task owes an answer"
-    return f"{owed}; checkpoints under way: {under_way}:\n{who_waits_for_whom(job, now)}"
+    unsettled = str(job.history.ledger) or "every task has settled its checkpoints"
+    return f"{unsettled}; checkpoints under way: {under_way}:\n{who_waits_for_whom(job, now)}"

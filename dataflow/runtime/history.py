@@ -24,7 +24,7 @@ class CheckpointHistory:
     Attributes:
         checkpoints: the durable ones, in the order in which they became so.
         failures: a sentence for each that failed.
-        ledger: the answers that tasks owe; each task notes there which cancels it carried out.
+        ledger: the checkpoints that tasks have not settled; each task removes those whose cancel it carried out.
     """
 
     def __init__(self, tasks: Sequence[str], clock: Clock) -> None:

@@ -96,7 +96,7 @@ class Task:
         self.chain = chain
         self.mailbox: Mailbox[TaskMessage] = Mailbox()
         self.ledger = BarrierLedger()
-        """Where it notes that it carried a cancel out; the job sets it."""
+        """Where the task records the cancels that it carried out; the job sets it."""
         self.state = Progress.WORKED
         self.meter = Meter()
         self.steps = 0

@@ -259,7 +259,7 @@ class ModelJob:
         """The state, as text."""
         tasks = [task.content for task in self.tasks.values()]
         coordinator = {name: _content(part) for name, part in vars(self.coordinator).items() if name != "_timetable"}
-        return repr((self.asked, self.now, list(self.inbox), coordinator, self.ledger.owed, tasks))
+        return repr((self.asked, self.now, list(self.inbox), coordinator, self.ledger.unsettled, tasks))
 
 
 def _handler(mode: Mode, channels: int, edges: set[int]) -> BarrierHandler:
@@ -313,7 +313,7 @@ def _is_first(content: int, seen: set[int]) -> bool:
 
 
 def _check(job: ModelJob, where: str) -> None:
-    assert not job.ledger.owed, f"{job.ledger}: {where}"
+    assert not job.ledger.unsettled, f"{job.ledger}: {where}"
     blocked = [name for name, task in job.tasks.items() if task.handler is not None and task.handler.blocked]
     assert not blocked, f"{blocked} are blocked: {where}"
     assert not job.coordinator.under_way, f"{job.coordinator.under_way} are under way: {where}"

@@ -1,4 +1,4 @@
-"""A process of a campaign fails if its job leaves a barrier without an answer."""
+"""A process of a campaign fails if its job leaves a checkpoint unsettled."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ with failing(LocalRunner()) as job:
 
 
 def test_a_process_whose_task_declines_without_a_word_fails(tmp_path: Path) -> None:
-    script = tmp_path / "unanswered.py"
+    script = tmp_path / "unsettled.py"
     script.write_text(SCRIPT)
     with spawn(script=script) as process:
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "fails[0] owes an answer for checkpoint 1" in errors
+    assert "fails[0] has not settled checkpoint 1" in errors

@@ -45,7 +45,7 @@ RUNNERS = {"threads": flow.LocalRunner, "simulated": flow.SimulatedRunner}
 
 
 @pytest.mark.parametrize("runner", RUNNERS.values(), ids=RUNNERS)
-def test_a_checkpoint_that_fails_leaves_no_answer_owed(runner: Callable[[], flow.Runner]) -> None:
+def test_a_checkpoint_that_fails_is_settled_by_all_tasks(runner: Callable[[], flow.Runner]) -> None:
     with pytest.warns(CheckpointsFailedWarning), failing(runner()) as job:
         assert job.wait().table("out").num_rows == 10
 
@@ -56,7 +56,7 @@ def test_a_task_that_declines_without_a_word_is_found(
 ) -> None:
     monkeypatch.setattr(Task, "_decline", lambda task, checkpoint, reason, detail: None)
     monkeypatch.setattr(liveness, "LONGEST", 200_000)
-    with pytest.raises(LivenessBroken, match=r"fails\[0\] owes an answer for checkpoint 1"), failing(runner()) as job:
+    with pytest.raises(LivenessBroken, match=r"fails\[0\] has not settled checkpoint 1"), failing(runner()) as job:
         job.wait()
 
 
@@ -69,7 +69,7 @@ def expiring() -> flow.Job:
     return p.start(flow.LocalRunner(slow={"slow": "50ms"}), checkpoint=checkpoint)
 
 
-def test_a_checkpoint_that_expires_leaves_no_answer_owed() -> None:
+def test_a_checkpoint_that_expires_is_settled_by_all_tasks() -> None:
     with pytest.warns(CheckpointsFailedWarning), expiring() as job:
         assert job.wait().table("out").num_rows == 10
 
@@ -90,5 +90,5 @@ def test_a_cancel_that_does_not_reach_a_task_is_found(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Task, "_receive", lose_cancels)
     monkeypatch.setattr(Task, "_cancel", lambda task, checkpoint: None)  # the one that follows the rows
-    with pytest.raises(LivenessBroken, match=r"out\[0\] owes an answer for checkpoint"), expiring() as job:
+    with pytest.raises(LivenessBroken, match=r"out\[0\] has not settled checkpoint"), expiring() as job:
         job.wait()

@@ -94,7 +94,7 @@ def test_it_is_lost_again_and_found_if_the_fault_is_put_back(
     fault: PutBack, mode: str, max_concurrent: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault(monkeypatch)
-    with pytest.raises(LivenessBroken, match=r"owes an answer for checkpoint \d"):
+    with pytest.raises(LivenessBroken, match=r"has not settled checkpoint \d"):
         counting(seed, mode, max_concurrent).wait()
 
 
@@ -147,7 +147,7 @@ def test_savepoints_among_checkpoints_wait_for_no_timeout(
 
 def test_a_task_that_declines_without_a_word_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Task, "_decline", lambda task, checkpoint, reason, detail: None)
-    with pytest.raises(LivenessBroken, match=r"nothing moves any more, but .* owes an answer for checkpoint \d"):
+    with pytest.raises(LivenessBroken, match=r"nothing moves any more, but .* has not settled checkpoint \d"):
         counting(8, "aligned", 3).wait()
 
 
