@@ -35,7 +35,7 @@ from dataflow.plan import Plan, of
 from dataflow.runners.asking import answers_of
 from dataflow.runners.base import RunResult, combines, metrics_of, result_of, together, warn_of_unnamed_state
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
-from dataflow.runners.liveness import Stillness
+from dataflow.runners.liveness import Stillness, check_age, check_finished
 from dataflow.runners.run_warnings import raise_warnings, warnings_of
 from dataflow.runtime.build import Settings, build, store_of
 from dataflow.runtime.diagnosis import who_waits_for_whom
@@ -70,7 +70,7 @@ _CHANCES = {
 
 
 _PATIENCE = 50
-"""Turns in which nothing moved, after which time passes twice as fast: somebody waits for a clock."""
+"""Turns of a job that is still, after which time passes twice as fast: only a clock can move it."""
 
 
 _INJECTED = (
@@ -303,7 +303,7 @@ class SimulatedJob:
                 if isinstance(task.inlet, GateInlet)
             )
         if job.state is JobState.FINISHED:
-            stillness.ended(self._clock.now())
+            check_finished(job, self._clock.now())
         job.close()
         if job.error is not None:
             raise_warnings(self._unasked(warnings_of(job, together(metrics_of(job)))), error=job.error)
@@ -343,12 +343,12 @@ class SimulatedJob:
         moved, now = step(), self._clock.now()
         # a task is stepped to DONE once: what it reported then is still to be read
         if moved is False or (isinstance(moved, Progress) and moved not in (Progress.WORKED, Progress.DONE)):
-            self._idle += 1
-            if not self._lanes:
-                stillness.idle(actor, now, ("job", *running))
+            if stillness.idle(actor, now, ("job", *running), writing=bool(self._lanes)):
+                self._idle += 1
         else:
             self._idle = 0
             stillness.moved()
+        check_age(job, now)
 
     def _submit(self, lane: str, job: Callable[[], None]) -> None:
         delay = self._random.randrange(10, 400) if self._random.random() < self._faults.slow else 0

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataflow.clock import Clock
 from dataflow.errors import CheckpointError
 from dataflow.events import BarrierKind
+from dataflow.protocol.barrier_ledger import BarrierLedger
 from dataflow.protocol.coordinator_actions import FailureReason, Inject
 from dataflow.runtime.attempts import CheckpointAttempt, CheckpointRecord
-from dataflow.runtime.messages import Acknowledged
+from dataflow.runtime.messages import Acknowledged, Declined
 
 __all__ = ["CheckpointHistory"]
 
@@ -23,6 +24,7 @@ class CheckpointHistory:
     Attributes:
         checkpoints: the durable ones, in the order in which they became so.
         failures: a sentence for each that failed.
+        ledger: the checkpoints that tasks have not settled; each task removes those whose cancel it carried out.
     """
 
     def __init__(self, tasks: Sequence[str], clock: Clock) -> None:
@@ -32,6 +34,7 @@ class CheckpointHistory:
         self._gave_up_last = BarrierKind.CHECKPOINT
         self.checkpoints: list[CheckpointRecord] = []
         self.failures: list[str] = []
+        self.ledger = BarrierLedger()
 
     @property
     def newest(self) -> int | None:
@@ -51,11 +54,18 @@ class CheckpointHistory:
         """Start tracking a checkpoint that has just been triggered."""
         checkpoint = injected.checkpoint
         self._attempts[checkpoint] = CheckpointAttempt(checkpoint, injected.kind, injected.triggered_at)
+        self.ledger.triggered(checkpoint, self._tasks, injected.triggered_at)
 
     def acknowledged(self, message: Acknowledged) -> None:
         """Add a task's durable part; it is ignored if the checkpoint was given up."""
         if (attempt := self._attempts.get(message.checkpoint)) is not None:
             attempt.add(message)
+        self.ledger.settled(message.task, message.checkpoint)
+
+    def declined(self, message: Declined) -> None:
+        """Record that a task has no part in a checkpoint, and why."""
+        self.ledger.settled(message.task, message.checkpoint)
+        self.in_trouble(message.checkpoint, f"{message.task}: {message.detail}")
 
     def in_trouble(self, checkpoint: int, trouble: str) -> None:
         """Note a failure; only the first one is kept."""

@@ -116,6 +116,8 @@ class Job:
         self.state = JobState.RUNNING
         self.error: BaseException | None = None
         self.history = CheckpointHistory(list(tasks), clock)
+        for task in tasks.values():
+            task.ledger = self.history.ledger
         self.held = ExitStack()
         """The locks of the store and of what the sinks write to; from the builder."""
         self.started_at = clock.now()
@@ -237,7 +239,7 @@ class Job:
                 self._act(coordinator.acknowledge(task, checkpoint, part, now), now)
             case Declined(task, checkpoint, reason, detail):
                 log.info("%s declined checkpoint %d: %s %s", task, checkpoint, reason.value, detail)
-                self.history.in_trouble(checkpoint, f"{task}: {detail}")
+                self.history.declined(message)
                 self._act(coordinator.decline(task, checkpoint, reason, now), now)
             case Ended(task):
                 self._act(coordinator.finish(task, now), now)
