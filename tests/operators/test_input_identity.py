@@ -249,6 +249,17 @@ def test_a_file_that_changes_between_listing_and_opening_is_refused(tmp_path: Pa
         run(source, tmp_path)
 
 
+def test_a_file_that_gets_another_size_before_it_is_opened_is_refused_whatever_its_time(
+    tmp_path: Path, name: str
+) -> None:
+    path = write(tmp_path / name)
+    source, before = READERS[name](path), path.stat()
+    write(path, rows=LARGE + 2)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(InputChanged, match=rf"it had {before.st_size} bytes and has {path.stat().st_size}"):
+        run(source, tmp_path)
+
+
 def test_a_file_that_changes_between_two_of_its_splits_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet")
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pyarrow as pa
 
 from dataflow.clock import ManualClock
 from dataflow.events import Barrier, Data
 from dataflow.protocol.actions import AbortReason
+from dataflow.row_errors import ERRORS, errors_schema
 from dataflow.runtime.inlet import SourceInlet, SplitState
-from dataflow.source import END, SourceContext
+from dataflow.source import END, Json, Source, SourceContext, Split, SplitReader
 from dataflow.testing import Pause, ScriptedSource
 
 
@@ -19,7 +21,10 @@ def batch(*values: int) -> pa.RecordBatch:
 
 
 def inlet(*scripts: list[pa.RecordBatch | Pause]) -> SourceInlet:
-    source = ScriptedSource(*scripts)
+    return inlet_of(ScriptedSource(*scripts))
+
+
+def inlet_of(source: Source) -> SourceInlet:
     context = SourceContext("in", 0, 1, ManualClock())
     return SourceInlet(source, [SplitState(split) for split in source.splits()], context)
 
@@ -97,6 +102,27 @@ def test_an_inlet_that_continues_knows_for_how_long_its_splits_were_quiet() -> N
     before.poll(10)
     after.go_on(before.turns(70), now=1_000)
     assert after.quiet("script-0") == 60
+
+
+class Rejecting(ScriptedSource):
+    """Sets a row aside with each batch; the reader has the columns of these in an order of its own."""
+
+    @property
+    def sides(self) -> Mapping[str, pa.Schema]:
+        return {ERRORS: errors_schema()}
+
+    def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        reader = super().reader(split, offset, context)
+        reader.rejected = lambda: pa.record_batch({"error": ["bad"], "row": ["1;2"], "where": ["a:1"]})  # type: ignore[method-assign]
+        return reader
+
+
+def test_rejected_rows_have_the_columns_that_the_source_declares_by_name() -> None:
+    taken = inlet_of(Rejecting([batch(1)])).poll(0)
+    assert taken is not None
+    assert taken.rejected is not None
+    assert taken.rejected.schema.equals(errors_schema())
+    assert taken.rejected.to_pylist() == [{"where": "a:1", "row": "1;2", "error": "bad"}]
 
 
 def test_a_batch_comes_in_slices_and_a_restore_goes_on_in_its_midst() -> None:
