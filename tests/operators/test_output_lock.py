@@ -243,6 +243,11 @@ def two_jobs(tmp_path: Path, *values: int) -> tuple[Any, Sequence[Handle], Seque
     return sink, ours, theirs
 
 
+def test_what_two_runs_stage_has_different_names_so_neither_deletes_the_rows_of_the_other(tmp_path: Path) -> None:
+    _, ours, theirs = two_jobs(tmp_path, 2)
+    assert ours[0]["staged"] != theirs[0]["staged"]
+
+
 def test_a_final_file_of_another_job_is_not_counted_as_ours(tmp_path: Path) -> None:
     sink, ours, theirs = two_jobs(tmp_path, 2)
     (tmp_path / "other" / "_staging" / str(theirs[0]["staged"])).rename(tmp_path / "out" / str(theirs[0]["file"]))

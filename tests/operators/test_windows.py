@@ -114,6 +114,14 @@ def test_a_row_is_late_when_its_window_ends_at_or_below_the_watermark() -> None:
     assert w.advance(END) == [("a", 10, 1, 2)]
 
 
+def test_lateness_counts_from_the_moment_a_window_takes_no_more_rows() -> None:
+    w = Windows(lateness=5)
+    w.advance(18)
+    w.feed(("a", 1, 9), ("a", 1, -1))
+    lateness = w.context.tally.lateness
+    assert (lateness.checked, lateness.buckets, lateness.most) == (2, {3: 1, 13: 1}, 13)
+
+
 def test_a_row_older_than_the_watermark_is_not_late_while_its_window_is_open() -> None:
     w = Windows()
     w.advance(8)

@@ -60,6 +60,12 @@ def test_the_offset_of_a_split_that_ended_between_snapshots_is_its_end() -> None
     assert (split["offset"], split["done"]) == (2, True)
 
 
+def test_a_snapshot_has_the_offset_of_each_split_that_was_begun() -> None:
+    head = inlet([batch(1), Pause(1), batch(2)], [batch(3), batch(4)], [batch(5)])
+    assert [poll(head), poll(head)] == [([1], 0), ([3], 0)]
+    assert [split["offset"] for split in head.snapshot()["splits"]] == [2, 1, None]
+
+
 def test_rows_are_counted_by_split_and_pauses_are_none() -> None:
     head = inlet([Pause(1), batch(1, 2), batch(3)], [batch()])
     while not head.ended:
