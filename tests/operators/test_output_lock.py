@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import threading
@@ -19,6 +20,8 @@ from dataflow.clock import ManualClock
 from dataflow.errors import DirectoryInUse, GraphError, OutputExists, StoreError
 from dataflow.operator import Handle, OperatorContext
 from dataflow.runners.simulated import Faults, SimulatedRunner
+from dataflow.store.files import DISK
+from dataflow.store.lock import DirectoryLock
 from operators.sinks.file_writer import RowBuffer
 from operators.sinks.parquet import read_committed, write_parquet
 
@@ -172,6 +175,26 @@ def test_a_simulated_crash_lets_go_as_a_real_one_does(tmp_path: Path, seed: int)
     job.wait()
     assert sorted(read_committed(tmp_path / "out")["x"].to_pylist()) == list(range(40)), f"seed {seed}"
     assert free(tmp_path / "out")
+
+
+def test_a_lock_file_that_is_deleted_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (DirectoryLock(tmp_path, files=DISK, clock=ManualClock()) for _ in range(2))
+    deleted: list[Path] = []
+    take = fcntl.flock
+
+    def flock(descriptor: int, operation: int) -> None:
+        if not deleted:
+            deleted.append(tmp_path / "LOCK")
+            deleted[0].unlink()
+        take(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    first.acquire("first")
+    with pytest.raises(DirectoryInUse, match="'first'"):
+        second.acquire("second")
+    first.release()
 
 
 def test_the_files_of_the_lock_are_no_output(tmp_path: Path) -> None:

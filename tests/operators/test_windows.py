@@ -215,6 +215,17 @@ def test_states_of_several_subtasks_can_be_joined_and_divided_by_key() -> None:
     assert sorted(row for part in parts for row in part.advance(END)) == sorted(whole.advance(END))
 
 
+def test_states_that_were_joined_in_any_order_come_out_in_order_of_time() -> None:
+    parts = []
+    for key, time in (("late", 25), ("early", 5)):
+        w = Windows()
+        w.feed((key, 1, time))
+        parts.append(stored(w.operator.snapshot()))
+    tables = {name: pa.concat_tables([part.tables[name] for part in parts]) for name in parts[0].tables}  # type: ignore[misc]
+    again = Windows(restored=Snapshot(parts[0].values, tables))
+    assert [again.advance(10), again.advance(30)] == [[("early", 0, 1, 1)], [("late", 20, 1, 1)]]
+
+
 @dataclass
 class Model:
     """The rules, row by row."""

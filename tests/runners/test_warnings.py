@@ -263,6 +263,17 @@ def test_a_block_that_is_left_without_waiting_warns_of_late_rows() -> None:
         is_over(job)
 
 
+def test_an_error_of_the_block_is_not_replaced_by_a_warning_that_is_an_error() -> None:
+    def leave() -> None:
+        with late_pipeline().start() as job:  # the tests run with warnings as errors
+            is_over(job)
+            raise KeyError("of the user")
+
+    with pytest.raises(KeyError) as raised:
+        leave()
+    assert ["LateRowsWarning" in note for note in raised.value.__notes__] == [True]
+
+
 def test_a_result_takes_no_longer_when_it_is_asked_for_again() -> None:
     job = numbers().start()
     first = is_over(job).wait()

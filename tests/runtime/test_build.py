@@ -95,6 +95,13 @@ def test_the_state_of_a_channel_that_is_there_twice_is_damage() -> None:
         _check_states(states, of(p.graph))
 
 
+def test_the_checkpoints_of_earlier_runs_count_among_those_to_keep() -> None:
+    plan, store, _ = checkpointed()
+    settings = Settings("totals", "run", flow.Checkpointing(store), "auto", ManualClock(), lambda lane, job: job())
+    assert build(plan, settings).coordinator.completed == tuple(store.checkpoints())
+    assert len(store.checkpoints()) > 1
+
+
 class Ticking(ManualClock):
     """Every look at it takes a microsecond."""
 
