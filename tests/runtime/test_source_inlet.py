@@ -102,6 +102,15 @@ def test_an_abort_leaves_the_other_triggers_alone() -> None:
     assert started == [1, 3]
 
 
+def test_a_split_is_quiet_from_its_first_poll_without_rows_until_its_next_rows() -> None:
+    head = inlet([Pause(3), batch(1)])
+    quiet = []
+    for now in (10, 30, 75, 90):
+        head.poll(now)
+        quiet.append(head.quiet("script-0"))
+    assert quiet == [0, 20, 65, 0]
+
+
 def test_an_inlet_that_continues_knows_for_how_long_its_splits_were_quiet() -> None:
     script = [Pause(3), batch(1)]
     before, after = inlet(script), inlet(script)
