@@ -216,13 +216,16 @@ def packed(elements: Sequence[Element]) -> tuple[list[Json], list[list[pa.Record
     Rows may be on their way as they are, or folded into records.
     """
     found: list[Json] = []
-    kinds: dict[pa.Schema, list[pa.RecordBatch]] = {}
+    numbers: dict[pa.Schema, int] = {}  # schemas that differ in metadata are equal, but have other hashes
+    kinds: list[list[pa.RecordBatch]] = []
     for element in elements:
         match element:
             case Data(rows=rows):
                 batch: pa.RecordBatch = rows
-                kinds.setdefault(batch.schema, []).append(batch)
-                kind = list(kinds).index(batch.schema)
+                kind = numbers.setdefault(batch.schema, len(kinds))
+                if kind == len(kinds):
+                    kinds.append([])
+                kinds[kind].append(batch)
                 found.append(["rows", len(rows)] if kind == 0 else ["rows", len(rows), kind])
             case Watermark(time=time):
                 found.append(["watermark", time])
@@ -232,7 +235,7 @@ def packed(elements: Sequence[Element]) -> tuple[list[Json], list[list[pa.Record
                 found.append(["end"])
             case _:
                 raise AssertionError(f"{element} is no channel state")
-    return found, list(kinds.values())
+    return found, kinds
 
 
 def unpacked(elements: Sequence[Any], tables: Mapping[str, pa.Table], name: str) -> tuple[Element, ...]:

@@ -41,8 +41,12 @@ _SUFFIXES: Final = tuple(
 )
 _OTHER_ENCODINGS: Final = "JSON is UTF-8: convert the file, such as with iconv -f latin1 -t utf-8"
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
-_TOLD_APART: Final = re.compile(rb'[0-9]{19}|"[0-9]{4}-[0-9]{2}-[0-9]{2}')
-"""Whole numbers outside int64 have 19 digits; text that Arrow takes for times begins with a date."""
+_TOLD_APART: Final = re.compile(rb'[0-9]{19}|NaN|Inf|"[0-9]{4}-[0-9]{2}-[0-9]{2}')
+"""Whole numbers outside int64 have 19 digits, and those beside NaN or Inf may be rounded if they have 16; text that
+Arrow takes for times begins with a date.
+"""
+_INFINITY: Final = re.compile(r'("(?:[^"\\]|\\.)*")|\bInf\b')
+"""A string, or an infinity that Arrow reads and Python writes in full."""
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9T:.Z+ -]*")
 _ROW: Final = re.compile(r" in row (\d+)$")
 _AS_TEXT: Final = (types.is_date, types.is_time, types.is_timestamp, types.is_dictionary)
@@ -341,6 +345,8 @@ def _inferred(path: str, block: Block, wanted: Sequence[str] | None) -> pa.Schem
 def _objects(text: str) -> Iterator[dict[str, Any]]:
     """Yield the objects of ``text``, which Arrow could parse, with whole numbers as they are written."""
     decoder, at = JSONDecoder(parse_int=whole_number), 0
+    if "Inf" in text:
+        text = _INFINITY.sub(lambda found: found[1] or "Infinity", text)
     while (at := _SPACE.match(text, at).end()) < len(text):  # type: ignore[union-attr]
         row, at = decoder.raw_decode(text, at)
         yield row

@@ -240,6 +240,14 @@ def test_latest_combines_with_other_aggregates_and_takes_expressions() -> None:
     ]
 
 
+def test_unsigned_numbers_above_int64_are_later_than_those_below() -> None:
+    by = pa.array([1, 2**63, 2**64 - 1, 2**63 - 1], pa.uint64())
+    table = pa.table({"k": [1] * 4, "by": by, "x": ["a", "b", "c", "d"]})
+    rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1)).key_by("k")
+    found = rows.agg(op.latest("x", by="by"), first=col("x").first("by"), emit="final").collect()
+    assert found.to_pylist() == [{"k": 1, "x": "c", "first": "a"}]
+
+
 @pytest.mark.parametrize("way", [lambda k, x: k.agg(newest=x), lambda k, x: k.agg({"newest": x})])
 def test_latest_under_one_name_says_how_to_rename_a_column(way: Any) -> None:
     keyed = flow.Pipeline().source(op.from_arrow(pa.table({"k": [1], "x": [5]}))).key_by("k")
@@ -274,11 +282,12 @@ def test_columns_that_choose_alike_share_one_position() -> None:
     assert len(apart._layout.steps) == 3
 
 
-def test_a_row_of_two_hundred_columns_is_kept_whole() -> None:
+@pytest.mark.parametrize("batch_rows", [1, 3])
+def test_a_row_of_two_hundred_columns_is_kept_whole(batch_rows: int) -> None:
     names = [f"c{n}" for n in range(200)]
     values = {name: [1, n, None if n % 3 else n] for n, name in enumerate(names)}
-    rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": [1, 1, 1], **values}))).key_by("k")
-    (found,) = rows.agg(op.latest()).collect().to_pylist()
+    rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": [1, 1, 1], **values}), batch_rows=batch_rows))
+    (found,) = rows.key_by("k").agg(op.latest(), emit="final").collect().to_pylist()
     assert found == {"k": 1, **{name: values[name][2] for name in names}}
 
 
