@@ -188,7 +188,7 @@ class _Comparison:
 def most_late(late: Mapping[str, int], result: RunResult) -> dict[str, int]:
     """Return ``late``, the number of late rows by operator, with larger numbers of ``result`` in place of its own."""
     found = {operator.operator: operator.late for operator in result.operators if operator.late}
-    return {name: max(late.get(name, 0), found.get(name, 0)) for name in (late | found)}
+    return {name: max(late.get(name, 0), found.get(name, 0)) for name in {**late, **found}}
 
 
 def _trial(subject: Subject, folder: Path, mode: Mode, options: Options) -> Trial:
