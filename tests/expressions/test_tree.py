@@ -371,3 +371,10 @@ def test_aggregates_refuse_types_they_cannot_take() -> None:
 def test_aggregates_compare_by_structure() -> None:
     assert col("a").max().equals(col("a").max())
     assert not col("a").max().equals(col("a").max().alias("top"))
+
+
+def test_text_that_is_added_is_told_of_concat_str() -> None:
+    with pytest.raises(SchemaMismatch, match=r"; join text with flow.concat_str\(\[col\('s'\), lit\('!'\)\]\)$"):
+        (col("s") + "!").dtype(SCHEMA, "here")
+    with pytest.raises(SchemaMismatch, match=r"\.cast\(type\) one of them$"):
+        (col("s") + col("i")).dtype(SCHEMA, "here")

@@ -20,6 +20,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow import col
 from dataflow.clock import ManualClock
 from dataflow.errors import (
     CheckpointMismatch,
@@ -476,3 +477,11 @@ def test_the_json_of_a_slice_is_a_slice_of_the_json() -> None:
         for start in range(len(column) + 1):
             assert json_text(column[start:], name).to_pylist() == whole[start:], name
             assert json_text(column[:start], name).to_pylist() == whole[:start], name
+
+
+def test_output_of_no_rows_says_so(tmp_path: Path) -> None:
+    with flow.Pipeline("none") as p:
+        p.source(op.from_arrow(pa.table({"x": [1]})), name="in").filter(col("x") > 1).sink(op.write_parquet(tmp_path))
+    p.run()
+    with pytest.raises(StoreError, match=r"no rows are committed there.*a sink writes no file for no rows"):
+        op.read_committed(tmp_path)
