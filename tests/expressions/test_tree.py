@@ -194,6 +194,7 @@ def test_membership_and_iteration_are_refused_with_a_hint() -> None:
         (lambda: when(col("a")).then(1).otherwise(2).when(col("b")), GraphError, "closes the branches"),
         (lambda: concat_str("ab"), TypeError, "a list"),
         (lambda: concat_str([]), TypeError, "at least one"),
+        (lambda: concat_str(["a", "b"], "-"), TypeError, r"write col\('a'\) for a column"),
         (lambda: concat_str([col("a")], separator=None), TypeError, "separator"),
         (lambda: col("a").str.split(""), GraphError, "empty"),
         (lambda: col("a").str.replace_all("", "x", literal=True), GraphError, "empty"),
