@@ -43,12 +43,12 @@ from dataflow.specs import (
     Write,
 )
 from dataflow.updates import Changes, Updates, refused_updates
-from dataflow.windows import EventTime
+from dataflow.windows import EventTime, Tumbling
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dataflow.keyed_streams import KeyedStream
+    from dataflow.keyed_streams import KeyedStream, WindowedStream
     from dataflow.pipeline import Pipeline
 
 __all__ = ["Stream"]
@@ -428,6 +428,10 @@ class Stream(Functions):
     def agg(self, *aggregations: Any, **options: Any) -> Stream:
         """Aggregates belong to keyed streams: see `KeyedStream.agg`. Raises: GraphError that says so."""
         raise GraphError("agg: say by which columns first, as in stream.key_by('shop').agg(...)")
+
+    def window(self, window: Tumbling, *, lateness: Duration = "0s") -> WindowedStream:
+        """Windows belong to keyed streams: see `KeyedStream.window`. Raises: GraphError that says so."""
+        raise GraphError("window: say by which columns first, as in stream.key_by('shop').window(...)")
 
     def collect(self, **options: Any) -> pa.Table:
         """Run what this stream depends on, and return its rows. Takes the options of `Pipeline.run`."""

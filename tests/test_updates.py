@@ -50,6 +50,11 @@ def total(stream: flow.Stream) -> flow.Stream:
 # --- the five ways in which updates were counted as rows
 
 
+def test_a_window_of_a_stream_without_keys_says_how_to_get_them() -> None:
+    with pytest.raises(GraphError, match=r"window: say by which columns first, as in stream\.key_by"):
+        flow.Pipeline().source(op.from_arrow(pa.table({"x": [1]}))).window(op.tumbling("1s"))
+
+
 def test_a_sum_over_the_counts_of_four_rows_is_refused_and_over_final_counts_it_is_four() -> None:
     with pytest.raises(GraphError, match=r"key_by: .*'counts' emits updates"):
         total(counts())

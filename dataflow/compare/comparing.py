@@ -92,7 +92,7 @@ class _Comparison:
         self._sinks = sinks
         self._say = say
         self._first: Trial | None = None
-        self._late = 0
+        self._late: dict[str, int] = {}  # by operator, the largest number of late rows of a run
 
     def mode(self, mode: Mode) -> ModeReport:
         """Everything about one mode."""
@@ -114,14 +114,15 @@ class _Comparison:
         return self._kill_and_restore(report, undisturbed, result)
 
     def _noting_late(self, result: RunResult) -> RunResult:
-        self._late += result.late
+        self._late = most_late(self._late, result)
         return result
 
     def _settled(self) -> Iterator[tuple[str, tuple[Claim, pa.Schema]]]:
-        """What can be said of each sink: of windows nothing once rows were late, for which ones are may differ."""
+        """Yield the claim of each sink: none for windows once rows were late, because which ones are may differ."""
+        late = ", ".join(f"{rows:,} for {operator!r}" for operator, rows in self._late.items())
         for sink, (claim, schema) in self._sinks.items():
-            if self._late and isinstance(claim, LastRows) and claim.windowed:
-                claim = Unsettled(f"{self._late:,} rows came too late for {claim.aggregate!r}, and which do may differ")
+            if late and isinstance(claim, LastRows) and claim.windowed:
+                claim = Unsettled(f"rows of a run came too late (at most {late}), and which do may differ")
             yield sink, (claim, schema)
 
     def _unlike_the_first(self, trial: Trial) -> list[str]:
@@ -182,6 +183,12 @@ class _Comparison:
             result=verdict.result,
             failures=[*failures, *verdict.failures],
         )
+
+
+def most_late(late: Mapping[str, int], result: RunResult) -> dict[str, int]:
+    """Return ``late``, the number of late rows by operator, with larger numbers of ``result`` in place of its own."""
+    found = {operator.operator: operator.late for operator in result.operators if operator.late}
+    return {name: max(late.get(name, 0), found.get(name, 0)) for name in {**late, **found}}
 
 
 def _trial(subject: Subject, folder: Path, mode: Mode, options: Options) -> Trial:

@@ -71,6 +71,8 @@ def concat_str(columns: list[object] | tuple[object, ...], separator: str = "") 
 
     Numbers and times are no text: ``.cast("string")`` them first.
 
+    Raises: TypeError for what is no list, and for a list of plain text, where columns must have been meant.
+
     >>> import pyarrow as pa
     >>> from dataflow.expressions import col
     >>> batch = pa.record_batch({"a": ["x", None], "b": ["y", "z"]})
@@ -79,6 +81,11 @@ def concat_str(columns: list[object] | tuple[object, ...], separator: str = "") 
     """
     if isinstance(columns, str | bytes | Expr) or not columns:
         raise TypeError(f"concat_str takes a list of at least one column or text, got {columns!r}")
+    if all([isinstance(column, str) for column in columns]):
+        raise TypeError(
+            f"concat_str: {columns!r} is text alone, without a column: write col({columns[0]!r}) for a column, "
+            "or lit(...) if the same text is meant for all rows"
+        )
     if not isinstance(separator, str):
         raise TypeError(f"concat_str: separator is text, got {separator!r}")
     return Call(Function.CONCAT, tuple(_operand(column) for column in columns), (separator,))

@@ -6,7 +6,7 @@ to before the operation. All coercion is decided here, so that lowerings only ca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,7 +81,7 @@ def resolve(expr: Expr, schema: pa.Schema, where: str) -> Typed:
             found = _operation(expr, *operands)
     if found is None:
         given = ", ".join(f"{operand.node} is {operand.dtype}" for operand in operands)
-        raise SchemaMismatch(f"{where}: {expr} cannot be computed: {given}{_hint(expr)}")
+        raise SchemaMismatch(f"{where}: {expr} cannot be computed: {given}{_hint(expr, operands)}")
     dtype, compute = found
     for operand, target in zip(operands, compute, strict=True):
         _check_literal(expr, operand, target, where)
@@ -225,8 +225,10 @@ def _castable(source: pa.DataType, target: pa.DataType) -> bool:
     return True
 
 
-def _hint(expr: Expr) -> str:
+def _hint(expr: Expr, operands: Sequence[Typed]) -> str:
     match expr:
+        case Binary(BinaryOperator.ADD) if all([family(operand.dtype) == "string" for operand in operands]):
+            return f"; join text with flow.concat_str([{', '.join(str(operand.node) for operand in operands)}])"
         case Binary(operator) if operator in LOGIC:
             return "; & | take booleans: put each comparison in parentheses"
         case Unary(UnaryOperator.NOT):

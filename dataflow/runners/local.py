@@ -241,7 +241,8 @@ class LocalJob:
     def checkpoint(self, *, timeout: Duration | None = None) -> int:
         """Take a checkpoint now; answers its id when it is durable and its output committed.
 
-        Raises: CheckpointError where it failed; JobCancelled where the job ended first; TimeoutError.
+        Raises: CheckpointError where it failed; JobCancelled where the job ended first, or the error of the job if it
+        failed; TimeoutError.
         """
         limit = None if timeout is None else microseconds(timeout, "checkpoint(timeout=)") / 1e6
         return self._job.checkpoint().result(limit)
@@ -404,7 +405,7 @@ class LocalJob:
             return
         if not self._done.is_set():
             self._cancel()
-        if self._job.state is JobState.FAILED and not self._waited and error is None:
+        if self._job.state is JobState.FAILED and not self._waited and error is not self._job.error:
             self._job.notices.add(
                 JobFailedWarning,
                 f"job {self._job.pipeline!r} failed, and the block was left without job.wait(), which raises the "

@@ -38,7 +38,7 @@ from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.chain import Chain
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.committer import Committer
-from dataflow.runtime.contract import check_splits
+from dataflow.runtime.contract import check_splits, naming_sink
 from dataflow.runtime.fusing import fuse
 from dataflow.runtime.gate import Choose, InputGate, RoundRobin
 from dataflow.runtime.inlet import GateInlet, Inlet, SourceInlet, SplitState
@@ -254,8 +254,9 @@ class _Builder:
         back what it committed with them, or a crash in between would restore one whose rows are no longer there.
         """
         if restored is None:
-            for sink in sinks.values():
-                sink.begin()
+            for name, sink in sinks.items():
+                with naming_sink(name, sink, "begin"):
+                    sink.begin()
             self.store.remove_orphans()
             return
         self.settings.probe(Point.RECOVERY)
@@ -272,10 +273,9 @@ class _Builder:
         self.store.remove_orphans()
         for name, sink in sinks.items():
             self.settings.probe(Point.RECOVERY)
-            note_taken_back(
-                self.notices, name, sink.recover(manifest.checkpoint, manifest.transactions.get(name, [])),
-                f"checkpoint {manifest.checkpoint} was restored",
-            )  # fmt: skip
+            with naming_sink(name, sink, "recover"):
+                taken_back = sink.recover(manifest.checkpoint, manifest.transactions.get(name, []))
+            note_taken_back(self.notices, name, taken_back, f"checkpoint {manifest.checkpoint} was restored")
         self.settings.probe(Point.RECOVERY)
 
     def _rehearse(self, manifest: Manifest, states: Mapping[str, TaskState]) -> None:

@@ -6,6 +6,7 @@ The engine would otherwise fail later, on another thread and in another operator
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ __all__ = [
     "check_snapshot",
     "check_splits",
     "declared_outputs",
+    "naming_sink",
 ]
 
 Declared = Mapping[str | None, DeclaredSchema]
@@ -129,6 +131,16 @@ def check_handles(returned: Any, where: str) -> tuple[Handle, ...]:
             raise ContractViolation(f"{where}: a handle is a dict of JSON, but prepare() returned {_shown(handle)}")
         _check_json(handle, f"handle {number}", f"{where}: prepare()")
     return handles
+
+
+@contextmanager
+def naming_sink(name: str, sink: TwoPhaseSink, call: str) -> Iterator[None]:
+    """Add a note to what ``call`` of ``sink`` raises, with its name in the graph."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"raised by {call}() of sink {name!r} ({type(sink).__name__})")
+        raise
 
 
 # --- sources

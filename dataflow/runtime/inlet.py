@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dataflow.errors import CheckpointDamaged, SchemaMismatch
+from dataflow.errors import CheckpointDamaged
 from dataflow.events import Barrier, Data, Idle, Watermark
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, TakeSnapshot
 from dataflow.row_errors import ERRORS
@@ -272,11 +272,16 @@ class SourceInlet(Inlet):
         for _ in range(len(self.splits)):
             index = self._current
             state = self.splits[index]
-            batch = None if state.done else self._poll(index, state, max_rows)
+            try:
+                batch = None if state.done else self._poll(index, state, max_rows)
+                rejected = None if batch is None else self._rejected(index)
+            except Exception as error:
+                self._blame(error, index)
+                raise
             if batch is None or not self._source.bounded:  # a split without an end must not keep the others waiting
                 self._current = (index + 1) % len(self.splits)
             if batch is not None:
-                return self._gave(index, batch, self._rejected(index), whole=not self._readers[index].mid_batch)
+                return self._gave(index, batch, rejected, whole=not self._readers[index].mid_batch)
             if not state.done:
                 self._quiet[state.split.id] = (self._quiet.get(state.split.id, (now, now))[0], now)
         return None
@@ -311,11 +316,12 @@ class SourceInlet(Inlet):
             schema = self._source.schema if tag is None else self._source.sides[tag]
             found, advice = f"{self._where}: a batch of its reader", "change the reader or the schema of the source"
             declared = self._declared[tag] = DeclaredSchema(schema, found, advice)
-        try:
-            return declared.conformed(batch)
-        except SchemaMismatch as error:
-            error.add_note(f"in split {self.splits[index].split.id!r}")
-            raise
+        return declared.conformed(batch)
+
+    def _blame(self, error: Exception, index: int) -> None:
+        """Add a note to ``error`` that names the source and the split whose reader raised it."""
+        name, split = self._context.name, self.splits[index].split.id
+        error.add_note(f"raised by source {name!r} ({type(self._source).__name__}), split {split!r}")
 
     def next_batch(self, split: str) -> int:
         return self._batches.get(split, 0)
@@ -394,10 +400,22 @@ class SourceInlet(Inlet):
 
     def snapshot(self) -> Mapping[str, Json]:
         for index, reader in self._readers.items():  # here, not after each poll: an offset may be large
-            self._keep_offset(index, reader)
+            try:
+                self._keep_offset(index, reader)
+            except Exception as error:
+                self._blame(error, index)
+                raise
         return {"splits": [state.to_json() for state in self.splits]}
 
     def close(self) -> None:
-        for reader in self._readers.values():
-            reader.close()
+        """Close all readers. Raises: what the first reader raises that cannot be closed, once all were called."""
+        failed: Exception | None = None
+        for index, reader in self._readers.items():
+            try:
+                reader.close()
+            except Exception as error:
+                self._blame(error, index)
+                failed = failed or error
         self._readers.clear()
+        if failed is not None:
+            raise failed

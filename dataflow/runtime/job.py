@@ -378,14 +378,18 @@ class Job:
     def _over(self, state: JobState) -> None:
         self.state = state
         self.ended_at = self.clock.now()
-        self._requests.refuse(self.error or JobCancelled(f"the job is {state.value}"))
+        self._requests.refuse(self._ended_first())
+
+    def _ended_first(self) -> BaseException:
+        """Return the error of a checkpoint that was requested of a job that is over: its own, if it failed."""
+        return self.error or JobCancelled(f"no checkpoint: the job is {self.state.value}")
 
     def _refuse_late(self) -> None:
         """Answer who came too late to be heard. Any thread may do so: a message is taken once."""
         while (message := self.mailbox.take()) is not None:
             match message:
                 case Wanted(future=future):
-                    future.set_exception(JobCancelled(f"no checkpoint: the job is {self.state.value}"))
+                    future.set_exception(self._ended_first())
                 case Asked():
                     self.predicates.join_late(message, self.history.newest)
 

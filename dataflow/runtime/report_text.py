@@ -14,12 +14,14 @@ from dataflow.clock import duration_text
 
 if TYPE_CHECKING:
     from dataflow.runtime.report import RestoreReport
+    from dataflow.source import Json
 
 __all__ = ["SHOWN", "Section", "sections", "text"]
 
 SHOWN = 10
 """Lines of a section before the rest is only counted."""
 _LONGEST = 200
+_LONGEST_TEXT = 100
 """Characters of an offset that are shown."""
 
 
@@ -87,14 +89,26 @@ def _offsets(report: RestoreReport) -> Section:
         summary += f" (not counted for {_count(len(report.offsets) - known, 'split')})"
     lines = []
     for split, offset in report.offsets.items():
-        place = "from the beginning" if offset is None else f"from {_short(json.dumps(offset))}"
+        place = "from the beginning" if offset is None else f"from {_short(json.dumps(_brief(offset)))}"
         rows = report.replayed.get(split)
         lines.append((split, place, "rows not counted" if rows is None else _count(rows, "row")))
     return Section.of("read again", summary, lines)
 
 
+def _brief(offset: Json) -> Json:
+    """Return an offset with long text cut. A watched directory has a hash of each of its files in one text."""
+    match offset:
+        case str() if len(offset) > _LONGEST_TEXT:
+            return f"{offset[:16]}... ({_count(len(offset), 'character')})"
+        case list():
+            return [_brief(value) for value in offset]
+        case dict():
+            return {key: _brief(value) for key, value in offset.items()}
+    return offset
+
+
 def _short(offset: str) -> str:
-    """Return the text of an offset, cut where it is long: that of a watched directory grows with its files."""
+    """Return the text of an offset, cut where it is long."""
     return offset if len(offset) <= _LONGEST else f"{offset[:_LONGEST]}..."
 
 

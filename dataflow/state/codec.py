@@ -63,7 +63,7 @@ def encode(values: Mapping[str, object], tables: Mapping[str, pa.Table | pa.Reco
     that are nested deeper than ``MAX_DEPTH``, and ``TypeError`` for those it cannot say.
     """
     check_json(values, "values")
-    streams = [_stream(table) for table in tables.values()]
+    streams = [_named_stream(name, table) for name, table in tables.items()]
     sections = _sections(list(tables), streams)
     header = msgspec.json.encode({"values": values, "tables": sections})
     start = _aligned(_PREFIX.size + len(header))
@@ -124,6 +124,15 @@ class _Stream(NamedTuple):
 
     rows: int
     data: pa.Buffer
+
+
+def _named_stream(name: str, table: pa.Table | pa.RecordBatchReader) -> _Stream:
+    """Return ``table`` as a stream. Raises: what a reader of a user raises, with ``name`` in a note."""
+    try:
+        return _stream(table)
+    except Exception as error:
+        error.add_note(f"raised while table {name!r} of a snapshot was read")
+        raise
 
 
 def _stream(table: pa.Table | pa.RecordBatchReader) -> _Stream:

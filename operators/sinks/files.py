@@ -142,13 +142,17 @@ def read_committed(directory: str | os.PathLike[str]) -> pa.Table:
     The format is that of the sink that wrote them. What a format cannot tell apart comes back as one thing: JSON has
     no NaN (it comes back as null).
 
-    Raises: StoreError where there is none, or where a file of one is gone or cannot be read.
+    Raises: StoreError where there are no rows (a sink writes no file for no rows), or where a file is gone or cannot be
+    read.
     """
     path = Path(directory)
     commits = CommitLists(path, DISK).all()
     owners = {committed.file: (committed, checkpoint) for checkpoint, all_ in commits.items() for committed in all_}
     if not owners:
-        raise StoreError(f"{directory}: no checkpoint is committed there yet, so there is not even a schema")
+        raise StoreError(
+            f"{directory}: no rows are committed there, so there is no schema either: the job has committed nothing "
+            "yet, or had no rows (a sink writes no file for no rows)"
+        )
     return pa.concat_tables([_read(path, committed, checkpoint) for committed, checkpoint in owners.values()])
 
 

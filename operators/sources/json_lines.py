@@ -327,7 +327,12 @@ def _inferred(path: str, block: Block, wanted: Sequence[str] | None) -> pa.Schem
         except (pa.ArrowException, Unparsable) as error:
             if count == 1:
                 cause = undecodable(first, "utf-8", block.at)
-                instead = "give schema=" if cause is None else f"{path}:{block.line}: {cause}; {_OTHER_ENCODINGS}"
+                if cause is not None:
+                    instead = f"{path}:{block.line}: {cause}; {_OTHER_ENCODINGS}"
+                elif first.lstrip().startswith(b"["):
+                    instead = "write one object a line, such as with jq -c '.[]'"
+                else:
+                    instead = "give schema="
                 raise SourceError(
                     f"read_json({path!r}): its first row cannot be parsed ({error}), so there is nothing to infer "
                     f"columns from; {instead}"

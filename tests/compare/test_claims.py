@@ -8,8 +8,10 @@ import pyarrow as pa
 import pytest
 
 import dataflow as flow
+import operators as op
 from dataflow import col
 from dataflow.compare.claims import AnyRows, Claim, LastRows, Rows, Unsettled, claims
+from dataflow.compare.comparing import most_late
 from dataflow.operator import Operator
 from dataflow.windows import tumbling
 from operators.sinks.collect import collect
@@ -94,3 +96,16 @@ def test_windows_are_compared_by_key_and_window_unless_rows_come_late() -> None:
         windows.agg(col("x").sum().alias("s"), name="agg").sink(collect(), name="out")
     key = ("k", "window_start")
     assert claims(p.graph)["out"] == LastRows(key, key, "agg", updates=False, first=False, windowed=True)
+
+
+def test_late_rows_are_counted_by_operator_and_not_added_up_over_runs() -> None:
+    times = pa.array([0, 10, 1, 11, 2], pa.timestamp("s"))
+    with flow.Pipeline("late") as p:
+        rows = p.source(op.from_arrow(pa.table({"k": 5 * ["a"], "at": times}), batch_rows=1), name="rows")
+        windows = rows.with_watermark("at", delay="2s").key_by("k").window(op.tumbling("5s"))
+        counts = windows.agg(op.count().alias("n"), name="counts")
+        counts.sink(op.collect(), name="out")
+        counts.side("late").sink(op.collect(), name="late")
+    once = most_late({"other": 7}, p.run("simulated"))
+    assert once == {"other": 7, "counts": 2}
+    assert most_late(once, p.run("simulated")) == once

@@ -194,6 +194,7 @@ def test_membership_and_iteration_are_refused_with_a_hint() -> None:
         (lambda: when(col("a")).then(1).otherwise(2).when(col("b")), GraphError, "closes the branches"),
         (lambda: concat_str("ab"), TypeError, "a list"),
         (lambda: concat_str([]), TypeError, "at least one"),
+        (lambda: concat_str(["a", "b"], "-"), TypeError, r"write col\('a'\) for a column"),
         (lambda: concat_str([col("a")], separator=None), TypeError, "separator"),
         (lambda: col("a").str.split(""), GraphError, "empty"),
         (lambda: col("a").str.replace_all("", "x", literal=True), GraphError, "empty"),
@@ -371,3 +372,10 @@ def test_aggregates_refuse_types_they_cannot_take() -> None:
 def test_aggregates_compare_by_structure() -> None:
     assert col("a").max().equals(col("a").max())
     assert not col("a").max().equals(col("a").max().alias("top"))
+
+
+def test_text_that_is_added_is_told_of_concat_str() -> None:
+    with pytest.raises(SchemaMismatch, match=r"; join text with flow.concat_str\(\[col\('s'\), lit\('!'\)\]\)$"):
+        (col("s") + "!").dtype(SCHEMA, "here")
+    with pytest.raises(SchemaMismatch, match=r"\.cast\(type\) one of them$"):
+        (col("s") + col("i")).dtype(SCHEMA, "here")

@@ -10,8 +10,9 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow import col
 from dataflow.clock import ManualClock
-from dataflow.errors import ConfigurationError, SchemaMismatch
+from dataflow.errors import ConfigurationError, SchemaMismatch, StoreError
 from dataflow.operator import Guarantee, OperatorContext
 from tests.operators.kinds import KINDS, Kind
 from tests.operators.odd_tables import NESTED, ODD, UNSPEAKABLE, WRITERS, columns, nested, written
@@ -155,3 +156,11 @@ def test_all_readers_see_the_rows_of_a_job_that_crashed_and_was_restored(tmp_pat
     for reader in kind.readers:
         assert sorted(row["x"] for row in kind.read(reader, tmp_path / "out")) == list(range(200)), reader
     assert sorted(op.read_committed(tmp_path / "out")["x"].to_pylist()) == list(range(200))
+
+
+def test_output_of_no_rows_says_so(tmp_path: Path) -> None:
+    with flow.Pipeline("none") as p:
+        p.source(op.from_arrow(pa.table({"x": [1]})), name="in").filter(col("x") > 1).sink(op.write_parquet(tmp_path))
+    p.run()
+    with pytest.raises(StoreError, match=r"no rows are committed there.*a sink writes no file for no rows"):
+        op.read_committed(tmp_path)

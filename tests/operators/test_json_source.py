@@ -226,3 +226,9 @@ def test_text_in_another_encoding_is_named_by_file_line_and_byte(tmp_path: Path,
     said = rf"a\.jsonl:{before + 1}: .*byte 0xf6 at byte {before * 10 + 8} of the file is not utf-8.*iconv"
     with pytest.raises(SourceError, match=said):
         rows_of(read_json(path, schema=types, block_bytes=64))
+
+
+def test_a_file_that_is_one_array_is_told_how_to_become_lines(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", b'[{"i":1},\n{"i":2}]\n')
+    with pytest.raises(SourceError, match=r"write one object a line, such as with jq -c '\.\[\]'$"):
+        read_json(tmp_path)

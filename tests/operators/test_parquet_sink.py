@@ -142,7 +142,7 @@ def test_a_transaction_without_rows_leaves_no_file(tmp_path: Path) -> None:
     assert writer.prepare(1) == []
     sink.commit(1, [])
     assert listing(tmp_path) == before
-    with pytest.raises(StoreError, match="no checkpoint is committed there yet"):
+    with pytest.raises(StoreError, match="no rows are committed there"):
         read_committed(tmp_path)
 
 

@@ -84,7 +84,21 @@ def test_a_source_that_raises_in_poll_ends_the_job_with_where() -> None:
         p.source(CountingSource(20, poll), name="wire").sink(op.collect(), name="out")
     with pytest.raises(ConnectionError, match="the wire is cut") as caught:
         p.run()
-    assert "raised in task wire[0]" in caught.value.__notes__[0]
+    assert caught.value.__notes__ == [
+        "raised by source 'wire' (CountingSource), split 'numbers'",
+        "raised in task wire[0]",
+    ]
+
+
+def test_a_sink_that_raises_in_begin_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin() -> None:
+        raise ConnectionError("the wire is cut")
+
+    sink = FlakySink()
+    monkeypatch.setattr(sink, "begin", begin)
+    with pytest.raises(ConnectionError) as caught:
+        numbers(lambda batch: batch, sink).run()
+    assert caught.value.__notes__ == ["raised by begin() of sink 'out' (FlakySink)"]
 
 
 def test_a_commit_that_fails_twice_is_tried_again(tmp_path: Any) -> None:

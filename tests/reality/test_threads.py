@@ -77,6 +77,17 @@ def test_a_checkpoint_asked_of_a_job_that_is_over_is_refused_at_once() -> None:
             job.checkpoint(timeout="30s")
 
 
+def test_a_checkpoint_asked_of_a_failed_job_raises_the_error_of_the_job() -> None:
+    def fails(batch: Any) -> Any:
+        raise ValueError("broken by the function")
+
+    with counting(op.collect(), batches=3, function=fails).start() as job:
+        with pytest.raises(ValueError, match="broken by the function"):
+            job.wait()
+        with pytest.raises(ValueError, match="broken by the function"):
+            job.checkpoint(timeout="30s")
+
+
 def test_requests_that_meet_the_end_of_a_job_are_all_answered(tmp_path: Path) -> None:
     with counting(op.collect(), batches=200).start(checkpoint=flow.Checkpointing(tmp_path / "ckpt")) as job:
         with ThreadPoolExecutor(8) as pool:

@@ -259,6 +259,24 @@ def test_a_block_that_is_left_without_waiting_warns_of_a_job_that_failed() -> No
         job.wait()
 
 
+def divides_by_zero(job: flow.LocalJob) -> float:
+    return is_over(job).progress().rows_in / 0
+
+
+def test_a_block_that_is_left_by_another_error_warns_of_a_job_that_failed() -> None:
+    with (
+        pytest.raises(ZeroDivisionError),
+        pytest.warns(JobFailedWarning, match="'failing' failed.*no"),
+        failing().start() as job,
+    ):
+        divides_by_zero(job)
+
+
+def test_a_block_that_is_left_by_the_error_of_the_job_does_not_warn() -> None:
+    with pytest.raises(ValueError, match="no"), failing().start() as job:
+        is_over(job).checkpoint()
+
+
 def test_a_block_that_is_left_without_waiting_warns_of_late_rows() -> None:
     with pytest.warns(LateRowsWarning), late_pipeline().start() as job:
         is_over(job)

@@ -207,3 +207,8 @@ def test_as_json_it_has_all_but_the_rows() -> None:
     assert (found["guarantee"], found["rows_replayed_at_least"], found["in_flight_rows"]) == ("exactly once", 1_000, 7)
     assert found["duplicated"] == {"sums": 3, "out": 1_200}
     assert [len(found[name]) for name in ("offsets", "in_flight", "duplicates", "passed_over")] == [3, 3, 2, 1]
+
+
+def test_long_text_in_an_offset_is_cut_and_the_rest_is_shown() -> None:
+    shown = str(report(offsets={"in#0": {"names": "x" * 5_000, "file": "9.csv"}}))
+    assert 'from {"names": "xxxxxxxxxxxxxxxx... (5,000 characters)", "file": "9.csv"}' in shown

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 import pyarrow as pa
+import pytest
 
 from dataflow.clock import ManualClock
 from dataflow.events import Barrier, Data
@@ -148,3 +149,18 @@ def test_a_batch_comes_in_slices_and_a_restore_goes_on_in_its_midst() -> None:
     again = source.reader(source.splits()[0], json.loads(json.dumps(first.offset)), context)
     assert taken == [batch(1, 2), [0, 2]]
     assert [again.poll(9), again.offset, again.poll(9), again.poll(9)] == [batch(3), 1, batch(4), END]
+
+
+def test_a_reader_that_cannot_be_closed_does_not_keep_others_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def close(reader: SplitReader) -> None:
+        closed.append(reader)
+        raise ConnectionError(len(closed))
+
+    closed: list[SplitReader] = []
+    head = inlet([Pause(), batch(1)], [Pause(), batch(2)])
+    assert head.poll(0) is None
+    readers = list(head._readers.values())
+    monkeypatch.setattr(type(readers[0]), "close", close)
+    with pytest.raises(ConnectionError, match="1") as caught:
+        head.close()
+    assert (closed, caught.value.__notes__) == (readers, ["raised by source 'in' (ScriptedSource), split 'script-0'"])

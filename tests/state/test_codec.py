@@ -138,3 +138,14 @@ def test_a_truncated_part_is_refused(share: float) -> None:
     part = encode(VALUES, TABLES).to_pybytes().rstrip(b"\0")
     with pytest.raises(CheckpointDamaged):
         decode(part[: int(len(part) * share)])
+
+
+def test_a_reader_that_raises_is_named() -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        raise ValueError("broken")
+        yield
+
+    reader = pa.RecordBatchReader.from_batches(pa.schema({"x": pa.int64()}), broken())
+    with pytest.raises(ValueError, match="broken") as caught:
+        encode({}, {"mine/seen": reader})
+    assert caught.value.__notes__ == ["raised while table 'mine/seen' of a snapshot was read"]

@@ -48,6 +48,7 @@ from dataflow.runners.spark.slots import processor_of
 from dataflow.runners.spark.staging import Stages, staged
 from dataflow.runners.watching import NoLine, ProgressLine
 from dataflow.runtime.build import note_taken_back
+from dataflow.runtime.contract import naming_sink
 from dataflow.runtime.restore import refuse_another, refuse_larger
 from dataflow.source import InputIdentity
 from dataflow.specs import Read
@@ -227,9 +228,12 @@ def _begin(
         held.enter_context(sink.hold(assignment.run_id))
     for name, sink in driver.sinks.items():
         if home.used:
-            note_taken_back(driver.notices, name, sink.recover(done, []), f"micro-batch {done + 1} was cut short")
+            with naming_sink(name, sink, "recover"):
+                taken_back = sink.recover(done, [])
+            note_taken_back(driver.notices, name, taken_back, f"micro-batch {done + 1} was cut short")
         else:
-            sink.begin()
+            with naming_sink(name, sink, "begin"):
+                sink.begin()
     if not home.used:
         tasks = [task for _, _, task in plan.tasks()]
         fixed = {"lanes": lanes, "key_groups": plan.max_key_groups, "readers": readers}
