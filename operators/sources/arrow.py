@@ -293,6 +293,12 @@ def _table(data: Any) -> pa.Table:
 def _plain(table: pa.Table) -> pa.Table:
     """Return ``table`` without schema metadata (two runs may differ in it), and in plain types."""
     schema = pa.schema([plain_field(field) for field in table.schema])
+    for field, column in zip(schema, table.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise SchemaMismatch(
+                f"from_arrow: column {field.name!r} is declared not null, but {column.null_count:,} of its values are "
+                f"null; declare it nullable, or fill them, such as with pyarrow.compute.fill_null"
+            )
     if any(types.is_run_end_encoded(column.type) for column in table.columns):
         batches = [conformed(batch, schema) for batch in table.to_batches()]
         return pa.Table.from_batches(batches, schema)

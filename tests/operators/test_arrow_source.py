@@ -293,3 +293,9 @@ def test_run_end_encoded_columns_are_decoded(values: list[Any], reader: bool) ->
     assert source.schema.field("k").type == pa.array(values).type
     made = flow.Pipeline().source(source).collect()
     assert made["k"].to_pylist() == [value for batch in batches for value in batch["k"].to_pylist()]
+
+
+def test_nulls_in_a_column_that_says_it_has_none_are_refused() -> None:
+    strict = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+    with pytest.raises(SchemaMismatch, match=r"column 'x' is declared not null, but 2 of its values are null"):
+        from_arrow(pa.table([[1, None, None]], schema=strict))
