@@ -99,3 +99,45 @@ def test_results_of_windows_pass_a_function_behind_them() -> None:
     keyed = timed([0, 60, 10, 90, 20]).key_by("n")
     counts = keyed.window(op.tumbling("10s"), lateness="1h").agg(op.count(), name="windows")
     assert counts.as_rows().map(lambda row: row, name="same").collect().num_rows == 5
+
+
+MOVING: dict[str, Callable[[Stream, Callable[[pa.RecordBatch], pa.RecordBatch]], Stream]] = {
+    "map_batches": lambda s, move: s.map_batches(move, name="shift"),
+    "map": lambda s, move: s.map(lambda row: _moved(row, move), name="shift"),
+    "flat_map": lambda s, move: s.flat_map(lambda row: [_moved(row, move)], name="shift"),
+}
+
+
+def _moved(row: dict[str, Any], move: Callable[[pa.RecordBatch], pa.RecordBatch]) -> dict[str, Any]:
+    schema = pa.schema([("ts", pa.timestamp("us")), ("n", pa.int64())])
+    return move(pa.RecordBatch.from_pylist([row], schema)).to_pylist()[0]
+
+
+@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted"])
+@pytest.mark.parametrize("way", [lambda s: s, Stream.rebalance], ids=["chained", "rebalanced"])
+@pytest.mark.parametrize("word", MOVING)
+def test_after_a_restore_rows_are_compared_with_the_watermark_of_the_checkpoint(
+    word: str, way: Callable[[Stream], Stream], mode: str
+) -> None:
+    """The first process ends at row 300; the second one moves the first row that it is given and no other."""
+    store = flow.MemoryStore()
+    given: list[int] = []
+
+    def move(batch: pa.RecordBatch) -> pa.RecordBatch:
+        given.extend(batch["n"].to_pylist())
+        if given[-1] == 300:
+            raise LookupError
+        return back(batch) if len(given) == batch.num_rows and batch["n"][0].as_py() else batch
+
+    def run() -> None:
+        given.clear()
+        made = MOVING[word](way(timed([*range(400)])), move)
+        made.sink(op.collect(), name="out")
+        checkpoint = flow.Checkpointing(store, every="1ms", mode=mode)
+        made._pipeline.run(flow.SimulatedRunner(seed=1), checkpoint=checkpoint, restore="auto", parallelism=1)
+
+    with pytest.raises(LookupError):
+        run()
+    with pytest.raises(ValueError, match="'shift': the function moved the event time 'ts' of 1 rows behind"):
+        run()
+    assert 0 < given[0] < 300
