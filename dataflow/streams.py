@@ -297,7 +297,7 @@ class Stream(Functions):
         names = key_names(keys, self.schema, "key_by")
         from dataflow.keyed_streams import KeyedStream
 
-        if (updates := self._updates) is not None and (others := [key for key in names if key not in updates.keys]):
+        if (updates := self._updates) is not None and (others := updates.others(names)):
             columns = ", ".join(map(repr, others))
             raise refused_updates("key_by", updates, f"updates of one key would be spread by {columns}")
         return KeyedStream(self._pipeline, self._node, self._spread(Partitioning.HASH, names))
