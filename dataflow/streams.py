@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from dataflow.checks import (
     columns_of,
@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from dataflow.pipeline import Pipeline
 
 __all__ = ["Stream"]
+
+
+_TWICE: Final = 'leave one out, or rename it, as in col("old").alias("new")'
 
 
 class Stream(Functions):
@@ -204,7 +207,7 @@ class Stream(Functions):
         """
         no_columns("with_columns", self.schema, name=name, parallelism=parallelism)
         added = named_columns(columns, named, "with_columns")
-        distinct([c.name for c in added], "with_columns")
+        distinct([c.name for c in added], "with_columns", _TWICE)
         new = {c.name: c for c in added}
         kept = [new.pop(n) if n in new else col(n) for n in self.schema.names]
         return self._project([*kept, *new.values()], "with_columns", name, parallelism)
@@ -214,7 +217,7 @@ class Stream(Functions):
 
         if not columns:
             raise GraphError(f"{label}: give at least one column")
-        distinct([c.name for c in columns], label)
+        distinct([c.name for c in columns], label, _TWICE)
         schema = pa.schema([pa.field(c.name, c.dtype(self.schema, where=label)) for c in columns])
         time = self._time
         name_of_it = next((c.name for c in columns if time is not None and c.is_column(time.column)), None)
