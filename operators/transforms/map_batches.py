@@ -49,7 +49,7 @@ class MapBatches(Operator):
         time: EventTime | None = None,
     ) -> None:
         self._where = f"map_batches {context.name!r}"
-        self._moved = MovedTimes(context, time, self._where)
+        self._moved = MovedTimes(time, self._where, context)
         self._made = ArrowBatches(context.output_schema, self._where)
         self._function = function
         self._errors = RowErrors(on_error, context.tally)

@@ -43,7 +43,7 @@ class _RowFunction(Operator):
         time: EventTime | None = None,
     ) -> None:
         self._where = f"{self.word} {context.name!r}"
-        self._moved = MovedTimes(context, time, self._where)
+        self._moved = MovedTimes(time, self._where, context)
         self._function = function
         self._rows = RowBatches(context.output_schema, self._where)
         self._errors = RowErrors(on_error, context.tally)

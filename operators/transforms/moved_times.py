@@ -31,17 +31,17 @@ class MovedTimes:
     """Compares the event times that a function was given with those it returned.
 
     Args:
-        context: that of the operator, with the watermark of its snapshot if it is restored.
         time: the event time that the stream still has behind the function, or None.
         where: begins the error's text.
+        context: that of the operator, with the watermark of its snapshot if it is restored; None: nothing is kept.
     """
 
-    def __init__(self, context: OperatorContext, time: EventTime | None, where: str) -> None:
+    def __init__(self, time: EventTime | None, where: str, context: OperatorContext | None = None) -> None:
         self._time = time
         self._where = where
         self._watermark: int | None = None
-        self._kept = time is not None and not context.repeats
-        if self._kept and context.restored is not None:
+        self._kept = time is not None and context is not None and not context.repeats
+        if self._kept and context is not None and context.restored is not None:
             values = context.restored.values
             self._watermark = parsed(Time | None, values.get("watermark"), f"{context.name}: the watermark")
 
