@@ -69,7 +69,7 @@ class Checkpointing:
         keep: how many completed checkpoints stay in the store; older ones are deleted. Savepoints stay.
         input_identity: how a source recognises its files on a restore. ``"mtime"``: by size, content and time of
             modification; ``"content"``: by size and content alone, for files that were copied. Of the content, the
-            first and last 64 KiB are compared. Files of up to 1 MiB are compared whole, and then times do not matter.
+            first and last 64 KiB are compared. Files of up to 1 MiB are compared whole; then times do not matter.
         duplicates: ``"sample"`` stores a few of the rows that a restore from an unaligned checkpoint delivers twice,
             ``"rows"`` all of them. They are counted completely either way.
         max_restore_bytes: how many bytes of a checkpoint (manifest and parts) a restore reads; one that has more is
@@ -144,7 +144,7 @@ class Checkpointing:
 
 
 def input_identity(checkpoint: Checkpointing | None) -> InputIdentity:
-    """Return by what the sources of a job recognise their input."""
+    """Return the rule by which the sources of a job recognise their input."""
     return "mtime" if checkpoint is None else checkpoint.input_identity
 
 

@@ -79,7 +79,7 @@ def named_apart(schema: pa.Schema, where: str) -> None:
 def side_outputs(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
     """Return the schema of each side output that a user declared for an operator; one of None is ``main``.
 
-    Raises: GraphError for what is no dict from tag to schema.
+    Raises: GraphError for anything but a dict from tag to schema.
     """
     if sides is None:
         return {}
@@ -92,9 +92,9 @@ def side_outputs(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
 
 
 def emission(emit: str | Emit | None, every: Duration | None, upstream: Graph) -> tuple[Emit, str]:
-    """Return when an aggregate emits, and why it emits updates if that is a default.
+    """Return when an aggregate emits, and the reason if updates are the default.
 
-    ``upstream`` is all that the aggregate depends on: the default is final if every source in it has an end.
+    ``upstream`` has every operator that the aggregate depends on. The default is final if all its sources have an end.
     """
     if emit is not None:
         chosen = _emit(emit)
@@ -110,9 +110,9 @@ def emission(emit: str | Emit | None, every: Duration | None, upstream: Graph) -
 
 
 def window_emission(emit: str | Emit | None, lateness: int) -> tuple[Emit, str]:
-    """Return when windows emit, and why they emit updates if that is a default.
+    """Return when windows emit, and the reason if updates are the default.
 
-    Without lateness a window comes out once in either case, so that is final.
+    Without lateness a window is emitted once in either case, so the result is final.
     """
     chosen = None if emit is None else _emit(emit)
     if lateness == 0 or chosen is Emit.FINAL:
@@ -176,17 +176,18 @@ def _key_name(key: object, where: str) -> str:
 
 
 def unfit_key(name: str, type_: pa.DataType, where: str) -> SchemaMismatch:
-    """Return the error for a column of a type that is no key's."""
+    """Return the error for a column whose type cannot be a key."""
     return SchemaMismatch(
         f"{where}: the column {name!r} of type {type_} cannot be a key: expected a number, boolean, text, binary, time "
-        f"or decimal column; make a column of the part that tells rows apart before"
+        f"or decimal column; first make such a column of the part that identifies a row"
     )
 
 
 def named_columns(given: Iterable[object], named: Mapping[str, object], where: str) -> list[Expr]:
-    """Return the columns given as names, as expressions, or under new names: in mappings and as keyword arguments.
+    """Return the chosen columns as expressions.
 
-    Under a new name, a plain value is a constant, and text is the name of a column.
+    ``given`` has names, expressions, and mappings from new names to columns; ``named`` is such a mapping, too. Under a
+    new name, a plain value is a constant, and text is the name of a column.
     """
     chosen = []
     for item in given:
@@ -204,12 +205,12 @@ def _named(name: object, value: object, where: str) -> Expr:
         try:
             return lit(value).alias(name)
         except TypeError:
-            pass  # no plain value: expression() says what is expected
+            pass  # not a plain value: expression() raises the error
     return expression(value, where).alias(name)
 
 
 def no_columns(where: str, schema: pa.Schema, **options: object) -> None:
-    """Raise GraphError if an option of an operator, such as ``name=``, was given what is meant as a column."""
+    """Raise GraphError if a column was given as an option of an operator, such as ``name=``."""
     for option, value in options.items():
         computed = isinstance(value, Expr | Aggregation)
         if computed or (option in ("name", "parallelism") and isinstance(value, str) and value in schema.names):
@@ -248,7 +249,7 @@ _UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 
 
 def timestamp_advice(column: str, kind: pa.DataType) -> str:
-    """Return how to make timestamps of ``column``, for messages. A cast takes whole numbers for those of its unit."""
+    """Return advice on making timestamps of ``column``. A cast reads whole numbers in the unit of its target type."""
     import pyarrow as pa
 
     if pa.types.is_integer(kind):

@@ -55,7 +55,7 @@ class _Commands(click.Group):
 
 
 def _showing(show: Callable[..., None]) -> Callable[..., None]:
-    """Return a ``warnings.showwarning`` that prints warnings of this library as a line, without a place in the code."""
+    """Return a ``warnings.showwarning`` that prints warnings of this library as one line, without the line of code."""
 
     def showwarning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, BarrierflowWarning):

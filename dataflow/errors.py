@@ -99,7 +99,7 @@ class UnsupportedOnRunner(GraphError):
 
 
 class ContractViolation(DataflowError, TypeError):
-    """An operator, a sink or a source of a user's returned or emitted what its contract does not allow."""
+    """A user's operator, sink or source returned or emitted something that its contract does not allow."""
 
 
 class SourceError(DataflowError):
@@ -185,9 +185,9 @@ class BarrierflowWarning(UserWarning):
     once, with figures, by the thread that called ``run()`` or ``wait()``, after the last commit; ``RunResult.warnings``
     has them, too.
 
-    With ``warnings.filterwarnings("error", category=BarrierflowWarning)`` a run with something to warn of raises. Its
-    output is complete and committed even then, and ``result`` of the raised warning is what ``run()`` would have
-    returned. A second ``wait()`` returns it as well.
+    With ``warnings.filterwarnings("error", category=BarrierflowWarning)`` a run that has warnings raises the first one.
+    Its output is complete and committed even then, and the ``result`` of the raised warning is the result that
+    ``run()`` would have returned. A second ``wait()`` returns it as well.
 
     Attributes:
         result: the `RunResult`; None for a warning that is not about a run, or about a run that failed.
@@ -219,7 +219,7 @@ class CommitsRetriedWarning(BarrierflowWarning):
 
 
 class LateRowsWarning(BarrierflowWarning):
-    """Rows came too late for a window and are missing from its result. Not where ``.side("late")`` is read."""
+    """Rows came too late for a window and are missing from its result. Not given if ``.side("late")`` is read."""
 
 
 class CleanupFailedWarning(BarrierflowWarning):
@@ -227,13 +227,13 @@ class CleanupFailedWarning(BarrierflowWarning):
 
 
 class StillRunningWarning(BarrierflowWarning):
-    """The job was cancelled, and a function of the user's had not returned after some seconds: its thread runs on."""
+    """The job was cancelled, and a user's function had not returned after some seconds: its thread still runs."""
 
 
 class JobFailedWarning(BarrierflowWarning):
     """A job failed, and the block of ``with p.start() as job`` was left without ``job.wait()``.
 
-    ``job.wait()`` raises the error; ``run()`` does by itself.
+    ``job.wait()`` raises the error, and so does ``run()``.
     """
 
 
@@ -244,7 +244,7 @@ class InputMissingWarning(BarrierflowWarning):
 class PredicateSkippedWarning(BarrierflowWarning):
     """A predicate was not asked about a checkpoint that could not be read.
 
-    Not where newer checkpoints waited because the predicate is slow: see ``Answers.skipped``.
+    Not given for checkpoints that were skipped because the predicate is slow: see ``Answers.skipped``.
     """
 
 
@@ -281,7 +281,7 @@ class PartitionKeyWarning(BarrierflowWarning):
 class UnsafeCacheWarning(BarrierflowWarning):
     """A folder or file of compiled loops is ignored, because other users may have written it.
 
-    What is in it would be run. To silence it: ``warnings.filterwarnings("ignore", category=UnsafeCacheWarning)``
+    The code in it would be run. To silence it: ``warnings.filterwarnings("ignore", category=UnsafeCacheWarning)``
     """
 
 

@@ -49,7 +49,7 @@ class Functions:
     summary of a run. All of them raise GraphError for a stream of updates, see ``Stream.changes``.
 
     Event time stays where the function's schema keeps its column as it was. Then a row whose time the function moves
-    behind the watermark is an error of its row: no row before a watermark is expected. Change times before
+    to before the watermark is an error of its row, because no row before a watermark is expected. Change times before
     ``with_watermark``, or return the changed time as another column.
     """
 

@@ -66,7 +66,7 @@ class Edge:
 class Node:
     """A logical operator. ``name`` is stable between runs: a checkpoint finds the operator's state by it.
 
-    ``schema`` is that of the main output, ``sides`` has those of the side outputs; there are no others.
+    ``schema`` is the schema of the main output; ``sides`` has the schemas of all side outputs.
     ``time`` is the column of the main output that holds event time; None: rows have none. ``updates`` says which rows
     of the main output replace each other; None: each row counts. Side outputs hold rows.
     """
@@ -108,7 +108,7 @@ class Node:
 
     @property
     def is_users(self) -> bool:
-        """Whether the operator's code is a user's: then what it makes of its restored state is its own affair."""
+        """Whether a user wrote the operator's code: then its errors over restored state are passed on unchanged."""
         match self.spec:
             case Apply():
                 return True

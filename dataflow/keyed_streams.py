@@ -43,8 +43,8 @@ class KeyedStream(Stream):
 
         Args:
             window: ``op.tumbling("10s")``.
-            lateness: how long behind its end (by the watermark) a window still takes rows. What that means for its
-                results is decided by ``emit`` of `WindowedStream.agg`.
+            lateness: how long after its end (by the watermark) a window still takes rows. ``emit`` of
+                `WindowedStream.agg` decides how this affects its results.
 
         Raises: GraphError where the stream has no event time (see `with_watermark`), or holds updates (see `changes`).
         """
@@ -77,8 +77,9 @@ class KeyedStream(Stream):
                 `changes`); ``"final"``: one row per key at the end. Default: final for bounded input, else updates.
             every: with updates, the least time between two emissions.
 
-        Raises: GraphError for what is no aggregate, for two columns of one name, and where this stream holds updates;
-        ConfigurationError for ``emit`` or ``every``; SchemaMismatch where an aggregate cannot take its column's type.
+        Raises: GraphError for a value that is not an aggregate, for two columns of one name, and if this stream holds
+        updates; ConfigurationError for ``emit`` or ``every``; SchemaMismatch if an aggregate cannot take its column's
+        type.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]}), batch_rows=1))
@@ -187,14 +188,14 @@ class WindowedStream:
             aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
                 ``op.latest(...)`` makes a column for each of its columns.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
-            emit: what allowed lateness means for the results. ``"updates"``: a window comes out at its end, and again
+            emit: the effect of allowed lateness on the results. ``"updates"``: a window comes out at its end, and again
                 for each batch of rows that it still takes; the last row of a key and window counts (see `changes`).
                 ``"final"``: it comes out once, when the watermark reaches its end plus the lateness; the watermark
                 downstream is reduced by the lateness, so that no later window takes the results for late. Without
                 lateness both give the same rows, each of which counts. Default: updates with lateness, else final.
 
-        Raises: GraphError for what is no aggregate and for two columns of one name; ConfigurationError for ``emit``;
-        SchemaMismatch where an aggregate cannot take its column's type.
+        Raises: GraphError for a value that is not an aggregate and for two columns of one name; ConfigurationError for
+        ``emit``; SchemaMismatch if an aggregate cannot take its column's type.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> at = pa.array([1, 12, 2, 30], pa.timestamp("s"))  # the third row comes when the watermark is at 12

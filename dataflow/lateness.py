@@ -1,4 +1,4 @@
-"""How late the late rows of an operator were: a histogram of bounded size, exact to 3 %.
+"""A histogram of how late the late rows of an operator were: of bounded size, exact to 3 %.
 
 Lateness is the time from the moment a window stopped taking rows (its end plus the allowed lateness) to the watermark
 that a row met. It is counted in buckets whose width is 1/32 of their lower bound or less. So 64 bits of microseconds
@@ -25,7 +25,7 @@ _FINE: Final = 1 << _BITS
 
 @dataclass(slots=True)
 class Lateness:
-    """How late rows were, in microseconds.
+    """A histogram of the lateness of rows, in microseconds.
 
     Attributes:
         checked: rows whose time was compared with the watermark, late or not; 0 where the operator does not say.
@@ -52,7 +52,7 @@ class Lateness:
 
         Args:
             lateness: microseconds, 0 or more; a sequence or an int64 array.
-            rows: how many rows each entry stands for; None: one.
+            rows: the number of rows that each entry represents; None: one.
         """
         import numpy as np
 

@@ -23,8 +23,8 @@ room downstream between them; no barrier is taken while one is pending.
 No two calls run at a time. One thing does run beside them: a reader among the tables of a ``Snapshot`` is read on the
 thread that writes the checkpoint (see there). An operator that gives tables only needs no thought for threads.
 
-What it emits is held to the schema declared in ``apply``: columns are found by name, and a batch with other columns or
-types is refused with the operator's name. So is a tag that ``apply(sides=)`` does not declare.
+Emitted batches must match the schema declared in ``apply``: columns are found by name, and a batch with other columns
+or types is refused with the operator's name. So is a tag that ``apply(sides=)`` does not declare.
 
 >>> import pyarrow as pa, pyarrow.compute as pc
 >>> import dataflow as flow, operators as op
@@ -106,7 +106,7 @@ class Out(Protocol):
         """Send ``batch`` downstream; ``tag`` names a side output (None: the main one). Empty batches are dropped.
 
         Raises: SchemaMismatch for columns or types that were not declared (their order is free); ContractViolation for
-        a tag that was not declared, or what is no record batch.
+        a tag that was not declared, or for anything but a record batch.
         """
         ...
 
@@ -152,12 +152,12 @@ class Operator:
     """A piece of a pipeline that takes batches and emits batches. See the module's text for the order of calls.
 
     ``stateless`` says that what comes out depends on the batch that went in and nothing else; it decides the colour of
-    emitted rows, so when in doubt leave it False. Downstream of an operator without it the report of a restore in mode
-    "unaligned" may be too low, because rows may be held in the operator's state.
+    emitted rows, so when in doubt leave it False. Downstream of an operator that is not stateless the report of a
+    restore in mode "unaligned" may be too low, because rows may be held in the operator's state.
     ``blocking`` says that a call may wait for something outside (a disk, a socket): its task gets a thread of its own.
     ``makes_time`` says that it gives watermarks of its own (``out.watermark``), which take the place of those that come
     in; the last one, behind every time, is passed on by the engine.
-    ``watermark_delay`` (microseconds) says how far the operator's time lags behind its input's: the engine subtracts it
+    ``watermark_delay`` (microseconds) says how far the operator's time lags its input's: the engine subtracts it
     from each watermark before it calls ``advance`` and passes the watermark on. It is fixed before ``open``. The last
     watermark, behind every time, is not reduced.
     """
@@ -168,7 +168,7 @@ class Operator:
     watermark_delay: int = 0
 
     context: OperatorContext
-    """What it was built with; there only where the constructor below ran with one."""
+    """The context that the operator was built with. Set only by the constructor below."""
 
     def __init__(self, context: OperatorContext | None = None) -> None:
         """Keep ``context``. A subclass may have a constructor of its own, and need not call this one."""
@@ -242,7 +242,7 @@ class Sink(ABC):
 
     @property
     def readable(self) -> str | None:
-        """Where other programs find the committed rows, such as a pattern of files; None: nothing to show."""
+        """The place where other programs find the committed rows, such as a pattern of files; None: there is none."""
         return None
 
     def check(self, schema: pa.Schema) -> None:
@@ -324,5 +324,5 @@ class TwoPhaseSink(Sink):
         What later checkpoints committed must be taken back, for its rows come again: an older checkpoint is restored
         where the newest is damaged, or the user asks for it. Repeated where a crash comes in between.
 
-        Returns: what was taken back, which the user is warned of; None where nothing was.
+        Returns: the rows and files that were deleted, of which the run warns; None if there were none.
         """

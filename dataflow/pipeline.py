@@ -104,7 +104,7 @@ class Pipeline:
         return self.start(runner, **options).wait(timeout=timeout)
 
     def explain(self, runner: Any = "local", **options: Any) -> Any:
-        """Return what becomes of each operator on ``runner``: a table to print. Nothing is read, run or started.
+        """Return a table of how ``runner`` would run each operator, to print. Nothing is read, run or started.
 
         Args:
             runner: ``"local"``, ``"spark"``, or a runner object that explains.

@@ -65,9 +65,9 @@ class RowError:
 
 @dataclass(slots=True)
 class RowTally:
-    """What one operator did not pass on in one subtask in this run: late rows, how late they were, and rejected rows.
+    """Counts of the rows that one subtask of an operator did not pass on in this run: late rows and rejected rows.
 
-    It is not part of checkpoints: all counts of a run begin at zero, also after a restore.
+    They are not part of checkpoints: all counts of a run begin at zero, also after a restore.
     """
 
     late: int = 0

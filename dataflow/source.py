@@ -35,14 +35,14 @@ __all__ = [
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 InputIdentity = Literal["mtime", "content"]
-"""By what a source recognises its input: size, content and time of modification, or size and content alone."""
+"""How a source recognises its input: by size, content and time of modification, or by size and content alone."""
 
 
 log = logging.getLogger("dataflow.source")
 
 
 def _log_notice(category: type[BarrierflowWarning], text: str) -> None:
-    """Log ``text``: for readers outside a job that could warn of it."""
+    """Log ``text``: for readers outside of a job, where no run can warn of it."""
     log.warning("%s: %s", category.__name__, text)
 
 
@@ -100,14 +100,15 @@ class SplitReader(ABC):
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What a split reader is born with. ``tally`` counts the rows that it rejects.
+    """The surroundings of a split reader. ``tally`` counts the rows that it rejects.
 
-    ``repeated`` has, by split, the offset at which an earlier reader ended whose rows are to come again, in the same
-    order (on Spark, a micro-batch that is tried again). A source that takes what it finds, such as the files of a
-    directory, leaves out what is not before that offset.
+    ``repeated`` is for a reader that has to repeat the rows of an earlier one in the same order (on Spark, in a
+    micro-batch that is tried again): it has, by split, the offset at which the earlier reader ended. A source that
+    reads whatever it finds, such as the files of a directory, leaves out all that is not before that offset.
 
-    ``notify`` takes a category and a text that the user is warned of when the run is over, in the thread that waits for
-    it: a reader works on another thread, where a warning that a filter makes an error would fail the job.
+    ``notify`` takes a category and a text, of which the thread that waits for the run warns when the run is over. A
+    reader must not warn itself: it works on another thread, where a warning that a filter turns into an error would
+    fail the job.
     """
 
     name: str

@@ -40,7 +40,7 @@ __all__ = [
 
 
 class Emit(Enum):
-    """When an aggregate emits: a row per touched key after each batch, or one row per key when that is final."""
+    """The time when an aggregate emits: a row per changed key after each batch, or one final row per key."""
 
     UPDATES = "updates"
     FINAL = "final"
@@ -78,7 +78,7 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class MapBatches:
-    """A user's function from batch to batches; ``time`` is the event time that the stream keeps behind it."""
+    """A user's function from batch to batches; ``time`` is the event time that the stream keeps after it."""
 
     function: Callable[[pa.RecordBatch], Any]
     on_error: OnError = OnError.FAIL
@@ -90,7 +90,7 @@ class MapBatches:
 
 @dataclass(frozen=True, slots=True)
 class MapRows:
-    """A user's function from row to row; ``time`` is the event time that the stream keeps behind it."""
+    """A user's function from row to row; ``time`` is the event time that the stream keeps after it."""
 
     function: Callable[[dict[str, Any]], Any]
     on_error: OnError = OnError.FAIL
@@ -102,7 +102,7 @@ class MapRows:
 
 @dataclass(frozen=True, slots=True)
 class FlatMapRows:
-    """A user's function from row to rows; ``time`` is the event time that the stream keeps behind it."""
+    """A user's function from row to rows; ``time`` is the event time that the stream keeps after it."""
 
     function: Callable[[dict[str, Any]], Any]
     on_error: OnError = OnError.FAIL
@@ -174,7 +174,7 @@ class WindowAggregate:
     because: str = field(default="", compare=False)
 
     def detail(self) -> dict[str, Json]:
-        """``emit`` is left out where checkpoints of windows that emit updates, or take no late rows, leave it out."""
+        """Return the description. ``emit`` is only in it for final results with lateness: older checkpoints lack it."""
         found: dict[str, Json] = {
             "keys": list(self.keys),
             "time": self.time.column,

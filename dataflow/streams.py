@@ -60,7 +60,7 @@ _TWICE: Final = 'leave one out, or rename it, as in col("old").alias("new")'
 class Stream(Functions):
     """The rows that come out of an operator. Every method returns a new stream; using one twice branches.
 
-    ``schema`` is known, and checked, while the graph is built. So is what the rows mean, see ``changes``.
+    ``schema`` is known, and checked, while the graph is built. So is the meaning of the rows, see ``changes``.
     """
 
     def __init__(self, pipeline: Pipeline, node: Node, edge: Edge | None = None) -> None:
@@ -203,7 +203,7 @@ class Stream(Functions):
     ) -> Stream:
         """Return all columns, with these added or replaced; ``with_columns(total=col("a") + col("b"))`` names them.
 
-        Arguments and errors are those of `select`; an update key must not be replaced.
+        Takes the same arguments and raises the same errors as `select`; an update key must not be replaced.
         """
         no_columns("with_columns", self.schema, name=name, parallelism=parallelism)
         added = named_columns(columns, named, "with_columns")
@@ -376,15 +376,15 @@ class Stream(Functions):
                 to operator (``functools.partial`` passes further arguments).
             others: further inputs. This stream comes in on port 0 of ``process``, the others on 1, 2, ... Where more
                 than one input is keyed, their keys have the same types in the same order, so equal keys meet.
-            schema: what it emits; None: the same as it takes, which must be one and the same for all inputs. A batch
-                with these columns in another order is put in order; one with others fails the job. Event time stays if
-                its column is there as it was: then rows that the operator emits after a watermark that it has passed
-                on are late downstream.
-            sides: the schema of what it emits with a tag, by tag, for `side`; a schema of None is that of the main
-                output. There are no other side outputs, and without ``sides`` none.
+            schema: the schema of its rows; None: the schema of its inputs, which must then be the same for all. A batch
+                with these columns in another order is put in order; one with other columns fails the job. The stream
+                keeps its event time if it keeps the column's name and type. Then rows are late downstream if they are
+                before a watermark that the operator has passed on.
+            sides: the schema of each side output by its tag, for `side`; None means the schema of the main output.
+                There are no other side outputs.
 
-        Raises: GraphError for what is no operator, or a stream of another pipeline, or of updates (see `changes`);
-        SchemaMismatch for keys that cannot meet, or inputs that differ where no ``schema`` says what comes out.
+        Raises: GraphError for anything but an operator, or a stream of another pipeline, or of updates (see `changes`);
+        SchemaMismatch for keys that cannot meet, or for inputs that differ without ``schema``.
         """
         if isinstance(operator, Operator) or not callable(operator):
             raise GraphError(

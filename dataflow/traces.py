@@ -1,4 +1,4 @@
-"""What happened in a run of processes, in order: events, and the markers and reports of snapshots among them.
+"""The trace of a run of processes, in order: events, and the markers and reports of snapshots among them.
 
 An event is one atomic action of one process. Messages and events have names that do not depend on the order of the run:
 the k-th message of a channel, the k-th event of a process. So two runs in which processes did the same in another order
@@ -105,7 +105,7 @@ class MarkerReceived:
 class ReportSent:
     """The ``number``-th report of ``channel``, which leads to an observer: a state for ``snapshot``, or a copy.
 
-    ``message`` is what is copied: a message sent before the cut and received after it. None: the state.
+    ``message`` is the copied message, sent before the cut and received after it. None: the report has the state.
     """
 
     channel: Channel

@@ -1,7 +1,7 @@
-"""Validation of what a checkpoint, or a commit list, says: a document that anybody may have written.
+"""Validation of checkpoints and commit lists, which are untrusted: other users may have written them.
 
-The checksums of a checkpoint detect disks that fail. They are no defence: whoever forges a checkpoint computes them
-anew. So every name, path, number and table is validated here before it is used. See ``docs/security.md``.
+The checksums of a checkpoint detect disks that fail. They are no defence, because a forger can compute them anew. So
+every name, path, number and table is validated here before it is used. See ``docs/security.md``.
 
 Invariant: a name that ``plain_name`` accepts, joined to a directory, is an entry of that directory.
 
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 MAX_DEPTH: Final = 100
-"""How deep the values of a checkpoint may be nested: consumers recurse, and the stack of C is finite."""
+"""Levels that the values of a checkpoint may be nested: consumers recurse, and the stack of C is finite."""
 
 _MAX_NAME: Final = 255
 """Bytes of a file name: the limit of the usual file systems."""
@@ -54,7 +54,7 @@ def is_plain_name(name: object) -> bool:
     """Return whether ``name`` is the name of an entry of a directory, and nothing that leads elsewhere.
 
     Args:
-        name: what the document has in the place of a name, of any type.
+        name: the document's value for a name, of any type.
 
     >>> [is_plain_name(name) for name in ("a.csv", "..", "/etc/passwd", "a/b", "a\\0b", "", 7)]
     [True, False, False, False, False, False, False]
@@ -68,8 +68,8 @@ def plain_name(name: object, what: str) -> str:
     """Return ``name`` if it is the name of an entry of a directory.
 
     Args:
-        name: what the document has in the place of a name.
-        what: what the name is for, for the message.
+        name: the document's value for a name.
+        what: the purpose of the name, for the message.
 
     Raises:
         CheckpointDamaged: ``name`` is empty, too long, or a path.
@@ -85,8 +85,8 @@ def parsed(type_: Any, value: object, what: str) -> Any:
 
     Args:
         type_: the type, with its limits (``msgspec.Meta``).
-        value: what the document has.
-        what: what the value is, for the message.
+        value: the document's value.
+        what: the meaning of the value, for the message.
 
     Raises:
         CheckpointDamaged: a field is missing, or a value has another type or is beyond its limits.
@@ -123,13 +123,13 @@ def check_depth(value: object, what: str) -> None:
 
 @contextmanager
 def damaged_by(what: str) -> Iterator[None]:
-    """Turn what code of ours raises over values it did not expect into ``CheckpointDamaged``.
+    """Turn errors of the library's code over unexpected values into ``CheckpointDamaged``.
 
-    Only for code of this library that reads restored state: what it raises on purpose (a ``DataflowError``) passes, a
-    ``CheckpointDamaged`` with ``what`` in front.
+    Only for code of this library that reads restored state. An error that it raises on purpose (a ``DataflowError``)
+    passes unchanged, but a ``CheckpointDamaged`` gets ``what`` in front.
 
     Args:
-        what: whose state is read, for the message.
+        what: the owner of the state that is read, for the message.
 
     >>> with damaged_by("operator 'counts'"):
     ...     {}["watermark"]
@@ -150,7 +150,7 @@ def damaged_by(what: str) -> Iterator[None]:
 
 
 def excerpt(value: object) -> str:
-    """Return ``value`` for a message: what a document has may be of any size.
+    """Return ``value`` for a message, cut to a length: the values of a document may be of any size.
 
     >>> excerpt("x" * 1000)[-6:], len(excerpt("x" * 1000))
     ("xx'...", 305)

@@ -1,8 +1,8 @@
-"""Rows or updates: what the rows of a stream mean, and which operators may take updates. Pure.
+"""Rows or updates: the meaning of the rows of a stream, and which operators may take updates. Pure.
 
 In a stream of rows each row counts. In a stream of updates (a changelog) only the last row of each update key counts,
 and how many earlier ones there are depends on how the input was cut into batches. So an operator may take updates only
-if the last row of each key is the same whatever came before it: it treats every row of a key alike and keeps the key.
+if earlier updates do not affect the last row of each key: it treats all rows of a key alike and keeps the key.
 
 Invariant: all updates of a key take the same way, so they never overtake each other. They are hashed on the update keys
 (or some of them) wherever they move between subtasks; see ``dataflow.plan``.
@@ -26,7 +26,7 @@ Changes = Literal["rows", "updates"]
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """What identifies the rows of a changelog that replace each other.
+    """The keys by which rows of a changelog replace each other.
 
     ``names`` has the columns of the stream that hold each update key: more than one if there are copies. The keys are
     in the order of ``aggregate``, the operator that emits the updates. ``because`` says why it emits updates by
@@ -49,7 +49,7 @@ class Updates:
 
 
 def updates_of(spec: Spec, name: str, inputs: Sequence[Updates | None]) -> Updates | None:
-    """Return what the main output of operator ``name`` updates; None: each row counts."""
+    """Return the updates that operator ``name`` has as its main output; None: each row counts."""
     match spec:
         case Aggregate(keys=keys, emit=Emit.UPDATES, because=because):
             return Updates(_once(keys), name, because)

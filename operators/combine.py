@@ -60,7 +60,7 @@ class Combine(Operator):
     @property
     def kernels(self) -> Sequence[str]:
         windows = ["operators.kernels.windows"] if isinstance(self._spec, WindowAggregate) else []
-        merging = "operators.kernels.merging"  # also for the aggregate behind, which merges only what comes from here
+        merging = "operators.kernels.merging"  # also for the aggregate downstream, which only merges records from here
         return *index_kernels(self._key_schema), *self._records.kernels, merging, *windows
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:

@@ -276,7 +276,7 @@ def _step(aggregation: Aggregation, place: Place) -> Step | None:
 
 
 def _choice_key(aggregation: Aggregation) -> tuple[str, ...]:
-    """Return what two aggregates have in common if they choose the same row of any rows."""
+    """Return a key that is equal for aggregates that always choose the same row."""
     by = [] if aggregation.by is None else [aggregation.by.fingerprint()]
     assert aggregation.argument is not None, f"{aggregation} has no column"
     skipped = [aggregation.argument.fingerprint()] if aggregation.ignore_nulls else []

@@ -51,9 +51,9 @@ def partial_schema(spec: Aggregate | WindowAggregate, schema: pa.Schema) -> pa.S
 
 
 def check_partial(batch: pa.RecordBatch, spec: object, what: str) -> None:
-    """Check a batch of records from a checkpoint, whose columns are those of ``partial_schema``.
+    """Check a batch of records from a checkpoint, with the columns of ``partial_schema``.
 
-    Raises: CheckpointDamaged where a record, or what is said of it, is null, or a window is at no time.
+    Raises: CheckpointDamaged if a record, its window or its number of rows is null, or a window lies out of range.
     """
     own = [name for name in (RECORD, ROWS, WINDOW) if name in batch.schema.names]
     if any([batch.column(name).null_count for name in own]):

@@ -1,4 +1,6 @@
-"""One Spark session for all tests. Hypothesis: ``HYPOTHESIS_PROFILE=thorough`` for a long look, else the quick one."""
+"""One Spark session for all tests; each job on threads is checked for liveness.
+
+Hypothesis: ``HYPOTHESIS_PROFILE=thorough`` for a long look, else the quick one."""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.liveness import check_every_job
 from tests.needs import need_spark
+
+check_every_job()
 
 settings.register_profile("quick", max_examples=100, deadline=None)
 settings.register_profile("thorough", max_examples=5_000, deadline=None)

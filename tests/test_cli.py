@@ -227,7 +227,7 @@ def _raising(error: BaseException) -> object:
 
 
 def _on_a_terminal(words: list[str], variables: Mapping[str, str], *, out: bool = False) -> str:
-    """What the command prints to a stderr, or a stdout, that is a terminal."""
+    """Return the output of the command to a stderr, or a stdout, that is a terminal."""
     ours, theirs = pty.openpty()
     plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
     environment = plain | {"TERM": "xterm", **variables}

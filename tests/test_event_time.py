@@ -111,6 +111,14 @@ def test_on_time_and_late_rows_are_all_rows() -> None:
     assert sum(result.table("out")["n"].to_pylist()) + late.num_rows == rows.num_rows
 
 
+def test_late_rows_have_columns_that_no_window_reads() -> None:
+    rows = clicks().append_column("row", pa.array(range(ROWS)))
+    _, counts = windowed(op.from_arrow(rows, batch_rows=100, splits=1), delay="0s")
+    late = counts.side("late").collect()
+    assert late.num_rows > 0
+    assert late.equals(rows.take(late["row"]))
+
+
 @pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 def test_late_rows_are_counted_alike_where_they_are_folded_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combine, "_SMALL", 8)

@@ -13,6 +13,8 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import Stream
+from dataflow.windows import EventTime
+from operators.transforms.moved_times import MovedTimes
 
 BEGIN = datetime(2026, 3, 1)
 HOUR = timedelta(hours=1)
@@ -153,3 +155,24 @@ def test_results_of_windows_pass_a_function_behind_them() -> None:
     keyed = timed([0, 60, 10, 90, 20]).key_by("n")
     counts = keyed.window(op.tumbling("10s"), lateness="1h").agg(op.count(), name="windows")
     assert counts.as_rows().map(lambda row: row, name="same").collect().num_rows == 5
+
+
+@pytest.mark.parametrize(
+    ("time", "unit", "watermark", "moved", "fine"),
+    [
+        (EventTime("ts"), "s", 1_500_000, 1, 2),
+        (EventTime("ts"), "ms", -1_500, -2, -1),
+        (EventTime("ts"), "us", 7, 6, 7),
+        (EventTime("ts"), "ns", 7, 6_999, 7_000),
+        (EventTime("window_end", exclusive=True), "s", 10_000_000, 10, 11),
+    ],
+)
+def test_the_first_time_that_is_not_behind_a_watermark_is_known_in_every_unit(
+    time: EventTime, unit: str, watermark: int, moved: int, fine: int
+) -> None:
+    def at(value: int) -> pa.RecordBatch:
+        return pa.record_batch({time.column: pa.array([value], pa.timestamp(unit))})
+
+    times = MovedTimes(time, "here")
+    times.advance(watermark)
+    assert [times.rows(at(10**6), at(value)).tolist() for value in (moved, fine)] == [[0], []]

@@ -277,6 +277,13 @@ def test_updates_are_hashed_on_their_keys_wherever_the_widths_differ() -> None:
     assert _edges(p, 1)["out"] == (Partitioning.REBALANCE, ())
 
 
+def test_updates_of_one_subtask_are_hashed_too_because_several_take_them() -> None:
+    p = flow.Pipeline()
+    with p:
+        counts(p.source(op.from_arrow(ROWS)), parallelism=1).sink(op.collect(), name="out", parallelism=3)
+    assert _edges(p, 1)["out"] == (Partitioning.HASH, ("k",))
+
+
 @pytest.mark.parametrize("width", [1, 2, 3])
 @pytest.mark.parametrize("seed", seeds(5, 200))
 def test_the_last_row_of_each_key_is_right_where_the_widths_differ(seed: int, width: int) -> None:

@@ -1,7 +1,7 @@
-"""The aggregates an expression offers as methods. What they mean is said in ``aggregates`` and, word by word, here.
+"""The aggregates that an expression has as methods; ``aggregates`` explains the rules that they share.
 
 ``first``, ``last``, ``arg_min`` and ``arg_max`` choose a row and return its value, null or not, so several of them with
-the same ``by`` are columns of one row that exists. With ``ignore_nulls=True`` each chooses among the rows where its own
+the same ``by`` return columns of the same row. With ``ignore_nulls=True`` each chooses among the rows where its own
 value is not null, and their results may be of different rows.
 """
 

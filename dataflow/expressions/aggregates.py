@@ -94,7 +94,7 @@ class Aggregation:
 
     @property
     def chooses_a_row(self) -> bool:
-        """Whether the result is the argument's value in one row: of first, last, arg_min and arg_max."""
+        """Whether the result is the argument's value in one row, as for first, last, arg_min and arg_max."""
         return self.kind in _MAY_HAVE_BY
 
     @property

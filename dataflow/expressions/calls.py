@@ -87,15 +87,15 @@ def concat_str(columns: list[object] | tuple[object, ...], separator: str = "") 
 def from_epoch(column: str | Expr, unit: str) -> Expr:
     """Return whole numbers of ``unit`` since 1970-01-01 00:00 UTC as timestamps of type ``timestamp[unit, tz=UTC]``.
 
-    A ``cast`` to a timestamp takes a number for one of the timestamp's own unit: ``cast("timestamp[us]")`` puts seconds
-    into January 1970.
+    A ``cast`` to a timestamp reads a number in the timestamp's own unit, so ``cast("timestamp[us]")`` turns seconds
+    into times of January 1970.
 
     Args:
         column: the name of an integer column, or an integer expression. Null stays null.
-        unit: what the numbers count: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
+        unit: the unit of the numbers: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
 
     Raises: GraphError for another unit; TypeError if ``column`` is neither text nor an expression; SchemaMismatch, when
-    it is used, if the column has no integers; OverflowError, when it is met, for a uint64 above int64.
+    it is used, if the column has no integers; OverflowError, while the job runs, for a uint64 above int64.
 
     >>> import pyarrow as pa
     >>> batch = pa.record_batch({"at": [1_700_000_000, -1, None]})

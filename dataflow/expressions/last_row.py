@@ -1,7 +1,7 @@
-"""``latest``: several columns of one and the same row per key.
+"""``latest``: several columns of the same row per key.
 
-It is short for one ``last`` a column, all with the same ``by``. Aggregates that choose their row alike share one
-position in the state (``operators.layout``), so the columns cannot be of different rows.
+It is short for one ``last`` per column, all with the same ``by``. Aggregates with the same rule for the row share one
+place in the state (``operators.layout``), so the columns cannot come from different rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Latest", "latest"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Latest:
-    """The columns of the last row, for ``KeyedStream.agg`` to expand; none: all but the keys. ``latest`` makes it."""
+    """An argument for ``KeyedStream.agg``: columns of the last row; none: all but the keys. ``latest`` returns it."""
 
     columns: tuple[str | Expr, ...]
     by: str | Expr | None
@@ -31,7 +31,7 @@ class Latest:
 
 
 def latest(*columns: str | Expr, by: str | Expr | None = None) -> Latest:
-    """Return ``columns`` of one and the same row of each key: the last one. Nulls are values like others.
+    """Return ``columns`` of the last row of each key, all of the same row. Nulls are values like others.
 
     Args:
         columns: names, or expressions whose names the results get; none: all columns but the keys.

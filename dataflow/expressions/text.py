@@ -1,8 +1,8 @@
 """An expression as the Python that builds it, with no parentheses but the needed ones.
 
 The text is the expression's fingerprint, kept in checkpoints: two trees have one text exactly if they are the same
-tree, and evaluating the text gives the tree back. One text is kept as checkpoints have it although it is refused when
-evaluated: a cast to float32 is ``.cast('float')``.
+tree, and evaluating the text gives the tree back. One exception keeps the text that older checkpoints have: a cast to
+float32 is ``.cast('float')``, which is refused when evaluated.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Types by name, as ``cast`` and ``schema=`` of text sources take them.
 
-Names are those of pyarrow, times with a zone and decimals as pyarrow prints them. A name that means another width
+Names are pyarrow's; times with a zone and decimals are written as pyarrow prints them. A name that means another width
 elsewhere is refused: ``float`` has 32 bits in Arrow and SQL and 64 in Python, ``i8`` 64 in numpy and 8 in Rust.
 
 >>> print(named_type("int32", "cast"), named_type("timestamp[us, tz=UTC]", "cast"), named_type("decimal128(9, 2)", "x"))
@@ -24,7 +24,7 @@ __all__ = ["named_type"]
 
 _ZONED: Final = re.compile(r"timestamp\[(s|ms|us|ns), ?tz=([^\]]+)\]")
 _DECIMAL: Final = re.compile(r"decimal(128|256)\((\d{1,2}), ?(-?\d{1,2})\)")
-_SHORT: Final = re.compile(r"([iuf])([1248])")  # numpy's names, in bytes
+_SHORT: Final = re.compile(r"(f(?=[248])|[iu])([1248])")  # numpy's names, in bytes
 _FULL: Final = {"i": "int", "u": "uint", "f": "float"}
 _INSTEAD: Final = {
     **dict.fromkeys(("int", "integer", "long", "bigint"), "'int64' or 'int32'"),

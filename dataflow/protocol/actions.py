@@ -62,9 +62,10 @@ class Ignore:
 
 @dataclass(frozen=True, slots=True)
 class PassOver:
-    """This task went on to a higher checkpoint and will never begin ``checkpoint``; tell the coordinator.
+    """This task took up a higher checkpoint and will never begin ``checkpoint``; tell the coordinator.
 
-    No ``Cancel`` goes downstream: the higher checkpoint's barrier or cancel does, and the coordinator tells every task.
+    No ``Cancel`` is sent downstream, because the higher checkpoint's barrier or cancel is, and the coordinator informs
+    every task.
     """
 
     checkpoint: int

@@ -18,8 +18,8 @@ class CheckpointPolicy:
     ``max_concurrent`` checkpoints are under way. More than ``tolerable_failures`` in a row fail the job (None: any
     number is tolerated). The newest ``keep`` completed checkpoints are kept, savepoints not counted. The last
     checkpoint of a job is tried ``final_attempts`` times, with a pause of ``final_pause`` that doubles each time.
-    With ``savepoint_blocks_others`` nothing is triggered while a savepoint collects: where barriers overtake, those of
-    a later checkpoint would come before those of the savepoint, which align, and would end it every time.
+    With ``savepoint_blocks_others`` nothing is triggered while a savepoint collects. A savepoint aligns, so in modes
+    where barriers overtake, the barriers of a later checkpoint would come first and abort it every time.
 
     Raises: ConfigurationError for a value outside its range.
     """

@@ -114,9 +114,9 @@ class Coordinator:
         self._timetable = Timetable(self._policy, now)
 
     def only_on_request(self, now: int) -> None:
-        """Trigger no checkpoint any more that is not requested: the job stops after one that is.
+        """From now on, trigger only requested checkpoints: the job stops after the next one.
 
-        That includes the last one, at the end of the input: the job would stop while it is under way.
+        The last checkpoint, at the end of the input, is not triggered either: the job would stop while it is under way.
         """
         self._stopping = True
         self._policy = replace(self._policy, interval=None)
@@ -256,7 +256,7 @@ class Coordinator:
 
     @property
     def _final_wanted(self) -> bool:
-        """Whether the last checkpoint may start: a job that stops takes it only if it serves a request."""
+        """Whether the last checkpoint may start: a stopping job takes it only to serve a request."""
         return not self._stopping or self._requests.checkpoint_wanted
 
     def _start_final(self, now: int) -> list[CoordinatorAction]:

@@ -69,7 +69,7 @@ class NewestOnly(Generic[P]):
     def _succeeds(self, checkpoint: int, actions: list[Action]) -> bool:
         """Return whether a barrier that is not of the pending checkpoint begins one.
 
-        What this means for the pending checkpoint, or for the barrier, is added to ``actions``.
+        Adds to ``actions`` the consequences for the pending checkpoint, or for the barrier.
         """
         is_new = self._settled.add(checkpoint)
         if checkpoint > self._latest:

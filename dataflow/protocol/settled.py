@@ -1,8 +1,8 @@
-"""The checkpoints that need no answer from a task any more: begun, given up or passed over here, or withdrawn.
+"""The checkpoints that are settled at a task: it began them, gave them up or passed them over, or they were withdrawn.
 
-A barrier of such a checkpoint is ignored. Two kinds of barriers come late: those of a checkpoint that was given up (the
-coordinator speaks through mailboxes, which are faster than barriers), and those of one that the task never began,
-because a higher checkpoint came first. The second kind needs one answer, or the coordinator would wait for it.
+A barrier of a settled checkpoint is ignored. Two kinds of checkpoints have late barriers. A checkpoint may have been
+given up: the coordinator's messages arrive before barriers do. Or the task never began the checkpoint, because a higher
+one came first: then it declines it once, or the coordinator would wait for it.
 
 Invariant: at most ``LIMIT`` ids are kept, the highest ones.
 """

@@ -173,7 +173,7 @@ class Tracker:
     def _add(self, checkpoint: int, barrier: Barrier | None, actions: list[Action]) -> _Open:
         """Open ``checkpoint``, the highest so far; without a barrier it is one given up.
 
-        What this means for the lowest open checkpoint is added to ``actions``.
+        Adds to ``actions`` the consequences for the lowest open checkpoint.
         """
         self._latest = checkpoint
         self._open[checkpoint] = entry = _Open(barrier)

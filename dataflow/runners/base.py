@@ -90,16 +90,16 @@ class RunResult:
         state: how it ended: finished, or stopped early (`Stream.head`, ``job.stop()``).
         guarantee: end to end, the weakest of sources, checkpoint mode and sinks.
         rows_in, rows_out: rows read by this run per source, and written per sink; after a restore only what came since.
-        changes: per sink, what its rows mean: ``"rows"``, each one counts, or ``"updates"`` (see `Stream.changes`).
+        changes: per sink, the meaning of its rows: ``"rows"``, each counts, or ``"updates"`` (see `Stream.changes`).
         checkpoints: those completed by this run.
         failures: checkpoints that failed, and why.
         restore_report: what was restored and which rows were delivered twice; None for a fresh start.
         metrics: per subtask; times in microseconds.
         duration: microseconds.
         micro_batches: on Spark, where the time went around the operators; None on other runners.
-        outputs: where each sink's committed rows are found, such as ``out/*.parquet``; sinks that know it.
-        warnings: what ``run()`` or ``wait()`` warned of: damaged checkpoints, rows taken back, failed checkpoints, late
-            rows, ...; see ``dataflow.errors.BarrierflowWarning``.
+        outputs: where each sink's committed rows are found, such as ``out/*.parquet``, for sinks that know it.
+        warnings: the warnings that ``run()`` or ``wait()`` gave: damaged checkpoints, rows taken back, failed
+            checkpoints, late rows, ...; see ``dataflow.errors.BarrierflowWarning``.
     """
 
     pipeline: str
@@ -281,7 +281,7 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
 
 
 def outputs_of(graph: Graph) -> Mapping[str, str]:
-    """Return where the rows of each sink are found, for sinks that say it."""
+    """Return where the rows of each sink are found, for sinks that know it."""
     writing = {node.name: node.spec.sink.readable for node in graph if isinstance(node.spec, Write)}
     return {name: where for name, where in writing.items() if where is not None}
 
@@ -296,7 +296,7 @@ def together(metrics: Iterable[TaskMetrics]) -> list[OperatorMetrics]:
 
 
 def changes_of(graph: Graph) -> Mapping[str, Changes]:
-    """Return what the rows of each sink mean, by name."""
+    """Return the meaning of each sink's rows, by name."""
     return {node.name: node.changes for node in graph if isinstance(node.spec, Write)}
 
 

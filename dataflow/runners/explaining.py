@@ -1,4 +1,4 @@
-"""What becomes of a pipeline on a runner, as a table: for people, before anything runs."""
+"""A table of how a runner would run a pipeline: for people, before anything runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Explanation:
 
 
 def explained(pipeline: str, plan: Plan, checkpoint: Checkpointing | None) -> Explanation:
-    """Return how ``plan`` runs on threads: vertices, chains, and how rows come to each of them."""
+    """Return how ``plan`` runs on threads: its vertices, its chains, and the edges between them."""
     mode = None if checkpoint is None else checkpoint.mode
     guarantee = plan.graph.guarantee(Guarantee.AT_MOST_ONCE if mode is None else mode.guarantee)
     rows = [

@@ -59,7 +59,7 @@ class Attempt:
     """One life of the process: what it restored, what it completed, and where it died (None: it did not).
 
     ``highest`` is the highest checkpoint id in the store at birth. ``mode`` is that of the checkpoints it takes, None:
-    it takes none. ``failure`` is what the job failed of, if it did. ``time`` is the life's simulated time, in
+    it takes none. ``failure`` is the error of the job, if it failed. ``time`` is the life's simulated time, in
     microseconds.
     """
 

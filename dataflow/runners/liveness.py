@@ -1,8 +1,9 @@
-"""Liveness of checkpoints, checked: every barrier that was sent gets its answer, and no timeout is needed for that.
+"""A check of the liveness of checkpoints: tasks settle every checkpoint without waiting for a timeout.
 
-A job is *still* when all its actors have been stepped since something moved last, and none of them did anything: from
-then on only time changes anything. By then each task must have acknowledged or declined every checkpoint that was
-triggered, or have been told that it was withdrawn; otherwise the job would wait for the checkpoint's timeout.
+``BarrierLedger`` states the property; this module checks it. A job is *still* when all its actors have been stepped
+since something last moved, and none of them did anything: from then on only time changes anything. In a still job
+every checkpoint is settled and no channel is blocked. In a finished job every checkpoint is settled, too, and in any
+job no checkpoint stays unsettled for long.
 """
 
 from __future__ import annotations
@@ -10,20 +11,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from dataflow.clock import duration_text
 from dataflow.runtime.diagnosis import who_waits_for_whom
+from dataflow.runtime.inlet import GateInlet
 
 if TYPE_CHECKING:
     from dataflow.runtime.job import Job
 
-__all__ = ["LivenessBroken", "Stillness"]
+__all__ = ["LONGEST", "LivenessBroken", "Stillness", "check_age", "check_finished"]
+
+LONGEST = 60_000_000
+"""Microseconds of simulated time that a checkpoint may stay unsettled: a tenth of its default timeout."""
 
 
 class LivenessBroken(BaseException):
-    """A checkpoint waits for an answer that will never come. Not an ``Exception``: a restart must not hide it."""
+    """A task will never settle a checkpoint. Not an ``Exception``: a restart must not hide it."""
+
+
+def check_age(job: Job, now: int, longest: int = LONGEST) -> None:
+    """Raise LivenessBroken if a checkpoint has been unsettled for more than ``longest`` microseconds."""
+    since = job.history.ledger.unsettled_since
+    if since is not None and now - since > longest:
+        raise LivenessBroken(f"for {duration_text(now - since)} {_waiting(job, now)}")
+
+
+def check_finished(job: Job, now: int) -> None:
+    """Raise LivenessBroken if ``job``, which has finished, has a checkpoint under way or unsettled."""
+    if job.coordinator.under_way or job.history.ledger.unsettled:
+        raise LivenessBroken(f"the job has finished, but {_waiting(job, now)}")
 
 
 class Stillness:
-    """Finds out when ``job`` is still, and checks it then. The scheduler reports every step.
+    """Detects when ``job`` is still, and checks it then. The scheduler reports every step.
 
     Invariant: all of ``_idle`` were stepped, and did nothing, since something moved last.
     """
@@ -36,25 +55,30 @@ class Stillness:
         """Something moved."""
         self._idle.clear()
 
-    def idle(self, actor: str, now: int, actors: Iterable[str]) -> None:
-        """``actor`` was stepped and did nothing; ``actors`` are all that could do something.
+    def idle(self, actor: str, now: int, actors: Iterable[str], *, writing: bool) -> bool:
+        """Note that ``actor`` was stepped and did nothing; return whether the job is still but for background work.
 
-        Raises: LivenessBroken if the job is still and a checkpoint waits for an answer.
+        Args:
+            actors: all that could do something.
+            writing: work in the background is not done yet, so tasks may still settle checkpoints.
+
+        Raises: LivenessBroken if the job is still, and a checkpoint is unsettled or a channel blocked.
         """
         self._idle.add(actor)
-        if self._job.coordinator.under_way and self._idle.issuperset(actors):
-            raise LivenessBroken(f"nothing moves any more, but {self._waiting(now)}")
+        if not self._idle.issuperset(actors):
+            return False
+        if not writing:
+            self._check(now)
+        return True
 
-    def ended(self, now: int) -> None:
-        """The job finished: nothing may be under way.
+    def _check(self, now: int) -> None:
+        job = self._job
+        gates = [task.inlet.gate for task in job.tasks.values() if isinstance(task.inlet, GateInlet)]
+        if job.coordinator.under_way or job.history.ledger.unsettled or any([gate.blocked for gate in gates]):
+            raise LivenessBroken(f"nothing moves any more, but {_waiting(job, now)}")
 
-        Raises: LivenessBroken if a checkpoint is.
-        """
-        if self._job.coordinator.under_way:
-            raise LivenessBroken(f"the job has finished, but {self._waiting(now)}")
 
-    def _waiting(self, now: int) -> str:
-        under_way = ", ".join(map(str, self._job.coordinator.under_way))
-        return f"checkpoint {under_way} is under way; expected an answer of every task:\n" + who_waits_for_whom(
-            self._job, now
-        )
+def _waiting(job: Job, now: int) -> str:
+    under_way = ", ".join(map(str, job.coordinator.under_way)) or "none"
+    unsettled = str(job.history.ledger) or "every task has settled its checkpoints"
+    return f"{unsettled}; checkpoints under way: {under_way}:\n{who_waits_for_whom(job, now)}"

@@ -306,7 +306,7 @@ class LocalJob:
         if not self._done.wait(_GRACE):
             self._job.notices.add(
                 StillRunningWarning,
-                f"job {self._job.pipeline!r} was cancelled, and still waits for a call to return:\n{self.who_waits()}",
+                f"job {self._job.pipeline!r} was cancelled and still waits for a call to return:\n{self.who_waits()}",
             )
 
     def _warn(self, *, result: RunResult | None = None, error: BaseException | None = None) -> None:
@@ -316,7 +316,7 @@ class LocalJob:
             raise_warnings(found, result=result, error=error)
 
     def stop(self) -> RunResult:
-        """Take a last checkpoint, then stop; a later run with ``restore="auto"`` goes on from there.
+        """Take a last checkpoint, then stop; a later run with ``restore="auto"`` resumes from it.
 
         Nothing unfinished is left: no part of another checkpoint, none beyond ``keep``, no staged rows. A checkpoint
         that is requested after this call fails with JobCancelled.
@@ -330,9 +330,9 @@ class LocalJob:
     def wait(self, timeout: Duration | None = None) -> RunResult:
         """Until the job is over (or cancelled, after ``timeout``, with JobTimeout); raises what made it fail.
 
-        Warns of what went wrong without ending the job, once, when all is committed: see ``RunResult.warnings`` and
-        ``dataflow.errors.BarrierflowWarning``. Where a filter makes these errors, the first is raised, with the result
-        as its ``result``; a second ``wait()`` returns the result.
+        Warns once, when all is committed, of failures that did not end the job: see ``RunResult.warnings`` and
+        ``dataflow.errors.BarrierflowWarning``. If a filter turns these warnings into errors, the first is raised, with
+        the result as its ``result``; a second ``wait()`` returns the result.
 
         Ctrl-C takes a last checkpoint and stops the job before KeyboardInterrupt goes on; a second one leaves at once.
         """

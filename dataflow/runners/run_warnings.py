@@ -1,7 +1,7 @@
-"""The warnings of a run: what went wrong without ending it. Raised once, by the thread that waits for the job.
+"""The warnings of a run: failures that did not end it. Given once, by the thread that waits for the job.
 
-They come after the last commit, when the job has let go of its threads and locks. So nothing is lost where a user
-turns warnings into errors: the first is raised with the others as notes, and its ``result`` is the result of the run.
+They come after the last commit, when the job has released its threads and locks. So nothing is lost if a user turns
+warnings into errors: the first is raised with the others as notes, and its ``result`` is the result of the run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[Barrierf
                 f"repeated more work than every= says; the last one: {failures[-1]}"
             )
         )
-    for sink, (times, failure) in job.commit_failures.items():
+    for sink, (times, failure) in job.committer.failures.items():
         found.append(
             CommitsRetriedWarning(
                 f"{times:,} commits of sink {sink!r} failed and were tried again, so its rows appeared late; the last "
@@ -72,7 +72,7 @@ def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[Barrie
 
 
 def share_text(lateness: Lateness) -> str:
-    """Return the share of late rows in words; "" where the operator does not count what it checks.
+    """Return the share of late rows in words; "" if the operator does not count the rows that it checks.
 
     >>> share_text(Lateness(checked=3, buckets={0: 1})), share_text(Lateness())
     ('33.3% of its rows', '')
@@ -98,8 +98,9 @@ def raise_warnings(
     """Warn of each of ``found``, in the caller's name.
 
     Args:
-        result: what the run came to; a warning that is raised as an exception carries it.
-        error: what is about to be raised. It must not be replaced, so warnings that are errors become notes of it.
+        result: the result of the run; a warning that is raised as an exception carries it.
+        error: the error that is about to be raised. It must not be replaced, so warnings that a filter turns into
+            errors become notes of it.
 
     Raises: the first warning that the user's filters turn into an error, after all were given out.
     """

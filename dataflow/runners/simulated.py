@@ -35,7 +35,7 @@ from dataflow.plan import Plan, of
 from dataflow.runners.asking import answers_of
 from dataflow.runners.base import RunResult, combines, metrics_of, result_of, together, warn_of_unnamed_state
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
-from dataflow.runners.liveness import Stillness
+from dataflow.runners.liveness import Stillness, check_age, check_finished
 from dataflow.runners.run_warnings import raise_warnings, warnings_of
 from dataflow.runtime.build import Settings, build, store_of
 from dataflow.runtime.diagnosis import who_waits_for_whom
@@ -70,7 +70,7 @@ _CHANCES = {
 
 
 _PATIENCE = 50
-"""Turns in which nothing moved, after which time passes twice as fast: somebody waits for a clock."""
+"""Turns of a job that is still, after which time passes twice as fast: only a clock can move it."""
 
 
 _INJECTED = (
@@ -187,10 +187,10 @@ class SimulatedJob:
             self._store = FaultyStore(store_of(checkpoint), self._maybe_fail, self._one_more_durable)
 
     def wait(self, timeout: Duration | None = None) -> RunResult:
-        """Run to the end. Warns of what happened, as `LocalJob.wait` does, but not of what ``faults`` asked for.
+        """Run to the end. Warns as `LocalJob.wait` does, but not of failures that ``faults`` injected.
 
         Raises: what made the job fail; JobTimeout after ``max_turns`` turns of a life, or simulated ``timeout``;
-            LivenessBroken if a checkpoint waits for an answer that will never come.
+            LivenessBroken if a task will never acknowledge or decline a checkpoint.
         """
         limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
         restore = self._restore
@@ -303,14 +303,14 @@ class SimulatedJob:
                 if isinstance(task.inlet, GateInlet)
             )
         if job.state is JobState.FINISHED:
-            stillness.ended(self._clock.now())
+            check_finished(job, self._clock.now())
         job.close()
         if job.error is not None:
             raise_warnings(self._unasked(warnings_of(job, together(metrics_of(job)))), error=job.error)
         return result_of(job, checkpointed=job.checkpointed)
 
     def _unasked(self, found: Sequence[BarrierflowWarning]) -> list[BarrierflowWarning]:
-        """Return the warnings of what no fault brought about."""
+        """Return the warnings that no injected fault caused."""
         return [warning for warning in found if self._faults == Faults() or not isinstance(warning, _INJECTED)]
 
     def _settings(self) -> Checkpointing | None:
@@ -343,12 +343,12 @@ class SimulatedJob:
         moved, now = step(), self._clock.now()
         # a task is stepped to DONE once: what it reported then is still to be read
         if moved is False or (isinstance(moved, Progress) and moved not in (Progress.WORKED, Progress.DONE)):
-            self._idle += 1
-            if not self._lanes:
-                stillness.idle(actor, now, ("job", *running))
+            if stillness.idle(actor, now, ("job", *running), writing=bool(self._lanes)):
+                self._idle += 1
         else:
             self._idle = 0
             stillness.moved()
+        check_age(job, now)
 
     def _submit(self, lane: str, job: Callable[[], None]) -> None:
         delay = self._random.randrange(10, 400) if self._random.random() < self._faults.slow else 0

@@ -47,7 +47,7 @@ class JobProgress:
         lag: how far that is behind the clock on the wall; None likewise.
         done: the part of the input that was read, 0 to 1; None: nobody knows how much there is.
         left: how long the rest will take at the average rate so far; None: not known.
-        compiling: what is compiled or loaded before the first row; "" once rows are read.
+        compiling: the kernels being compiled or loaded before the first row; "" once rows are read.
 
     >>> str(JobProgress(JobState.RUNNING, 2_000_000, 1_500_000, 7, 1e6, 40, 0, 2, 3, 1, 0, done=0.25, left=6_000_000))
     '1,500,000 rows, 1,000,000/s, 25% done, 6.00 s left, 3 checkpoints (1 failed), skipped 2, backlog 40'

@@ -40,8 +40,8 @@ class ChainNode:
     """One operator with its inbox, its place in the tree, and its counters.
 
     ``delay``, where it is set, is called with the number of rows before the operator takes them: it makes the operator
-    as slow as somebody wants to see it. ``declared`` has the outputs that a user's operator declared, which hold it to
-    them; None: an operator of the library. ``task`` is the subtask, for messages.
+    as slow as a demonstration needs it. ``declared`` has the outputs that a user's operator declared, and emitted
+    batches must match them; None: an operator of the library. ``task`` is the subtask, for messages.
 
     Invariant: at most one generator is pending, and nothing is taken from the inbox while one is.
     """
@@ -85,7 +85,7 @@ class ChainNode:
         check_opened(self.operator.open(), self.where)  # type: ignore[func-returns-value]
 
     def close(self) -> None:
-        """Close the operator and the emission that is pending. What it raises has the operator as a note."""
+        """Close the operator and its pending emission. An error gets the operator as a note."""
         try:
             abandon = getattr(self.pending, "close", None)  # a plain iterator has none
             if abandon is not None:
@@ -205,7 +205,7 @@ class ChainNode:
         self._send(control)
 
     def _delayed(self, control: Flow) -> Flow:
-        """Return the control element with a watermark as the operator is to see it."""
+        """Return the control element; a watermark is reduced by the operator's delay."""
         delay = self.operator.watermark_delay
         if delay and isinstance(control, Watermark) and control.time < MAX_WATERMARK:
             return Watermark(control.time - delay)

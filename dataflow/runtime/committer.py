@@ -8,6 +8,7 @@ the background, one after the other, oldest checkpoint first.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,9 +17,14 @@ from dataflow.operator import Handle, TwoPhaseSink
 from dataflow.runtime.messages import Crashed
 from dataflow.runtime.points import Point, Probe, no_probe
 
-__all__ = ["Committer", "SinkCommitted", "SinkFailed"]
+__all__ = ["LAST_ATTEMPTS", "Committer", "SinkCommitted", "SinkFailed"]
+
+LAST_ATTEMPTS = 8
+"""Failed commits of the *last* checkpoint before the job fails; earlier ones are retried for as long as it runs."""
 
 _FIRST_RETRY, _LAST_RETRY = 100_000, 5_000_000
+
+log = logging.getLogger("dataflow.job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,14 @@ class SinkFailed:
     checkpoint: int
     sink: str
     error: Exception
+
+    def of_last_checkpoint(self, attempts: int) -> Exception:
+        """Return the error for a job that cannot commit its last checkpoint, with advice as a note."""
+        self.error.add_note(
+            f"sink {self.sink!r} could not commit the last checkpoint {self.checkpoint} in {attempts} attempts; its "
+            "rows are staged and durable: fix the problem and run again with restore='auto' to commit them"
+        )
+        return self.error
 
 
 @dataclass(slots=True)
@@ -72,6 +86,8 @@ class Committer:
         self._probe = probe
         self._owed: dict[str, _Commit] = {}
         self._committed = dict.fromkeys(sinks, 0)
+        self.failures: dict[str, tuple[int, SinkFailed]] = {}
+        """The number of failed commits by sink, and the last failure."""
 
     def commit(self, checkpoint: int, transactions: Mapping[str, Sequence[Handle]]) -> None:
         """Start to commit every sink's transactions up to ``checkpoint``."""
@@ -89,13 +105,19 @@ class Committer:
         return self.horizon
 
     def failed(self, failure: SinkFailed, now: int) -> int:
-        """A commit failed: it is tried again after a pause that doubles. Answers how often it has failed."""
+        """Note a failed commit, to be tried again after a pause that doubles; return how often it has failed."""
+        times, _ = self.failures.get(failure.sink, (0, None))
+        self.failures[failure.sink] = times + 1, failure
         owed = self._owed.get(failure.sink)
-        if owed is None or owed.checkpoint != failure.checkpoint:
-            return 0
-        owed.attempts += 1
-        owed.retry_at = now + min(_FIRST_RETRY << (owed.attempts - 1), _LAST_RETRY)
-        return owed.attempts
+        attempts = 0
+        if owed is not None and owed.checkpoint == failure.checkpoint:
+            attempts = owed.attempts = owed.attempts + 1
+            owed.retry_at = now + min(_FIRST_RETRY << (attempts - 1), _LAST_RETRY)
+        log.warning(
+            "commit of checkpoint %d by sink %r failed, attempt %d: %s",
+            failure.checkpoint, failure.sink, attempts, failure.error,
+        )  # fmt: skip
+        return attempts
 
     def tick(self, now: int) -> bool:
         """Try again what is due; False: nothing was."""

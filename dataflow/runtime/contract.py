@@ -1,4 +1,4 @@
-"""Check what users' operators, sinks and sources return, where they return it, and name who broke the contract.
+"""Check values that users' operators, sinks and sources return, and name the one that broke its contract.
 
 The engine would otherwise fail later, on another thread and in another operator, or lose rows in silence.
 """
@@ -45,7 +45,7 @@ Declared = Mapping[str | None, DeclaredSchema]
 def build_operator(node: Node, context: OperatorContext, task: str) -> Operator:
     """Return the operator of ``node`` for subtask ``task``.
 
-    Raises: what its constructor raises, with operator and subtask as a note; ContractViolation for what is no operator.
+    Raises: the constructor's errors, with operator and subtask as a note; ContractViolation if it is not an operator.
     """
     try:
         operator: Any = operator_for(node.spec, context)
@@ -137,7 +137,7 @@ def check_handles(returned: Any, where: str) -> tuple[Handle, ...]:
 def check_splits(source: Source, name: str) -> list[Split]:
     """Return the splits of a fresh start.
 
-    Raises: what ``splits`` raises, with the source as a note; ContractViolation unless each has an id of its own and
+    Raises: the errors of ``splits``, with the source as a note; ContractViolation unless each has an id of its own and
     JSON.
     """
     where = f"source {name!r} ({type(source).__name__})"

@@ -189,8 +189,8 @@ class InputGate:
     def start(self, barrier: Barrier, now: int) -> list[Action] | None:
         """Start ``barrier`` where no barrier can come in, because nothing writes to the channels any more.
 
-        It overtakes all that is queued. None: it must wait for channels that cannot be overtaken, for its time, or for
-        barriers that came before it and overtake as well.
+        It overtakes everything that is queued. None: it must wait for channels that cannot be overtaken, for its time,
+        or for earlier barriers that overtake as well.
         """
         at = self.starts_at(barrier)
         if at is None or now < at:

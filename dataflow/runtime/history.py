@@ -1,4 +1,4 @@
-"""The checkpoints of a job: those under way, those that are durable, and why others came to nothing."""
+"""The checkpoints of a job: pending, durable and failed ones."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataflow.clock import Clock
 from dataflow.errors import CheckpointError
 from dataflow.events import BarrierKind
+from dataflow.protocol.barrier_ledger import BarrierLedger
 from dataflow.protocol.coordinator_actions import FailureReason, Inject
 from dataflow.runtime.attempts import CheckpointAttempt, CheckpointRecord
-from dataflow.runtime.messages import Acknowledged
+from dataflow.runtime.messages import Acknowledged, Declined
 
 __all__ = ["CheckpointHistory"]
 
@@ -23,6 +24,7 @@ class CheckpointHistory:
     Attributes:
         checkpoints: the durable ones, in the order in which they became so.
         failures: a sentence for each that failed.
+        ledger: the checkpoints that tasks have not settled; each task removes those whose cancel it carried out.
     """
 
     def __init__(self, tasks: Sequence[str], clock: Clock) -> None:
@@ -32,6 +34,7 @@ class CheckpointHistory:
         self._gave_up_last = BarrierKind.CHECKPOINT
         self.checkpoints: list[CheckpointRecord] = []
         self.failures: list[str] = []
+        self.ledger = BarrierLedger()
 
     @property
     def newest(self) -> int | None:
@@ -44,37 +47,44 @@ class CheckpointHistory:
         return {n: attempt.waiting_for(self._tasks) for n, attempt in list(self._attempts.items())}
 
     def attempt(self, checkpoint: int) -> CheckpointAttempt:
-        """What has come of a checkpoint under way."""
+        """Return the attempt of a checkpoint under way."""
         return self._attempts[checkpoint]
 
     def begin(self, injected: Inject) -> None:
-        """Barriers are on their way."""
+        """Start tracking a checkpoint that has just been triggered."""
         checkpoint = injected.checkpoint
         self._attempts[checkpoint] = CheckpointAttempt(checkpoint, injected.kind, injected.triggered_at)
+        self.ledger.triggered(checkpoint, self._tasks, injected.triggered_at)
 
     def acknowledged(self, message: Acknowledged) -> None:
-        """A task's part is durable; of no interest where the checkpoint was given up."""
+        """Add a task's durable part; it is ignored if the checkpoint was given up."""
         if (attempt := self._attempts.get(message.checkpoint)) is not None:
             attempt.add(message)
+        self.ledger.settled(message.task, message.checkpoint)
+
+    def declined(self, message: Declined) -> None:
+        """Record that a task has no part in a checkpoint, and why."""
+        self.ledger.settled(message.task, message.checkpoint)
+        self.in_trouble(message.checkpoint, f"{message.task}: {message.detail}")
 
     def in_trouble(self, checkpoint: int, trouble: str) -> None:
-        """Something went wrong; what is said first counts."""
+        """Note a failure; only the first one is kept."""
         attempt = self._attempts.get(checkpoint)
         if attempt is not None and not attempt.trouble:
             attempt.trouble = trouble
 
     def durable(self, checkpoint: int) -> None:
-        """The manifest is durable."""
+        """Record a checkpoint whose manifest is durable."""
         record = self._attempts[checkpoint].record(self._clock.now())
         self.checkpoints.append(record)
         log.info("checkpoint %d is durable: %d bytes, %d us", checkpoint, record.size, record.duration)
 
     def over(self, checkpoint: int) -> None:
-        """Nobody asks for the attempt of a durable checkpoint any more."""
+        """Drop the bookkeeping of a durable checkpoint."""
         del self._attempts[checkpoint]
 
     def gave_up(self, checkpoint: int, reason: FailureReason) -> None:
-        """The coordinator gave it up."""
+        """Drop a checkpoint that the coordinator gave up, and note why if it failed."""
         attempt = self._attempts.pop(checkpoint)
         self._gave_up_last = attempt.kind
         if reason.is_failure:
@@ -83,13 +93,13 @@ class CheckpointHistory:
             log.warning("failed: %s", failure)
 
     def too_many(self, reason: FailureReason) -> CheckpointError:
-        """Why the job fails for its checkpoints, and what to do."""
+        """Return the error of a job that fails because of its checkpoints, with advice."""
         which = "too many checkpoints failed in a row"
         if self._gave_up_last is BarrierKind.FINAL:
             which = "the last checkpoint, at the end of the input, failed however often it was tried"
         more = ", or give them more time: Checkpointing(timeout=)" if reason is FailureReason.EXPIRED else ""
         listing = "".join(f"\n  {failure}" for failure in self.failures[-3:])
         return CheckpointError(
-            f"{which} ({reason.value}):{listing}\nmend the cause{more}; run again with restore='auto', which goes on "
+            f"{which} ({reason.value}):{listing}\nfix the problem{more}; run again with restore='auto', which resumes "
             "from the newest checkpoint"
         )

@@ -305,7 +305,7 @@ class SourceInlet(Inlet):
         return f"{self._where}, split {self.splits[index].split.id!r}"
 
     def _fitting(self, index: int, batch: pa.RecordBatch, tag: str | None = None) -> pa.RecordBatch:
-        """Return rows that a reader gave, in the schema that the source declares for them."""
+        """Return a reader's rows in the schema that the source declares for them."""
         declared = self._declared.get(tag)
         if declared is None:
             schema = self._source.schema if tag is None else self._source.sides[tag]
@@ -377,7 +377,7 @@ class SourceInlet(Inlet):
         return {"turn": self._current, "quiet": quiet, "clocks": clocks}
 
     def go_on(self, turns: Mapping[str, Json], now: int) -> None:
-        """Restore the read position that ``turns`` returned, if it is there. Raises: CheckpointDamaged."""
+        """Restore the read position that ``turns`` returned; entries may be missing. Raises: CheckpointDamaged."""
         what = f"the turns of source {self._context.name!r}"
         turn = parsed(Count, turns.get("turn", 0), what)
         if turn and turn >= len(self.splits):

@@ -1,8 +1,8 @@
-"""The job: the shell around the coordinator. It carries decisions out and hears of what happened; ``step()`` moves it.
+"""The job: the shell around the coordinator. It carries out decisions and handles messages; ``step()`` advances it.
 
 The order of success: every task's part durable -> manifest durable -> the checkpoint exists -> sinks commit every
 transaction up to it. A crash between any two of these neither loses nor repeats a row: before the manifest the
-checkpoint never was; behind it the restore commits what it names.
+checkpoint never existed; after it the restore commits the transactions that it names.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from dataflow.checkpointing import Mode
@@ -27,7 +26,6 @@ from dataflow.protocol.coordinator_actions import (
     Failed,
     Inject,
     Notify,
-    Part,
     Persist,
     Release,
     RequestCompleted,
@@ -35,10 +33,11 @@ from dataflow.protocol.coordinator_actions import (
     Retire,
 )
 from dataflow.runtime.checkpoint_state import state_at
-from dataflow.runtime.committer import Committer, SinkCommitted, SinkFailed
+from dataflow.runtime.committer import LAST_ATTEMPTS, Committer, SinkCommitted, SinkFailed
 from dataflow.runtime.history import CheckpointHistory
+from dataflow.runtime.job_messages import Cancel, JobMessage, StopJob
 from dataflow.runtime.loading import Loading
-from dataflow.runtime.manifest_writer import ManifestWriter, Persisted, PersistFailed
+from dataflow.runtime.manifest_writer import ManifestWriter, Persisted, PersistFailed, manifest_of
 from dataflow.runtime.messages import (
     AbortCheckpoint,
     Acknowledged,
@@ -50,7 +49,6 @@ from dataflow.runtime.messages import (
     Mailbox,
     Stop,
     TaskMessage,
-    TaskReport,
     Trigger,
 )
 from dataflow.runtime.notices import Notices
@@ -60,7 +58,6 @@ from dataflow.runtime.predicates import LANE, Answers, Asked, Judged, Predicates
 from dataflow.runtime.progress import JobState, Progress
 from dataflow.runtime.requests import CheckpointRequests, Wanted
 from dataflow.runtime.task import Task
-from dataflow.store.manifest import FORMAT, Manifest, PartHandle
 
 if TYPE_CHECKING:
     from dataflow.plan import Plan
@@ -73,23 +70,6 @@ JOB_LANES = ("store", "commit", LANE)
 """Where the background work of the job itself is submitted; the parts of tasks have lanes of their own."""
 
 log = logging.getLogger("dataflow.job")
-
-_COMMIT_ATTEMPTS = 8
-"""Failed commits of the *last* checkpoint before the job fails; earlier ones are retried for as long as it runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Cancel:
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Stop:
-    """Take a last checkpoint, then stop."""
-
-
-_Reported = SinkCommitted | SinkFailed | Persisted | PersistFailed | Judged
-JobMessage = TaskReport | _Reported | Wanted | Asked | _Cancel | _Stop
 
 
 class Job:
@@ -136,14 +116,14 @@ class Job:
         self.state = JobState.RUNNING
         self.error: BaseException | None = None
         self.history = CheckpointHistory(list(tasks), clock)
+        for task in tasks.values():
+            task.ledger = self.history.ledger
         self.held = ExitStack()
         """The locks of the store and of what the sinks write to; from the builder."""
         self.started_at = clock.now()
         self.ended_at: int | None = None
-        """When the job was over; None: it runs."""
+        """The time when the job ended; None while it runs."""
         self.notices = notices or Notices()
-        self.commit_failures: dict[str, tuple[int, SinkFailed]] = {}
-        """By sink: how many commits failed, and the last of them."""
         self._manifests = ManifestWriter(store, submit, mailbox.put, probe, self.notices)
         channels = [channel.name for task in tasks.values() for channel in task.channels]
         self.predicates = Predicates(
@@ -158,7 +138,7 @@ class Job:
         self.begun = False
         """Whether the kernels are loaded, so that tasks may be stepped and checkpoints taken. Never unset."""
         self.began_at = self.started_at
-        self._early: list[JobMessage] | None = None  # what came while they were being loaded; None: they were not
+        self._early: list[JobMessage] | None = None  # messages from the time of loading; None: nothing had to be loaded
         self._stopping: Future[int] | None = None
         self._final = 0
         self._horizon = 0
@@ -183,11 +163,11 @@ class Job:
 
     def cancel(self, reason: str = "cancelled") -> None:
         """Stop as soon as may be; nothing more is committed."""
-        self.mailbox.put(_Cancel(reason))
+        self.mailbox.put(Cancel(reason))
 
     def stop(self) -> None:
         """Take a last checkpoint, then stop. Without checkpoints of its own the job is cancelled."""
-        self.mailbox.put(_Stop())
+        self.mailbox.put(StopJob())
 
     # --- stepping
 
@@ -222,10 +202,10 @@ class Job:
         return worked or bool(actions)
 
     def _begin(self, now: int) -> bool:
-        """Wait for the kernels; False: they are still being loaded, or the job ended before they were.
+        """Wait for the kernels; False: they are still being loaded, or the job ended first.
 
-        Nothing has been read until then, so a stop needs no checkpoint: the newest one there is holds all there is.
-        What else comes in is handled when they are loaded.
+        Nothing has been read until then, so a stop needs no checkpoint: the newest one is still up to date. Other
+        messages are handled when the kernels are loaded.
         """
         self.loading.run()  # unless the runner loads them on a thread
         if self.loading.done:
@@ -239,9 +219,9 @@ class Job:
         self._early = self._early or []
         while not self.over and (message := self.mailbox.take()) is not None:
             match message:
-                case _Stop() if self.checkpointed:
+                case StopJob() if self.checkpointed:
                     self._over(JobState.STOPPED)
-                case _Stop() | _Cancel() | Crashed():
+                case StopJob() | Cancel() | Crashed():
                     self._receive(message, now)
                 case _:
                     self._early.append(message)
@@ -259,7 +239,7 @@ class Job:
                 self._act(coordinator.acknowledge(task, checkpoint, part, now), now)
             case Declined(task, checkpoint, reason, detail):
                 log.info("%s declined checkpoint %d: %s %s", task, checkpoint, reason.value, detail)
-                self.history.in_trouble(checkpoint, f"{task}: {detail}")
+                self.history.declined(message)
                 self._act(coordinator.decline(task, checkpoint, reason, now), now)
             case Ended(task):
                 self._act(coordinator.finish(task, now), now)
@@ -283,9 +263,9 @@ class Job:
                 future.set_exception(JobCancelled("no checkpoint: the job is about to stop"))
             case Wanted():
                 self._request(message, now)
-            case _Stop():
+            case StopJob():
                 self._stop(now)
-            case _Cancel(reason):
+            case Cancel(reason):
                 self.fail(JobCancelled(reason), JobState.CANCELLED)
             case Enough():
                 self._over(JobState.STOPPED)
@@ -302,8 +282,8 @@ class Job:
                 case AbortTasks(checkpoint, reason):
                     self.history.gave_up(checkpoint, reason)
                     self._tell(AbortCheckpoint(checkpoint, reason.at_tasks))
-                case Persist(checkpoint, kind, parts):
-                    self._persist(checkpoint, kind, parts)
+                case Persist():
+                    self._manifests.persist(manifest_of(self, action))
                 case Notify(checkpoint):
                     self._notify(checkpoint, now)
                 case Discard(checkpoint, parts):
@@ -317,7 +297,7 @@ class Job:
                     self._requests.again(requests, now)
                 case RequestFailed(requests, reason):
                     last = f"; {self.history.failures[-1]}" if reason.is_failure else ""
-                    why = CheckpointError(f"the checkpoint that was asked for came to nothing: {reason.value}{last}")
+                    why = CheckpointError(f"the requested checkpoint failed: {reason.value}{last}")
                     self._requests.fail(requests, why)
                 case Failed(reason):
                     self.fail(self.history.too_many(reason))
@@ -342,25 +322,6 @@ class Job:
         for task in action.finished:
             self.tasks[task].mailbox.put(Trigger(barrier, finished=True))
 
-    def _persist(self, checkpoint: int, kind: BarrierKind, parts: Mapping[str, Part]) -> None:
-        attempt = self.history.attempt(checkpoint)
-        manifest = Manifest(
-            format=FORMAT,
-            checkpoint=checkpoint,
-            kind=kind.value,
-            pipeline=self.pipeline,
-            nodes=tuple(dict(node) for node in self.plan.describe()),
-            mode=self.mode.value,
-            guarantee=self.guarantee.value,
-            finished=kind is BarrierKind.FINAL,
-            created=self.clock.wall(),
-            run_id=self.run_id,
-            parts=tuple(cast(PartHandle, parts[task]) for task in self.tasks),
-            transactions={sink: [dict(h) for h in handles] for sink, handles in attempt.transactions.items()},
-            summary=attempt.summary(self.clock.now()),
-        )
-        self._manifests.persist(manifest)
-
     def _notify(self, checkpoint: int, now: int) -> None:
         attempt = self.history.attempt(checkpoint)
         if attempt.kind is BarrierKind.FINAL:
@@ -379,19 +340,8 @@ class Job:
 
     def _commit_failed(self, failure: SinkFailed, now: int) -> None:
         attempts = self.committer.failed(failure, now)
-        times, _ = self.commit_failures.get(failure.sink, (0, None))
-        self.commit_failures[failure.sink] = times + 1, failure
-        log.warning(
-            "commit of checkpoint %d by sink %r failed, attempt %d: %s",
-            failure.checkpoint, failure.sink, attempts, failure.error,
-        )  # fmt: skip
-        if failure.checkpoint == self._final and attempts >= _COMMIT_ATTEMPTS:
-            failure.error.add_note(
-                f"sink {failure.sink!r} could not commit the last checkpoint {failure.checkpoint} "
-                f"in {attempts} attempts; its rows are staged and durable: mend the cause "
-                "and run again with restore='auto' to commit them"
-            )
-            self.fail(failure.error)
+        if failure.checkpoint == self._final and attempts >= LAST_ATTEMPTS:
+            self.fail(failure.of_last_checkpoint(attempts))
 
     # --- endings
 
@@ -404,7 +354,7 @@ class Job:
         elif self._stopping is None:
             wanted = Wanted(BarrierKind.CHECKPOINT)
             self._stopping = wanted.future
-            self.coordinator.only_on_request(now)  # what began after the last checkpoint would never be finished
+            self.coordinator.only_on_request(now)  # checkpoints that began after the last one would never be finished
             self._request(wanted, now)
 
     def _answered(self, last: Future[int]) -> bool:
@@ -440,11 +390,11 @@ class Job:
                     self.predicates.join_late(message, self.history.newest)
 
     def close(self) -> None:
-        """Close tasks, release the locks, refuse late requests. When no other thread steps a task any more.
+        """Close tasks, release the locks, refuse late requests. Called when no other thread steps a task any more.
 
         A job that stopped or finished leaves nothing unfinished: checkpoints beyond ``keep`` and parts of checkpoints
-        that will not be completed are deleted. After a failure or a cancel they stay until the next start, which
-        reports from them what had been read.
+        that will not be completed are deleted. After a failure or a cancel they stay until the next start, which reads
+        from them how much had been read.
         """
         self._closed = True
         self._refuse_late()

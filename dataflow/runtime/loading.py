@@ -54,7 +54,7 @@ class Loading:
         self.done = not missing
 
     def __str__(self) -> str:
-        """Return what is being imported: "" before and after."""
+        """Return the kernels that are being imported, for the progress line; "" before and after."""
         if self.done or not self._started or self._loaded == len(self._modules):
             return ""
         name = self._modules[self._loaded].rpartition(".")[2]
@@ -62,9 +62,9 @@ class Loading:
         return f"compiling: {what} ({self._loaded + 1} of {len(self._modules)})"
 
     def start(self, then: Callable[[], None]) -> None:
-        """Import on a thread of its own, and call ``then`` there when it is over.
+        """Import on a thread of its own, and call ``then`` there at the end.
 
-        It is no daemon: a process that ends while LLVM compiles on another thread may crash.
+        The thread is not a daemon: a process that ends while LLVM compiles on another thread may crash.
         """
         self._started = True
         threading.Thread(target=self._import, args=(then,), name="dataflow-loading", daemon=False).start()

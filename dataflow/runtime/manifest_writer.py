@@ -1,19 +1,25 @@
-"""What a job has done in its checkpoint store, off its own thread: manifests made durable, old files deleted."""
+"""The work of a job in its checkpoint store, off its own thread: manifests are made durable, old files deleted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from dataflow.errors import CheckpointError, CleanupFailedWarning, StoreError
+from dataflow.events import BarrierKind
+from dataflow.protocol.coordinator_actions import Persist
 from dataflow.runtime.messages import Crashed
 from dataflow.runtime.notices import Notices
 from dataflow.runtime.part_writer import Submit
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.store.base import CheckpointStore
-from dataflow.store.manifest import Manifest, PartHandle
+from dataflow.store.manifest import FORMAT, Manifest, PartHandle
 
-__all__ = ["ManifestWriter", "PersistFailed", "Persisted"]
+if TYPE_CHECKING:
+    from dataflow.runtime.job import Job
+
+__all__ = ["ManifestWriter", "PersistFailed", "Persisted", "manifest_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,26 @@ class PersistFailed:
 
     checkpoint: int
     why: str
+
+
+def manifest_of(job: Job, action: Persist) -> Manifest:
+    """Return the manifest of a checkpoint whose parts are all durable."""
+    attempt = job.history.attempt(action.checkpoint)
+    return Manifest(
+        format=FORMAT,
+        checkpoint=action.checkpoint,
+        kind=action.kind.value,
+        pipeline=job.pipeline,
+        nodes=tuple(dict(node) for node in job.plan.describe()),
+        mode=job.mode.value,
+        guarantee=job.guarantee.value,
+        finished=action.kind is BarrierKind.FINAL,
+        created=job.clock.wall(),
+        run_id=job.run_id,
+        parts=tuple(cast(PartHandle, action.parts[task]) for task in job.tasks),
+        transactions={sink: [dict(h) for h in handles] for sink, handles in attempt.transactions.items()},
+        summary=attempt.summary(job.clock.now()),
+    )
 
 
 class ManifestWriter:
@@ -76,9 +102,9 @@ class ManifestWriter:
         self._clean_up(lambda: self._retire(checkpoint))
 
     def sweep(self) -> None:
-        """Do here what is left to delete, and delete every unfinished checkpoint.
+        """Delete, on the caller's thread, replaced checkpoints that are still there and every unfinished checkpoint.
 
-        For a job that is over and still holds the store, when nothing runs in the background any more.
+        For a job that is over and still holds the store, when no background work is left.
         """
         for checkpoint in sorted(self._retiring):
             self._delete(lambda checkpoint=checkpoint: self._retire(checkpoint))  # type: ignore[misc]
@@ -92,7 +118,7 @@ class ManifestWriter:
         self._submit("store", lambda: self._delete(call))
 
     def _delete(self, call: Callable[[], object]) -> None:
-        """When it fails the files stay, and the next start removes them."""
+        """Call ``call``. If it fails, the files stay until the next start removes them."""
         try:
             call()
         except (CheckpointError, OSError) as error:

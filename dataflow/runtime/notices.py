@@ -1,4 +1,4 @@
-"""Events of a run that its user must see, gathered on any thread until the thread that waits for the job can warn."""
+"""Events that the user of a run must see: any thread adds them, the thread that waits for the job warns of them."""
 
 from __future__ import annotations
 

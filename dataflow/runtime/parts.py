@@ -185,7 +185,7 @@ class _Split(msgspec.Struct):
 
 
 def _check_inlet(header: _Header) -> None:
-    """Check what every reader of an inlet relies on. Raises: CheckpointDamaged."""
+    """Check the assumptions that every reader of an inlet makes. Raises: CheckpointDamaged."""
     what = f"the inlet of task {excerpt(header.task)}"
     splits = parsed(list[_Split], header.inlet.get("splits", []), what)
     parsed(list[Time | None], header.inlet.get("watermarks", []), what)
@@ -216,13 +216,16 @@ def packed(elements: Sequence[Element]) -> tuple[list[Json], list[list[pa.Record
     Rows may be on their way as they are, or folded into records.
     """
     found: list[Json] = []
-    kinds: dict[pa.Schema, list[pa.RecordBatch]] = {}
+    numbers: dict[pa.Schema, int] = {}  # schemas that differ in metadata are equal, but have other hashes
+    kinds: list[list[pa.RecordBatch]] = []
     for element in elements:
         match element:
             case Data(rows=rows):
                 batch: pa.RecordBatch = rows
-                kinds.setdefault(batch.schema, []).append(batch)
-                kind = list(kinds).index(batch.schema)
+                kind = numbers.setdefault(batch.schema, len(kinds))
+                if kind == len(kinds):
+                    kinds.append([])
+                kinds[kind].append(batch)
                 found.append(["rows", len(rows)] if kind == 0 else ["rows", len(rows), kind])
             case Watermark(time=time):
                 found.append(["watermark", time])
@@ -232,7 +235,7 @@ def packed(elements: Sequence[Element]) -> tuple[list[Json], list[list[pa.Record
                 found.append(["end"])
             case _:
                 raise AssertionError(f"{element} is no channel state")
-    return found, list(kinds.values())
+    return found, kinds
 
 
 def unpacked(elements: Sequence[Any], tables: Mapping[str, pa.Table], name: str) -> tuple[Element, ...]:
@@ -260,5 +263,5 @@ def unpacked(elements: Sequence[Any], tables: Mapping[str, pa.Table], name: str)
             case _:
                 raise CheckpointDamaged(f"{what} holds {excerpt(element)}, which this release does not know")
     if any([isinstance(element, EndOfInput) for element in found[:-1]]):
-        raise CheckpointDamaged(f"{what} goes on behind the end of the input")
+        raise CheckpointDamaged(f"{what} has elements after the end of the input")
     return tuple(found)

@@ -1,12 +1,12 @@
-"""How far the report of a restore counts the duplicates of each operator, read off the graph that took the checkpoint.
+"""The precision of a restore report's count of duplicates at each operator, derived from the checkpoint's graph.
 
 A report counts deliveries: rows that an operator took before its snapshot and takes again. On a path of row-wise
 operators a row that is read again arrives again, so the count is exact. An aggregate or window of the library emits
-results in the colour of all that it absorbed, whether they come out again or not: downstream of it the count is an
-upper bound. It bounds the results that come out again; updates may be more, because their number depends on how batches
-are cut. An operator of a user's may hold rows in its state over a snapshot. A held row that is read again is emitted
-twice after the restore, and no operator downstream had taken it before: there the count may be too low (and where held
-rows left in the colour of later ones, too high).
+results in the colour of all rows that it absorbed, whether these results are emitted again or not. So downstream of it
+the count is an upper bound for such results. There may be more updates, because their number depends on how batches are
+cut. A user's operator may hold rows in its state when the snapshot is taken. A held row that is read again is emitted
+twice after the restore, and no operator downstream had taken it before, so there the count may be too low. (It may also
+be too high, if held rows were emitted in the colour of later ones.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENDS = ("read", "write")
 
 
 class Precision(Enum):
-    """How far the number of duplicates of an operator can be relied on, best first."""
+    """The precision of an operator's number of duplicates, best first."""
 
     EXACT = "exact"
     UPPER_BOUND = "upper bound"

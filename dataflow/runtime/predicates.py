@@ -103,7 +103,7 @@ class Answers(Mapping[int, bool]):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A predicate joins: what to do whenever it holds, on the thread that evaluates; None: nothing."""
+    """A predicate joins. ``then`` is called whenever it holds, on the thread that evaluates; None: nothing is."""
 
     answers: Answers
     then: Callable[[], None] | None = None
@@ -120,8 +120,8 @@ class Predicates:
     """The predicates of one job. All but ``_evaluate`` is called by the job's thread, or when there is none any more.
 
     ``read`` gives the state at a checkpoint and ``retire`` has one deleted; ``report`` hears of each that is done, and
-    of a predicate that raised. ``notices`` hears of checkpoints that could not be read, and of one that is not
-    stable, where something is done when it holds.
+    of a predicate that raised. ``notices`` gets checkpoints that could not be read, and predicates with
+    a ``then`` that are not stable.
     """
 
     def __init__(

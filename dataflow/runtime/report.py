@@ -26,7 +26,7 @@ class RestoreReport:
 
     A duplicate is a *delivery*: a row that an operator took before its snapshot and that is delivered there again. It
     is counted where it is delivered, so counts of different operators must not be added up: one row of a source counts
-    at every operator it reaches. ``precision`` says of each operator how far its count goes: see `Precision`.
+    at every operator it reaches. ``precision`` says for each operator how precise its count is: see `Precision`.
 
     Attributes:
         checkpoint: the id of the checkpoint that was restored.
@@ -41,8 +41,8 @@ class RestoreReport:
         duplicates: by operator, subtask and channel.
         in_flight: what was between tasks and is put back into its channel, ahead of everything that is read.
         precision: by operator, whether its duplicates are ``EXACT`` (the path from the sources to it is row-wise),
-            an ``UPPER_BOUND`` (downstream of an aggregate or window) or ``MAY_BE_TOO_LOW`` (downstream of an operator
-            of a user's that is not ``stateless``: rows that it held count only where it took them). Empty on Spark,
+            an ``UPPER_BOUND`` (downstream of an aggregate or window) or ``MAY_BE_TOO_LOW`` (downstream of a user's
+            operator that is not ``stateless``: rows that it held are only counted at that operator). Empty on Spark,
             where nothing is delivered twice.
         passed_over: newer checkpoints that could not be restored, with the reason.
         state_bytes: the size of the checkpoint's parts; None on Spark, which keeps the state of operators itself.

@@ -2,8 +2,8 @@
 
 Restoring is constructing: this module only reads. ``Restored`` is handed to the builder, which makes new tasks of it.
 
-A checkpoint is a document that anybody may have written (``dataflow.untrusted``). What the plan relies on is checked
-here, so that a defect is one where a restore can still fall back.
+A checkpoint is an untrusted document (``dataflow.untrusted``). The assumptions of the plan are checked here, so that a
+restore can still fall back if there is a defect.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ log = logging.getLogger("dataflow.restore")
 class Restored:
     """A checkpoint, read and verified: its manifest, the state of each task, and the report on it.
 
-    ``abandoned`` are newer ones, which the restore deletes; ``damaged`` are those of the newer ones that were preferred
-    and could not be read.
+    ``abandoned`` are newer checkpoints, which the restore deletes. ``damaged`` are checkpoints that would have been
+    restored first and could not be read.
     """
 
     manifest: Manifest
@@ -82,8 +82,8 @@ def find(
 ) -> Restored | None:
     """The checkpoint that ``restore`` asks for, whole and fitting ``plan``; None: start from the beginning.
 
-    ``limit``: see ``Checkpointing(max_restore_bytes=)``. ``rehearse`` raises ``CheckpointDamaged`` for what cannot
-    be restored; it is called for checkpoints of this plan.
+    ``limit``: see ``Checkpointing(max_restore_bytes=)``. ``rehearse`` is called for checkpoints of this plan; it raises
+    ``CheckpointDamaged`` if one cannot be restored.
 
     Raises: NoCheckpoint, CheckpointsExist, CheckpointDamaged, CheckpointMismatch (listing what differs);
     ConfigurationError for a checkpoint of more bytes than ``limit``.
@@ -222,7 +222,7 @@ def _bytes(manifest: Manifest) -> int:
 def refuse_larger(size: int, limit: int | None, what: str) -> None:
     """Raise ConfigurationError if ``what`` has more bytes than ``limit`` allows.
 
-    This is no reason to fall back: an older checkpoint is as large, and whoever set the limit wants to know.
+    This is no reason to fall back: older checkpoints are about as large, and the user has to raise the limit.
     """
     if limit is not None and size > limit:
         raise ConfigurationError(
@@ -242,13 +242,13 @@ def _states(manifest: Manifest, read: Callable[[PartHandle], Buffer]) -> Mapping
             raise CheckpointDamaged(f"the part of task {excerpt(part.task)}: {damage}") from damage
         if states[part.task].task != part.task:
             raise CheckpointDamaged(
-                f"the part of task {excerpt(part.task)} is that of task {excerpt(states[part.task].task)}"
+                f"the part of task {excerpt(part.task)} says that it belongs to {excerpt(states[part.task].task)}"
             )
     return states
 
 
 def _fits(manifest: Manifest, plan: Plan) -> bool:
-    """Whether ``_restored`` will accept the checkpoint: what another pipeline's has in it is not looked at."""
+    """Whether ``_restored`` will accept the checkpoint. The states of another pipeline are not checked."""
     try:
         _refuse_another(manifest, plan, "")
     except CheckpointMismatch:
@@ -257,7 +257,7 @@ def _fits(manifest: Manifest, plan: Plan) -> bool:
 
 
 def _check_states(states: Mapping[str, TaskState], plan: Plan) -> None:
-    """Check what tasks of ``plan`` rely on in their states. Raises: CheckpointDamaged."""
+    """Check the assumptions that tasks of ``plan`` make about their states. Raises: CheckpointDamaged."""
     inputs: dict[str, list[str]] = {task: [] for task in states}
     senders: dict[str, str] = {}
     for link in plan.links:
@@ -276,7 +276,7 @@ def _check_states(states: Mapping[str, TaskState], plan: Plan) -> None:
             sender = senders.get(flying.channel)
             complete = bool(flying.elements) and isinstance(flying.elements[-1], EndOfInput)
             if complete and sender is not None and not states[sender].ended:
-                raise CheckpointDamaged(f"channel {flying.channel!r} holds the end of task {sender!r}, which goes on")
+                raise CheckpointDamaged(f"channel {flying.channel!r} holds the end of task {sender!r}, which continues")
     channels = [flying.channel for state in states.values() for flying in state.in_flight]
     if len(set(channels)) < len(channels):
         raise CheckpointDamaged("the state of a channel is there twice")
@@ -370,7 +370,7 @@ def _refuse_another_plan(
 
 
 def _skipped_nulls(nodes: Sequence[Mapping[str, Any]], plan: Plan) -> list[str]:
-    """Say why aggregates do not fit that a checkpoint knows by the text from when they always skipped nulls."""
+    """Return the reason if the checkpoint is from when first, last, arg_min and arg_max always skipped nulls."""
     saved = {text for node in nodes for text in node["detail"].get("aggregations", [])}
     choosing = [
         aggregation

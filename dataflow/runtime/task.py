@@ -2,6 +2,7 @@
 
 A step, in this order: messages; what the chain still has to carry; a checkpoint whose time has come; a timer; barriers
 and cancels; the next element. Rows are taken only when every output has credit; barriers and cancels are taken without.
+A timer does not come first in two steps in a row, or timers that are always due would keep barriers and rows waiting.
 
 At barrier n (and nothing in between): the barrier leaves on ALL outputs, then every operator's state is copied, or kept
 for copying on write. It is written in the background once the checkpoint is complete here, with the channel state
@@ -22,6 +23,7 @@ from dataflow.errors import StoreError
 from dataflow.events import Barrier, Cancel, Data, EndOfInput, Watermark
 from dataflow.operator import Collector
 from dataflow.protocol.actions import Abort, Action, Complete, Ignore, PassOver, TakeSnapshot
+from dataflow.protocol.barrier_ledger import BarrierLedger
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.chain import Chain
@@ -93,6 +95,8 @@ class Task:
         self.inlet = inlet
         self.chain = chain
         self.mailbox: Mailbox[TaskMessage] = Mailbox()
+        self.ledger = BarrierLedger()
+        """Where the task records the cancels that it carried out; the job sets it."""
         self.state = Progress.WORKED
         self.meter = Meter()
         self.steps = 0
@@ -104,6 +108,7 @@ class Task:
         self._restored_ended = ended
         self._opened = False
         self._released = False
+        self._rang = False  # whether the last step that moved rows or time rang a timer
         self._pace: Pace = pace or Unpaced()
         self._rows, self._spent = 0, 0  # of the batch the chain works on, over all steps it takes
         self._snapshots: dict[int, tuple[TaskState, TaskStats]] = {}
@@ -167,10 +172,12 @@ class Task:
         Control is for free: however many barriers come in ahead of the rows, every step that can move rows moves some.
         """
         chain, worked = self.chain, False
+        after_timer, self._rang = self._rang, False  # else timers that are always due would keep all else waiting
         while True:
             if not chain.has_credit():
                 taken = self.inlet.poll_control(now)
-            elif chain.due(now):
+            elif not after_timer and chain.due(now):
+                self._rang = True
                 self._carry()
                 return True
             elif self.inlet.ended:
@@ -184,6 +191,9 @@ class Task:
                 return True
             else:
                 taken = self.inlet.poll(now, self._pace.max_rows)
+            if taken is None and after_timer:
+                after_timer = False
+                continue
             if taken is None:
                 return worked
             self._take(taken, now)
@@ -261,6 +271,7 @@ class Task:
                 case AbortCheckpoint(checkpoint, reason):
                     self._writer.drop(checkpoint)
                     self._act(self.inlet.abort(checkpoint, reason, now), now)
+                    self.ledger.settled(self.name, checkpoint)
                 case Committed(checkpoint):
                     for node in self.chain.nodes:
                         node.committed(checkpoint)

@@ -63,7 +63,7 @@ def rehearse(place: Place) -> None:
 
     Writers are left out: they keep no state, and what they write to is not locked yet. So are a user's operators.
 
-    Raises: CheckpointDamaged, naming the operator; what restoring an operator can raise.
+    Raises: CheckpointDamaged, naming the operator; other errors of restoring an operator.
     """
     for node in place.vertex.nodes:
         if not (node.is_users or isinstance(node.spec, Read | Write)):
@@ -99,7 +99,7 @@ def _chain_node(place: Place, node: Node) -> ChainNode:
 
 
 def _operator(node: Node, context: OperatorContext, task: str) -> Operator:
-    """Return the operator, restored if there is state. What a user's operator raises over its state is not changed."""
+    """Return the operator, restored if there is state. Errors of a user's operator over its state are not changed."""
     restored = context.restored
     if node.is_users or restored is None or not (restored.values or restored.tables):
         return build_operator(node, context, task)

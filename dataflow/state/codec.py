@@ -9,8 +9,8 @@ Layout, little-endian, every section starting at a multiple of 64 bytes so that 
     24     header: JSON {"values": ..., "tables": [{"name", "rows", "offset", "length"}, ...]}
     ...    one Arrow IPC stream a table, at its offset
 
-A reader refuses versions above its own, and reads every version from 1 on (``tests/state/golden``). A part is a
-document that anybody may have written: memory is proportional to its bytes, and every value of its tables is valid.
+A reader refuses versions above its own, and reads every version from 1 on (``tests/state/golden``). A part is an
+untrusted document. The decoder guarantees that memory is proportional to its bytes, and that its tables are valid.
 
 >>> part = encode({"offset": 7}, {"keys": pa.table({"k": ["a", "b"]})})
 >>> values, tables = decode(part)
@@ -98,7 +98,7 @@ def decode(part: pa.Buffer | bytes | memoryview) -> tuple[dict[str, Any], dict[s
         raise CheckpointDamaged(f"the part's header should have {length} bytes, the whole part has {buffer.size}")
     try:
         header = msgspec.json.decode(memoryview(buffer)[_PREFIX.size : _PREFIX.size + length], type=_Header)
-        check_json(header.values, "values")  # what is not read is written again with the next checkpoint
+        check_json(header.values, "values")  # unread values are written again with the next checkpoint
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
         raise CheckpointDamaged(f"the part's header is not what this format holds: {str(error)[:500]}") from error
     start = _aligned(_PREFIX.size + length)
@@ -169,7 +169,7 @@ def _aligned(size: int) -> int:
 
 
 def check_json(value: object, where: str, depth: int = 0) -> None:
-    """Raise for what JSON cannot say, or would change in silence; ``where`` names the value.
+    """Raise if JSON cannot express ``value``, or would change it silently; ``where`` names the value.
 
     Raises: ValueError for NaN, infinities, integers past 64 bits and more than ``MAX_DEPTH`` levels; TypeError for
     everything else, numbers of numpy included.

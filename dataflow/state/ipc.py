@@ -1,8 +1,8 @@
-"""Arrow IPC streams from documents that anybody may have written: read so that no kernel sees a value out of bounds.
+"""Reads untrusted Arrow IPC streams so that no kernel sees a value out of bounds.
 
-Arrow itself checks that the metadata of a stream is well-formed. It does not check what the metadata says: offsets into
-text, indices into dictionaries and run ends are believed, and a compressed body may expand to any size. So every
-message is looked at before it is decoded, and every batch is validated in full before it is handed out.
+Arrow itself checks that the metadata of a stream is well-formed, but not that it is true: offsets into text, indices
+into dictionaries and run ends are believed, and a compressed body may expand to any size. So every message is checked
+before it is decoded, and every batch is validated in full before it is returned.
 
 Guarantees: memory is proportional to the bytes of the stream, because our writer never compresses: a body that is
 compressed, or whose buffers overlap, or that is less than its rows need, is damage.
@@ -47,10 +47,10 @@ def read_stream(data: pa.Buffer, what: str) -> Stream:
 
     Args:
         data: the bytes of the stream.
-        what: what the stream is, for messages.
+        what: the name of the stream, for messages.
 
     Raises:
-        CheckpointDamaged: it is no whole stream, or not one that our writer writes, or one of its values is invalid.
+        CheckpointDamaged: the stream is not complete, or not as our writer writes it, or a value is invalid.
 
     >>> out = pa.BufferOutputStream()
     >>> with pa.ipc.new_stream(out, pa.schema({"x": pa.int64()})) as writer:
@@ -80,7 +80,7 @@ def read_stream(data: pa.Buffer, what: str) -> Stream:
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:
-    """Check that all names are text: Arrow keeps bytes, and decodes them where they are asked for.
+    """Check that all names are text: Arrow keeps bytes, and decodes them when they are read.
 
     Raises: UnicodeDecodeError.
     """
@@ -91,7 +91,7 @@ def _check_names(fields: Iterable[pa.Field]) -> None:
 
 
 def _check_messages(data: pa.Buffer) -> int:
-    """Check what each message says of its body; returns the rows that took no bytes. Raises: ValueError."""
+    """Check each message's description of its body; return the rows that took no bytes. Raises: ValueError."""
     unbacked = 0
     for message in pa.ipc.MessageReader.open_stream(data):
         if message.type == "schema":
@@ -130,7 +130,7 @@ class _Table:
         return int(struct.unpack_from(form, self._data, at)[0])
 
     def _place(self, field: int) -> int:
-        """Where the value of ``field`` is; 0: the table has none."""
+        """Return the position of the value of ``field``; 0: the table has none."""
         entry = 4 + 2 * field
         if entry >= self._read("<H", self._fields):
             return 0

@@ -151,7 +151,7 @@ class KeyIndex:
     def restore(self, table: pa.Table) -> None:
         """Take over the keys of a snapshot: row i becomes slot i. Only for an index that knows no key yet.
 
-        Raises: CheckpointDamaged where a key is there twice, or is of another type.
+        Raises: CheckpointDamaged if a key occurs twice, or has another type.
         """
         assert not len(self), f"restore is for an empty index; this one has {len(self)} keys"
         found = [wide_type(type_) for type_ in table.schema.types]

@@ -99,15 +99,15 @@ class CheckpointStore(ABC):
     def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
         """What is left of ``task`` in checkpoints above id ``above`` that never came to exist, with their ids.
 
-        For reports only, before ``remove_orphans``: nothing vouches for these parts, and what cannot be read is left
-        out, as are parts of more than ``limit`` bytes. A store that keeps nothing of the kind has nothing to say.
+        For reports only, before ``remove_orphans``: these parts are not verified. Parts that cannot be read, or have
+        more than ``limit`` bytes, are left out. A store that keeps no such parts returns none.
         """
         return iter(())
 
     def manifest_size(self, checkpoint: int) -> int:
         """Return the bytes of a manifest, without reading it; 0 where that is not known, or there is none.
 
-        What ``Checkpointing(max_restore_bytes=)`` limits is this and the sizes of the parts.
+        ``Checkpointing(max_restore_bytes=)`` limits the sum of this and the sizes of the parts.
         """
         return 0
 

@@ -138,7 +138,7 @@ class DirectoryStore(CheckpointStore):
         return self.folder(checkpoint).manifest_size
 
     def _exists(self, checkpoint: int) -> bool:
-        """Whether the folder has a manifest. A symbolic link in its place counts as a damaged checkpoint."""
+        """Whether the folder has a manifest. A symbolic link in the folder's place counts as a damaged checkpoint."""
         folder = self.folder(checkpoint)
         return folder.path.is_symlink() or folder.exists
 

@@ -4,7 +4,8 @@ A file that must survive is written beside its place, synced, renamed, and then 
 rename nobody sees it, after the last step no power failure can take it away. Tests (and the simulator) subclass
 ``FileSystem`` and fail, or crash, at any one of its primitives; everything above runs unchanged.
 
-We never make symbolic links, so one in the place of a file or directory of ours was planted, and is not followed.
+The library never makes symbolic links. So one in the place of its files or directories was planted, and is not
+followed.
 
 Assumes: rename replaces atomically within one file system; a synced directory keeps its entries (POSIX).
 
@@ -166,7 +167,7 @@ class FileSystem:
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def make_directories(self, path: Path) -> None:
-        """Make ``path``, a path of the user's, and whatever is missing above it, durably."""
+        """Make ``path``, which the user chose, and missing directories above it, durably."""
         if path.is_dir():
             return
         if not path.parent.exists():

@@ -94,7 +94,7 @@ class CheckpointFolder:
         path = self.path / plain_name(handle.file, f"{self.path}: the part of task {handle.task!r}")
         with storing("read", path):
             size = self._files.size(path)
-            if size is not None and size != handle.size:  # told without reading it, whatever its size
+            if size is not None and size != handle.size:  # detected without reading the file, which may be large
                 raise CheckpointDamaged(
                     f"{path}: the part of task {handle.task!r} had {handle.size} bytes when it was written, "
                     f"found {size}"
@@ -112,7 +112,7 @@ class CheckpointFolder:
         return check_part(handle, data, str(path))
 
     def remains(self, task: str, limit: int | None = None) -> Iterator[bytes]:
-        """The parts of ``task``, unverified, where no manifest says what they were: those that can be read.
+        """Yield the readable parts of ``task`` in a folder without a manifest; they are not verified.
 
         ``limit``: parts of more bytes are left out.
         """

@@ -83,7 +83,7 @@ class DirectoryLock:
 
     @property
     def token(self) -> int:
-        """The fencing token of this owner: higher than that of every owner before; 0 before ``acquire``."""
+        """The fencing token of this owner: higher than every earlier owner's; 0 before ``acquire``."""
         return self._token
 
     def release(self) -> None:

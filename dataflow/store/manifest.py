@@ -100,7 +100,7 @@ def decode(data: bytes, where: str) -> Manifest:
 
 
 def _check(manifest: Manifest, where: str) -> None:
-    """Check what the types of the fields do not say. Raises: CheckpointDamaged."""
+    """Check rules that the types of the fields cannot express. Raises: CheckpointDamaged."""
     if manifest.format < 1:
         raise CheckpointDamaged(f"{where}: the manifest has format {manifest.format}, expected 1 to {FORMAT}")
     check_depth([manifest.nodes, manifest.transactions, manifest.summary], where)
@@ -123,7 +123,7 @@ def _check(manifest: Manifest, where: str) -> None:
 
 
 class _Summary(msgspec.Struct):
-    """The entries of a summary that are shown."""
+    """The entries of a summary that are shown to users."""
 
     in_flight_rows: Count | None = None
     in_flight_bytes: Count | None = None
@@ -131,11 +131,11 @@ class _Summary(msgspec.Struct):
 
 
 _NODE: Final = {"name": str, "kind": str, "parallelism": int, "stateful": bool, "keys": bool | list}
-"""What is looked at of an operator, where it is there."""
+"""Fields of an operator that are read, if they are there."""
 
 
 def part_handle(task: str, data: bytes | bytearray | memoryview, token: int = 0) -> PartHandle:
-    """The handle of a part with this content; ``token`` is that of the writer, 0 where there can be no other one."""
+    """Return the handle of a part; ``token`` is the fencing token of its writer, 0 if there can be no other writer."""
     return PartHandle(task, part_file(task, token), memoryview(data).nbytes, xxhash.xxh3_64_hexdigest(data))
 
 
@@ -151,7 +151,7 @@ def part_file(task: str, token: int = 0) -> str:
 
 
 def part_of(name: str, task: str) -> bool:
-    """Return whether ``name`` is that of a part of ``task``, whoever wrote it.
+    """Return whether ``name`` is the name of a part of ``task``, by any writer.
 
     >>> part_of("counts-0.12.part", "counts-0"), part_of("counts-0.part.tmp", "counts-0")
     (True, False)

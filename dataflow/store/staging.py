@@ -116,20 +116,20 @@ class StagedFile:
         return self._file is not None and not self._file.closed and is_entry_of(self._file, self.path)
 
     def check_in_place(self) -> None:
-        """Check that what was synced can be found under its name.
+        """Check that the synced file can be found under its name.
 
         Raises: SinkBroken where ``path`` names another file, or none: a job that took the directory over deleted ours.
         """
         if not self.in_place:
             raise SinkBroken(
                 f"{self.path}: the {self.size} bytes staged there are no longer there: another job took the directory "
-                "over, or somebody removed the file; restart from the last checkpoint"
+                "over, or the file was removed; restart from the last checkpoint"
             )
 
     def discard(self) -> None:
-        """Give it up and remove it, if the disk lets us and ``path`` still names it.
+        """Close the file and remove it, if the disk allows it and ``path`` still names it.
 
-        What is left is removed by the sink's next recovery.
+        If it stays, the sink's next recovery removes it.
         """
         in_place = self.in_place
         self.abandon()
@@ -139,7 +139,7 @@ class StagedFile:
                 self._files.remove(self.path)
 
     def abandon(self) -> None:
-        """Close the file and leave it where it is, as a process that dies does."""
+        """Close the file and leave it in place, as a dying process does."""
         if self._file is not None:
             self._file.close()
         self._discarded = True

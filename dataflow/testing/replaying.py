@@ -218,7 +218,7 @@ class _Run:
                 case Ignore(checkpoint=checkpoint):
                     seen.log.append(f"i({checkpoint})")
                 case PassOver():
-                    pass  # an answer to the coordinator, with no effect on the task
+                    pass  # a message to the coordinator, with no effect on the task
 
     def _how(self, barrier: Barrier) -> str:
         if barrier.unaligned:

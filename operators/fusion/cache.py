@@ -1,10 +1,11 @@
 """Generated modules as files, so that numba keeps what it compiled beside them, for every later process.
 
 The folder is ``$BARRIERFLOW_CACHE``, else ``kernels`` in ``$XDG_CACHE_HOME/barrierflow`` or ``~/.cache/barrierflow``.
-Numba's files are pickles, so whoever can write there can run code here. A folder or file is used only if it belongs to
-the current user or to root, and no other user may write to it, nor rename what it lies in. Otherwise it is ignored,
-with one warning (``UnsafeCacheWarning``), and a folder in the temporary directory serves this process; as it does,
-without a warning, where the folder cannot be written. Others get no right to write to our files, whatever the umask is.
+Numba's files are pickles, so a user who can write there can run code here. A folder or file is used only if it
+belongs to the current user or to root, and no other user may write to it, nor rename a folder above it. Otherwise it
+is ignored, with one warning (``UnsafeCacheWarning``), and this process uses a folder in the temporary directory. It
+does so without a warning if the folder cannot be written. Other users get no right to write to the files, whatever the
+umask is.
 
 A file is named by the hash of its text, of the kernels that get compiled into it, and of numba's version. Its time is
 set to a constant: some versions of numba drop what they compiled when the time changes, and processes that begin
@@ -40,7 +41,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def path_of(text: str) -> Path:
-    """Where the module of ``text`` is, or would be: in ``folder()``, unless somebody else may have put it there."""
+    """Return the path for the module of ``text``: in ``folder()``, unless another user may have written it there."""
     digest = blake2b(text.encode(), digest_size=16, key=_surroundings())
     path = folder() / f"barrierflow_loop_{digest.hexdigest()}.py"
     for kept in _kept(path):
@@ -51,7 +52,7 @@ def path_of(text: str) -> Path:
 
 
 def _kept(path: Path) -> list[Path]:
-    """What there is of the module at ``path``, compiled or not, and the folder of what is compiled."""
+    """Return the existing files of the module at ``path``, compiled or not, and the folder of compiled files."""
     compiled = path.parent / "__pycache__"
     return [found for found in (path, compiled, *compiled.glob(f"{path.stem}.*")) if os.path.lexists(found)]
 
@@ -172,16 +173,16 @@ def _wanted() -> Path:
 
 
 def _is_safe(path: Path) -> bool:
-    """Whether nobody but the user and root can have changed a file or folder, which is no link."""
+    """Return whether only the user and root can have changed a file or folder, which is not a link."""
     found = path.lstat()
     shared = found.st_mode & _OTHERS_WRITE
     return not stat.S_ISLNK(found.st_mode) and found.st_uid in (0, os.getuid()) and not shared
 
 
 def _holds_names(path: Path) -> bool:
-    """Whether other users cannot rename what lies in a folder: as with /tmp, they may add to it.
+    """Return whether other users cannot rename entries of a folder. They may add entries, as in /tmp.
 
-    A group of the user's own counts as the user: with a umask of 002 every folder is written so.
+    The user's own group counts as the user: with a umask of 002 the group may write to every folder.
     """
     found = path.stat()
     shared = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getgid()))

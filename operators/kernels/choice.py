@@ -45,8 +45,8 @@ def fold_choice(
 ) -> Any:
     """Choose the row of the greatest order: of equal ones the first, or with ``latest`` = 1 the last.
 
-    Empty ``orders`` are all equal. A null order is below all others; with ``skip`` = 1 such rows are not looked at.
-    Neither are rows that are null by ``value_bits``. Bitmaps are as in Arrow, or empty; ``flip`` and ``mask`` are those
+    Empty ``orders`` are all equal. A null order is below all others; with ``skip`` = 1 such rows are skipped. So
+    are rows that are null by ``value_bits``. Bitmaps are as in Arrow, or empty; ``flip`` and ``mask`` are those
     of an EXTREME. The records that chose a row of the batch, and these rows, are written to ``chosen_slots`` and
     ``chosen_rows``; returns how many. Their state is bit 0 alone, in ``states`` words.
     """

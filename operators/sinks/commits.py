@@ -42,7 +42,7 @@ class Committed(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
         return "parquet" if self.form is None else self.form.format
 
     def check(self, where: str) -> None:
-        """Check that the file is one that a sink of ours makes, in its own directory.
+        """Check that the file is named as the library's sinks name files, in their own directory.
 
         Raises: CheckpointDamaged, naming ``where`` this was read.
         """

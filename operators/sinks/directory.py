@@ -9,10 +9,10 @@
 The rename is the commit of a file. ``_commits`` is for readers that want all of a checkpoint or nothing of it, and it
 is how we know which files are ours. A file is told from another of the same name by its checksum, and in the lists by
 the run that wrote it, too. The name of a staged file begins with a hash of the run: a run that lost the directory
-without noticing has other names, so it neither deletes nor commits what its successor staged.
+without noticing has other names, so it neither deletes nor commits its successor's staged files.
 
-Handles and commit lists are documents that anybody may have written: they name files of these two directories, in the
-form above, or are refused. Symbolic links in the place of our files are not followed.
+Handles and commit lists are untrusted documents: unless they name files of these two directories, in the form above,
+they are refused. Symbolic links in the place of our files are not followed.
 
 Here they are Parquet; other formats differ in the suffix only.
 
@@ -210,7 +210,7 @@ class OutputDirectory:
                 )
 
     def take_back(self, checkpoint: int) -> TakenBack | None:
-        """Delete what later checkpoints than this one committed, wholly or in part; None: there was nothing.
+        """Delete output that later checkpoints committed, wholly or in part; return None if there was none.
 
         May be repeated. Commit lists go first, so that no reader is sent to a file that is gone. Raises: StoreError.
         """
@@ -240,7 +240,7 @@ class OutputDirectory:
     def transactions(self, handles: Iterable[Handle]) -> list[Transaction]:
         """Return the transactions of ``handles``.
 
-        Raises: CheckpointDamaged for a handle that leads out of this directory, or is none.
+        Raises: CheckpointDamaged for a handle that leads out of this directory, or is not a handle.
         """
         return [Transaction.of(handle, f"a transaction of {self.path}") for handle in handles]
 
@@ -267,7 +267,7 @@ class OutputDirectory:
         return final_size is not None
 
     def _is_content(self, path: Path, expected: Committed) -> bool:
-        """Whether the file has the bytes that were staged. Reads all of it, and no other file. Raises: StoreError."""
+        """Return whether the file has the staged bytes. Reads all of it, and follows no link. Raises: StoreError."""
         found: Any = xxhash.xxh3_64()
         with storing("read", path):
             try:

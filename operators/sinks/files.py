@@ -111,8 +111,8 @@ class FileSink(TwoPhaseSink):
         """Commit ``handles``, delete all else that is staged, and take back what later checkpoints committed.
 
         Later ones are committed where an older one was restored, because the newest was damaged or the user asked for
-        it: their rows come again. Readers may have seen them, so the job warns of it. Raises: OutputExists where lists
-        of what was committed are gone; StoreError.
+        it: their rows come again. Readers may have seen them, so the job warns of it. Raises: OutputExists if commit
+        lists are gone; StoreError.
         """
         self._directory.refuse_other_formats(handles)
         self._directory.make()

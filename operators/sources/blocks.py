@@ -27,7 +27,7 @@ import numpy as np
 __all__ = ["LONGEST", "Block", "Blocks", "Cut", "Place"]
 
 LONGEST: Final = 64 << 20
-_STEP: Final = 16 << 20  # bytes that a stream is asked for at once
+_STEP: Final = 16 << 20  # bytes that are read from a stream at once
 
 Cut = Callable[[bytes, bool], int]
 """How many bytes of the text given are whole rows; 0: not even one. The flag says that nothing follows."""
@@ -112,7 +112,7 @@ class Blocks(Iterator[Block]):
 
     def _peek(self, size: int) -> bytes:
         """The next ``size`` bytes. One more is read ahead, so that it is known whether these are the last."""
-        while len(self._ahead) <= size and not self._ended:  # in steps: streams make room for all they are asked for
+        while len(self._ahead) <= size and not self._ended:  # in steps: streams allocate all requested bytes
             read = self._stream.read(min(size + 1 - len(self._ahead), _STEP))
             self._ahead += read
             self._ended = not read

@@ -81,14 +81,14 @@ class Files:
         return _status(info)
 
     def listed(self, directory: str) -> dict[str, Entry]:
-        """Return what is right in ``directory`` by its name, unseen. Raises: OSError where it cannot be listed."""
+        """Return the entries of ``directory`` by name, without their status. Raises: OSError if it cannot be listed."""
         if self.filesystem is not None:
             return {info.base_name: info for info in self.filesystem.get_file_info(fs.FileSelector(directory))}
         with os.scandir(directory) as entries:
             return {entry.name: entry for entry in entries}
 
     def status_of(self, entry: Entry) -> Status | None:
-        """Return the status of a listed file; None: it is gone, or no file. Raises: OSError."""
+        """Return the status of a listed file; None if it is gone, or is not a file. Raises: OSError."""
         if isinstance(entry, fs.FileInfo):
             return _status(entry) if entry.type is fs.FileType.File else None
         try:
@@ -102,7 +102,7 @@ class Files:
         )
 
     def directory(self, path: str) -> int | None:
-        """Return a number that tells ``path`` from another directory of its name; None: not known. Raises: OSError."""
+        """Return a number that identifies the directory at ``path``; None: unknown. Raises: OSError."""
         return os.stat(path).st_ino if self.filesystem is None else None
 
     def join(self, directory: str, name: str) -> str:
@@ -145,7 +145,7 @@ def ends_hash(raw: BinaryIO, *, whole: bool) -> str:
 
 
 def _check_text(path: str) -> None:
-    """Raises: OSError for a name that is not text, which neither Arrow nor a checkpoint can take."""
+    """Raise OSError for a name that is not UTF-8, which neither Arrow nor a checkpoint can hold."""
     try:
         path.encode()
     except UnicodeEncodeError:

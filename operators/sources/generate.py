@@ -124,7 +124,7 @@ class GeneratedSource(Source):
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
         read = parsed(Count | None, offset, f"generate: the position in {excerpt(split.id)}") or 0
-        part = [mine.id for mine in self.splits()].index(split.id)  # not what the checkpoint says: it may say 1.0
+        part = [mine.id for mine in self.splits()].index(split.id)  # not the checkpoint's number, which may be 1.0
         rows = self._share(part)
         if read > (2**62 // self._parts if rows is None else rows):
             raise CheckpointDamaged(f"generate: the position in {split.id!r} is {read}, beyond its last row")

@@ -145,7 +145,7 @@ class GeneratorSource(Source):
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
         where = f"from_generator {context.name!r}, split {split.id!r}"
         portions = _Portions(self.schema, where)
-        mine = next(mine for mine in self.splits() if mine.id == split.id)  # ours: a checkpoint may say 1.0 for 1
+        mine = next(mine for mine in self.splits() if mine.id == split.id)  # a checkpoint may have 1.0 for 1
         arguments = () if self._values is None else (mine.info["value"],)
         if not self.replayable:
             items = _started(self._function, arguments, where)
@@ -157,7 +157,7 @@ class GeneratorSource(Source):
 
 
 class _Offset(msgspec.Struct):
-    """``rows`` rows behind ``position`` were read; the position is the user's, and handed back as it is."""
+    """``rows`` rows after ``position`` were read; the position is the user's, and is returned unchanged."""
 
     position: Any = None
     rows: Count = 0

@@ -146,7 +146,7 @@ class _IpcReader(SplitReader):
             self._rows = conformed(batch.select(self._schema.names), self._schema)
 
     def _give(self, rows: int) -> pa.RecordBatch:
-        if self._rows is None:  # the position of a restore is behind a batch that has no rows
+        if self._rows is None:  # the restored position is after a batch that has no rows
             raise StopIteration
         batch, rest = self._rows.slice(0, rows), self._rows.slice(rows)
         self._row += batch.num_rows

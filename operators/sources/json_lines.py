@@ -41,8 +41,12 @@ _SUFFIXES: Final = tuple(
 )
 _OTHER_ENCODINGS: Final = "JSON is UTF-8: convert the file, such as with iconv -f latin1 -t utf-8"
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
-_TOLD_APART: Final = re.compile(rb'[0-9]{19}|"[0-9]{4}-[0-9]{2}-[0-9]{2}')
-"""Whole numbers outside int64 have 19 digits; text that Arrow takes for times begins with a date."""
+_TOLD_APART: Final = re.compile(rb'[0-9]{19}|NaN|Inf|"[0-9]{4}-[0-9]{2}-[0-9]{2}')
+"""Whole numbers outside int64 have 19 digits, and those beside NaN or Inf may be rounded if they have 16; text that
+Arrow takes for times begins with a date.
+"""
+_INFINITY: Final = re.compile(r'("(?:[^"\\]|\\.)*")|\bInf\b')
+"""A string, or an infinity that Arrow reads and Python writes in full."""
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9T:.Z+ -]*")
 _ROW: Final = re.compile(r" in row (\d+)$")
 _AS_TEXT: Final = (types.is_date, types.is_time, types.is_timestamp, types.is_dictionary)
@@ -65,10 +69,9 @@ def read_json(
 
     Columns are fields of the objects, nested ones included; a field that a line leaves out is null. ``schema`` has all
     of them with their types; without it they are inferred from the first ``block_bytes`` of the first file with rows:
-    whole numbers, dates and timestamps as with ``read_csv``, those in lists and objects included; times of day stay
-    text. A field that is not
-    among these, or a value of another type, is an error of its row. With ``columns`` only these fields are read, and
-    all others are left out unseen, but for fields within these.
+    whole numbers, dates and timestamps as with ``read_csv``, in lists and objects, too; times of day stay text. A field
+    that is not among these, or a value of another type, is an error of its row. With ``columns`` only these fields are
+    read, and all others are ignored, except unexpected fields inside a chosen column.
 
     Timestamps, dates and times of day are text in ISO 8601. A timestamp with a zone needs an offset or ``Z`` in its
     text, one without a zone must have none. Durations are whole numbers of their unit.
@@ -342,6 +345,8 @@ def _inferred(path: str, block: Block, wanted: Sequence[str] | None) -> pa.Schem
 def _objects(text: str) -> Iterator[dict[str, Any]]:
     """Yield the objects of ``text``, which Arrow could parse, with whole numbers as they are written."""
     decoder, at = JSONDecoder(parse_int=whole_number), 0
+    if "Inf" in text:
+        text = _INFINITY.sub(lambda found: found[1] or "Infinity", text)
     while (at := _SPACE.match(text, at).end()) < len(text):  # type: ignore[union-attr]
         row, at = decoder.raw_decode(text, at)
         yield row

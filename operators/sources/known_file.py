@@ -1,4 +1,4 @@
-"""The identity of files: tells on a restore, and whenever a split is opened, whether a file is still what it was.
+"""The identity of files: detects, on a restore and whenever a split is opened, whether a file has changed.
 
 A file is known by its size, its time of modification and a hash (xxh3) of its content: of all of it up to 1 MiB, else
 of its first and its last 64 KiB. It has changed if
@@ -6,14 +6,14 @@ of its first and its last 64 KiB. It has changed if
 1. its size or its hash differs, or
 2. its time differs, unless the hash covers the whole file or the user asked for ``input_identity="content"``.
 
-A time that is unknown, because a file system has none or an older checkpoint did not keep it, differs from no other.
-An edit of a large file that keeps its size and its ends and sets the old time again is not noticed.
+A time may be unknown, because the file system has none or an older checkpoint did not keep it; then it never counts as
+different. An edit of a large file that keeps its size and its ends and sets the old time again is not noticed.
 
-A file is hashed once, when the source is made, which opens it anyway. After that a look at its size and time is enough
-for as long as these stay as they were.
+A file is hashed once, when the source is made, which opens it anyway. After that it is enough to compare its size and
+time for as long as these do not change.
 
-A checkpoint says which file a split is, and anybody may have written that. So the files that a source reads are those
-that it found itself: the path in a checkpoint only chooses among them.
+A checkpoint says which file a split is, and it is untrusted. So a source only reads files that it found itself: the
+path in a checkpoint only chooses among them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UNREADABLE: Final = (OSError, pa.ArrowException)  # what pyarrow raises for a fi
 
 
 class _Info(msgspec.Struct):
-    """What a checkpoint says of the file of a split."""
+    """The entries of a split in a checkpoint that identify its file."""
 
     bytes: Count
     modified: Time | None = None
@@ -47,7 +47,7 @@ class _Info(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """What a file is known by. ``modified`` (nanoseconds) and ``content`` (a hash, in hex) are None where unknown."""
+    """The identity of a file. ``modified`` (nanoseconds) and ``content`` (a hash, in hex) are None if unknown."""
 
     bytes: int
     modified: int | None
@@ -82,7 +82,7 @@ class FileIdentity:
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A file as it was when a source was made, or looked at it again."""
+    """A file as it was when a source was made, or last checked it."""
 
     path: str
     identity: FileIdentity
@@ -103,7 +103,7 @@ class KnownFile:
         return cls(path, FileIdentity(status.bytes, status.modified, ends_hash(raw, whole=status.bytes <= WHOLE)))
 
     def untouched(self, status: Status) -> bool:
-        """Return whether ``status`` shows that nothing touched the file; False where there are no times to tell."""
+        """Return whether ``status`` shows that the file was not touched; False if there are no times."""
         known = (self.identity.bytes, self.identity.modified)
         return status.modified is not None and (status.bytes, status.modified) == known
 
@@ -146,10 +146,10 @@ class KnownFiles:
         return replace(self, by=identity)
 
     def check(self, split: Split) -> KnownFile:
-        """Return the file of ``split`` as it is now; one that was not touched since the source was made is not read.
+        """Return the file of ``split`` as it is now. It is only read if it was touched since the source was made.
 
-        Raises: InputChanged where it is none of this source's files, or not what it was when the job first listed it;
-        CheckpointDamaged for a split that says no size.
+        Raises: InputChanged if it is none of this source's files, or has changed since the job first listed it;
+        CheckpointDamaged for a split without a size.
         """
         known = self.own(split)
         info = parsed(_Info, dict(split.info), f"{self.label}: split {excerpt(split.id)}")
@@ -166,9 +166,9 @@ class KnownFiles:
         return known
 
     def own(self, split: Split) -> KnownFile:
-        """Return the one of these files that ``split`` is in; on this machine the path may be written another way.
+        """Return the file that ``split`` is in. On this machine its path may be written in another way.
 
-        Raises: InputChanged where it is none of them.
+        Raises: InputChanged if it is none of these files.
         """
         path = split.info.get("path")
         if isinstance(path, str) and "\0" not in path:
@@ -191,7 +191,7 @@ class KnownFiles:
 
 
 def changed(split: Split, difference: str) -> InputChanged:
-    """Return the error that says how the file of ``split`` differs from what the job began with."""
+    """Return the error for a file that is no longer as it was when the job began, with the ``difference``."""
     return InputChanged(
         f"the job began with {excerpt(split.id)}, which is not what it was: {difference}; put the file back as it "
         "was, or make the source again and start over in a new checkpoint directory"

@@ -23,7 +23,7 @@ _STORED: Final = np.dtype("<u8")
 
 
 def hashes_of(names: Iterable[str]) -> Hashes:
-    """Return the hash (xxh3) of each name; names of any bytes have one.
+    """Return the hash (xxh3) of each name; names that are not UTF-8 have one, too.
 
     >>> int(hashes_of(["a.csv"])[0])
     11523868497570499018
@@ -73,12 +73,12 @@ class NameSet:
             self._hashes, self._stored = kept, None
 
     def any_of(self, hashes: Hashes) -> bool:
-        """Return whether one of ``hashes`` is of a name in the set."""
+        """Return whether one of ``hashes`` belongs to a name in the set."""
         return bool(self.contains(hashes).any())
 
     @property
     def stored(self) -> str:
-        """The set as text: base64 of its hashes, ascending, little-endian. Made anew only if the set changed."""
+        """The set as text: base64 of its ascending little-endian hashes. Encoded again only if the set changed."""
         if self._stored is None:
             self._stored = base64.b64encode(self._sorted().astype(_STORED).tobytes()).decode()
         return self._stored

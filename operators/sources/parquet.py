@@ -145,7 +145,7 @@ class _File:
 
 
 class _Info(msgspec.Struct):
-    """What a checkpoint says of the part of a file that a split is."""
+    """The entries of a split in a checkpoint that say which part of a file it is."""
 
     footer: str
     row_group: Count | None = None
@@ -207,9 +207,9 @@ class ParquetSource(Source):
         self._checked(split)
 
     def _checked(self, split: Split) -> Split:
-        """Return ``split`` with the path and types that are ours. Raises: InputChanged, CheckpointDamaged.
+        """Return ``split`` with this source's own path and types. Raises: InputChanged, CheckpointDamaged.
 
-        Beside what every file is checked for, the footer must be the same: older checkpoints have no other hash.
+        Besides the identity of the file, the footer must be the same: older checkpoints have no other hash.
         """
         info = _info(split)
         now = self._known.check(split)

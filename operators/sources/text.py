@@ -52,7 +52,7 @@ class RowParser(Protocol):
     schema: pa.Schema
     encoding: str
     other_encodings: str
-    """What to do with a file in another encoding."""
+    """Advice for a file in another encoding."""
 
     def cut(self, data: bytes, final: bool) -> int:  # noqa: FBT001  the shape of blocks.Cut
         """See ``blocks.Cut``."""
@@ -117,7 +117,7 @@ class TextReader(SplitReader):
             if given.rows is not None:
                 if given.end < given.byte:
                     raise CheckpointDamaged(f"{parser.label}: the position in {path!r} ends before it begins: {given}")
-                self._errors = RowErrors(on_error, RowTally())  # what this block rejected was told before
+                self._errors = RowErrors(on_error, RowTally())  # this block's rejected rows were reported before
                 self._begin(self._blocks.again(given.end - given.byte))
                 self._give(given.rows)
         except UNREADABLE as error:

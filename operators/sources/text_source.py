@@ -119,7 +119,7 @@ class TextSource(Source):
 
     @staticmethod
     def _check_whole(split: Split, read: int) -> None:
-        """Raises: InputChanged for a file that grew or shrank while it was read; a packed one cannot, unnoticed."""
+        """Raise InputChanged if a file grew or shrank while it was read; decompression detects that by itself."""
         if compression(str(split.info["path"])) is None and read != split.info["bytes"]:
             raise changed(split, f"it had {split.info['bytes']} bytes and {read} were read")
 
@@ -184,8 +184,8 @@ def inferred_type(type_: pa.DataType) -> pa.DataType:
 def whole_number(token: str) -> int:
     """Return the value of a whole number in decimal digits.
 
-    Of one that is far too long for any type the first digits are enough to refuse it, and Python limits the digits that
-    it converts.
+    Python limits the digits that it converts, so only the first digits of a number are used that is too long for any
+    type: they are enough to refuse it.
     """
     sign, digits = ("-" if "-" in token else ""), token.strip(" \t+-").lstrip("0")
     return int(f"{sign}{digits[:_MOST_DIGITS] or 0}")

@@ -1,7 +1,7 @@
 """First, last, arg_min and arg_max: the values of one chosen row.
 
 Aggregates that choose by the same order among the same rows are columns of one ``Choice``: the row is chosen once, and
-its values are kept together, so they are of one row that exists even if several rows tie.
+its values are kept together, so they come from the same row even if several rows tie.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class ChosenColumn:
         return store
 
     def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
-        """Take over what ``freeze`` stored."""
+        """Restore the columns that ``freeze`` stored."""
         *order, values = columns
         if self._order is not None:
             self._order.restore(records, order[0])

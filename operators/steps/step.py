@@ -52,7 +52,7 @@ class Fold(ABC):
     """Changes some words of the records, for one aggregate or several; in a record without rows they are ``initial``.
 
     ``arguments`` are numbers of evaluated expressions. ``mergeable`` says whether the words are all its state;
-    ``kernels`` names the modules of its kernels. Whoever calls ``fold`` or ``merge`` has saved the rows of the slots.
+    ``kernels`` names the modules of its kernels. Callers of ``fold`` and ``merge`` have saved the rows of the slots.
     """
 
     name: str

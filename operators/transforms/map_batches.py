@@ -36,7 +36,7 @@ class MapBatches(Operator):
     counts as a failure of the batch.
 
     Raises: SchemaMismatch for an output that lacks a column of ``context.output_schema``, has another one, or has one
-    of another type; TypeError for an output that is no batch; ValueError for rows moved behind the watermark.
+    of another type; TypeError for an output that is no batch; ValueError for rows moved to before the watermark.
     """
 
     stateless = True

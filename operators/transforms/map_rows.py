@@ -28,8 +28,8 @@ _ROWS: Final = 16_384
 class _RowFunction(Operator):
     """Calls ``function`` with each row as a dict of Python values, in order.
 
-    A row whose call raises, whose answer does not fit ``context.output_schema``, or whose event time is moved behind
-    the watermark, is rejected as ``on_error`` says.
+    A row is rejected, as ``on_error`` says, if its call raises, if the result does not fit ``context.output_schema``,
+    or if the event time is moved to before the watermark.
     """
 
     stateless = True

@@ -4,9 +4,9 @@ A row is late if its window's end, allowed lateness added, is at or below the wa
 Rows of a window that is complete, but may still take rows, bring its changed results out once more with their batch.
 
 Windows that emit updates have ``lateness``. Windows that emit final results with allowed lateness have it as
-``watermark_delay`` instead: all their time, and the time downstream of them, is that much behind. So a row is late at
-the same watermark as with updates, each window comes out once, when it takes no more rows, and its results are on time
-for a window downstream.
+``watermark_delay`` instead: their own time, and the time downstream of them, lags by that much. So a row is late at the
+same watermark as with updates, each window is emitted once, when it takes no more rows, and its results are on time for
+a window downstream.
 
 State: panes (see there), and the watermark: without it a window would fire twice after a restore, and late rows would
 turn on time. The snapshot's tables ``records`` and ``keys`` belong together row by row; rows can be dropped, and tables

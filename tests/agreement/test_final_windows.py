@@ -47,7 +47,7 @@ def sessions(splits: int = 2, emit: str = "final") -> flow.Pipeline:
 
 
 def windows_of(table: pa.Table) -> tuple[list[Any], list[Any]]:
-    """What both windows must give, computed row by row."""
+    """Return the expected results of both windows, computed row by row."""
     at = [ms // 1_000 for ms in table["at"].cast("int64").to_pylist()]
     firsts = Counter((user, s // 5 * 5) for user, s in zip(table["user"].to_pylist(), at, strict=True))
     seconds: dict[tuple[int, int], list[str]] = {}
@@ -113,7 +113,7 @@ def test_on_spark_each_result_comes_once_and_none_is_late(spark: Any, lanes: int
 
 @pytest.mark.parametrize("emits", [("updates", "final"), ("final", "updates")], ids="{0[0]} to {0[1]}".format)
 def test_windows_that_wait_are_not_restored_from_others(emits: Sequence[str]) -> None:
-    """What has come out of the window, and what time it is downstream, differ."""
+    """With another ``emit``, other results have been emitted, and another watermark was passed on."""
     store = flow.MemoryStore()
     simulate(sessions(emit=emits[0]), store, 1)
     with pytest.raises(CheckpointMismatch, match=r"operator 'short': emit was (absent, now final|final, now absent)"):

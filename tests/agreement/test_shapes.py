@@ -58,8 +58,11 @@ def test_a_seeded_schedule_gives_what_threads_give(some: Scene, threads: flow.Ru
     agree_in_all(some.pipeline.run(flow.SimulatedRunner(seed=1), parallelism=1), threads, some)
 
 
-def test_a_seeded_schedule_of_two_tasks_gives_what_threads_give(some: Scene, threads: flow.RunResult) -> None:
-    agree(some.pipeline.run(flow.SimulatedRunner(1, Faults(skew=0.3)), parallelism=2), threads, some)
+@pytest.mark.parametrize(("some", "seed"), [*((kind, 1) for kind in KINDS), ("timed", 2)], indirect=["some"])
+def test_a_seeded_schedule_of_two_tasks_gives_what_threads_give(
+    some: Scene, threads: flow.RunResult, seed: int
+) -> None:
+    agree(some.pipeline.run(flow.SimulatedRunner(seed, Faults(skew=0.3)), parallelism=2), threads, some)
 
 
 def test_spark_with_two_lanes_gives_the_same_tables(scene: Scene, local: flow.RunResult, spark: Any) -> None:

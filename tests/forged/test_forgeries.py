@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.forged.forging import PIPELINES, allowed
+from tests.forged.forging import allowed
+from tests.forged.pipelines import PIPELINES
 
-FORGING = Path(__file__).with_name("forging.py")
-ROOT = FORGING.parents[2]
+ROOT = Path(__file__).parents[2]
 SOAK = [
     pytest.param(name, first, first + 100, "threads" if first == 1000 else "simulated", marks=pytest.mark.soak)
     for name in sorted(PIPELINES)
@@ -22,7 +22,7 @@ SOAK = [
 
 
 def outcomes(directory: Path, name: str, first: int, last: int, runner: str) -> list[dict[str, Any]]:
-    command = [sys.executable, str(FORGING), str(directory), name, str(first), str(last), runner]
+    command = [sys.executable, "-m", "tests.forged.forging", str(directory), name, str(first), str(last), runner]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, cwd=ROOT)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -47,7 +47,7 @@ def test_a_forged_checkpoint_does_nothing_but_end_in_an_error_or_a_wrong_result(
         ({"error": "KeyError: 'rows'", "expected": False}, "raised KeyError"),
     ],
 )
-def test_what_is_not_allowed_is_said(outcome: dict[str, Any], said: str) -> None:
+def test_forbidden_outcomes_are_named(outcome: dict[str, Any], said: str) -> None:
     harmless = {"signal": 0, "touched": [], "leaked": None, "memory": 0, "error": None, "expected": True}
     assert allowed(harmless) is None
     assert said in str(allowed({**harmless, **outcome}))

@@ -13,7 +13,7 @@ import operators as op
 from dataflow.errors import ConfigurationError
 from dataflow.operator import Guarantee
 from operators.sinks.console import rendered
-from tests.operators.test_file_formats import UNSPEAKABLE, columns, nested
+from tests.operators.odd_tables import UNSPEAKABLE, columns, nested
 
 
 def printed(table: pa.Table, *, parallelism: int = 1, file: Any = None, **options: Any) -> str:

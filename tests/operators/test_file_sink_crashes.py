@@ -258,6 +258,20 @@ def test_bytes_that_changed_behind_a_failed_sync_break_the_sink(tmp_path: Path) 
     staged.discard()
 
 
+def test_a_file_that_took_the_place_of_one_that_could_not_be_synced_is_left_alone(tmp_path: Path) -> None:
+    staged = StagedFile(tmp_path / "a.staged", files=FaultyFileSystem(refuse_once("sync")))
+    staged.write(b"rows" * 1000)
+    with pytest.raises(StoreError):
+        staged.sync()
+    suspect = staged.path
+    suspect.unlink()
+    suspect.write_bytes(b"rows" * 1000)  # a run that took the directory over stages the same rows
+    staged.sync()
+    staged.abandon()
+    assert suspect.read_bytes() == staged.path.read_bytes() == b"rows" * 1000
+    assert staged.path != suspect
+
+
 def test_more_waiting_bytes_than_the_limit_break_the_sink(tmp_path: Path) -> None:
     staged = StagedFile(tmp_path / "a.staged", files=FaultyFileSystem(fail_from(1)), limit=2 << 20)
     for _ in range(2):

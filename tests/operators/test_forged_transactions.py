@@ -1,4 +1,4 @@
-"""Handles in checkpoints and commit lists beside the output are documents that anybody may have written."""
+"""Handles in checkpoints and commit lists are untrusted: they may name no files but the sink's own."""
 
 from __future__ import annotations
 

@@ -96,6 +96,15 @@ def test_a_file_from_before_1970_or_after_2262_is_read_and_restored(tmp_path: Pa
         assert run(READERS[name](path), tmp_path).table("out").num_rows == 10
 
 
+def test_a_file_whose_path_is_written_another_way_is_the_same_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / name, rows=10)
+    for split in READERS[name](name).splits():
+        READERS[name](tmp_path / name).check(split)
+
+
 @pytest.mark.parametrize("runner", ["local", "simulated"])
 def test_a_copied_file_is_recognised_by_its_content(tmp_path: Path, runner: str) -> None:
     path = write(tmp_path / "a.arrow")
@@ -246,6 +255,17 @@ def test_a_file_that_changes_between_listing_and_opening_is_refused(tmp_path: Pa
     source = READERS[name](path)
     edit(path)
     with pytest.raises(InputChanged, match="last modified"):
+        run(source, tmp_path)
+
+
+def test_a_file_that_gets_another_size_before_it_is_opened_is_refused_whatever_its_time(
+    tmp_path: Path, name: str
+) -> None:
+    path = write(tmp_path / name)
+    source, before = READERS[name](path), path.stat()
+    write(path, rows=LARGE + 2)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(InputChanged, match=rf"it had {before.st_size} bytes and has {path.stat().st_size}"):
         run(source, tmp_path)
 
 

@@ -231,13 +231,21 @@ def test_each_update_of_a_change_feed_is_a_row_of_it() -> None:
     assert [repr(row) for row in found.to_pylist()] == [repr(row) for row in table.to_pylist()]
 
 
-def test_latest_stands_beside_other_aggregates_and_takes_expressions() -> None:
+def test_latest_combines_with_other_aggregates_and_takes_expressions() -> None:
     table = pa.table({"k": [1, 1], "x": [5, None], "y": ["a", "b"], "t": [2, 1]})
     rows = flow.Pipeline().source(op.from_arrow(table)).key_by("k")
     latest = op.latest((col("x") * 2).alias("double"), "y", by=-col("t"))
     assert rows.agg(latest, op.count(), n=col("x").count()).collect().to_pylist() == [
         {"k": 1, "double": None, "y": "b", "count": 2, "n": 1}
     ]
+
+
+def test_unsigned_numbers_above_int64_are_later_than_those_below() -> None:
+    by = pa.array([1, 2**63, 2**64 - 1, 2**63 - 1], pa.uint64())
+    table = pa.table({"k": [1] * 4, "by": by, "x": ["a", "b", "c", "d"]})
+    rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1)).key_by("k")
+    found = rows.agg(op.latest("x", by="by"), first=col("x").first("by"), emit="final").collect()
+    assert found.to_pylist() == [{"k": 1, "x": "c", "first": "a"}]
 
 
 @pytest.mark.parametrize("way", [lambda k, x: k.agg(newest=x), lambda k, x: k.agg({"newest": x})])
@@ -274,11 +282,12 @@ def test_columns_that_choose_alike_share_one_position() -> None:
     assert len(apart._layout.steps) == 3
 
 
-def test_a_row_of_two_hundred_columns_is_kept_whole() -> None:
+@pytest.mark.parametrize("batch_rows", [1, 3])
+def test_a_row_of_two_hundred_columns_is_kept_whole(batch_rows: int) -> None:
     names = [f"c{n}" for n in range(200)]
     values = {name: [1, n, None if n % 3 else n] for n, name in enumerate(names)}
-    rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": [1, 1, 1], **values}))).key_by("k")
-    (found,) = rows.agg(op.latest()).collect().to_pylist()
+    rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": [1, 1, 1], **values}), batch_rows=batch_rows))
+    (found,) = rows.key_by("k").agg(op.latest(), emit="final").collect().to_pylist()
     assert found == {"k": 1, **{name: values[name][2] for name in names}}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import threading
@@ -19,6 +20,8 @@ from dataflow.clock import ManualClock
 from dataflow.errors import DirectoryInUse, GraphError, OutputExists, StoreError
 from dataflow.operator import Handle, OperatorContext
 from dataflow.runners.simulated import Faults, SimulatedRunner
+from dataflow.store.files import DISK
+from dataflow.store.lock import DirectoryLock
 from operators.sinks.file_writer import RowBuffer
 from operators.sinks.parquet import read_committed, write_parquet
 
@@ -174,6 +177,26 @@ def test_a_simulated_crash_lets_go_as_a_real_one_does(tmp_path: Path, seed: int)
     assert free(tmp_path / "out")
 
 
+def test_a_lock_file_that_is_deleted_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (DirectoryLock(tmp_path, files=DISK, clock=ManualClock()) for _ in range(2))
+    deleted: list[Path] = []
+    take = fcntl.flock
+
+    def flock(descriptor: int, operation: int) -> None:
+        if not deleted:
+            deleted.append(tmp_path / "LOCK")
+            deleted[0].unlink()
+        take(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    first.acquire("first")
+    with pytest.raises(DirectoryInUse, match="'first'"):
+        second.acquire("second")
+    first.release()
+
+
 def test_the_files_of_the_lock_are_no_output(tmp_path: Path) -> None:
     pipeline(tmp_path / "out").run()
     assert sorted(path.name for path in (tmp_path / "out" / "_staging").iterdir()) == ["FENCE", "LOCK"]
@@ -241,6 +264,11 @@ def two_jobs(tmp_path: Path, *values: int) -> tuple[Any, Sequence[Handle], Seque
     assert [(h["file"], h["size"]) for h in ours] == [(h["file"], h["size"]) for h in theirs]
     (tmp_path / "out" / "_staging" / str(ours[0]["staged"])).unlink()
     return sink, ours, theirs
+
+
+def test_what_two_runs_stage_has_different_names_so_neither_deletes_the_rows_of_the_other(tmp_path: Path) -> None:
+    _, ours, theirs = two_jobs(tmp_path, 2)
+    assert ours[0]["staged"] != theirs[0]["staged"]
 
 
 def test_a_final_file_of_another_job_is_not_counted_as_ours(tmp_path: Path) -> None:

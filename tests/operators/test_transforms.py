@@ -161,6 +161,11 @@ def test_map_batches_orders_the_columns_as_declared() -> None:
     assert (out[0].schema, rows(out)) == (output, [{"a": 1, "b": 2}])
 
 
+def test_map_batches_emits_no_metadata_but_that_of_the_declared_schema() -> None:
+    found = emitted(MapBatches(context(OUTPUT), lambda b: Y.replace_schema_metadata({"by": "the function"})), batch(1))
+    assert found[0].schema.equals(OUTPUT, check_metadata=True)
+
+
 def test_map_batches_consumes_an_iterable_one_batch_at_a_time() -> None:
     made: list[int] = []
 

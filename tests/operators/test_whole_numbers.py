@@ -145,7 +145,22 @@ def test_a_value_that_is_no_number_does_not_round_the_ids_beside_it(tmp_path: Pa
     path = write(tmp_path, format, str(ABOVE), "NaN", str(ABOVE + 1))
     with pytest.raises(SourceError, match=r"has '(nan|NaN)' among numbers that float64 would round.*null.*schema="):
         read(path)
+    with pytest.raises(SourceError, match="among numbers that float64 would round"):
+        read(write(tmp_path, format, str(-(2**53) - 1), "NaN"))
     assert read(write(tmp_path, format, "1", "NaN")).schema.field("i").type == pa.float64()
+
+
+@pytest.mark.parametrize("token", ["NaN", "Inf", "-Inf", "Infinity", "-Infinity"])
+def test_each_way_to_write_what_is_no_number_in_json_is_told_from_the_numbers_beside_it(
+    tmp_path: Path, token: str
+) -> None:
+    with pytest.raises(SourceError, match="among numbers that float64 would round"):
+        read_json(write(tmp_path, "json", str(ABOVE), token))
+    path = tmp_path / "b.json"
+    path.write_text(f'{{"i": 1, "s": "Inf \\" Inf", "n": {ABOVE}}}\n{{"i": {token}, "s": "Inf", "n": 1}}\n')
+    source = read_json(path)
+    assert source.schema.types == [pa.float64(), pa.string(), pa.uint64()]
+    assert [row["s"] for row in rows_of(source)] == ['Inf " Inf', "Inf"]
 
 
 @pytest.mark.parametrize("format", FORMATS)

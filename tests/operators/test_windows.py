@@ -114,6 +114,14 @@ def test_a_row_is_late_when_its_window_ends_at_or_below_the_watermark() -> None:
     assert w.advance(END) == [("a", 10, 1, 2)]
 
 
+def test_lateness_counts_from_the_moment_a_window_takes_no_more_rows() -> None:
+    w = Windows(lateness=5)
+    w.advance(18)
+    w.feed(("a", 1, 9), ("a", 1, -1))
+    lateness = w.context.tally.lateness
+    assert (lateness.checked, lateness.buckets, lateness.most) == (2, {3: 1, 13: 1}, 13)
+
+
 def test_a_row_older_than_the_watermark_is_not_late_while_its_window_is_open() -> None:
     w = Windows()
     w.advance(8)
@@ -205,6 +213,17 @@ def test_states_of_several_subtasks_can_be_joined_and_divided_by_key() -> None:
     snapshot = stored(whole.operator.snapshot())
     parts = [Windows(restored=snapshot, groups=key_group_range(i, 3, 128)) for i in range(3)]
     assert sorted(row for part in parts for row in part.advance(END)) == sorted(whole.advance(END))
+
+
+def test_states_that_were_joined_in_any_order_come_out_in_order_of_time() -> None:
+    parts = []
+    for key, time in (("late", 25), ("early", 5)):
+        w = Windows()
+        w.feed((key, 1, time))
+        parts.append(stored(w.operator.snapshot()))
+    tables = {name: pa.concat_tables([part.tables[name] for part in parts]) for name in parts[0].tables}  # type: ignore[misc]
+    again = Windows(restored=Snapshot(parts[0].values, tables))
+    assert [again.advance(10), again.advance(30)] == [[("early", 0, 1, 1)], [("late", 20, 1, 1)]]
 
 
 @dataclass

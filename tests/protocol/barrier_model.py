@@ -20,6 +20,7 @@ from dataflow.checkpointing import Mode
 from dataflow.events import Barrier, BarrierKind, Cancel, Element, EndOfInput
 from dataflow.protocol.actions import Abort, Action, Complete, Ignore, PassOver, TakeSnapshot
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
+from dataflow.protocol.barrier_ledger import BarrierLedger
 from dataflow.protocol.checkpoint_policy import CheckpointPolicy
 from dataflow.protocol.coordination import Coordinator
 from dataflow.protocol.coordinator_actions import (
@@ -38,7 +39,7 @@ from dataflow.runtime.channel import Channel
 from dataflow.runtime.gate import InputGate
 from dataflow.runtime.inlet import GateInlet
 
-__all__ = ["BarrierLedger", "Setting", "interleavings"]
+__all__ = ["ModelTask", "Setting", "interleavings"]
 
 TIMEOUT = 100
 """Microseconds after which a barrier overtakes in mode ``aligned-timeout``."""
@@ -59,29 +60,6 @@ class Setting:
     aligned_edges: str = ""
 
 
-class BarrierLedger:
-    """The answers that tasks owe: one for each barrier sent, unless a cancel of it reached the task."""
-
-    def __init__(self) -> None:
-        self._owed: dict[tuple[str, int], None] = {}
-        self._settled: set[tuple[str, int]] = set()
-
-    def sent(self, task: str, checkpoint: int) -> None:
-        """A barrier or trigger of ``checkpoint`` was sent to ``task``."""
-        if (task, checkpoint) not in self._settled:
-            self._owed[task, checkpoint] = None
-
-    def settled(self, task: str, checkpoint: int) -> None:
-        """``task`` acknowledged or declined, or a cancel reached it."""
-        self._settled.add((task, checkpoint))
-        self._owed.pop((task, checkpoint), None)
-
-    @property
-    def owed(self) -> list[tuple[str, int]]:
-        """The answers that are still to come."""
-        return list(self._owed)
-
-
 class ModelTask:
     """One task. ``inlet`` is None for a source."""
 
@@ -89,7 +67,7 @@ class ModelTask:
         self.name = name
         self.inlet = inlet
         self.handler = handler
-        self.outputs: list[tuple[str, Channel]] = []
+        self.outputs: list[Channel] = []
         self.mailbox: deque[Inject | AbortTasks] = deque()
         self.phase = "running"  # then "ended"
         self.held: list[Barrier] = []  # by a source
@@ -115,8 +93,6 @@ class ModelTask:
         taken = self.inlet.gate.poll(self._job.now)
         if taken is None:
             return worked or bool(actions)
-        if isinstance(taken.element, Cancel):
-            self._job.ledger.settled(self.name, taken.element.checkpoint)
         self._act(taken.actions)
         return True
 
@@ -147,10 +123,10 @@ class ModelTask:
                 else:
                     self.inlet.trigger(self._job.barrier(inject))
             case AbortTasks(checkpoint, reason):
-                self._job.ledger.settled(self.name, checkpoint)
                 self.held = [barrier for barrier in self.held if barrier.checkpoint != checkpoint]
                 if self.inlet is not None:
                     self._act(self.inlet.abort(checkpoint, reason.at_tasks, self._job.now))
+                self._job.ledger.settled(self.name, checkpoint)
 
     def _act(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -174,15 +150,12 @@ class ModelTask:
                     pass
 
     def _answer(self, answer: str, checkpoint: int) -> None:
-        self._job.ledger.settled(self.name, checkpoint)
         self._job.inbox.append((answer, self.name, checkpoint))
 
     def _send(self, element: Element) -> None:
         if self.phase == "ended":
             return
-        for task, channel in self.outputs:
-            if isinstance(element, Barrier):
-                self._job.ledger.sent(task, element.checkpoint)
+        for channel in self.outputs:
             channel.put(element)
 
     @property
@@ -222,7 +195,7 @@ class ModelJob:
             gate = InputGate(channels, handler, lambda ready: ready[choose(len(ready))])
             self.tasks[name] = ModelTask(name, GateInlet(gate, [0] * len(before)), handler, self)
             for one, channel in zip(before, channels, strict=True):
-                self.tasks[one].outputs.append((name, channel))
+                self.tasks[one].outputs.append(channel)
 
     def barrier(self, inject: Inject) -> Barrier:
         unaligned = self.setting.mode is Mode.UNALIGNED_PERSISTED and inject.kind is not BarrierKind.SAVEPOINT
@@ -253,8 +226,10 @@ class ModelJob:
         what, task, checkpoint = self.inbox.popleft()
         match what:
             case "acknowledge":
+                self.ledger.settled(task, checkpoint)
                 self._carry_out(self.coordinator.acknowledge(task, checkpoint, task, 0))
             case "decline":
+                self.ledger.settled(task, checkpoint)
                 self._carry_out(self.coordinator.decline(task, checkpoint, FailureReason.SUBSUMED, 0))
             case _:
                 self._carry_out(self.coordinator.finish(task, 0))
@@ -264,8 +239,8 @@ class ModelJob:
         for action in actions:
             match action:
                 case Inject(checkpoint=checkpoint, running=running, finished=finished):
+                    self.ledger.triggered(checkpoint, self.tasks, self.now)
                     for name in (*running, *finished):
-                        self.ledger.sent(name, checkpoint)
                         self.tasks[name].mailbox.append(action)
                 case AbortTasks():
                     for task in self.tasks.values():
@@ -284,7 +259,7 @@ class ModelJob:
         """The state, as text."""
         tasks = [task.content for task in self.tasks.values()]
         coordinator = {name: _content(part) for name, part in vars(self.coordinator).items() if name != "_timetable"}
-        return repr((self.asked, self.now, list(self.inbox), coordinator, self.ledger.owed, tasks))
+        return repr((self.asked, self.now, list(self.inbox), coordinator, self.ledger.unsettled, tasks))
 
 
 def _handler(mode: Mode, channels: int, edges: set[int]) -> BarrierHandler:
@@ -338,7 +313,9 @@ def _is_first(content: int, seen: set[int]) -> bool:
 
 
 def _check(job: ModelJob, where: str) -> None:
-    assert not job.ledger.owed, f"no answer of {job.ledger.owed}: {where}"
+    assert not job.ledger.unsettled, f"{job.ledger}: {where}"
+    blocked = [name for name, task in job.tasks.items() if task.handler is not None and task.handler.blocked]
+    assert not blocked, f"{blocked} are blocked: {where}"
     assert not job.coordinator.under_way, f"{job.coordinator.under_way} are under way: {where}"
     assert job.released, f"the last checkpoint was not taken: {where}"
 

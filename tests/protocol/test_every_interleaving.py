@@ -6,9 +6,9 @@ import pytest
 
 from dataflow.checkpointing import Mode
 from dataflow.events import BarrierKind
-from dataflow.protocol.actions import Ignore
-from dataflow.protocol.newest import NewestOnly
-from tests.protocol.barrier_model import Setting, interleavings
+from dataflow.protocol.coordinator_actions import AbortTasks, Inject
+from tests.protocol.barrier_model import ModelTask, Setting, interleavings
+from tests.protocol.faults_put_back import pass_over_in_silence
 
 PAIR = {"s": "", "j": "s"}
 FORK = {"s": "", "j": "s", "k": "s"}
@@ -28,15 +28,21 @@ def test_a_savepoint_that_a_checkpoint_overtakes_gets_an_answer() -> None:
 
 
 def test_a_barrier_that_is_ignored_in_silence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ignores(handler: NewestOnly[object], checkpoint: int, actions: list[object]) -> bool:
-        is_new = checkpoint > handler._latest
-        handler._latest = max(handler._latest, checkpoint)
-        actions += [] if is_new else [Ignore(checkpoint)]
-        return is_new
-
-    monkeypatch.setattr(NewestOnly, "_succeeds", ignores)
-    with pytest.raises(AssertionError, match="no answer of"):
+    pass_over_in_silence(monkeypatch, ModelTask)
+    with pytest.raises(AssertionError, match="j has not settled checkpoint 1"):
         interleavings(Setting(Mode.UNALIGNED_PERSISTED, PAIR, (SAVEPOINT, CHECKPOINT)))
+
+
+def test_a_cancel_that_does_not_reach_a_task_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    receive = ModelTask._receive
+
+    def receive_some(task: ModelTask, message: Inject | AbortTasks) -> None:
+        if task.name != "j" or isinstance(message, Inject):
+            receive(task, message)
+
+    monkeypatch.setattr(ModelTask, "_receive", receive_some)
+    with pytest.raises(AssertionError, match="j has not settled checkpoint 1"):
+        interleavings(Setting(Mode.ALIGNED, PAIR, (CHECKPOINT,), fails=frozenset({("s", 1)})))
 
 
 @pytest.mark.soak

@@ -24,6 +24,7 @@ from tests.reality.remains import Landing, Remains, check_finished, check_visibl
 
 ROOT = Path(__file__).parents[2]
 CHILD = Path(__file__).with_name("child.py")
+CHECKED = Path(__file__).with_name("checked.py")
 
 
 class Aim(Enum):
@@ -70,8 +71,8 @@ def environment() -> dict[str, str]:
 
 
 def spawn(*arguments: object, script: Path = CHILD, **variables: str) -> subprocess.Popen[str]:
-    """A child process of this interpreter, with ``variables`` in its environment."""
-    command = [sys.executable, "-W", "error", str(script), *map(str, arguments)]
+    """Start a child process with ``variables`` in its environment; its jobs are checked for liveness."""
+    command = [sys.executable, "-W", "error", str(CHECKED), str(script), *map(str, arguments)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment() | variables, cwd=ROOT
     )

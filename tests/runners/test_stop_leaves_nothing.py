@@ -26,7 +26,7 @@ def pipeline(out: Path, count: int = ROWS) -> flow.Pipeline:
 
 
 def leftovers(path: Path, keep: int) -> list[str]:
-    """What should not be there: parts without a manifest, folders beyond ``keep``, staged rows."""
+    """Return the remains that should not be there: parts without a manifest, folders beyond ``keep``, staged rows."""
     folders = sorted((path / "ckpt").glob("chk-*"))
     unfinished = [folder.name for folder in folders if not (folder / "manifest.json").exists()]
     beyond = [folder.name for folder in folders[:-keep]]

@@ -1,4 +1,4 @@
-"""What went wrong without ending a run is warned of once, by the thread that waits, after the last commit."""
+"""The thread that waits warns once, after the last commit, of failures that did not end the run."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from dataflow.errors import (
 )
 from dataflow.operator import Handle, Operator, Out
 from dataflow.runners.faults import Faults
+from dataflow.runtime.notices import Notices
 from dataflow.runtime.progress import JobState
 from dataflow.store.memory import MemoryStore
 
@@ -263,10 +264,29 @@ def test_a_block_that_is_left_without_waiting_warns_of_late_rows() -> None:
         is_over(job)
 
 
+def test_an_error_of_the_block_is_not_replaced_by_a_warning_that_is_an_error() -> None:
+    def leave() -> None:
+        with late_pipeline().start() as job:  # the tests run with warnings as errors
+            is_over(job)
+            raise KeyError("of the user")
+
+    with pytest.raises(KeyError) as raised:
+        leave()
+    assert ["LateRowsWarning" in note for note in raised.value.__notes__] == [True]
+
+
 def test_a_result_takes_no_longer_when_it_is_asked_for_again() -> None:
     job = numbers().start()
     first = is_over(job).wait()
     assert job.wait().duration == first.duration
+
+
+def test_of_many_events_of_a_category_the_first_five_are_told_and_all_are_counted() -> None:
+    notices = Notices()
+    for number in range(1_000):
+        notices.add(CleanupFailedWarning, f"cannot delete {number}")
+    (warning,) = notices.warnings()
+    assert str(warning) == f"1,000 times: {'; '.join(f'cannot delete {n}' for n in range(5))}; ..."
 
 
 def test_all_warnings_have_one_root() -> None:

@@ -7,16 +7,20 @@ from dataclasses import replace
 
 import msgspec
 import pyarrow as pa
+import pytest
 
 import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.clock import ManualClock
+from dataflow.errors import CheckpointDamaged
+from dataflow.events import Watermark
 from dataflow.plan import Plan, of
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.build import Settings, build
-from dataflow.runtime.inlet import GateInlet
-from dataflow.runtime.parts import TaskState
+from dataflow.runtime.inlet import GateInlet, SourceInlet
+from dataflow.runtime.parts import ChannelState, TaskState
+from dataflow.runtime.restore import _check_states
 
 PARALLELISM = 2
 TABLE = pa.table({"k": [n % 5 for n in range(40)], "x": list(range(40))})
@@ -62,6 +66,40 @@ def test_a_restored_gate_starts_with_the_watermarks_of_its_part() -> None:
     inlet = build(plan, settings).tasks[task].inlet
     assert isinstance(inlet, GateInlet)
     assert (inlet.gate.watermarks, inlet.gate.watermark) == ((30, 20), 20)
+
+
+def test_a_split_that_was_read_to_its_end_is_not_opened_again() -> None:
+    plan, store, _ = checkpointed()
+    stored, built = [], []
+    for number in reversed(store.checkpoints()):  # a restore deletes those that are newer
+        states = [TaskState.decode(store.read(number, part)) for part in store.manifest(number).parts]
+        stored.append([split["done"] for state in states for split in state.inlet.get("splits", ())])  # type: ignore[union-attr,index,call-overload]
+        settings = Settings("totals", "run", flow.Checkpointing(store), number, ManualClock(), lambda lane, job: job())
+        job = build(plan, settings)
+        inlets = [task.inlet for task in job.tasks.values() if isinstance(task.inlet, SourceInlet)]
+        built.append([split.done for inlet in inlets for split in inlet.splits])
+        job.release()
+    assert built == stored
+    assert {done for splits in stored for done in splits} == {True, False}
+
+
+def test_the_state_of_a_channel_that_is_there_twice_is_damage() -> None:
+    p = flow.Pipeline()
+    p.source(op.from_arrow(TABLE), name="in").rebalance().sink(op.collect(), name="out")
+    flying = ChannelState("out", "out[0]", "in[0] -> out[0]", [Watermark(1)])
+    states = {
+        "in[0]": TaskState("in[0]", inlet={"splits": []}),
+        "out[0]": TaskState("out[0]", inlet={"watermarks": [None]}, in_flight=[flying, flying]),
+    }
+    with pytest.raises(CheckpointDamaged, match="the state of a channel is there twice"):
+        _check_states(states, of(p.graph))
+
+
+def test_the_checkpoints_of_earlier_runs_count_among_those_to_keep() -> None:
+    plan, store, _ = checkpointed()
+    settings = Settings("totals", "run", flow.Checkpointing(store), "auto", ManualClock(), lambda lane, job: job())
+    assert build(plan, settings).coordinator.completed == tuple(store.checkpoints())
+    assert len(store.checkpoints()) > 1
 
 
 class Ticking(ManualClock):

@@ -19,6 +19,7 @@ from dataflow.plan import of
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.runtime.build import Settings, build
 from dataflow.runtime.job import Job
+from dataflow.runtime.loading import Loading
 from dataflow.runtime.messages import (
     Acknowledged,
     Committed,
@@ -208,6 +209,18 @@ def test_older_checkpoints_than_the_ones_to_keep_are_deleted() -> None:
     assert rig.store.checkpoints() == [2]
 
 
+def test_a_job_that_stops_before_an_older_checkpoint_is_deleted_deletes_it_at_the_end() -> None:
+    rig = Rig(sink=False, keep=1)
+    rig.asked()
+    rig.acknowledge(1).background()
+    rig.job.stop()
+    rig.job.step()
+    rig.acknowledge(2).background()
+    assert (rig.job.state, rig.store.checkpoints()) == (JobState.STOPPED, [1, 2])
+    rig.job.close()
+    assert rig.store.checkpoints() == [2]
+
+
 def test_a_savepoint_is_durable_without_a_commit() -> None:
     rig = Rig()
     future = rig.asked(BarrierKind.SAVEPOINT)
@@ -293,6 +306,25 @@ def test_a_periodic_checkpoint_is_work() -> None:
     rig = Rig()
     rig.clock.advance(3_600_000_000)
     assert rig.job.step() is True
+    assert [message.barrier.checkpoint for message in rig.said(SOURCE)] == [1]
+
+
+class Elsewhere(Loading):
+    """Modules that another thread imports."""
+
+    def run(self) -> None: ...
+
+
+def test_the_time_to_the_first_periodic_checkpoint_begins_when_the_kernels_are_loaded() -> None:
+    rig = Rig()
+    rig.job.loading = Elsewhere(["kernels_of_a_test"])
+    rig.job.step()
+    rig.clock.advance(3_600_000_000)
+    rig.job.loading.done = True
+    rig.job.step()
+    assert rig.said(SOURCE) == []
+    rig.clock.advance(3_600_000_000)
+    rig.job.step()
     assert [message.barrier.checkpoint for message in rig.said(SOURCE)] == [1]
 
 

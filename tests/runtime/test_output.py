@@ -36,6 +36,14 @@ def test_rebalance_goes_round_and_passes_a_full_channel_over() -> None:
     assert [queued(end) for end in ends] == [[0], [1, 2, 3]]
 
 
+def test_rebalance_goes_on_behind_the_channel_that_was_chosen() -> None:
+    ends = channels(1, 3, 3)
+    output = RebalanceOutput(ends)
+    for value in range(6):
+        output.emit(batch(value), 0)
+    assert [queued(end) for end in ends] == [[0], [1, 3, 5], [2, 4]]
+
+
 def test_rebalance_has_credit_while_one_channel_has() -> None:
     output = RebalanceOutput(channels(1, 2))
     had = [output.has_credit()]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pyarrow as pa
 
 from dataflow.clock import ManualClock
 from dataflow.events import Barrier, Data
 from dataflow.protocol.actions import AbortReason
+from dataflow.row_errors import ERRORS, errors_schema
 from dataflow.runtime.inlet import SourceInlet, SplitState
-from dataflow.source import END, SourceContext
+from dataflow.source import END, Json, Source, SourceContext, Split, SplitReader
 from dataflow.testing import Pause, ScriptedSource
 
 
@@ -19,7 +21,10 @@ def batch(*values: int) -> pa.RecordBatch:
 
 
 def inlet(*scripts: list[pa.RecordBatch | Pause]) -> SourceInlet:
-    source = ScriptedSource(*scripts)
+    return inlet_of(ScriptedSource(*scripts))
+
+
+def inlet_of(source: Source) -> SourceInlet:
     context = SourceContext("in", 0, 1, ManualClock())
     return SourceInlet(source, [SplitState(split) for split in source.splits()], context)
 
@@ -53,6 +58,12 @@ def test_the_offset_of_a_split_that_ended_between_snapshots_is_its_end() -> None
         head.poll(0)
     (split,) = head.snapshot()["splits"]
     assert (split["offset"], split["done"]) == (2, True)
+
+
+def test_a_snapshot_has_the_offset_of_each_split_that_was_begun() -> None:
+    head = inlet([batch(1), Pause(1), batch(2)], [batch(3), batch(4)], [batch(5)])
+    assert [poll(head), poll(head)] == [([1], 0), ([3], 0)]
+    assert [split["offset"] for split in head.snapshot()["splits"]] == [2, 1, None]
 
 
 def test_rows_are_counted_by_split_and_pauses_are_none() -> None:
@@ -91,12 +102,42 @@ def test_an_abort_leaves_the_other_triggers_alone() -> None:
     assert started == [1, 3]
 
 
+def test_a_split_is_quiet_from_its_first_poll_without_rows_until_its_next_rows() -> None:
+    head = inlet([Pause(3), batch(1)])
+    quiet = []
+    for now in (10, 30, 75, 90):
+        head.poll(now)
+        quiet.append(head.quiet("script-0"))
+    assert quiet == [0, 20, 65, 0]
+
+
 def test_an_inlet_that_continues_knows_for_how_long_its_splits_were_quiet() -> None:
     script = [Pause(3), batch(1)]
     before, after = inlet(script), inlet(script)
     before.poll(10)
     after.go_on(before.turns(70), now=1_000)
     assert after.quiet("script-0") == 60
+
+
+class Rejecting(ScriptedSource):
+    """Sets a row aside with each batch; the reader has the columns of these in an order of its own."""
+
+    @property
+    def sides(self) -> Mapping[str, pa.Schema]:
+        return {ERRORS: errors_schema()}
+
+    def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        reader = super().reader(split, offset, context)
+        reader.rejected = lambda: pa.record_batch({"error": ["bad"], "row": ["1;2"], "where": ["a:1"]})  # type: ignore[method-assign]
+        return reader
+
+
+def test_rejected_rows_have_the_columns_that_the_source_declares_by_name() -> None:
+    taken = inlet_of(Rejecting([batch(1)])).poll(0)
+    assert taken is not None
+    assert taken.rejected is not None
+    assert taken.rejected.schema.equals(errors_schema())
+    assert taken.rejected.to_pylist() == [{"where": "a:1", "row": "1;2", "error": "bad"}]
 
 
 def test_a_batch_comes_in_slices_and_a_restore_goes_on_in_its_midst() -> None:

@@ -63,6 +63,11 @@ def test_the_hash_of_bytes_does_not_depend_on_what_surrounds_them(values: list[b
     assert len(set(alone)) == len(set(values))
 
 
+def test_every_column_counts() -> None:
+    hashes = hash_rows([pa.array([1, 1]), pa.array(["a", "a"]), pa.array([2, 3])])
+    assert hashes[0] != hashes[1]
+
+
 def test_the_order_of_columns_counts() -> None:
     one, other = pa.array([1]), pa.array([2])
     assert hash_rows([one, other])[0] != hash_rows([other, one])[0]

@@ -1,4 +1,4 @@
-"""A checkpoint directory that somebody else wrote, and writers that lost it without noticing."""
+"""A forged checkpoint directory, and writers that lost their directory without noticing."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_link_to_the_checkpoint_directory_itself_is_the_users_own(tmp_path: Pa
 
 
 @pytest.mark.parametrize("text", [b"9" * 5000, b"-1", b"\xff", "٣".encode()])
-def test_a_highest_id_that_is_none_is_said(tmp_path: Path, text: bytes) -> None:
+def test_an_invalid_highest_id_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "ckpt").mkdir()
     (tmp_path / "ckpt" / "HIGHEST").write_bytes(text)
     with DirectoryStore(tmp_path / "ckpt") as store, pytest.raises(StoreError, match="expected a checkpoint id"):
@@ -132,7 +132,7 @@ def test_a_highest_id_that_is_none_is_said(tmp_path: Path, text: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", [b"[" * 100_000, b'{"token": true}' * 2, b'{"token": ' + b"9" * 4000 + b"}"])
-def test_a_fence_that_is_none_is_said(tmp_path: Path, text: bytes) -> None:
+def test_an_invalid_fence_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "ckpt").mkdir()
     (tmp_path / "ckpt" / "FENCE").write_bytes(text)
     with pytest.raises(StoreError, match="expected"):
@@ -143,16 +143,24 @@ def test_a_fence_that_is_none_is_said(tmp_path: Path, text: bytes) -> None:
 
 
 class Stalled(FileSystem):
-    """Calls ``meanwhile`` once, before the folder of a checkpoint is made: where a process may be stopped for long."""
+    """Calls ``meanwhile`` once, before an entry is made whose name has ``prefix``: the process is suspended there."""
 
-    def __init__(self, meanwhile: Callable[[], object]) -> None:
+    def __init__(self, prefix: str, meanwhile: Callable[[], object]) -> None:
+        self._prefix = prefix
         self._meanwhile: Callable[[], object] | None = meanwhile
 
     def make_directory(self, path: Path) -> None:
-        if path.name.startswith("chk-") and self._meanwhile is not None:
+        self._stall(path)
+        super().make_directory(path)
+
+    def create(self, path: Path) -> Any:
+        self._stall(path)
+        return super().create(path)
+
+    def _stall(self, path: Path) -> None:
+        if path.name.startswith(self._prefix) and self._meanwhile is not None:
             meanwhile, self._meanwhile = self._meanwhile, None
             meanwhile()
-        super().make_directory(path)
 
 
 def test_a_late_writer_replaces_no_part_of_its_successor(tmp_path: Path) -> None:
@@ -164,7 +172,7 @@ def test_a_late_writer_replaces_no_part_of_its_successor(tmp_path: Path) -> None
         successor.open("successor")
         manifests.append(saved(successor, successor.highest_id() + 1, b"the successor's state"))
 
-    late = DirectoryStore(tmp_path / "ckpt", files=Stalled(take_over))
+    late = DirectoryStore(tmp_path / "ckpt", files=Stalled("chk-", take_over))
     late.open("late")
     late.write(1, "task-0", b"the state of a life that is over")
     with pytest.raises(DirectoryInUse):
@@ -172,19 +180,6 @@ def test_a_late_writer_replaces_no_part_of_its_successor(tmp_path: Path) -> None
     assert [m.checkpoint for m in manifests] == [1]
     assert successor.read(1, manifests[0].parts[0]) == b"the successor's state"
     assert successor.verify(1) == manifests[0]
-
-
-class StalledNote(FileSystem):
-    """Calls ``meanwhile`` once, before the note of the largest id is written."""
-
-    def __init__(self, meanwhile: Callable[[], object]) -> None:
-        self._meanwhile: Callable[[], object] | None = meanwhile
-
-    def create(self, path: Path) -> Any:
-        if path.name.startswith("HIGHEST") and self._meanwhile is not None:
-            meanwhile, self._meanwhile = self._meanwhile, None
-            meanwhile()
-        return super().create(path)
 
 
 def test_a_late_writer_does_not_lower_the_largest_id(tmp_path: Path) -> None:
@@ -196,7 +191,7 @@ def test_a_late_writer_does_not_lower_the_largest_id(tmp_path: Path) -> None:
         saved(successor, 9, b"the newest")
         successor.retire(9)
 
-    late = DirectoryStore(tmp_path / "ckpt", files=StalledNote(take_over))
+    late = DirectoryStore(tmp_path / "ckpt", files=Stalled("HIGHEST", take_over))
     late.open("late")
     saved(late, 3, b"an old one")
     late.retire(3)

@@ -44,7 +44,7 @@ class Dot:
 class Arrow:
     """A message, or a marker or report of the cut at position ``cut``. Without an ``end`` it is in its channel still.
 
-    ``kind`` is "message", "marker" or "report"; ``what`` says it in full of the last two.
+    ``kind`` is "message", "marker" or "report"; ``what`` describes a marker or a report in full.
     """
 
     channel: Channel
@@ -167,7 +167,7 @@ def _steps(trace: Trace) -> list[int]:
             case MarkerSent(channel, snapshot):
                 found.append(recorded[channel.source, snapshot])
             case ReportSent():
-                found.append(step)  # with what came right before
+                found.append(step)  # in the step of the happening before it
         last = each
     return found
 
@@ -278,7 +278,7 @@ def _of_snapshot(trace: Trace, at: Mapping[int, Point], snapshot: int) -> CutLin
 
 
 def _awaits_reports(trace: Trace, snapshot: int, cut: Mapping[str, int]) -> bool:
-    """Return whether an observer misses reports of a snapshot for which all recorded; by markers there are none."""
+    """Return whether an observer misses reports of a snapshot for which all recorded; markers need no reports."""
     sent = sum([isinstance(each, ReportSent) and each.snapshot == snapshot for each in trace.happenings])
     came = sum([isinstance(each, ReportReceived) and each.snapshot == snapshot for each in trace.happenings])
     if not sent or not is_consistent(trace, cut):

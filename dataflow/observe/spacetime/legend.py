@@ -21,7 +21,7 @@ def cut_lines(layout: Layout) -> Iterator[tuple[int, str, list[str]]]:
 
 
 def dotted(layout: Layout) -> str:
-    """Return what dotted arrows of the picture are."""
+    """Return the meaning of the dotted arrows of the picture."""
     return " or ".join(sorted({arrow.kind for arrow in layout.arrows if arrow.cut is not None})) or "marker"
 
 

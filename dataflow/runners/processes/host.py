@@ -73,7 +73,7 @@ class Note(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a step: what to put into channels, what happened, parts of snapshots, and notes with receivers."""
+    """The result of a step: items to send, happenings, parts of snapshots, and notes with their receivers."""
 
     items: Sequence[Item]
     happenings: Sequence[Happening]

@@ -1,4 +1,4 @@
-"""A set of numbers from 0 on that is nearly everything below some number, such as snapshots that a process recorded.
+"""A set of numbers from 0 on with few gaps, such as the snapshots that a process has recorded.
 
 >>> some = NumberSet().with_number(0).with_number(2)
 >>> some, 2 in some, some.with_number(1), some.without(NumberSet(1))

@@ -9,12 +9,12 @@ As Wikipedia has it, *Chandy-Lamport algorithm*:
    before the cut and is received after it, so it is in its channel at the cut.
 
 In the terms of Dijkstra's EWD 864a, a process turns red when it gets the token, a message has the colour of its sender,
-and what is copied is a white message that a red process accepts.
+and a copied message is a white message that a red process accepts.
 
-Reports, of states and of late messages, travel over a FIFO channel from each process to each observer. They take any
-time, like messages, and are no messages of the system: its global states do not contain them. Wikipedia does not say
-when a snapshot is complete. Here a process reports with its state how many messages it had sent and received on each
-channel, so the observer can tell, from reports that have arrived and nothing else, how many copies are still to come.
+Reports, of states and of late messages, travel over a FIFO channel from each process to each observer. Like messages,
+they may take any time. But they are not messages of the system: its global states do not contain them. Wikipedia does
+not say when a snapshot is complete. Here a process reports with its state how many messages it had sent and received on
+each channel. So the observer knows, from the reports that have arrived alone, how many copies are still to come.
 
 This code assumes: the number of a snapshot is its token, and a process that knows the number knows the observer.
 
@@ -116,9 +116,9 @@ class View:
 
 
 class ObservedStation(Station):
-    """A station that records and reports by tokens, and gathers what is reported to it.
+    """A station that records and reports by tokens, and gathers the reports that it receives.
 
-    ``initiators`` are those of each snapshot; the first observes it. It is only read, and grows.
+    ``initiators`` has the initiators of each snapshot, the first of which observes it. Another object adds to it.
     """
 
     def __init__(self, graph: ProcessGraph, name: str, initiators: Mapping[int, Sequence[str]]) -> None:
@@ -139,7 +139,7 @@ class ObservedStation(Station):
         return replace(outcome, notes=[*outcome.notes, *[each for each in asked if each[0] != self.host.name]])
 
     def steps(self, step: Move, arguments: Sequence[object] = ()) -> Iterator[Outcome]:
-        """Record for the tokens that ``step`` takes in, and let it happen then; see ``Station.steps``."""
+        """Record for the tokens of the messages that ``step`` receives, then let it happen; see ``Station.steps``."""
         items = self.takes(step)
         for item in items:
             for number in item.tokens.without(self.recorded):
@@ -151,7 +151,7 @@ class ObservedStation(Station):
             )
 
     def hear(self, note: Note) -> Outcome:
-        """Take a request, or a report to this observer. Raises: ConfigurationError for a report out of order."""
+        """Receive a request, or a report to this observer. Raises: ConfigurationError for a report out of order."""
         match note:
             case Request(snapshot):
                 known = snapshot in self.recorded
@@ -194,7 +194,7 @@ class ObservedStation(Station):
             yield LateMessage(channel, number, snapshot, MessageId(item.channel, item.message), item.value)
 
     def _next_report(self, snapshot: int) -> tuple[Channel, int]:
-        """Return the channel to the observer of ``snapshot`` and the next report's number in it; 0 if it is here."""
+        """Return the channel to the observer of ``snapshot`` and the next report's number; 0 if it is this one."""
         observer = self.initiators[snapshot][0]
         if observer == self.host.name:
             return Channel(observer, observer), 0
@@ -202,7 +202,7 @@ class ObservedStation(Station):
         return Channel(self.host.name, observer), self._reported[observer]
 
     def _reporting(self, outcome: Outcome, reports: Sequence[Report]) -> Outcome:
-        """Return ``outcome`` with ``reports``: those to this process itself have arrived."""
+        """Return ``outcome`` with ``reports`` added; reports to this process itself arrive at once."""
         happenings, parts = list(outcome.happenings), list(outcome.parts)
         notes: list[tuple[str, Note]] = list(outcome.notes)
         for report in reports:
@@ -215,7 +215,7 @@ class ObservedStation(Station):
         return Outcome(outcome.items, happenings, parts, notes)
 
     def _parts(self, report: Report) -> list[Part]:
-        """Take a report; return the parts of its snapshot if that is complete now."""
+        """Receive a report; return the parts of its snapshot if the snapshot is complete now."""
         snapshot = report.snapshot
         view = self.views.setdefault(snapshot, View())
         view.add(report)

@@ -23,9 +23,9 @@ __all__ = ["ObservedSystem"]
 
 
 class ObservedSystem(System):
-    """A ``System`` whose snapshots are gathered by the process that begins them, from reports that take their time.
+    """A ``System`` whose snapshots are gathered by the process that begins them, from reports that may be delayed.
 
-    A request on its way is a ``Join``, the next report to arrive a ``DeliverReport``; ``reports`` has all of them.
+    The step ``Join`` delivers a request, ``DeliverReport`` the next report; ``reports`` has all reports on their way.
 
     >>> from dataflow.processes import Automaton, ProcessGraph
     >>> graph = ProcessGraph()
@@ -121,8 +121,8 @@ class ObservedSystem(System):
     def content(self) -> Hashable:
         """See ``System.content``; with tokens, reports on their way, and reports that have arrived.
 
-        Counts in reports are left out, because they follow from the rest and grow with the run: what is still to come
-        are the messages without the token in channels, and the copies on their way.
+        Counts in reports are left out, because they follow from the rest and grow with the run: the copies still to
+        come are the messages without the token in channels, and the copies on their way.
         """
         open_ = list(self.under_way)
         tokens = [[[n for n in open_ if n in i.tokens] for i in self._queue(c)] for c in self.graph.channels]

@@ -111,11 +111,11 @@ class Station:
         return self.host.begin(snapshot)
 
     def hear(self, note: Note) -> Outcome:
-        """Take a note from another process; only snapshots with an observer have any."""
+        """Receive a note from another process; only snapshots with an observer have notes."""
         raise AssertionError(f"the marker rule has no notes, got {note}")
 
     def steps(self, step: Move, arguments: Sequence[object] = ()) -> Iterator[Outcome]:
-        """Let ``step`` happen, and yield what comes of it, each part to be carried out before the next.
+        """Let ``step`` happen, and yield its outcomes, each to be carried out before the next.
 
         Raises: what the process raises; then nothing has left a channel.
         """

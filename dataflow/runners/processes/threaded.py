@@ -178,7 +178,7 @@ class Threads:
     def _begin(
         self, initiators: Sequence[str], notes: Callable[[int, Sequence[str]], Sequence[tuple[str, _Note]]]
     ) -> int:
-        """Begin a snapshot with ``notes`` of its number and initiators, in order; return the number."""
+        """Begin a snapshot and send ``notes(number, initiators)`` in order; return the number."""
         with self._changed:
             self._check_running()
             number = self._gathering.begin(initiators)
@@ -193,7 +193,7 @@ class Threads:
         return snapshot in self._gathering.complete
 
     def _missed(self, snapshot: int) -> str:
-        """Say what is missing of a snapshot that is not complete; called with the lock."""
+        """Return the missing parts of an incomplete snapshot, as text; called with the lock."""
         waiting = ", ".join(self._gathering.under_way[snapshot])
         return f"snapshot {snapshot} is not complete, markers are still to come to {waiting}"
 

@@ -17,7 +17,7 @@ _HEADS: Final = ("operator", "kind", "on Spark")
 _NOTES: Final = (
     "a micro-batch is the barrier: Checkpointing(every=) and its timeouts do not count; exactly once",
     "parallelism= is the number of lanes in which a source is read; keyed operators have a slot for each key group",
-    "with one source and one lane, the rows that are late are those of a local run with parallelism=1; otherwise "
+    "with one source and one lane, the same rows are late as in a local run with parallelism=1; otherwise "
     "which rows are late may differ, as it may between two local runs",
     "emit='updates' gives an update per batch and key; how many there are depends on the batches, as it does locally",
 )

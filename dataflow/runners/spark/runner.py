@@ -97,10 +97,10 @@ class SparkRunner:
     def explain(
         self, pipeline: Pipeline, *, parallelism: int | None = None, max_key_groups: int = _KEY_GROUPS
     ) -> Explanation:
-        """Return what becomes of each operator. No session is started for it.
+        """Return a table of where each operator runs. No session is started for it.
 
-        Where ``parallelism`` is left open it is that of the session there is, else the cores of this machine, which is
-        what a session that a run starts would have.
+        Without ``parallelism`` it is the parallelism of the active session, else the number of cores of this machine,
+        which a session that a run starts would have.
 
         Raises: UnsupportedOnRunner for what cannot be done on Spark.
         """

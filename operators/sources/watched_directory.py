@@ -1,0 +1,98 @@
+"""A watched directory: its listings, and which of the listed files are to be read."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dataflow.errors import SourceError
+from operators.sources.files import Entry, Files, Status
+from operators.sources.known_file import UNREADABLE
+from operators.sources.name_set import Hashes, NameSet, hashes_of
+
+__all__ = ["Listing", "WatchedDirectory", "reading_order"]
+
+_UNFINISHED: Final = (".tmp", ".staged", ".part", "~")
+
+
+def reading_order(file: Status) -> tuple[int, str]:
+    """Return the sort key of a file: its time of modification, then its name."""
+    return file.modified or 0, file.name
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The entries of a directory at one moment, by name, and the hashes of the names.
+
+    ``directory`` is the number that its file system gives it; None if the directory was replaced while it was listed,
+    or if the file system has no such numbers.
+    """
+
+    directory: int | None
+    entries: Mapping[str, Entry]
+    hashes: Hashes
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedDirectory:
+    """The directory at ``path``, and which of its files one reader reads.
+
+    These are the finished files that fit ``pattern`` and whose hash of the name is ``part`` modulo ``parts``. The
+    reader lists the directory at most once in ``every`` microseconds and keeps the identities of ``remember`` files.
+    """
+
+    path: str
+    where: Files
+    pattern: str
+    every: int
+    remember: int
+    part: int = 0
+    parts: int = 1
+
+    def files(self) -> list[Status]:
+        """Return the files to read that are there now. Raises: SourceError."""
+        return self.wanted(self.listing(), NameSet())
+
+    def listing(self) -> Listing:
+        """Return the entries that the directory has now. Raises: SourceError."""
+        try:
+            before = self.where.directory(self.path)
+            entries = self.where.listed(self.path)
+            after = self.where.directory(self.path)
+        except UNREADABLE as error:
+            raise self._unlisted(error) from error
+        return Listing(before if before == after else None, entries, hashes_of(entries))
+
+    def wanted(self, listing: Listing, read: NameSet) -> list[Status]:
+        """Return the listed files of this part that are to be read and not in ``read``. Raises: SourceError."""
+        mine = listing.hashes % np.uint64(self.parts) == np.uint64(self.part)
+        new = np.flatnonzero(mine & ~read.contains(listing.hashes))
+        names = list(listing.entries) if len(new) else []
+        found = [self.status(listing.entries[names[at]]) for at in new.tolist() if self._is_finished(names[at])]
+        return [file for file in found if file is not None]
+
+    def wants(self, name: str) -> bool:
+        """Return whether a file of this name is to be read, and belongs to this part."""
+        return self._is_finished(name) and int(hashes_of([name])[0]) % self.parts == self.part
+
+    def status(self, entry: Entry) -> Status | None:
+        """Return the status of a listed file; None if it is gone, or is not a file. Raises: SourceError."""
+        try:
+            return self.where.status_of(entry)
+        except OSError as error:
+            raise self._unlisted(error) from error
+
+    def _unlisted(self, error: Exception) -> SourceError:
+        return SourceError(f"watch({self.path!r}): cannot be listed: {error}; check the path")
+
+    def _is_finished(self, name: str) -> bool:
+        unfinished = name.startswith(("_", ".")) or name.endswith(_UNFINISHED)
+        return not unfinished and fnmatch.fnmatchcase(name, self.pattern)
+
+    def path_of(self, name: str) -> str:
+        """Return the path of the file of this name."""
+        return self.where.join(self.path, name)

@@ -1,0 +1,34 @@
+"""Checks each job on threads for the liveness of its checkpoints, in this process and in the processes of campaigns.
+
+The thread that moves a job looks at its ledger: see ``dataflow.protocol.barrier_ledger``. A job that breaks the rule
+fails with LivenessBroken. Simulated jobs are checked by their runner, with simulated time.
+"""
+
+from __future__ import annotations
+
+from dataflow.clock import SystemClock
+from dataflow.runners.liveness import check_age, check_finished
+from dataflow.runtime.job import Job
+from dataflow.runtime.progress import JobState
+
+__all__ = ["LONGEST", "check_every_job"]
+
+LONGEST = 30_000_000
+"""Microseconds that a checkpoint may stay unsettled: much more than any needs here, and less than a test may take."""
+
+
+def check_every_job() -> None:
+    """Check all jobs of this process from now on. Called once."""
+    step, over = Job.step, Job._over
+
+    def checked_step(job: Job) -> bool:
+        if isinstance(job.clock, SystemClock) and not job.over:
+            check_age(job, job.clock.now(), LONGEST)
+        return step(job)
+
+    def checked_over(job: Job, state: JobState) -> None:
+        if state is JobState.FINISHED:
+            check_finished(job, job.clock.now())
+        over(job, state)
+
+    Job.step, Job._over = checked_step, checked_over  # type: ignore[method-assign]

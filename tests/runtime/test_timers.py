@@ -1,0 +1,52 @@
+"""Timers that are always due, because steps take longer than they are apart, keep nothing else waiting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dataflow.events import Barrier, Data, EndOfInput
+from dataflow.operator import Out
+from dataflow.runtime.messages import Acknowledged, Ended
+from tests.runtime.test_task import Bench, Recorder, batch
+
+
+class Beating(Recorder):
+    """Asks for the next timer in each one, for now."""
+
+    def open(self) -> None:
+        self._bench.node.schedule(0)
+
+    def process(self, port: int, batch: Any, out: Out) -> None:
+        out.emit(batch)
+
+    def timer(self, due: int, out: Out) -> None:
+        self._bench.node.schedule(due)
+        out.emit(batch(0))
+
+
+def beating() -> Bench:
+    """A task whose timer is always due, and each of whose timers emits a row."""
+    bench = Bench(credit=1_000)
+    bench.node.operator = Beating(bench)
+    return bench
+
+
+def test_a_row_is_taken_between_two_timers() -> None:
+    bench = beating().put(0, Data(batch(1)), Data(batch(2)))
+    assert [line for line in bench.run(8) if line.startswith("y")][:5] == ["y:0", "y:1", "y:0", "y:2", "y:0"]
+
+
+def test_a_barrier_is_taken_between_two_timers() -> None:
+    bench = beating().put(0, Barrier(1)).put(1, Barrier(1))
+    bench.run(8)
+    assert [answer.checkpoint for answer in bench.reported(Acknowledged)] == [1]
+
+
+def test_the_end_of_input_comes_between_two_timers() -> None:
+    bench = beating().put(0, EndOfInput()).put(1, EndOfInput())
+    bench.run(12)
+    assert bench.reported(Ended)
+
+
+def test_timers_need_no_rows_to_be_rung() -> None:
+    assert len([line for line in beating().run(8) if line == "y:0"]) == 8
