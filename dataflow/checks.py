@@ -152,7 +152,7 @@ def key_names(keys: Iterable[object], schema: pa.Schema, where: str) -> tuple[st
         names += [_key_name(part, where) for part in (key if isinstance(key, list | tuple) else [key])]
     if not names:
         raise GraphError(f"{where}: give at least one column")
-    distinct(names, where)
+    distinct(names, where, "name each key once")
     for name in names:
         if name not in schema.names:
             raise UnknownColumn(name, schema.names, where)
@@ -223,12 +223,12 @@ def no_columns(where: str, schema: pa.Schema, **options: object) -> None:
             )
 
 
-def distinct(names: Iterable[str], where: str) -> None:
-    """Raise GraphError where a column would be there twice."""
+def distinct(names: Iterable[str], where: str, advice: str = "rename one with .alias(...)") -> None:
+    """Raise GraphError with ``advice`` if a column would be there twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise GraphError(f"{where}: column {name!r} would be there twice; rename one with .alias(...)")
+            raise GraphError(f"{where}: column {name!r} would be there twice; {advice}")
         seen.add(name)
 
 

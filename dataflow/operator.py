@@ -128,7 +128,8 @@ class OperatorContext:
     ``restored`` is this subtask's own snapshot, or None. ``schedule(due)`` asks for one call of ``timer(due, out)`` at
     or after ``due`` (microseconds of ``clock``); timers are not in the snapshot: ask again in ``open``. ``tally``
     counts the rows that the operator does not pass on. ``splits`` tells of the source that feeds it; None: its rows
-    come from another task.
+    come from another task. ``repeats`` says that rows which are in a snapshot may come again after it is restored: the
+    checkpoints are of mode "unaligned".
     """
 
     name: str
@@ -144,6 +145,7 @@ class OperatorContext:
     run_id: str = "run"
     tally: RowTally = field(default_factory=RowTally)
     splits: LiveSplits | None = None
+    repeats: bool = False
 
 
 class Operator:

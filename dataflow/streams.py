@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from dataflow.checks import (
     columns_of,
@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from dataflow.pipeline import Pipeline
 
 __all__ = ["Stream"]
+
+
+_TWICE: Final = 'leave one out, or rename it, as in col("old").alias("new")'
 
 
 class Stream(Functions):
@@ -204,7 +207,7 @@ class Stream(Functions):
         """
         no_columns("with_columns", self.schema, name=name, parallelism=parallelism)
         added = named_columns(columns, named, "with_columns")
-        distinct([c.name for c in added], "with_columns")
+        distinct([c.name for c in added], "with_columns", _TWICE)
         new = {c.name: c for c in added}
         kept = [new.pop(n) if n in new else col(n) for n in self.schema.names]
         return self._project([*kept, *new.values()], "with_columns", name, parallelism)
@@ -214,7 +217,7 @@ class Stream(Functions):
 
         if not columns:
             raise GraphError(f"{label}: give at least one column")
-        distinct([c.name for c in columns], label)
+        distinct([c.name for c in columns], label, _TWICE)
         schema = pa.schema([pa.field(c.name, c.dtype(self.schema, where=label)) for c in columns])
         time = self._time
         name_of_it = next((c.name for c in columns if time is not None and c.is_column(time.column)), None)
@@ -297,7 +300,7 @@ class Stream(Functions):
         names = key_names(keys, self.schema, "key_by")
         from dataflow.keyed_streams import KeyedStream
 
-        if (updates := self._updates) is not None and (others := [key for key in names if key not in updates.keys]):
+        if (updates := self._updates) is not None and (others := updates.others(names)):
             columns = ", ".join(map(repr, others))
             raise refused_updates("key_by", updates, f"updates of one key would be spread by {columns}")
         return KeyedStream(self._pipeline, self._node, self._spread(Partitioning.HASH, names))

@@ -28,31 +28,42 @@ Changes = Literal["rows", "updates"]
 class Updates:
     """The keys by which rows of a changelog replace each other.
 
-    ``keys`` are the update keys by their names in the stream, in the order of ``aggregate``, the operator that emits
-    the updates. ``because`` says why it emits updates by default; it is empty if the pipeline asks for them.
+    ``names`` has the columns of the stream that hold each update key: more than one if there are copies. The keys are
+    in the order of ``aggregate``, the operator that emits the updates. ``because`` says why it emits updates by
+    default; it is empty if the pipeline asks for them.
     """
 
-    keys: tuple[str, ...]
+    names: tuple[tuple[str, ...], ...]
     aggregate: str
     because: str = ""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """One column for each update key: the one that was not renamed, if it is still there."""
+        return tuple(names[0] for names in self.names)
+
+    def others(self, columns: Iterable[str]) -> list[str]:
+        """Return those of ``columns`` that hold no update key."""
+        keys = {name for names in self.names for name in names}
+        return [column for column in columns if column not in keys]
 
 
 def updates_of(spec: Spec, name: str, inputs: Sequence[Updates | None]) -> Updates | None:
     """Return the updates that operator ``name`` has as its main output; None: each row counts."""
     match spec:
         case Aggregate(keys=keys, emit=Emit.UPDATES, because=because):
-            return Updates(keys, name, because)
+            return Updates(_once(keys), name, because)
         case WindowAggregate(keys=keys, emit=Emit.UPDATES, because=because):
-            return Updates((*keys, "window_start", "window_end"), name, because)
+            return Updates(_once((*keys, "window_start", "window_end")), name, because)
         case Filter() | Write():
             return inputs[0]
         case Project(columns=columns):
             updates = inputs[0]
             if updates is None:
                 return None
-            names = tuple(label for key in updates.keys if (label := _name_of(key, columns)) is not None)
-            assert len(names) == len(updates.keys), f"{name}: a key of {updates} was dropped, and nothing refused that"
-            return replace(updates, keys=names)
+            names = tuple(_names_of(held, columns) for held in updates.names)
+            assert all(names), f"{name}: a key of {updates} was dropped, and nothing refused that"
+            return replace(updates, names=names)
         case _:
             return None
 
@@ -66,14 +77,14 @@ def check_updates(word: str, spec: Spec, inputs: Iterable[Updates | None]) -> No
             case Write():
                 pass
             case Filter(predicate=predicate):
-                if others := [name for name in predicate.columns() if name not in updates.keys]:
+                if others := updates.others(predicate.columns()):
                     problem = (
                         f"the condition reads {_listed(others)}, which is not an update key, so it may drop the last "
                         "row of a key and keep one that was replaced"
                     )
                     raise refused_updates(word, updates, problem)
             case Project(columns=columns):
-                if lost := [key for key in updates.keys if _name_of(key, columns) is None]:
+                if lost := [held[0] for held in updates.names if not _names_of(held, columns)]:
                     raise refused_updates(word, updates, f"it drops or changes the update key {_listed(lost)}")
             case _:
                 raise refused_updates(word, updates, "it would count rows that a later row replaces")
@@ -89,9 +100,14 @@ def refused_updates(word: str, updates: Updates, problem: str) -> GraphError:
     )
 
 
-def _name_of(key: str, columns: Iterable[Expr]) -> str | None:
-    """Return the name of the first of ``columns`` that is the input column ``key``, unchanged; None: there is none."""
-    return next((column.name for column in columns if column.is_column(key)), None)
+def _once(keys: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    return tuple((key,) for key in keys)
+
+
+def _names_of(held: Sequence[str], columns: Iterable[Expr]) -> tuple[str, ...]:
+    """Return the names of ``columns`` that are one of the input columns ``held``; one that stays as it was leads."""
+    names = [column.name for column in columns if any(column.is_column(name) for name in held)]
+    return tuple(sorted(names, key=lambda name: name != held[0]))
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -1,12 +1,17 @@
 """Hold batches to the schema that was declared for them: columns by name, never by position.
 
 One rule for functions, operators and sources of users: the names are compared as a set, types must be equal (an index
-of a dictionary may be narrower), nullability and metadata are ignored. A batch that fits leaves in the declared order.
+of a dictionary may be narrower). Whether a batch calls a column nullable is ignored, and so is metadata, but a column
+that is declared not null holds no null: a sink would write a file that breaks its own schema, or be blamed for it.
+A batch that fits leaves in the declared order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import pyarrow as pa
+from pyarrow import types
 
 from dataflow.errors import SchemaMismatch, did_you_mean
 from dataflow.state.dictionaries import wide_type, widened_array
@@ -25,17 +30,18 @@ class DeclaredSchema:
     [{'a': 1, 'b': 2}]
     """
 
-    __slots__ = ("_advice", "_found", "schema")
+    __slots__ = ("_advice", "_found", "_strict", "schema")
 
     def __init__(self, schema: pa.Schema, found: str, advice: str = "change one of the two") -> None:
         self.schema = schema
         self._found = found
         self._advice = advice
+        self._strict = [(index, field) for index, field in enumerate(schema) if _has_strict(field)]
 
     def conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return ``batch`` with the declared columns in their order; the same object where it has them already.
 
-        Raises: SchemaMismatch that names the columns which do not fit.
+        Raises: SchemaMismatch that names the columns which do not fit, or have nulls where none are declared.
         """
         schema = self.schema
         if not batch.schema.equals(schema, check_metadata=True):
@@ -46,7 +52,17 @@ class DeclaredSchema:
                     for field, column in ((field, batch.column(field.name)) for field in schema)
                 ]
                 batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+        if self._strict:
+            self._check_nulls(batch)
         return batch
+
+    def _check_nulls(self, batch: pa.RecordBatch) -> None:
+        for index, field in self._strict:
+            for name, nulls in _nulls(batch.column(index), field, field.name):
+                raise SchemaMismatch(
+                    f"{self._found} does not have the declared schema: column {name!r} should be {field.type}, not "
+                    f"null, but {nulls:,} of its values are null; {self._advice}"
+                )
 
     def check(self, found: pa.Schema) -> None:
         """Raise SchemaMismatch unless batches of schema ``found`` can be brought to the declared one."""
@@ -69,6 +85,46 @@ class DeclaredSchema:
                 f"{self._found} does not have the declared schema: {'; '.join(problems)}; declared "
                 f"[{_columns(expected)}], found [{_columns(found)}]; {self._advice}"
             )
+
+
+def _has_strict(field: pa.Field) -> bool:
+    """Return whether ``field``, or a field inside it, is declared not null."""
+    return not field.nullable or any(_has_strict(child) for child in _children(field.type))
+
+
+def _children(type_: pa.DataType) -> Sequence[pa.Field]:
+    if types.is_struct(type_):
+        return list(type_)
+    if types.is_map(type_):
+        return [type_.item_field]  # Arrow itself refuses a key that is null
+    return [type_.value_field] if _is_list(type_) else []
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
+    return any(is_one(type_) for is_one in lists)
+
+
+def _nulls(column: pa.Array, field: pa.Field, name: str) -> Iterator[tuple[str, int]]:
+    """Yield each field that is declared not null and has nulls, and how many; what a null holds does not count."""
+    if not field.nullable and column.null_count:
+        yield name, column.null_count
+    children = [child for child in _children(field.type) if _has_strict(child)]
+    if not children:
+        return
+    column = column.drop_null()
+    for child in children:
+        yield from _nulls(_values(column, child.name), child, f"{name}.{child.name}")
+
+
+def _values(column: pa.Array, child: str) -> pa.Array:
+    """Return the values of field ``child`` inside ``column``, a struct, list or map without nulls."""
+    if types.is_struct(column.type):
+        return column.field(child)
+    if types.is_map(column.type):
+        first, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        return column.items.slice(first, end - first)  # the items of a slice are those of the whole
+    return column.flatten()
 
 
 def _columns(schema: pa.Schema) -> str:

@@ -90,6 +90,60 @@ def test_without_event_time_behind_it_a_function_may_do_anything() -> None:
     assert stream.collect().num_rows == 3
 
 
+MOVING: dict[str, Callable[[Stream, Callable[[pa.RecordBatch], pa.RecordBatch]], Stream]] = {
+    "map_batches": lambda s, move: s.map_batches(move, name="shift"),
+    "map": lambda s, move: s.map(lambda row: _moved(row, move), name="shift"),
+    "flat_map": lambda s, move: s.flat_map(lambda row: [_moved(row, move)], name="shift"),
+}
+
+
+def _moved(row: dict[str, Any], move: Callable[[pa.RecordBatch], pa.RecordBatch]) -> dict[str, Any]:
+    schema = pa.schema([("ts", pa.timestamp("us")), ("n", pa.int64())])
+    return move(pa.RecordBatch.from_pylist([row], schema)).to_pylist()[0]
+
+
+def two_processes(word: str, way: Callable[[Stream], Stream], mode: str) -> list[int]:
+    """Run a job that ends at row 300, restore it, and run on; the second process moves the first row that it is given.
+
+    Returns: the rows that the second process was given, if it ended at row 300 as well.
+    """
+    store = flow.MemoryStore()
+    given: list[int] = []
+
+    def move(batch: pa.RecordBatch) -> pa.RecordBatch:
+        given.extend(batch["n"].to_pylist())
+        if given[-1] == 300:
+            raise LookupError
+        return back(batch) if len(given) == batch.num_rows and batch["n"][0].as_py() else batch
+
+    def run() -> None:
+        given.clear()
+        made = MOVING[word](way(timed([*range(400)])), move)
+        made.sink(op.collect(), name="out")
+        checkpoint = flow.Checkpointing(store, every="1ms", mode=mode)
+        made._pipeline.run(flow.SimulatedRunner(seed=1), checkpoint=checkpoint, restore="auto", parallelism=1)
+
+    with pytest.raises(LookupError):
+        run()
+    with pytest.raises(LookupError):
+        run()
+    return given
+
+
+@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted"])
+@pytest.mark.parametrize("way", [lambda s: s, Stream.rebalance], ids=["chained", "rebalanced"])
+@pytest.mark.parametrize("word", MOVING)
+def test_after_a_restore_rows_are_compared_with_the_watermark_of_the_checkpoint(
+    word: str, way: Callable[[Stream], Stream], mode: str
+) -> None:
+    with pytest.raises(ValueError, match="'shift': the function moved the event time 'ts' of 1 rows behind"):
+        two_processes(word, way, mode)
+
+
+def test_where_rows_of_a_snapshot_come_again_its_watermark_may_be_ahead_of_them_and_is_not_used() -> None:
+    assert 0 < two_processes("map_batches", Stream.rebalance, "unaligned")[0] < 300
+
+
 def test_the_seeded_simulation_refuses_them_too() -> None:
     shifted = FUNCTIONS["map_batches"](timed([0, 30, 60]), "fail")
     shifted.sink(op.collect(), name="out")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, time, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
+import pandas
 import pyarrow as pa
 import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow import Stream, col
+from dataflow import Stream, col, lit
 from dataflow.errors import GraphError, SchemaMismatch, UnknownColumn
 
 ROWS = pa.table({"id": [1, 2, 1], "seller": ["Ann", "Bob", "Ann"], "price": [3, 4, 5]})
@@ -78,6 +82,56 @@ def test_plain_values_with_a_name_are_constants() -> None:
         rows().select(y=[1])
     with pytest.raises(GraphError, match="does not fit 64 bits"):
         rows().select(y=2**64)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (Decimal("NaN"), "is no decimal number"),
+        (Decimal("-Infinity"), "is no decimal number"),
+        (Decimal("1e100"), "fits no type: Decimal precision"),
+        (Decimal("1e-80"), "fits no type: Decimal precision"),
+        (timedelta.max, "fits no type: Timedelta too large"),
+        ("\ud800", "fits no type: .*surrogates"),
+        (datetime(2020, 1, 1, tzinfo=timezone(timedelta(seconds=3601))), "fits no type: Offset must"),
+        (time(1, tzinfo=UTC), "has a zone"),
+        (pandas.Timestamp(1), "has nanoseconds"),
+        (pandas.Timedelta(1), "has nanoseconds"),
+        (pandas.NaT, "fits no type"),
+        (np.uint64(2**64 - 1) + np.float64(0), None),
+        (np.uint64(2**63), None),
+        (np.int8(-1), None),
+        (pandas.Timestamp(1_000), None),
+        (datetime(1, 1, 1), None),
+    ],
+    ids=repr,
+)
+def test_a_literal_that_no_type_can_hold_is_refused_when_it_is_written(value: Any, problem: str | None) -> None:
+    words = (lambda: lit(value), lambda: col("id") == value, lambda: col("id").is_in([value]))
+    for word in words:
+        if problem is None:
+            word()
+        else:
+            with pytest.raises(GraphError, match=f"the literal .* {problem}"):
+                word()
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        lambda: col("at") < datetime(1, 1, 1),
+        lambda: col("at").is_in([datetime(9999, 1, 1)]),
+        lambda: col("at").fill_null(datetime(1, 1, 1)),
+        lambda: flow.when(col("at").is_null()).then(datetime(1, 1, 1)).otherwise(col("at")),
+        lambda: col("took") == timedelta(days=200_000),
+    ],
+)
+def test_a_time_that_a_column_of_nanoseconds_has_no_room_for_is_refused_while_the_graph_is_built(
+    word: Callable[[], flow.Expr],
+) -> None:
+    stream = rows(pa.table({"at": pa.array([0], pa.timestamp("ns")), "took": pa.array([0], pa.duration("ns"))}))
+    with pytest.raises(SchemaMismatch, match=r"cast\(type\)"):
+        stream.select(y=word())
 
 
 def test_a_literal_above_int64_is_refused_where_int64_is_computed() -> None:

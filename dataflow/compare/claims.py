@@ -27,6 +27,7 @@ from dataflow.specs import (
     WindowAggregate,
     Write,
 )
+from dataflow.updates import Updates
 
 __all__ = ["AnyRows", "Claim", "LastRows", "Rows", "Unsettled", "claims"]
 
@@ -95,7 +96,7 @@ def _behind(node: Node, inputs: Sequence[Claim]) -> Claim:
         case Write() | Filter():
             return inputs[0]
         case Project(columns=columns):
-            return _projected(inputs[0], columns)
+            return _projected(inputs[0], columns, node.updates)
         case Aggregate(keys=keys):
             first = all(isinstance(claim, Rows) for claim in inputs)
             return LastRows(keys, keys, node.name, node.changes == "updates", first)
@@ -108,12 +109,14 @@ def _behind(node: Node, inputs: Sequence[Claim]) -> Claim:
             return Rows() if all(isinstance(claim, Rows) for claim in inputs) else AnyRows()
 
 
-def _projected(claim: Claim, columns: Sequence[Expr]) -> Claim:
+def _projected(claim: Claim, columns: Sequence[Expr], updates: Updates | None) -> Claim:
     """Follow keys through renaming; without them final rows are only rows, and updates always have them."""
     if not isinstance(claim, LastRows):
         return claim
+    if claim.updates:
+        assert updates is not None, f"{claim} has updates, and its operator has none"
+        return replace(claim, keys=updates.keys[: len(claim.keys)])  # the end of a window follows from its start
     names = {key: column.name for key in claim.keys for column in reversed(columns) if column.is_column(key)}
     if all(key in names for key in claim.keys):
         return replace(claim, keys=tuple(names[key] for key in claim.keys))
-    assert not claim.updates, f"a key of {claim} was dropped"
     return AnyRows()

@@ -64,7 +64,7 @@ def common_type(left: Typed, right: Typed) -> pa.DataType | None:
             return a
         if isinstance(left.node, Literal) and _fits(left.node.value, b):
             return b
-        return _widest(families.pop(), a, b)
+        return _with_room(_widest(families.pop(), a, b), [left, right])
     if families == {"int", "decimal"}:
         return _widest_decimal(a, b)
     return pa.float64() if families <= {"int", "float", "decimal"} else None
@@ -98,6 +98,14 @@ def _fits(value: object, dtype: pa.DataType) -> bool:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
     return True
+
+
+def _with_room(common: pa.DataType | None, sides: Sequence[Typed]) -> pa.DataType | None:
+    """Return ``common``, or None if it is too fine a unit of time for a literal among ``sides``."""
+    if common is None or not (types.is_timestamp(common) or types.is_duration(common)):
+        return common
+    literals = [side.node.value for side in sides if isinstance(side.node, Literal)]
+    return common if all([_fits(value, common) for value in literals]) else None
 
 
 def _widest(kind: str, a: pa.DataType, b: pa.DataType) -> pa.DataType | None:

@@ -7,6 +7,7 @@ microseconds apart. The thread that waits for the job draws, never one that work
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
@@ -18,9 +19,11 @@ from dataflow.runtime.progress import JobState
 from dataflow.specs import Write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["JobProgress", "Meter", "NoLine", "ProgressLine", "ProgressMeter", "rows_of"]
+    from dataflow.graph import Graph
+
+__all__ = ["JobProgress", "Meter", "NoLine", "ProgressLine", "ProgressMeter", "rows_of", "taken_by_sinks"]
 
 _SECOND: Final = 1_000_000
 _DAY: Final = 86_400 * _SECOND
@@ -34,7 +37,8 @@ class JobProgress:
 
     Attributes:
         elapsed: since the job began.
-        rows_in, rows_out: rows read by all sources, and taken by all sinks, of this run.
+        rows_in: rows read by all sources of this run.
+        rows_out, updates_out: rows, and updates (see `Stream.changes`), taken by all sinks of this run.
         rows_per_second: rows read a second since the snapshot before (the first one: since the job began).
         backlog: rows between tasks, sent and not yet taken.
         late, skipped: rows that were too late, and rows that could not be taken.
@@ -65,6 +69,7 @@ class JobProgress:
     done: float | None = None
     left: int | None = None
     compiling: str = ""
+    updates_out: int = 0
 
     def __str__(self) -> str:
         if self.compiling:
@@ -101,7 +106,10 @@ class ProgressMeter:
         """The job as it is now."""
         job, now = self._job, self._job.clock.now()
         nodes = [node for task in job.tasks.values() for node in task.chain.nodes]
-        sinks = {node.name for node in job.plan.graph if isinstance(node.spec, Write)}
+        taken = Counter[str]()
+        for node in nodes:
+            taken[node.name] += node.rows_in
+        rows_out, updates_out = taken_by_sinks(job.plan.graph, taken)
         heads = [task.chain.head for task in job.tasks.values() if isinstance(task.inlet, SourceInlet)]
         rows_in = sum([head.rows_in for head in heads])
         if now > self._read_at:
@@ -115,7 +123,8 @@ class ProgressMeter:
             state=job.state,
             elapsed=elapsed,
             rows_in=rows_in,
-            rows_out=sum([node.rows_in for node in nodes if node.name in sinks]),
+            rows_out=rows_out,
+            updates_out=updates_out,
             rows_per_second=self._rate,
             backlog=sum([channel.queued_rows for gate in self._gates() for channel in gate.gate.channels]),
             late=sum([node.tally.late for node in nodes]),
@@ -146,6 +155,15 @@ class ProgressMeter:
         if len(known) < len(counts):
             return None, 0
         return sum(total for total, _ in known), sum(read for _, read in known)
+
+
+def taken_by_sinks(graph: Graph, taken: Mapping[str, int]) -> tuple[int, int]:
+    """Return the rows, and the updates, that sinks took, given what each operator of ``graph`` took."""
+    sums = {"rows": 0, "updates": 0}
+    for node in graph:
+        if isinstance(node.spec, Write):
+            sums[node.changes] += taken[node.name]
+    return sums["rows"], sums["updates"]
 
 
 def rows_of(state: SplitState) -> tuple[int, int] | None:

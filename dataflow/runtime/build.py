@@ -314,7 +314,8 @@ class _Builder:
         inlet = self._inlet(vertex, subtask, state, splits)
         splits_of = inlet if isinstance(inlet, SourceInlet) else None
         clock, run_id = self.settings.clock, self.settings.run_id
-        place = Place(self.plan, vertex, subtask, clock, run_id, state, splits_of, self._sample)
+        repeats = self.checkpointing.mode is Mode.UNALIGNED
+        place = Place(self.plan, vertex, subtask, clock, run_id, state, splits_of, self._sample, repeats=repeats)
         nodes = wired(place, lambda number, link: self._output(number, link, subtask))
         for node in nodes:
             node.delay = self.settings.delays.get(node.name)

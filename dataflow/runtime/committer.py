@@ -1,5 +1,7 @@
 """Commits of two-phase sinks: once a checkpoint is durable its transactions become visible, and failure means retry.
 
+A job that another one has replaced in the sink's directory (``DirectoryInUse``) can never commit again, so it fails.
+
 Bookkeeping around the sinks: what is to be committed, what failed and when to try again. The sinks' ``commit`` runs in
 the background, one after the other, oldest checkpoint first.
 """
@@ -10,7 +12,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dataflow.errors import DirectoryInUse
 from dataflow.operator import Handle, TwoPhaseSink
+from dataflow.runtime.messages import Crashed
 from dataflow.runtime.points import Point, Probe, no_probe
 
 __all__ = ["LAST_ATTEMPTS", "Committer", "SinkCommitted", "SinkFailed"]
@@ -73,7 +77,7 @@ class Committer:
         self,
         sinks: Mapping[str, TwoPhaseSink],
         submit: Callable[[str, Callable[[], None]], None],
-        report: Callable[[SinkCommitted | SinkFailed], None],
+        report: Callable[[SinkCommitted | SinkFailed | Crashed], None],
         probe: Probe = no_probe,
     ) -> None:
         self._sinks = sinks
@@ -144,6 +148,9 @@ class Committer:
                 if missing:
                     self._probe(Point.BETWEEN_COMMITS)
                 self._probe(Point.COMMITTED)
+            except DirectoryInUse as error:
+                error.add_note(f"raised when sink {name!r} was to commit checkpoint {checkpoint}")
+                self._report(Crashed("coordinator", error))
             except Exception as error:
                 self._report(SinkFailed(checkpoint, name, error))
             else:

@@ -29,7 +29,8 @@ __all__ = ["Place", "rehearse", "wired"]
 class Place:
     """Subtask ``subtask`` of ``vertex``: where a chain runs, as part of run ``run_id``, from ``state`` on.
 
-    ``splits`` is the inlet of a source. ``sample`` is for rows that a restore repeats (see ``ChainNode``).
+    ``splits`` is the inlet of a source. ``sample`` is for rows that a restore repeats (see ``ChainNode``), and
+    ``repeats`` says whether there can be such rows.
     ``key_groups`` says whose rows come here, if that is not the subtask's share.
     """
 
@@ -42,6 +43,7 @@ class Place:
     splits: SourceInlet | None = None
     sample: int | None = None
     key_groups: range | None = None
+    repeats: bool = False
 
 
 def wired(place: Place, output_of: Callable[[int, Link], Output]) -> list[ChainNode]:
@@ -88,6 +90,7 @@ def _chain_node(place: Place, node: Node) -> ChainNode:
         run_id=place.run_id,
         tally=made.tally,
         splits=place.splits,
+        repeats=place.repeats,
     )
     made.task = task_id(vertex.name, place.subtask)
     made.declared = declared_outputs(node, made.task)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -38,10 +38,11 @@ def from_arrow(
     checkpoints, unless ``replayable=False`` says that "at most once" will do. All else is imported once, cut into
     ``splits``. Dictionary columns (pandas' and polars' categories) get int32 indices, batch by batch, for all batches
     together may hold more values than a narrower type can number; dictionaries inside nested columns stay as they are.
-    Run-end encoded columns are decoded.
+    Run-end encoded columns are decoded, and views become plain text or bytes, inside other types as well.
 
-    Raises: TypeError for what is not Arrow; SchemaMismatch for two columns of one name; ConfigurationError for
-    settings out of range.
+    Raises: TypeError for what is not Arrow; SchemaMismatch for two columns of one name, for run-end encoded values
+    inside other types, and for nulls in a column that is declared not null; ConfigurationError for settings out of
+    range.
 
     >>> source = from_arrow(pa.table({"x": range(5)}), splits=2)
     >>> [split.info["rows"] for split in source.splits()]
@@ -293,6 +294,12 @@ def _table(data: Any) -> pa.Table:
 def _plain(table: pa.Table) -> pa.Table:
     """Return ``table`` without schema metadata (two runs may differ in it), and in plain types."""
     schema = pa.schema([plain_field(field) for field in table.schema])
+    for field, column in zip(schema, table.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise SchemaMismatch(
+                f"from_arrow: column {field.name!r} is declared not null, but {column.null_count:,} of its values are "
+                f"null; declare it nullable, or fill them, such as with pyarrow.compute.fill_null"
+            )
     if any(types.is_run_end_encoded(column.type) for column in table.columns):
         batches = [conformed(batch, schema) for batch in table.to_batches()]
         return pa.Table.from_batches(batches, schema)
@@ -301,20 +308,59 @@ def _plain(table: pa.Table) -> pa.Table:
 
 def plain_field(field: pa.Field) -> pa.Field:
     """The field without metadata, in its plain type."""
-    return pa.field(field.name, plain_type(field.type), field.nullable)
+    return pa.field(field.name, plain_type(field.type, field.name), field.nullable)
 
 
-def plain_type(dtype: pa.DataType) -> pa.DataType:
-    """Return ``dtype``, or what takes the place of a view or of run-end encoded values."""
+def plain_type(dtype: pa.DataType, column: str) -> pa.DataType:
+    """Return ``dtype``, or what takes the place of run-end encoded values, and of views, also inside other types.
+
+    Raises: SchemaMismatch that names ``column`` for run-end encoded values inside other types, and for views in list
+    views: Arrow can neither filter nor convert these.
+    """
     if types.is_run_end_encoded(dtype):
-        return plain_type(dtype.value_type)
+        return plain_type(dtype.value_type, column)
+    plain = _without_views(dtype)
+    if _has_runs(plain) or (plain != dtype and (types.is_list_view(dtype) or types.is_large_list_view(dtype))):
+        raise SchemaMismatch(
+            f"column {column!r} has type {dtype}, which Arrow can neither filter nor convert: decode run-end encoded "
+            f"values inside other types (pyarrow.compute.run_end_decode), cast a list view to a list, or leave the "
+            f"column out"
+        )
+    return plain
+
+
+def _without_views(dtype: pa.DataType) -> pa.DataType:
     if types.is_string_view(dtype):
         return pa.large_string()
     if types.is_binary_view(dtype):
         return pa.large_binary()
     if types.is_dictionary(dtype):
-        return pa.dictionary(dtype.index_type, plain_type(dtype.value_type), dtype.ordered)
-    return dtype
+        return pa.dictionary(dtype.index_type, _without_views(dtype.value_type), dtype.ordered)
+    if types.is_struct(dtype):
+        return pa.struct([_field_without_views(field) for field in dtype])
+    if types.is_map(dtype):
+        return pa.map_(_field_without_views(dtype.key_field), _field_without_views(dtype.item_field), dtype.keys_sorted)
+    if types.is_fixed_size_list(dtype):
+        return pa.list_(_field_without_views(dtype.value_field), dtype.list_size)
+    made = next((made for is_one, made in _LISTS if is_one(dtype)), None)
+    return dtype if made is None else made(_field_without_views(dtype.value_field))
+
+
+_LISTS: Final[Sequence[tuple[Any, Any]]] = (
+    (types.is_list, pa.list_),
+    (types.is_large_list, pa.large_list),
+    (types.is_list_view, pa.list_view),
+    (types.is_large_list_view, pa.large_list_view),
+)
+
+
+def _field_without_views(field: pa.Field) -> pa.Field:
+    return field.with_type(_without_views(field.type))
+
+
+def _has_runs(dtype: pa.DataType) -> bool:
+    """Return whether ``dtype`` is run-end encoded, or has such values inside."""
+    return types.is_run_end_encoded(dtype) or any([_has_runs(dtype.field(i).type) for i in range(dtype.num_fields)])
 
 
 def _check_distinct(schema: pa.Schema) -> None:

@@ -13,13 +13,14 @@ import pyarrow as pa
 from pyarrow import csv, types
 
 from dataflow.errors import ConfigurationError, SchemaMismatch, SourceError
+from dataflow.expressions.coercion import value_type
 from dataflow.row_errors import OnError
 from operators.sources.blocks import Block, Blocks, Place
-from operators.sources.csv_rescue import rescued
+from operators.sources.csv_rescue import is_hexadecimal, rescued
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE, KnownFiles
 from operators.sources.paths import Paths, expand
-from operators.sources.text import Wrong, no_rows, undecodable
+from operators.sources.text import Unparsable, Wrong, no_rows, undecodable
 from operators.sources.text_source import (
     Reading,
     TextSource,
@@ -41,6 +42,7 @@ _HEAD: Final = 1 << 16
 _WHOLE_NUMBER: Final = re.compile(r"[ \t]*[+-]?[0-9]+[ \t]*")
 _DIGIT: Final = re.compile(r"[0-9]")
 _MINUS_ZERO: Final = re.compile(r"[ \t]*-0+[ \t]*")
+_MAYBE_HEX: Final = re.compile(rb"(?<![0-9A-Za-z])0[xX][0-9A-Fa-f]{1,16}(?![0-9A-Za-z])")
 
 
 def read_csv(
@@ -75,8 +77,8 @@ def read_csv(
     order. All others are inferred from the first ``block_bytes`` of the first file that has rows: text where these have
     no value, microseconds where they have times without fractions. Whole numbers are int64, or uint64 if one of the
     first is above int64 and none is below zero; if neither type holds them, name one in ``schema`` (float64 would round
-    ids). A column with a fraction or an exponent among these is float64. A later value that does not fit is an error of
-    its row.
+    ids). A column with a fraction, an exponent or a plus among these is float64. Whole numbers have decimal digits: a
+    column with ``0xFF`` among them is text. A later value that does not fit is an error of its row.
 
     Values: an unquoted field that is one of ``null_values`` is null, in every column. Times are ISO 8601 (with an
     offset or ``Z`` for timestamps with a zone, which are in UTC if inferred, and without for others), or in one of
@@ -276,6 +278,8 @@ class CsvFormat:
         if not others or not head.rows.strip():
             return pa.schema(dict.fromkeys(others, pa.string()))
         inferred = self._sample(head, {}, others).schema
+        for name in self.hexadecimal(head.rows, head.names, inferred):
+            inferred = inferred.set(inferred.get_field_index(name), pa.field(name, pa.string()))
         floats = [field.name for field in inferred if types.is_floating(field.type) and field.name in wanted]
         if not floats:
             return inferred
@@ -296,10 +300,30 @@ class CsvFormat:
         return inferred
 
     def _sample(self, head: Head, types: dict[str, pa.DataType], columns: Sequence[str]) -> pa.Table:
+        return self._lenient(head.rows, head.names, types, columns)
+
+    def _lenient(
+        self, data: bytes, names: Sequence[str], types: dict[str, pa.DataType], columns: Sequence[str]
+    ) -> pa.Table:
+        """Return ``columns`` of the rows in ``data`` that have as many fields as there are ``names``."""
         parse = self.parse_options()
         parse.invalid_row_handler = lambda _: "skip"
-        read = csv.ReadOptions(use_threads=False, block_size=_WHOLE, column_names=list(head.names))
-        return csv.read_csv(pa.BufferReader(self.utf8(head.rows)), read, parse, self.convert_options(types, columns))
+        read = csv.ReadOptions(use_threads=False, block_size=_WHOLE, column_names=list(names))
+        return csv.read_csv(pa.BufferReader(self.utf8(data)), read, parse, self.convert_options(types, columns))
+
+    def hexadecimal(self, data: bytes, names: Sequence[str], schema: pa.Schema) -> list[str]:
+        """Return the integer columns of ``schema`` that have a hexadecimal number in ``data``.
+
+        Arrow reads these as the bits of an integer: 0xFF as -1 where the type is int8.
+
+        Args:
+            data: whole rows, whose columns are called ``names``.
+        """
+        integers = [field.name for field in schema if types.is_integer(value_type(field.type))]
+        if not integers or _MAYBE_HEX.search(data) is None:
+            return []
+        texts = self._lenient(data, names, dict.fromkeys(integers, pa.binary()), integers)
+        return [name for name in integers if any(map(is_hexadecimal, texts[name].unique().drop_null().to_pylist()))]
 
     def check_columns(self, first: str, path: str, where: Files, names: Sequence[str], *, everything: bool) -> None:
         found = self.head(path, where).names
@@ -352,6 +376,8 @@ class CsvParser:
             return no_rows(self.schema)
         text = pa.BufferReader(self._format.utf8(data))
         batches = csv.read_csv(text, self._read, self._parse, self._convert).to_batches()
+        if columns := self._format.hexadecimal(data, self._names, self.schema):
+            raise Unparsable(f"hexadecimal numbers in the integer columns {columns}")
         assert len(batches) <= 1, f"a block is read in one piece, got {len(batches)} batches"
         return pa.RecordBatch.from_arrays(batches[0].columns, schema=self.schema) if batches else no_rows(self.schema)
 

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv
+from pyarrow import csv, types
 
+from dataflow.expressions.coercion import value_type
 from operators.sources.text import Unparsable, Wrong
 
 if TYPE_CHECKING:
     from operators.sources.csv_files import CsvFormat
 
-__all__ = ["rescued"]
+__all__ = ["is_hexadecimal", "rescued"]
 
 _FIRST: Final = 64  # values tried behind a bad one, then four times as many, and so on
+_HEX: Final = re.compile(rb"[ \t]*0[xX]")
 _ROW: Final = re.compile(r"In CSV column #0: Row #(\d+): CSV conversion error to .*?: (.*)", re.DOTALL)
 
 
@@ -45,6 +47,11 @@ def rescued(
         columns.append(column)
     batch = pa.RecordBatch.from_arrays(columns, schema=schema).filter(pa.array(good))
     return batch, [Wrong(*rows[row], wrong[row]) for row in sorted(wrong)]
+
+
+def is_hexadecimal(value: bytes) -> bool:
+    """Return whether Arrow might read ``value`` as a hexadecimal integer."""
+    return _HEX.match(value) is not None
 
 
 def _fields(
@@ -79,6 +86,10 @@ def _values(format: CsvFormat, field: pa.Field, values: Sequence[bytes]) -> tupl
     convert = format.convert_options({field.name: field.type})
     hint = "" if field.name in format.given else " (a type inferred from the first rows; schema= gives another)"
     errors: dict[int, str] = {}
+    if types.is_integer(value_type(field.type)):
+        for at in (at for at, value in enumerate(values) if is_hexadecimal(value)):
+            text = values[at].decode(errors="backslashreplace")
+            errors[at] = f"column {field.name!r}: invalid value '{text}' for {field.type}{hint}"
     start, count = 0, len(lines)
     while start < len(lines):
         try:

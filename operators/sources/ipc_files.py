@@ -58,7 +58,7 @@ def read_ipc(
         raise ConfigurationError(f"{_LABEL}: batch_rows is at least 1, got {batch_rows}")
     where, found = expand(paths, _SUFFIXES, filesystem)
     files = KnownFiles.look(_LABEL, found, where)
-    schemas = [_schema(path, where) for path in found]
+    schemas = [_schema(path, where, columns) for path in found]
     check_known(f"{_LABEL}({found[0]!r})", columns or (), schemas[0].names)
     names = schemas[0].names if columns is None else columns
     for path, schema in zip(found[1:], schemas[1:], strict=True):
@@ -207,7 +207,8 @@ class _Opened:
         return self.reader.get_batch(number)
 
 
-def _schema(path: str, where: Files) -> pa.Schema:
+def _schema(path: str, where: Files, columns: Sequence[str] | None) -> pa.Schema:
+    """Return the columns of a file; those that are read have the types that batches will have."""
     try:
         opened = _Opened.open(path, where)
         found = opened.reader.schema
@@ -215,7 +216,8 @@ def _schema(path: str, where: Files) -> pa.Schema:
     except UNREADABLE as error:
         raise SourceError(f"{_LABEL}: cannot read {path!r} as Arrow IPC: {error}; replace or remove it") from error
     check_distinct(f"{_LABEL}({path!r})", found.names)
-    return wide_schema(pa.schema([pa.field(plain_field(field).name, plain_field(field).type) for field in found]))
+    read = [plain_field(field) if columns is None or field.name in columns else field for field in found]
+    return wide_schema(pa.schema([pa.field(field.name, field.type) for field in read]))
 
 
 def _check_same(first: str, expected: pa.Schema, path: str, found: pa.Schema, columns: Sequence[str] | None) -> None:

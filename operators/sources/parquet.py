@@ -130,7 +130,7 @@ class _File:
         """The Arrow schema as batches will have it: dictionaries applied, wide; no views, metadata, nullability."""
         fields = []
         for field in self.metadata.schema.to_arrow_schema():
-            plain = plain_type(field.type)
+            plain = plain_type(field.type, field.name)
             encoded = field.name in dictionary and any(check(plain) for check in _TEXTUAL)
             type_ = pa.dictionary(pa.int32(), plain) if encoded else wide_type(plain)
             fields.append(pa.field(field.name, type_))

@@ -154,7 +154,7 @@ def given_types(schema: Types) -> dict[str, pa.DataType]:
     if schema is None:
         return {}
     fields = zip(schema.names, schema.types, strict=True) if isinstance(schema, pa.Schema) else schema.items()
-    return {name: wide_type(plain_type(_given_type(name, type_))) for name, type_ in fields}
+    return {name: wide_type(plain_type(_given_type(name, type_), name)) for name, type_ in fields}
 
 
 def _given_type(name: str, type_: pa.DataType | str) -> pa.DataType:

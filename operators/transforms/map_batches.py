@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dataflow.operator import Operator, OperatorContext, Out
+from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.row_errors import ERRORS, OnError, RowErrors
 from dataflow.showing import shown
 from dataflow.windows import EventTime
@@ -49,7 +49,7 @@ class MapBatches(Operator):
         time: EventTime | None = None,
     ) -> None:
         self._where = f"map_batches {context.name!r}"
-        self._moved = MovedTimes(time, self._where)
+        self._moved = MovedTimes(time, self._where, context)
         self._made = ArrowBatches(context.output_schema, self._where)
         self._function = function
         self._errors = RowErrors(on_error, context.tally)
@@ -67,6 +67,9 @@ class MapBatches(Operator):
 
     def advance(self, watermark: int, out: Out) -> None:
         self._moved.advance(watermark)
+
+    def snapshot(self) -> Snapshot:
+        return self._moved.snapshot()
 
     def _emit_each(self, given: pa.RecordBatch, answer: Any, out: Out) -> Iterator[None]:
         for batch in self._made.parts(answer):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
-from dataflow.operator import Operator, OperatorContext, Out
+from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.row_errors import ERRORS, OnError, RowErrors
 from dataflow.showing import shown
 from dataflow.windows import EventTime
@@ -43,7 +43,7 @@ class _RowFunction(Operator):
         time: EventTime | None = None,
     ) -> None:
         self._where = f"{self.word} {context.name!r}"
-        self._moved = MovedTimes(time, self._where)
+        self._moved = MovedTimes(time, self._where, context)
         self._function = function
         self._rows = RowBatches(context.output_schema, self._where)
         self._errors = RowErrors(on_error, context.tally)
@@ -73,6 +73,9 @@ class _RowFunction(Operator):
 
     def advance(self, watermark: int, out: Out) -> None:
         self._moved.advance(watermark)
+
+    def snapshot(self) -> Snapshot:
+        return self._moved.snapshot()
 
     def _emit(self, batch: pa.RecordBatch, made: list[Row], origins: list[int], out: Out) -> None:
         if made and (fitting := self._fitting(batch, made, origins)).num_rows:

@@ -4,7 +4,9 @@ A watermark T says that no row before T is expected. Further down such rows woul
 operator that relies on T, and nothing would point at the function. Rows that were late already keep their times, so
 only a time counts that the function's input does not have.
 
-After a restore the check begins with the next watermark.
+State: the watermark, so that the first rows after a restore are checked as well. Where rows of a snapshot come again
+(mode "unaligned"), it may be one that followed rows that are still to come again: then the check begins with the next
+watermark.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataflow.operator import OperatorContext, Snapshot
+from dataflow.untrusted import Time, parsed
 from dataflow.windows import EventTime
 
 __all__ = ["MovedTimes"]
@@ -29,16 +33,25 @@ class MovedTimes:
     Args:
         time: the event time that the stream still has behind the function, or None.
         where: begins the error's text.
+        context: that of the operator, with the watermark of its snapshot if it is restored; None: nothing is kept.
     """
 
-    def __init__(self, time: EventTime | None, where: str) -> None:
+    def __init__(self, time: EventTime | None, where: str, context: OperatorContext | None = None) -> None:
         self._time = time
         self._where = where
         self._watermark: int | None = None
+        self._kept = time is not None and context is not None and not context.repeats
+        if self._kept and context is not None and context.restored is not None:
+            values = context.restored.values
+            self._watermark = parsed(Time | None, values.get("watermark"), f"{context.name}: the watermark")
 
     def advance(self, watermark: int) -> None:
         """Take note that the merged watermark (microseconds) has moved."""
         self._watermark = watermark
+
+    def snapshot(self) -> Snapshot:
+        """Return the state now."""
+        return Snapshot(values={"watermark": self._watermark} if self._kept else {})
 
     def rows(self, given: pa.RecordBatch, made: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Return the rows of ``made`` with times behind the watermark that no row of ``given`` has."""

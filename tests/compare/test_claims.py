@@ -63,6 +63,11 @@ def test_keys_are_followed_through_new_names() -> None:
     assert claim == LastRows(("key",), ("k",), "agg", updates=True, first=True)
 
 
+def test_keys_of_updates_are_followed_to_a_copy() -> None:
+    claim = _claim(lambda s: _updates(s).with_columns(copy=col("k")).select("s", "copy"))
+    assert claim == LastRows(("copy",), ("k",), "agg", updates=True, first=True)
+
+
 def test_a_final_aggregate_without_its_keys_still_gives_the_same_rows() -> None:
     assert _claim(lambda s: _updates(s, "final").select("s")) == AnyRows()
 

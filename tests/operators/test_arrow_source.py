@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import polars
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from pyarrow import feather, parquet
 
 import dataflow as flow
 import operators
@@ -293,3 +297,65 @@ def test_run_end_encoded_columns_are_decoded(values: list[Any], reader: bool) ->
     assert source.schema.field("k").type == pa.array(values).type
     made = flow.Pipeline().source(source).collect()
     assert made["k"].to_pylist() == [value for batch in batches for value in batch["k"].to_pylist()]
+
+
+VIEWS = pa.array(["a", None, "c"], pa.string_view())
+ENDS = pa.array([0, 1, 2, 3], pa.int32())
+
+
+def wrapped(values: pa.Array) -> dict[str, pa.Array]:
+    lists = pa.ListArray.from_arrays(ENDS, values)
+    return {
+        "struct": pa.StructArray.from_arrays([values], ["v"]),
+        "list": lists,
+        "fixed": pa.FixedSizeListArray.from_arrays(values, 1),
+        "map": pa.MapArray.from_arrays(ENDS, pa.array(["x", "y", "z"]), values),
+        "deep": pa.StructArray.from_arrays([lists], ["l"]),
+    }
+
+
+def test_views_inside_other_types_become_plain_text_so_that_rows_can_be_filtered(tmp_path: Path) -> None:
+    table = pa.table({**wrapped(VIEWS), "x": [1, 2, 3]})
+    feather.write_feather(table, tmp_path / "a.arrow", compression="uncompressed")
+    parquet.write_table(table, tmp_path / "a.parquet")
+    for source in (
+        from_arrow(table),
+        from_arrow(table.to_reader()),
+        operators.read_ipc(tmp_path / "a.arrow"),
+        operators.read_parquet(tmp_path / "a.parquet"),
+    ):
+        made = flow.Pipeline().source(source).filter(flow.col("x") > 1).collect()
+        assert made.to_pylist() == table.to_pylist()[1:]
+        assert made.schema.field("struct").type == pa.struct({"v": pa.large_string()})
+
+
+def test_nested_text_of_polars_is_read() -> None:
+    frame = polars.DataFrame({"l": [["a"], ["b", None]], "s": [{"x": "u"}, {"x": None}], "n": [1, 2]})
+    made = flow.Pipeline().source(from_arrow(frame)).filter(flow.col("n") > 1).collect()
+    assert made.to_pylist() == frame.to_dicts()[1:]
+
+
+@pytest.mark.parametrize("shape", wrapped(VIEWS))
+def test_run_end_encoded_values_inside_other_types_are_refused_by_name(shape: str, tmp_path: Path) -> None:
+    column = wrapped(pc.run_end_encode(pa.array([1, 1, 2])))[shape]
+    table = pa.table({"odd": column, "x": [1, 2, 3]})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table)
+    reads: list[Callable[[], Source]] = [
+        lambda: from_arrow(table),
+        lambda: from_arrow(table.to_reader()),
+        lambda: operators.read_ipc(tmp_path / "a.arrow"),
+        lambda: operators.read_csv(tmp_path / "a.csv", schema=table.schema),
+    ]
+    (tmp_path / "a.csv").write_text("odd,x\n")
+    for read in reads:
+        with pytest.raises(SchemaMismatch, match=r"column 'odd' has type .*run_end_decode.*leave the column out"):
+            flow.Pipeline().source(read())
+    left = operators.read_ipc(tmp_path / "a.arrow", columns=["x"])
+    assert flow.Pipeline().source(left).collect()["x"].to_pylist() == [1, 2, 3]
+
+
+def test_nulls_in_a_column_that_says_it_has_none_are_refused() -> None:
+    strict = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+    with pytest.raises(SchemaMismatch, match=r"column 'x' is declared not null, but 2 of its values are null"):
+        from_arrow(pa.table([[1, None, None]], schema=strict))

@@ -167,3 +167,34 @@ def test_each_way_to_write_what_is_no_number_in_json_is_told_from_the_numbers_be
 def test_a_number_of_more_digits_than_python_converts_asks_for_a_schema(tmp_path: Path, format: str) -> None:
     with pytest.raises(SourceError, match=r"column 'i' .*neither int64 nor uint64.*schema="):
         read(write(tmp_path, format, "1", "9" * 5_000))
+
+
+HEXADECIMAL = ["0xFF", "0Xff", " 0xFF ", "0xFFFFFFFFFFFFFFFF"]
+
+
+@pytest.mark.parametrize("token", [*HEXADECIMAL, "0b1", "0o7", "1_000", "\uff11", "-0xFF", "0x1p3", "1f"])
+def test_what_is_no_decimal_number_makes_a_column_text(tmp_path: Path, token: str) -> None:
+    source = read(write(tmp_path, "csv", "255", token, "7"))
+    assert source.schema.field("i").type == pa.string()
+    assert [row["i"] for row in rows_of(source)] == ["255", token, "7"]
+
+
+@pytest.mark.parametrize("token", HEXADECIMAL)
+@pytest.mark.parametrize("type_", [None, "int8", "int64", "uint64"])
+def test_a_hexadecimal_number_in_a_column_of_integers_is_an_error_of_its_row(
+    tmp_path: Path, token: str, type_: str | None
+) -> None:
+    """Arrow reads the bits: 0xFF as int8 is -1."""
+    path = write(tmp_path, "csv", *["1"] * 40, token, "2")
+    source = read(path, schema=type_ and {"i": type_}, on_error="side", block_bytes=64)
+    assert [row["i"] for row in rows_of(source)] == [*[1] * 40, 2]
+    (rejected,) = rejected_of(source)
+    assert rejected["where"] == f"{path}:42"
+    assert f"column 'i': invalid value '{token}' for {type_ or 'int64'}" in str(rejected["error"])
+    check_every_position(source)
+
+
+def test_hexadecimal_text_beside_integers_is_read_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('i,s\n1,0xFF\n2,"a 0x1"\n')
+    assert rows_of(read(path)) == [{"i": 1, "s": "0xFF"}, {"i": 2, "s": "a 0x1"}]

@@ -248,3 +248,13 @@ def test_a_running_job_can_be_asked() -> None:
     after = running.progress()
     assert (during.state, during.rows_in, during.rows_out) == (JobState.RUNNING, 100, 0)
     assert (after.state, after.rows_out, after.done) == (JobState.FINISHED, 100, 1.0)
+
+
+def test_updates_are_counted_apart_from_rows_that_sinks_take() -> None:
+    with flow.Pipeline("apart") as p:
+        numbers = p.source(op.from_arrow(pa.table({"k": [1, 1, 2], "n": range(3)})), name="numbers")
+        numbers.sink(op.collect(), name="rows")
+        numbers.key_by("k").agg(op.count(), emit="updates", name="counts").sink(op.collect(), name="updates")
+    with p.start() as running:
+        running.wait()
+    assert (running.progress().rows_in, running.progress().rows_out, running.progress().updates_out) == (3, 3, 2)

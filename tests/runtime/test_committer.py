@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dataflow.errors import StoreError
+from dataflow.errors import DirectoryInUse, StoreError
 from dataflow.operator import Handle, OperatorContext, TwoPhaseSink, TwoPhaseWriter
 from dataflow.runtime.committer import Committer, SinkCommitted, SinkFailed
+from dataflow.runtime.messages import Crashed
 from dataflow.runtime.points import Point
 
 
 class Target(TwoPhaseSink):
-    """Remembers what it committed; while ``closed`` it refuses."""
+    """Remembers what it committed; while ``closed`` it raises ``refusal``."""
 
     def __init__(self) -> None:
         self.closed = False
+        self.refusal: Exception = StoreError("not now")
         self.seen: list[tuple[int, list[Handle]]] = []
 
     def writer(self, context: OperatorContext) -> TwoPhaseWriter:
@@ -24,7 +26,7 @@ class Target(TwoPhaseSink):
 
     def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
         if self.closed:
-            raise StoreError("not now")
+            raise self.refusal
         self.seen.append((checkpoint, list(handles)))
 
     def recover(self, checkpoint: int, handles: Sequence[Handle]) -> None: ...
@@ -36,7 +38,7 @@ class Rig:
     def __init__(self, *names: str) -> None:
         self.sinks = {name: Target() for name in names}
         self.jobs: list[object] = []
-        self.reports: list[SinkCommitted | SinkFailed] = []
+        self.reports: list[SinkCommitted | SinkFailed | Crashed] = []
         self.points: list[Point] = []
         self.committer = Committer(
             self.sinks, lambda lane, job: self.jobs.append(job), self.reports.append, self.points.append
@@ -46,7 +48,7 @@ class Rig:
         self.committer.commit(checkpoint, handles)
         return self
 
-    def background(self) -> list[SinkCommitted | SinkFailed]:
+    def background(self) -> list[SinkCommitted | SinkFailed | Crashed]:
         """Run what was submitted; answers the reports, which nobody has heard yet."""
         jobs, self.jobs[:] = list(self.jobs), []
         for job in jobs:
@@ -223,3 +225,11 @@ def test_one_sink_that_fails_k_times_commits_in_the_end_and_the_other_only_once(
     assert rig.committer.tick(now=10_000_000)
     assert rig.heard() == [1]
     assert [sink.seen for sink in rig.sinks.values()] == [[(1, [{"file": 1}])], [(1, [{"file": 2}])]]
+
+
+def test_a_sink_whose_directory_another_job_took_over_ends_the_job_and_is_not_tried_again() -> None:
+    rig = closed("a").commit(3)
+    rig.sinks["a"].refusal = DirectoryInUse("taken over")
+    assert rig.background() == [Crashed("coordinator", rig.sinks["a"].refusal)]
+    assert rig.sinks["a"].refusal.__notes__ == ["raised when sink 'a' was to commit checkpoint 3"]
+    assert not rig.committer.tick(now=10_000_000)

@@ -8,10 +8,10 @@ from typing import Final
 from dataflow.plan import task_id
 from dataflow.runners.spark.driving import Driver
 from dataflow.runners.spark.lanes import splits_of
-from dataflow.runners.watching import JobProgress, rows_of
+from dataflow.runners.watching import JobProgress, rows_of, taken_by_sinks
 from dataflow.runtime.inlet import SplitState
 from dataflow.runtime.progress import JobState
-from dataflow.specs import Read, Write
+from dataflow.specs import Read
 
 __all__ = ["SparkMeter"]
 
@@ -48,13 +48,15 @@ class SparkMeter:
         if now > self._read_at and rows_in != self._rows_in:
             self._rate = (rows_in - self._rows_in) * _SECOND / (now - self._read_at)
             self._read_at, self._rows_in = now, rows_in
+        rows_out, updates_out = taken_by_sinks(graph, {name: counts.rows_in for name, counts in operators.items()})
         total, read = self._input()
         elapsed = now - self._started
         return JobProgress(
             state=self.state,
             elapsed=elapsed,
             rows_in=rows_in,
-            rows_out=sum(operators[node.name].rows_in for node in graph if isinstance(node.spec, Write)),
+            rows_out=rows_out,
+            updates_out=updates_out,
             rows_per_second=self._rate,
             backlog=0,
             late=sum(o.late for o in operators.values()),

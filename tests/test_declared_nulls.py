@@ -1,0 +1,62 @@
+"""Columns that are declared not null: nulls are refused where they are emitted, and the operator is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow.errors import SchemaMismatch
+from operators.declared_schema import DeclaredSchema
+
+STRICT = pa.field("v", pa.int64(), nullable=False)
+
+
+def emptied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"v": pa.nulls(batch.num_rows, pa.int64())})
+
+
+class Empties(flow.Operator):
+    def process(self, port: int, batch: pa.RecordBatch, out: flow.Out) -> None:
+        out.emit(emptied(batch))
+
+
+@pytest.mark.parametrize("runner", ["local", "simulated"])
+@pytest.mark.parametrize("word", ["apply", "map_batches"])
+def test_an_operator_that_emits_null_where_none_is_declared_is_refused_by_name(
+    runner: str, word: str, tmp_path: Path
+) -> None:
+    pipeline = flow.Pipeline()
+    rows = pipeline.source(op.from_arrow(pa.table({"a": [1, 2, 3]})), name="in")
+    if word == "apply":
+        made = rows.apply(Empties, schema=pa.schema([STRICT]), name="mine")
+    else:
+        made = rows.map_batches(emptied, schema=pa.schema([STRICT]), name="mine")
+    made.sink(op.write_parquet(tmp_path), name="out")
+    with pytest.raises(SchemaMismatch, match=r"'mine'.*column 'v' should be int64, not null, but \d of its values are"):
+        pipeline.run(runner, checkpoint=flow.Checkpointing(flow.MemoryStore()))
+
+
+@pytest.mark.parametrize(
+    ("type_", "good", "bad"),
+    [
+        (pa.int64(), 1, None),
+        (pa.struct([STRICT]), {"v": 1}, {"v": None}),
+        (pa.list_(STRICT), [1], [1, None]),
+        (pa.list_(STRICT, 1), [1], [None]),
+        (pa.list_view(STRICT), [1], [None, 1]),
+        (pa.map_(pa.string(), STRICT), [("a", 1)], [("a", 1), ("b", None)]),
+        (pa.list_(pa.struct([pa.field("l", pa.large_list(STRICT))])), [{"l": [1]}, {"l": None}], [{"l": [None]}]),
+    ],
+    ids=str,
+)
+def test_nulls_are_found_wherever_none_is_declared(type_: pa.DataType, good: object, bad: object) -> None:
+    declared = DeclaredSchema(pa.schema([pa.field("c", type_, nullable=type_ != pa.int64())]), "a batch")
+    column = pa.array([bad, good, bad] if type_ == pa.int64() else [bad, None, good, bad], type_)
+    batch = pa.record_batch({"c": column})
+    assert declared.conformed(batch.slice(1, len(column) - 2)).num_rows == len(column) - 2
+    with pytest.raises(SchemaMismatch, match=r"a batch does not have .* column 'c[.\w]*' should be .*, not null"):
+        declared.conformed(batch.slice(1))
