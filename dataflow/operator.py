@@ -178,7 +178,8 @@ class Operator:
         """The modules to import before the first row, because importing them compiles or loads code for this operator.
 
         The local and the simulated runner import them before the job reads a row, takes a checkpoint or measures a
-        step. Operators import such a module in the function that calls it, so that building a pipeline stays fast.
+        step, and before a restore, if this is a class attribute or the operator is one of the library. Operators import
+        such a module in the function that calls it, so that building a pipeline stays fast.
         """
         return ()
 

@@ -7,14 +7,19 @@ from dataclasses import replace
 
 import msgspec
 import pyarrow as pa
+import pytest
 
 import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.clock import ManualClock
+from dataflow.graph import Node
+from dataflow.operator import Operator, OperatorContext
 from dataflow.plan import Plan, of
 from dataflow.runners.simulated import SimulatedRunner
+from dataflow.runtime import wiring
 from dataflow.runtime.build import Settings, build
+from dataflow.runtime.contract import build_operator
 from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.parts import TaskState
 
@@ -62,6 +67,22 @@ def test_a_restored_gate_starts_with_the_watermarks_of_its_part() -> None:
     inlet = build(plan, settings).tasks[task].inlet
     assert isinstance(inlet, GateInlet)
     assert (inlet.gate.watermarks, inlet.gate.watermark) == ((30, 20), 20)
+
+
+def test_a_restore_makes_each_operator_from_its_state_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, store, checkpoint = checkpointed()
+    restored: list[Operator] = []
+
+    def spying(node: Node, context: OperatorContext, task: str) -> Operator:
+        operator = build_operator(node, context, task)
+        if context.restored is not None and (context.restored.values or context.restored.tables):
+            restored.append(operator)
+        return operator
+
+    monkeypatch.setattr(wiring, "build_operator", spying)
+    settings = Settings("totals", "run", flow.Checkpointing(store), checkpoint, ManualClock(), lambda lane, job: job())
+    nodes = build(plan, settings).tasks["sums[0]"].chain.nodes
+    assert [node.operator for node in nodes if node.name in ("sums", "out")] == restored
 
 
 class Ticking(ManualClock):
