@@ -280,9 +280,9 @@ class TakenBack:
 class TwoPhaseSink(Sink):
     """A sink that commits with the checkpoints, exactly once. One committer a sink, whatever its parallelism.
 
-    Calls: ``hold`` is entered, then ``begin`` or ``recover``, then any number of ``commit``; ``hold`` is left when the
-    job is over, however it ended. One sink may be run several times, also at the same time: what belongs to one run is
-    in what ``hold`` returns.
+    Calls: ``hold`` is entered, then ``begin`` or ``recover``, then any number of ``commit``, perhaps ``sweep``. It is
+    left when the job is over, however it ended. One sink may be run several times, also at the same time: what belongs
+    to one run is in what ``hold`` returns.
 
     ``commit`` must be idempotent: after a crash it may be called again for the same checkpoint and handles.
     """
@@ -324,4 +324,11 @@ class TwoPhaseSink(Sink):
         where the newest is damaged, or the user asks for it. Repeated where a crash comes in between.
 
         Returns: what was taken back, which the user is warned of; None where nothing was.
+        """
+
+    def sweep(self) -> None:
+        """Delete all that is staged. By default nothing is deleted, and the next ``begin`` or ``recover`` does it.
+
+        Called inside ``hold`` when a job has stopped or finished, after the last ``commit``, by runners that kill
+        writers instead of closing them (Spark).
         """

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from dataflow.checkpointing import Checkpointing, input_identity
 from dataflow.clock import Clock, Duration, SystemClock, microseconds
-from dataflow.errors import ConfigurationError, JobFailedWarning, JobTimeout, StillRunningWarning
+from dataflow.errors import ConfigurationError, JobTimeout, StillRunningWarning
 from dataflow.graph import Node
 from dataflow.plan import Plan, of
 from dataflow.runners.asking import answers_of
@@ -34,7 +34,7 @@ from dataflow.runners.base import (
 from dataflow.runners.compiling import load_kernels
 from dataflow.runners.explaining import Explanation, explained
 from dataflow.runners.interrupts import CtrlC
-from dataflow.runners.run_warnings import raise_warnings, warnings_of
+from dataflow.runners.run_warnings import note_failure_left, raise_warnings, warnings_of
 from dataflow.runners.watching import JobProgress, NoLine, ProgressLine, ProgressMeter
 from dataflow.runners.workers import Crew
 from dataflow.runtime.attempts import CheckpointRecord
@@ -413,11 +413,7 @@ class LocalJob:
         if not self._done.is_set():
             self._cancel()
         if self._job.state is JobState.FAILED and not self._waited and error is None:
-            self._job.notices.add(
-                JobFailedWarning,
-                f"job {self._job.pipeline!r} failed, and the block was left without job.wait(), which raises the "
-                f"error: {self._job.error!r}",
-            )
+            note_failure_left(self._job.notices, self._job.pipeline, self._job.error)
         self._warn(error=error)
 
     def __repr__(self) -> str:

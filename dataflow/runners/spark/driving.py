@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.clock import Clock, SystemClock
+from dataflow.errors import CleanupFailedWarning
 from dataflow.events import BarrierKind
 from dataflow.operator import Collector, TwoPhaseSink
 from dataflow.plan import task_id
+from dataflow.runners.spark.at_work import until_idle
 from dataflow.runners.spark.envelopes import REPORT, Content, Envelope, envelopes_of, together
 from dataflow.runners.spark.failing import carried
 from dataflow.runners.spark.hosting import Hosted, Recorder
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Driver"]
+
+_PATIENCE: Final = 5.0
+"""Seconds that workers may take to be killed when the query was stopped."""
 
 
 class Driver:
@@ -65,14 +70,15 @@ class Driver:
             if hosting is Hosting.DRIVER:
                 state = home.task(task_id(name, 0), self.done)
                 recorder = Recorder(stages, 0, 0, dealt=False)
-                hosted = Hosted(stages, stages.plan.vertices[name], 0, state, self.assignment.run_id, recorder)
+                vertex, run_id = stages.plan.vertices[name], self.assignment.run_id
+                hosted = Hosted(stages, vertex, 0, state, run_id, recorder, notices=self.notices)
                 self._own[name] = hosted
                 hosted.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         for hosted in self._own.values():
-            hosted.__exit__(*error)
+            hosted.close()
 
     @property
     def _collectors(self) -> Mapping[str, Collector]:
@@ -116,6 +122,7 @@ class Driver:
                 self.sinks[name].commit(number + 1, handles)
         for report in reports:
             self._counters.add(report)
+            self.notices.include(report.notices)
         self.done = number + 1
         if not self.assignment.stages.lanes:
             self.assignment.home.forget(number)
@@ -141,6 +148,24 @@ class Driver:
                 hosted.finish()
                 if self.assignment.stages.lanes:
                     self.assignment.home.keep(hosted.state(self.done), self.done)
+
+    def sweep(self) -> None:
+        """Delete what micro-batches that were given up staged: their workers were killed, and closed nothing.
+
+        A worker that lives on for longer than a few seconds keeps what it has; the next start deletes that.
+        """
+        if not until_idle(self.assignment.home, _PATIENCE):
+            self.notices.add(
+                CleanupFailedWarning,
+                "a Spark worker was still at work after the job had ended: what it staged is deleted by the next start",
+            )
+        for name, sink in self.sinks.items():
+            try:
+                sink.sweep()
+            except Exception as error:
+                what = f"what sink {name!r} had staged is not deleted before the next start: {error!r}"
+                self.notices.add(CleanupFailedWarning, what)
+        self.assignment.home.sweep()
 
     def metrics(self) -> Counters:
         """The counters of every operator as they are now, those of the driver's own sinks included."""
