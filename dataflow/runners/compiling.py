@@ -37,11 +37,12 @@ def load_kernels(loading: Loading, line: ProgressLine | NoLine) -> None:
     loaded = threading.Event()
     with CtrlC() as pressed:
         loading.start(loaded.set)
-        while not loaded.wait(_SLICE):
+        while not loaded.wait(_SLICE) and not pressed.count:
             line.tick()
-            if pressed.count:
-                loading.stop()
-                print("interrupted: kernels were being compiled, and nothing was restored", file=sys.stderr, flush=True)
-                interrupt = KeyboardInterrupt()
-                interrupt.add_note("no row had been read; run again with restore='auto' to restore the checkpoint")
-                raise interrupt
+    if pressed.count:
+        loading.stop()
+        line.leave()
+        print("interrupted: kernels were being compiled, and nothing was restored", file=sys.stderr, flush=True)
+        interrupt = KeyboardInterrupt()
+        interrupt.add_note("no row had been read; run again with restore='auto' to restore the checkpoint")
+        raise interrupt

@@ -163,7 +163,7 @@ def test_an_interrupt_while_a_restore_compiles_leaves_everything_as_it_was(
     with pytest.raises(KeyboardInterrupt) as raised:
         slow().run(checkpoint=settings, progress=True)
     assert raised.value.__notes__ == ["no row had been read; run again with restore='auto' to restore the checkpoint"]
-    assert terminal.getvalue().endswith("interrupted: kernels were being compiled, and nothing was restored\n\n")
+    assert terminal.getvalue().endswith("\x1b[K\ninterrupted: kernels were being compiled, and nothing was restored\n")
     gate.set()
     assert slow().run(checkpoint=settings).restore_report is not None
 
