@@ -306,7 +306,7 @@ class SparkJob:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self.state is JobState.RUNNING:  # not if its query is over
             self.cancel()
-        if self._meter.state is JobState.FAILED and not self._asked and error is None:
+        if self._meter.state is JobState.FAILED and not self._asked and error is not self._failure:
             note_failure_left(self._driver.notices, self._pipeline, self._failure)
         self._warn(error=error)
 

@@ -21,6 +21,7 @@ from dataflow.errors import (
     JobFailedWarning,
     RowsTakenBackWarning,
 )
+from dataflow.operator import Handle
 from dataflow.runners.spark.runner import SparkRunner
 from dataflow.runtime.progress import JobState
 from dataflow.source import Json, Source, SourceContext, Split, SplitReader
@@ -66,6 +67,17 @@ class BadSink(flow.Sink):
         return BadWriter(context)
 
 
+class Pausing(op.write_parquet("anywhere").__class__):  # type: ignore[misc, name-defined]
+    """Commits, and does not return before it may."""
+
+    committed, go_on = threading.Event(), threading.Event()
+
+    def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
+        super().commit(checkpoint, handles)
+        self.committed.set()
+        assert self.go_on.wait(60)
+
+
 def numbers(sink: flow.Sink, source: Source | None = None) -> flow.Pipeline:
     with flow.Pipeline("numbers") as p:
         p.source(source or op.from_arrow(NUMBERS, batch_rows=10), name="numbers").sink(sink, name="out")
@@ -94,7 +106,7 @@ def test_a_notice_of_a_source_reaches_the_user_as_it_does_locally(spark: Any) ->
     runner = SparkRunner(spark, rows_per_trigger=50)
     result, found = caught(lambda: numbers(op.collect(), Telling()).run(runner, parallelism=1))
     assert [(warning.category, warning.filename) for warning in found] == [(InputMissingWarning, __file__)]
-    assert str(found[0].message) == "2 times: the other half is gone"
+    assert str(found[0].message) == "3 times: the other half is gone"
     assert [str(warning) for warning in result.warnings] == [str(found[0].message)]
     _, local = caught(lambda: numbers(op.collect(), Telling()).run())
     assert [(warning.category, str(warning.message)) for warning in local] == [
@@ -152,6 +164,21 @@ def test_rows_of_a_micro_batch_that_spark_had_not_counted_are_taken_back_with_a_
     )
     assert sorted(op.read_committed(tmp_path / "out")["x"].to_pylist()) == NUMBERS["x"].to_pylist()
     assert [str(warning) for warning in result.warnings] == [str(found[0].message)]
+
+
+def test_a_job_that_is_stopped_as_it_commits_leaves_nothing_to_take_back(spark: Any, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"parallelism": 1, "checkpoint": flow.Checkpointing(tmp_path / "job")}
+    sink, runner = op.write_parquet(tmp_path / "out"), SparkRunner(spark, rows_per_trigger=20)
+    sink.__class__ = Pausing
+    pipeline = numbers(sink)
+    with pipeline.start(runner, **options) as job:
+        assert Pausing.committed.wait(60)
+        threading.Timer(0.5, Pausing.go_on.set).start()
+        assert job.stop().state is JobState.STOPPED
+    assert op.read_committed(tmp_path / "out").num_rows == 20
+    _, found = caught(lambda: pipeline.run(runner, **options))
+    assert found == []
+    assert sorted(op.read_committed(tmp_path / "out")["x"].to_pylist()) == NUMBERS["x"].to_pylist()
 
 
 def test_a_job_that_is_stopped_within_a_micro_batch_leaves_nothing_staged(spark: Any, tmp_path: Path) -> None:
