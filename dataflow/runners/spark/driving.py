@@ -6,6 +6,8 @@ repeated finds the sinks taken back to the one before it.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,7 +38,11 @@ if TYPE_CHECKING:
 __all__ = ["Driver"]
 
 _PATIENCE: Final = 5.0
-"""Seconds that workers may take to be killed when the query was stopped."""
+"""Seconds that a commit may take when the job is given up, and workers to be killed when the query was stopped."""
+_COUNTING: Final = 2.0
+"""Seconds that Spark may take to count a micro-batch that is committed."""
+_PAUSE: Final = 0.02
+"""Seconds between two looks."""
 
 
 class Driver:
@@ -55,7 +61,8 @@ class Driver:
         self.clock: Clock = SystemClock()
         self.done = done
         self.error: BaseException | None = None
-        self.given_up = False  # a micro-batch that is under way must not be committed any more
+        self._given_up = False  # a micro-batch that is under way must not be committed any more
+        self._committing = threading.Lock()  # guards _given_up and done, for the length of a commit
         stages = assignment.stages
         self.sinks: dict[str, TwoPhaseSink] = {
             node.name: node.spec.sink
@@ -114,16 +121,17 @@ class Driver:
             reports = [read_report(e.payload) for e in rows if e.link == REPORT]
             self.assignment.home.check(self.assignment.run_id)
             self._deliver([e for e in rows if e.link != REPORT])
-            if self.given_up:
-                raise Told("the job is over")
-            for hosted in self._own.values():
-                self.assignment.home.keep(hosted.state(number + 1), number + 1)
-            for name, handles in handles_of(reports).items():
-                self.sinks[name].commit(number + 1, handles)
+            with self._committing:
+                if self._given_up:
+                    raise Told("the job is over")
+                for hosted in self._own.values():
+                    self.assignment.home.keep(hosted.state(number + 1), number + 1)
+                for name, handles in handles_of(reports).items():
+                    self.sinks[name].commit(number + 1, handles)
+                self.done = number + 1
         for report in reports:
             self._counters.add(report)
             self.notices.include(report.notices)
-        self.done = number + 1
         if not self.assignment.stages.lanes:
             self.assignment.home.forget(number)
         # how much state there is, and what was written of it, Spark knows: query.recentProgress
@@ -148,6 +156,19 @@ class Driver:
                 hosted.finish()
                 if self.assignment.stages.lanes:
                     self.assignment.home.keep(hosted.state(self.done), self.done)
+
+    def give_up(self) -> None:
+        """Commit no further micro-batch. A commit that has begun is waited for, for some seconds."""
+        in_time = self._committing.acquire(timeout=_PATIENCE)
+        self._given_up = True
+        if in_time:
+            self._committing.release()
+
+    def until_counted(self) -> None:
+        """Wait until Spark counts what was committed as done, for some seconds: else the next start takes it back."""
+        deadline = time.monotonic() + _COUNTING
+        while self.assignment.home.done < self.done and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
 
     def sweep(self) -> None:
         """Delete what micro-batches that were given up staged: their workers were killed, and closed nothing.

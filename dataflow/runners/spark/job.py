@@ -209,7 +209,10 @@ class SparkJob:
         with self._ending:
             if self._meter.state is not JobState.RUNNING:
                 return
-            self._driver.given_up = state is not JobState.FINISHED
+            if state is not JobState.FINISHED:
+                self._driver.give_up()
+            if state is JobState.STOPPED:
+                self._driver.until_counted()
             self._stopping.start()
             try:
                 if not self._stopped.wait(_GRACE):
