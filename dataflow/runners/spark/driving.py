@@ -39,7 +39,7 @@ __all__ = ["Driver"]
 
 _PATIENCE: Final = 5.0
 """Seconds that a commit may take when the job is given up, and workers to be killed when the query was stopped."""
-_COUNTING: Final = 2.0
+_COUNTING: Final = 5.0
 """Seconds that Spark may take to count a micro-batch that is committed."""
 _PAUSE: Final = 0.02
 """Seconds between two looks."""
