@@ -180,7 +180,8 @@ class Operator:
         """The modules to import before the first row, because importing them compiles or loads code for this operator.
 
         The local and the simulated runner import them before the job reads a row, takes a checkpoint or measures a
-        step. Operators import such a module in the function that calls it, so that building a pipeline stays fast.
+        step, and before a restore, if this is a class attribute or the operator is one of the library. Operators import
+        such a module in the function that calls it, so that building a pipeline stays fast.
         """
         return ()
 
@@ -281,9 +282,9 @@ class TakenBack:
 class TwoPhaseSink(Sink):
     """A sink that commits with the checkpoints, exactly once. One committer a sink, whatever its parallelism.
 
-    Calls: ``hold`` is entered, then ``begin`` or ``recover``, then any number of ``commit``; ``hold`` is left when the
-    job is over, however it ended. One sink may be run several times, also at the same time: what belongs to one run is
-    in what ``hold`` returns.
+    Calls: ``hold`` is entered, then ``begin`` or ``recover``, then any number of ``commit``, perhaps ``sweep``. It is
+    left when the job is over, however it ended. One sink may be run several times, also at the same time: what belongs
+    to one run is in what ``hold`` returns.
 
     ``commit`` must be idempotent: after a crash it may be called again for the same checkpoint and handles.
     """
@@ -325,4 +326,11 @@ class TwoPhaseSink(Sink):
         where the newest is damaged, or the user asks for it. Repeated where a crash comes in between.
 
         Returns: the rows and files that were deleted, of which the run warns; None if there were none.
+        """
+
+    def sweep(self) -> None:
+        """Delete all that is staged. By default nothing is deleted, and the next ``begin`` or ``recover`` does it.
+
+        Called inside ``hold`` when a job has stopped or finished, after the last ``commit``, by runners that kill
+        writers instead of closing them (Spark).
         """

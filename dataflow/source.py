@@ -143,6 +143,14 @@ class Source(ABC):
         """The side outputs there are, with their schemas: ``errors`` where rows can be set aside."""
         return {}
 
+    @property
+    def kernels(self) -> Sequence[str]:
+        """The modules with compiled code that readers of this source call: see ``Operator.kernels``.
+
+        A source that wraps another one passes them on.
+        """
+        return ()
+
     @abstractmethod
     def splits(self) -> Sequence[Split]:
         """The splits of a fresh start, in a stable order."""

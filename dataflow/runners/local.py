@@ -12,12 +12,13 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from dataflow.checkpointing import Checkpointing, input_identity
 from dataflow.clock import Clock, Duration, SystemClock, microseconds
-from dataflow.errors import ConfigurationError, JobFailedWarning, JobTimeout, StillRunningWarning
+from dataflow.errors import ConfigurationError, JobTimeout, StillRunningWarning
 from dataflow.graph import Node
 from dataflow.plan import Plan, of
 from dataflow.runners.asking import answers_of
@@ -30,9 +31,10 @@ from dataflow.runners.base import (
     together,
     warn_of_unnamed_state,
 )
+from dataflow.runners.compiling import load_kernels
 from dataflow.runners.explaining import Explanation, explained
 from dataflow.runners.interrupts import CtrlC
-from dataflow.runners.run_warnings import raise_warnings, warnings_of
+from dataflow.runners.run_warnings import note_failure_left, raise_warnings, warnings_of
 from dataflow.runners.watching import JobProgress, NoLine, ProgressLine, ProgressMeter
 from dataflow.runners.workers import Crew
 from dataflow.runtime.attempts import CheckpointRecord
@@ -145,6 +147,9 @@ class LocalRunner:
     ) -> LocalJob:
         """Begin to run ``pipeline``; the returned job is a context manager.
 
+        A restore is complete when this returns. It begins when the kernels that it calls are loaded; until then the
+        progress line says what is compiling, and Ctrl-C leaves everything as it was.
+
         Args:
             parallelism: subtasks of each operator that does not say otherwise.
             checkpoint: settings; None: no checkpoints, and a failure means to begin again.
@@ -164,6 +169,7 @@ class LocalRunner:
         background = Background(apart=JOB_LANES)
         clock = SystemClock()
         stop = threading.Event()
+        line = ProgressLine(pipeline.name, None, sys.stderr, clock) if progress else NoLine()
         settings = Settings(
             pipeline=pipeline.name,
             run_id=uuid.uuid4().hex[:12],
@@ -174,13 +180,15 @@ class LocalRunner:
             credit=channel_credit,
             pace=lambda: LearnedPace(self._step_budget),
             delays={name: _delay(cost, stop) for name, cost in self._slow.items()},
+            load=partial(load_kernels, line=line),
         )
         try:
             job = build(plan, settings)
         except BaseException:
+            line.leave()
             background.close()
             raise
-        line = ProgressLine(job.pipeline, ProgressMeter(job), sys.stderr, clock) if progress else NoLine()
+        line.follow(ProgressMeter(job))
         crew = Crew(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop)
         return LocalJob(job, crew, clock, line)
 
@@ -370,9 +378,9 @@ class LocalJob:
         before = len(self._job.history.checkpoints)
         # to the terminal, not to the log: who pressed Ctrl-C must know what is going on
         if self._job.checkpointed:
-            print(
-                "interrupted: taking a last checkpoint; interrupt again to leave at once", file=sys.stderr, flush=True
-            )
+            # while kernels are compiled there is nothing to checkpoint
+            doing = "taking a last checkpoint" if self._job.begun else "stopping, because no row has been read yet"
+            print(f"interrupted: {doing}; interrupt again to leave at once", file=sys.stderr, flush=True)
             self._job.stop()
         else:
             self._job.cancel("interrupted")
@@ -406,11 +414,7 @@ class LocalJob:
         if not self._done.is_set():
             self._cancel()
         if self._job.state is JobState.FAILED and not self._waited and error is not self._job.error:
-            self._job.notices.add(
-                JobFailedWarning,
-                f"job {self._job.pipeline!r} failed, and the block was left without job.wait(), which raises the "
-                f"error: {self._job.error!r}",
-            )
+            note_failure_left(self._job.notices, self._job.pipeline, self._job.error)
         self._warn(error=error)
 
     def __repr__(self) -> str:

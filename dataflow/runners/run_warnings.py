@@ -15,6 +15,7 @@ from dataflow.errors import (
     BarrierflowWarning,
     CheckpointsFailedWarning,
     CommitsRetriedWarning,
+    JobFailedWarning,
     LateRowsWarning,
     user_frame,
 )
@@ -25,8 +26,9 @@ from dataflow.row_errors import LATE
 if TYPE_CHECKING:
     from dataflow.runners.base import OperatorMetrics, RunResult
     from dataflow.runtime.job import Job
+    from dataflow.runtime.notices import Notices
 
-__all__ = ["late_rows", "lateness_text", "raise_warnings", "share_text", "warnings_of"]
+__all__ = ["late_rows", "lateness_text", "note_failure_left", "raise_warnings", "share_text", "warnings_of"]
 
 
 def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[BarrierflowWarning]:
@@ -48,6 +50,14 @@ def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[Barrierf
             )
         )
     return [*found, *late_rows(job.plan.logical, operators)]
+
+
+def note_failure_left(notices: Notices, pipeline: str, error: BaseException | None) -> None:
+    """Note that the block of a job was left without asking for the ``error`` that it failed with."""
+    notices.add(
+        JobFailedWarning,
+        f"job {pipeline!r} failed, and the block was left without job.wait(), which raises the error: {error!r}",
+    )
 
 
 def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[BarrierflowWarning]:

@@ -90,8 +90,8 @@ class JobProgress:
 class Meter(Protocol):
     """What a line is drawn from."""
 
-    def read(self) -> JobProgress:
-        """The job as it is now."""
+    def read(self) -> object:
+        """Return what to draw; it is drawn as its text."""
         ...
 
 
@@ -177,10 +177,11 @@ def rows_of(state: SplitState) -> tuple[int, int] | None:
 class ProgressLine:
     """A line about a job on ``stream``: rewritten in place on a terminal, else a line every few seconds.
 
-    A stream that cannot be written to ends the drawing, never the job.
+    It needs a meter, or ``follow``, before it is drawn. A stream that cannot be written to ends the drawing, never the
+    job.
     """
 
-    def __init__(self, name: str, meter: Meter, stream: TextIO, clock: Clock) -> None:
+    def __init__(self, name: str, meter: Meter | None, stream: TextIO, clock: Clock) -> None:
         self._name = name
         self._meter = meter
         self._stream = stream
@@ -189,7 +190,18 @@ class ProgressLine:
         every: Duration = _ON_TERMINAL if self._terminal else _IN_FILE
         self._every = microseconds(every)
         self._next = clock.now() + self._every
+        self._drawn = False
         self._closed = False
+
+    def follow(self, meter: Meter) -> None:
+        """Draw from ``meter`` from now on."""
+        self._meter = meter
+
+    def leave(self) -> None:
+        """End the line, as it is, because the job did not start. Later calls do nothing."""
+        if self._drawn and self._terminal and not self._closed:
+            self._write("\n")
+        self._closed = True
 
     def tick(self) -> None:
         """Draw, if it is time."""
@@ -205,11 +217,16 @@ class ProgressLine:
             self._closed = True
 
     def _draw(self, end: str) -> None:
+        assert self._meter is not None, f"the line of {self._name} has nothing to draw"
         text = f"{self._name}: {self._meter.read()}"
         if self._terminal:
             text = f"\r{text[: _width(self._stream) - 1]}\x1b[K{end}"
         else:
             text += "\n"
+        self._drawn = True
+        self._write(text)
+
+    def _write(self, text: str) -> None:
         try:
             self._stream.write(text)
             self._stream.flush()
@@ -219,6 +236,12 @@ class ProgressLine:
 
 class NoLine:
     """Nobody asked for a line."""
+
+    def follow(self, meter: Meter) -> None:
+        """Draw nothing."""
+
+    def leave(self) -> None:
+        """Draw nothing."""
 
     def tick(self) -> None:
         """Draw nothing."""

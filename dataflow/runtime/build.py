@@ -3,7 +3,8 @@
 The order matters: lock the store, find and verify the checkpoint, check sources and channels against it, lock what
 the sinks write to, let the sinks recover (which makes visible what the checkpoint holds, and deletes what it does not),
 then build. Nothing runs before all that, and nothing is changed before all checks have passed. To verify a checkpoint
-also means to restore the operators of the library from it, one at a time, and to drop them: they know what is damage.
+also means to restore the operators of the library from it, because they know what is damage; the tasks get these
+operators. Kernels are loaded before, because restoring calls them.
 """
 
 from __future__ import annotations
@@ -17,15 +18,13 @@ from typing import Any, assert_never
 from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Clock
 from dataflow.errors import (
-    CheckpointDamaged,
     CheckpointError,
-    CheckpointMismatch,
     CheckpointSkippedWarning,
     ConfigurationError,
     RowsTakenBackWarning,
     did_you_mean,
 )
-from dataflow.events import BarrierKind, Data
+from dataflow.events import BarrierKind
 from dataflow.graph import Partitioning, schema_json
 from dataflow.operator import Guarantee, TakenBack, TwoPhaseSink
 from dataflow.plan import Link, Plan, Vertex
@@ -38,32 +37,30 @@ from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.chain import Chain
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.committer import Committer
-from dataflow.runtime.contract import check_splits, naming_sink
+from dataflow.runtime.contract import naming_sink
 from dataflow.runtime.fusing import fuse
 from dataflow.runtime.gate import Choose, InputGate, RoundRobin
-from dataflow.runtime.inlet import GateInlet, Inlet, SourceInlet, SplitState
+from dataflow.runtime.in_flight import put_back
+from dataflow.runtime.inlet import GateInlet, SourceInlet
 from dataflow.runtime.job import Job
 from dataflow.runtime.loading import Loading, kernels_of
 from dataflow.runtime.messages import Mailbox
+from dataflow.runtime.new_input import with_new_input
 from dataflow.runtime.notices import Notices
 from dataflow.runtime.output import Output, output_for
 from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.part_writer import Submit
-from dataflow.runtime.parts import SAMPLE_ROWS, ChannelState, TaskState
-from dataflow.runtime.peers import Peers
+from dataflow.runtime.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.points import Point, Probe, no_probe
-from dataflow.runtime.restore import Restored, find, with_new_input
+from dataflow.runtime.rehearsal import Rehearsal, two_phase_sinks
+from dataflow.runtime.restore import Restored, find
 from dataflow.runtime.task import Task
-from dataflow.runtime.wiring import Place, rehearse, wired
-from dataflow.source import Source, SourceContext, Split
-from dataflow.specs import Aggregate, Read, WindowAggregate, Write
-from dataflow.state.dictionaries import wide_schema
+from dataflow.runtime.wiring import Place, wired
+from dataflow.specs import Read
 from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore
-from dataflow.store.manifest import Manifest
 from dataflow.store.memory import MemoryStore
 from operators.fusion.operator import Patience
-from operators.partials import check_partial, is_partial, partial_schema
 
 __all__ = ["Settings", "build", "note_taken_back", "store_of"]
 
@@ -83,7 +80,8 @@ class Settings:
     ``credit`` is the number of batches a channel holds; ``choose`` makes the rule by which a gate picks a channel;
     ``pace`` makes the rule by which a task takes slices of batches; ``patience`` says when loops are compiled;
     ``store`` stands in for the location of the checkpoints, where a runner has put something in between. ``delays``
-    has, by operator, what waits for a number of rows before the operator takes them.
+    has, by operator, what waits for a number of rows before the operator takes them. ``load`` returns when the kernels
+    that a restore calls are loaded.
     """
 
     pipeline: str
@@ -99,6 +97,7 @@ class Settings:
     probe: Probe = no_probe
     store: CheckpointStore | None = None
     delays: Mapping[str, Callable[[int], None]] = field(default_factory=dict)
+    load: Callable[[Loading], None] = Loading.run
 
 
 def build(plan: Plan, settings: Settings) -> Job:
@@ -158,28 +157,27 @@ class _Builder:
         self.mailbox: Mailbox[Any] = Mailbox()
         self.notices = Notices()
         self.channels: dict[tuple[int, int, int], Channel] = {}
-        self.peers: dict[str, Peers] = {}
+        self.rehearsal = Rehearsal(plan, self._place, settings.clock, self.notices, settings.load)
 
     def build(self) -> Job:
         plan, settings, store = self.plan, self.settings, self.store
         started = settings.clock.now()
-        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes, self._rehearse)
+        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes, self.rehearsal.perform)
         states = restored.states if restored else {}
-        splits = self._splits(states)  # refuses input that changed, so what is new after it is only new
-        restored = restored and with_new_input(restored, plan)
+        if restored:  # input that changed was refused, so what is new is only new
+            restored = with_new_input(restored, plan)
+        else:
+            self.rehearsal.begin()
         self._connect()
-        if restored:
-            self._preload(restored)  # refuses a channel that changed, before anything is given up or committed
-        sinks = self._sinks()
+        if restored:  # refuses a channel that changed, before anything is given up or committed
+            put_back(restored, plan, self.channels)
+        sinks = two_phase_sinks(plan)
         # Also above a checkpoint from elsewhere: sinks order their output by these ids.
         next_id = max(store.highest_id(), restored.manifest.checkpoint if restored else 0) + 1
         for sink in sinks.values():
             self.held.enter_context(sink.hold(settings.run_id))
         self._ready(restored, sinks)
-        tasks = {
-            task: self._task(vertex, subtask, task, states.get(task), splits.get(task, []))
-            for vertex, subtask, task in plan.tasks()
-        }
+        tasks = {task: self._task(vertex, subtask, task, states.get(task)) for vertex, subtask, task in plan.tasks()}
         c = self.checkpointing
         policy = CheckpointPolicy(
             interval=c.every,
@@ -217,16 +215,9 @@ class _Builder:
             mailbox=self.mailbox,
             probe=settings.probe,
             notices=self.notices,
-            loading=Loading(kernels_of(tasks.values())),
+            loading=Loading(kernels_of(plan, [node.operator for t in tasks.values() for node in t.chain.nodes])),
             restore_report=replace(restored.report, duration=settings.clock.now() - started) if restored else None,
         )
-
-    def _sinks(self) -> dict[str, TwoPhaseSink]:
-        return {
-            node.name: node.spec.sink
-            for node in self.plan.graph
-            if isinstance(node.spec, Write) and isinstance(node.spec.sink, TwoPhaseSink)
-        }
 
     def _completed(self) -> list[int]:
         """The checkpoints that count for keep-N: savepoints stay, and what cannot be read is left to the user."""
@@ -278,45 +269,15 @@ class _Builder:
             note_taken_back(self.notices, name, taken_back, f"checkpoint {manifest.checkpoint} was restored")
         self.settings.probe(Point.RECOVERY)
 
-    def _rehearse(self, manifest: Manifest, states: Mapping[str, TaskState]) -> None:
-        """Check that sources, sinks and the operators of the library take what a checkpoint has for them.
-
-        Raises: CheckpointDamaged.
-        """
-        for name, sink in self._sinks().items():
-            sink.check_handles(manifest.transactions.get(name, []))
-        splits = self._splits(states)
-        for vertex, subtask, task in self.plan.tasks():
-            state = states[task]
-            inlet = (
-                self._source_inlet(vertex, subtask, splits[task], Peers(vertex.parallelism)) if task in splits else None
-            )
-            rehearse(Place(self.plan, vertex, subtask, self.settings.clock, self.settings.run_id, state, inlet))
-
-    def _splits(self, states: Mapping[str, TaskState]) -> Mapping[str, list[SplitState]]:
-        """The splits of every source subtask, as restored (and checked) or dealt out in turn."""
-        found: dict[str, list[SplitState]] = {}
-        for vertex in self.plan.vertices.values():
-            if not isinstance(vertex.head.spec, Read):
-                continue
-            source = vertex.head.spec.source
-            fresh = [] if states else check_splits(source, vertex.head.name)
-            for i, task in enumerate(vertex.tasks):
-                if task in states:
-                    found[task] = [_split_state(entry, source) for entry in states[task].inlet["splits"]]  # type: ignore[union-attr]
-                else:
-                    found[task] = [SplitState(split) for split in fresh[i :: vertex.parallelism]]
-        return found
-
-    def _task(
-        self, vertex: Vertex, subtask: int, name: str, state: TaskState | None, splits: Sequence[SplitState]
-    ) -> Task:
-        inlet = self._inlet(vertex, subtask, state, splits)
-        splits_of = inlet if isinstance(inlet, SourceInlet) else None
+    def _place(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInlet | None) -> Place:
         clock, run_id = self.settings.clock, self.settings.run_id
         repeats = self.checkpointing.mode is Mode.UNALIGNED
-        place = Place(self.plan, vertex, subtask, clock, run_id, state, splits_of, self._sample, repeats=repeats)
-        nodes = wired(place, lambda number, link: self._output(number, link, subtask))
+        return Place(self.plan, vertex, subtask, clock, run_id, state, splits, self._sample, repeats=repeats)
+
+    def _task(self, vertex: Vertex, subtask: int, name: str, state: TaskState | None) -> Task:
+        splits, restored = self.rehearsal.inlets.get(name), self.rehearsal.operators.get(name)
+        place = self._place(vertex, subtask, state, splits)
+        nodes = wired(place, lambda number, link: self._output(number, link, subtask), restored)
         for node in nodes:
             node.delay = self.settings.delays.get(node.name)
         if self.checkpointing.mode is not Mode.UNALIGNED:  # which reports red rows, operator by operator
@@ -324,7 +285,7 @@ class _Builder:
             fuse(self.plan.graph, chained, self.settings.submit, self.settings.patience)
         return Task(
             name,
-            inlet,
+            self._gate_inlet(vertex, subtask, state) if splits is None else splits,
             Chain(nodes),
             store=self.store,
             submit=self.settings.submit,
@@ -340,10 +301,7 @@ class _Builder:
         channels = [self.channels[number, s, t] for s, t in self.plan.channels(link) if s == subtask]
         return output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
 
-    def _inlet(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: Sequence[SplitState]) -> Inlet:
-        if isinstance(vertex.head.spec, Read):
-            peers = self.peers.setdefault(vertex.name, Peers(vertex.parallelism))
-            return self._source_inlet(vertex, subtask, splits, peers)
+    def _gate_inlet(self, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInlet:
         channels, ports = [], []
         for i, link in enumerate(self.plan.links):
             if link.target == vertex.name:
@@ -356,12 +314,6 @@ class _Builder:
             watermarks: Any = state.inlet["watermarks"]
             gate.restore_watermarks(watermarks)
         return GateInlet(gate, ports)
-
-    def _source_inlet(self, vertex: Vertex, subtask: int, splits: Sequence[SplitState], peers: Peers) -> SourceInlet:
-        context = SourceContext(
-            vertex.head.name, subtask, vertex.parallelism, self.settings.clock, notify=self.notices.add
-        )
-        return SourceInlet(vertex.head.spec.source, splits, context, peers)  # type: ignore[union-attr]
 
     @property
     def _sample(self) -> int | None:
@@ -396,44 +348,6 @@ class _Builder:
                     self.settings.credit, ends.name, overtakable=overtakable, schema=schema
                 )
 
-    def _preload(self, restored: Restored) -> None:
-        """Put the channel state back where it was in flight. Refuse it where the channel is no longer the same."""
-        channels = {channel.name: channel for channel in self.channels.values()}
-        places = {channel.name: (self.plan.links[i], t) for (i, _, t), channel in self.channels.items()}
-        for state in restored.states.values():
-            for captured in state.in_flight:
-                channel = channels.get(captured.channel)
-                if channel is None or channel.schema != captured.schema:
-                    found = "there is no such channel" if channel is None else f"it carries {channel.schema}"
-                    raise CheckpointMismatch(
-                        f"checkpoint {restored.manifest.checkpoint} holds {captured.rows} rows that were in flight on "
-                        f"{captured.channel!r}, of the columns {captured.schema}; now {found}. Restore it with the "
-                        "pipeline that took it, let that one take a checkpoint of mode 'aligned', and change it then"
-                    )
-                link, subtask = places[channel.name]
-                _check_carried(captured, self.plan, link)
-                self._refuse_strays(captured, link, subtask, restored.manifest.checkpoint)
-                channel.preload(captured.elements)
-
-    def _refuse_strays(self, captured: ChannelState, link: Link, subtask: int, checkpoint: int) -> None:
-        """Raise where rows in flight on a hash edge belong to another subtask: they would lose their order by key."""
-        if link.partitioning is not Partitioning.HASH:
-            return
-        from dataflow.state.partition import hash_partition
-
-        width = self.plan.vertices[link.target].parallelism
-        for element in captured.elements:
-            if not isinstance(element, Data):
-                continue
-            rows: Any = element.rows
-            parts = hash_partition(rows, link.keys, width, self.plan.max_key_groups)
-            if any(part is not None for target, part in enumerate(parts) if target != subtask):
-                raise CheckpointMismatch(
-                    f"checkpoint {checkpoint} holds {captured.rows} rows that were in flight on {captured.channel!r} "
-                    f"and were not spread by {', '.join(link.keys)}, as they are now. Restore it with the pipeline "
-                    "that took it, let that one take a checkpoint of mode 'aligned', and change it then"
-                )
-
 
 def note_taken_back(notices: Notices, sink: str, taken: TakenBack | None, why: str) -> None:
     """Note the committed rows that ``sink`` deleted because ``why``; it is given what ``recover`` returned."""
@@ -443,33 +357,3 @@ def note_taken_back(notices: Notices, sink: str, taken: TakenBack | None, why: s
             f"{why}, so {taken.rows:,} rows in {taken.files:,} {'file' if taken.files == 1 else 'files'} that sink "
             f"{sink!r} had committed later were deleted; this run produces them again",
         )
-
-
-def _check_carried(captured: ChannelState, plan: Plan, link: Link) -> None:
-    """Check that rows in flight are such as the channel carries: kernels believe the types. Raises: CheckpointDamaged.
-
-    Index types of dictionaries may be narrower than declared: a batch may come with its own.
-    """
-    expected = [wide_schema(plan.graph.nodes[link.node].output(link.tag))]
-    spec = plan.vertices[link.target].head.spec
-    if isinstance(spec, Aggregate | WindowAggregate):
-        taken = plan.graph.schema_of(plan.vertices[link.target].head.inputs[0])
-        expected.append(wide_schema(partial_schema(spec, taken)))
-    for element in captured.elements:
-        if not isinstance(element, Data):
-            continue
-        batch: Any = element.rows
-        found = wide_schema(batch.schema)
-        if not any([found.names == schema.names and found.types == schema.types for schema in expected]):
-            raise CheckpointDamaged(
-                f"rows in flight on {captured.channel!r} have the columns {schema_json(batch.schema)}, expected "
-                f"{captured.schema}"
-            )
-        if is_partial(batch.schema):
-            check_partial(batch, spec, captured.channel)
-
-
-def _split_state(entry: Any, source: Source) -> SplitState:
-    split = Split(entry["id"], entry["info"])
-    source.check(split)
-    return SplitState(split, entry["offset"], entry["done"], entry.get("rows"))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from dataflow.checkpointing import Mode
 from dataflow.clock import Clock
-from dataflow.errors import CheckpointError, CleanupFailedWarning, JobCancelled
+from dataflow.errors import CheckpointError, JobCancelled
 from dataflow.events import Barrier, BarrierKind
 from dataflow.operator import Guarantee
 from dataflow.protocol.coordination import Coordinator
@@ -404,8 +404,7 @@ class Job:
         self._refuse_late()
         for name, task in self.tasks.items():
             for error in task.close():
-                notes = "; ".join(getattr(error, "__notes__", ()))
-                self.notices.add(CleanupFailedWarning, f"closing {name} raised {error!r}{notes and f' ({notes})'}")
+                self.notices.cleanup_failed(name, error)
         if self.state in (JobState.STOPPED, JobState.FINISHED) and self.begun:
             self._manifests.sweep()
         self.release()

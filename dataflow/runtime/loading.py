@@ -1,39 +1,55 @@
 """Loads the kernels that a job will call, before its first row.
 
 A kernel is compiled, or loaded from numba's cache, when its module is imported. On a fresh machine that takes seconds,
-and in a step it would hold up every barrier. So operators name such modules (``Operator.kernels``), and a job imports
-them before tasks are stepped and before its first checkpoint is due.
+and in a step it would hold up every barrier. So operators and sources name such modules (``Operator.kernels``), and a
+job imports them before tasks are stepped and before its first checkpoint is due. A restore calls kernels, too, and
+imports them before it makes the first operator from its state.
 
 Guarantees: a module that cannot be imported ends the loading and nothing else; the step that needs it raises.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dataflow.runtime.output import HashOutput
+from dataflow.graph import Partitioning
+from dataflow.specs import Apply, Read
 
 if TYPE_CHECKING:
-    from dataflow.runtime.task import Task
+    from dataflow.operator import Operator
+    from dataflow.plan import Plan
 
 __all__ = ["Loading", "kernels_of"]
 
 _PARTITION = ("dataflow.state.kernels.hashing", "dataflow.state.kernels.partition")
 
 
-def kernels_of(tasks: Iterable[Task]) -> tuple[str, ...]:
-    """Return the modules that the operators and outputs of ``tasks`` name, each once."""
+def kernels_of(plan: Plan, operators: Iterable[Operator]) -> tuple[str, ...]:
+    """Return the modules that ``operators``, and the sources, hash edges and users' classes of ``plan``, name."""
     names: dict[str, None] = {}
-    for task in tasks:
-        for node in task.chain.nodes:
-            names.update(dict.fromkeys(node.operator.kernels))
-        if any([isinstance(output, HashOutput) and len(output.channels) > 1 for output in task.chain.outputs]):
+    for node in plan.graph:
+        match node.spec:
+            case Read(source):
+                names.update(dict.fromkeys(source.kernels))
+            case Apply(factory):
+                names.update(dict.fromkeys(_named_by_class(factory)))
+    for operator in operators:
+        names.update(dict.fromkeys(operator.kernels))
+    for link in plan.links:
+        if link.partitioning is Partitioning.HASH and plan.vertices[link.target].parallelism > 1:
             names.update(dict.fromkeys(_PARTITION))
     return tuple(names)
+
+
+def _named_by_class(factory: Any) -> Sequence[str]:
+    """Return the kernels that a user's class names in an attribute; a property has them once there is an operator."""
+    names = getattr(inspect.unwrap(getattr(factory, "func", factory)), "kernels", ())
+    return names if isinstance(names, tuple | list) else ()
 
 
 class Loading:

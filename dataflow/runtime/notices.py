@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterable, Iterator, Sequence
 
-from dataflow.errors import BarrierflowWarning
+from dataflow.errors import BarrierflowWarning, CleanupFailedWarning
 
-__all__ = ["Notices"]
+__all__ = ["Notices", "Packed"]
 
 log = logging.getLogger("dataflow.job")
 
 _KEPT = 5
 
+Packed = tuple[str, int, Sequence[str]]
+"""The events of one category, as JSON can hold them: its full name, how many there were, and the first texts."""
+
 
 class Notices:
     """The events of one run, by category of warning.
 
-    Guarantees: one warning per category, however many events there were; the first few are kept, all are counted.
+    Guarantees: one warning per category, however many events there were; the first few texts that differ are kept, all
+    events are counted.
 
     >>> from dataflow.errors import CleanupFailedWarning
     >>> notices = Notices()
@@ -35,11 +40,34 @@ class Notices:
     def add(self, category: type[BarrierflowWarning], text: str) -> None:
         """Note an event, and log it. From any thread."""
         log.warning("%s", text)
+        self._note(category, 1, [text])
+
+    def cleanup_failed(self, where: str, error: BaseException) -> None:
+        """Note what closing ``where`` raised."""
+        notes = "; ".join(getattr(error, "__notes__", ()))
+        self.add(CleanupFailedWarning, f"closing {where} raised {error!r}{notes and f' ({notes})'}")
+
+    def packed(self) -> list[Packed]:
+        """Return all events in a form for ``include`` of another process."""
         with self._lock:
-            texts = self._texts.setdefault(category, [])
-            self._counts[category] = self._counts.get(category, 0) + 1
-            if len(texts) < _KEPT:
-                texts.append(text)
+            return [(_full_name(kind), self._counts[kind], list(texts)) for kind, texts in self._texts.items()]
+
+    def include(self, packed: Iterable[Packed]) -> None:
+        """Note what another process packed. A category that this process does not know is told in the text."""
+        known = {_full_name(kind): kind for kind in _categories(BarrierflowWarning)}
+        for name, count, texts in packed:
+            texts = texts if name in known else [f"{name}: {text}" for text in texts]
+            for text in texts:
+                log.warning("%s", text)
+            self._note(known.get(name, BarrierflowWarning), count, texts)
+
+    def _note(self, category: type[BarrierflowWarning], count: int, texts: Iterable[str]) -> None:
+        with self._lock:
+            kept = self._texts.setdefault(category, [])
+            self._counts[category] = self._counts.get(category, 0) + count
+            for text in texts:
+                if text not in kept and len(kept) <= _KEPT:  # one more than is shown tells that there were more
+                    kept.append(text)
 
     def warnings(self) -> list[BarrierflowWarning]:
         """Return a warning for each category, in the order of the first event."""
@@ -47,6 +75,16 @@ class Notices:
             return [category(_text(texts, self._counts[category])) for category, texts in self._texts.items()]
 
 
+def _categories(root: type[BarrierflowWarning]) -> Iterator[type[BarrierflowWarning]]:
+    yield root
+    for category in root.__subclasses__():
+        yield from _categories(category)
+
+
+def _full_name(category: type[BarrierflowWarning]) -> str:
+    return f"{category.__module__}.{category.__qualname__}"
+
+
 def _text(texts: list[str], count: int) -> str:
-    rest = ["..."] if count > len(texts) else []
-    return ("" if count == 1 else f"{count:,} times: ") + "; ".join([*texts, *rest])
+    rest = ["..."] if len(texts) > _KEPT else []
+    return ("" if count == 1 else f"{count:,} times: ") + "; ".join([*texts[:_KEPT], *rest])

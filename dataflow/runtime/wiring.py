@@ -6,7 +6,7 @@ outputs of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dataflow.clock import Clock
@@ -22,7 +22,7 @@ from dataflow.specs import Read, Write
 from dataflow.state.hashing import key_group_range
 from dataflow.untrusted import damaged_by
 
-__all__ = ["Place", "rehearse", "wired"]
+__all__ = ["Place", "restored_nodes", "wired"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +46,38 @@ class Place:
     repeats: bool = False
 
 
-def wired(place: Place, output_of: Callable[[int, Link], Output]) -> list[ChainNode]:
-    """The chain of a place, parents before children; ``output_of`` makes the output of a link, given its number."""
-    nodes = {node.id: _chain_node(place, node) for node in place.vertex.nodes}
+def wired(
+    place: Place, output_of: Callable[[int, Link], Output], restored: Mapping[int, ChainNode] | None = None
+) -> list[ChainNode]:
+    """Return the chain of a place, parents before children.
+
+    Args:
+        output_of: makes the output of a link, given its number.
+        restored: by node, what ``restored_nodes`` returned for this place.
+    """
+    nodes = {node.id: _chain_node(place, node) for node in place.vertex.nodes if node.id not in (restored or {})}
+    nodes.update(restored or {})
     for node in place.vertex.nodes[1:]:
         edge = node.inputs[0]
         nodes[edge.source].children.setdefault(edge.tag, []).append(nodes[node.id])
     for number, link in enumerate(place.plan.links):
         if link.source == place.vertex.name:
             nodes[link.node].outputs.setdefault(link.tag, []).append(output_of(number, link))
-    return list(nodes.values())
+    return [nodes[node.id] for node in place.vertex.nodes]
 
 
-def rehearse(place: Place) -> None:
-    """Restore each operator of the library from the state of a place, and drop it.
+def restored_nodes(place: Place) -> dict[int, ChainNode]:
+    """Return the operators of the library in a place, made from its state, not wired yet, by node.
 
     Writers are left out: they keep no state, and what they write to is not locked yet. So are a user's operators.
 
     Raises: CheckpointDamaged, naming the operator; other errors of restoring an operator.
     """
-    for node in place.vertex.nodes:
-        if not (node.is_users or isinstance(node.spec, Read | Write)):
-            _chain_node(place, node)
+    return {
+        node.id: _chain_node(place, node)
+        for node in place.vertex.nodes
+        if not (node.is_users or isinstance(node.spec, Read | Write))
+    }
 
 
 def _chain_node(place: Place, node: Node) -> ChainNode:

@@ -107,6 +107,9 @@ class FileSink(TwoPhaseSink):
     def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
         self._directory.commit(checkpoint, handles)
 
+    def sweep(self) -> None:
+        self._directory.clean_staging()
+
     def recover(self, checkpoint: int, handles: Sequence[Handle]) -> TakenBack | None:
         """Commit ``handles``, delete all else that is staged, and take back what later checkpoints committed.
 

@@ -111,6 +111,10 @@ class JsonFormat:
     def label(self) -> str:
         return "read_json"
 
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        return ()
+
     def inferred_from(
         self, paths: Sequence[str], where: Files, block_bytes: int, wanted: Sequence[str] | None = None
     ) -> pa.Schema:

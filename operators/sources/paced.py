@@ -59,6 +59,10 @@ class PacedSource(Source):
     def sides(self) -> Mapping[str, pa.Schema]:
         return self._source.sides
 
+    @property
+    def kernels(self) -> Sequence[str]:
+        return self._source.kernels
+
     def splits(self) -> Sequence[Split]:
         return self._source.splits()
 

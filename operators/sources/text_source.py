@@ -43,6 +43,11 @@ class TextFormat(Protocol):
         """The function that reads it, for messages."""
         ...
 
+    @property
+    def kernels(self) -> Sequence[str]:
+        """See ``Source.kernels``."""
+        ...
+
     def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[RowParser, Place]:
         """The parser of a file that gives ``columns`` of ``schema``, and where its rows begin."""
         ...
@@ -90,6 +95,10 @@ class TextSource(Source):
     @property
     def sides(self) -> Mapping[str, pa.Schema]:
         return {ERRORS: errors_schema()} if self._reading.on_error is OnError.SIDE else {}
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return self._format.kernels
 
     def splits(self) -> tuple[Split, ...]:
         """One split for each file that is not empty."""

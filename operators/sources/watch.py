@@ -142,6 +142,10 @@ class WatchSource(Source):
     def sides(self) -> Mapping[str, pa.Schema]:
         return self._sides
 
+    @property
+    def kernels(self) -> Sequence[str]:
+        return getattr(self._read, "kernels", ())  # of the function: there may be no file yet
+
     def splits(self) -> tuple[Split, ...]:
         return tuple(
             Split(f"{self._watched.path}#{part}", {"part": part, "parts": self._splits}) for part in range(self._splits)

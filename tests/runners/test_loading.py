@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,17 +28,38 @@ class Slow(Operator):
 
     kernels = ("slow_kernels_of_a_test",)  # type: ignore[assignment]
 
-    def __init__(self, context: flow.OperatorContext) -> None: ...
+    def __init__(self, context: flow.OperatorContext) -> None:
+        if context.restored:
+            import_module("slow_kernels_of_a_test")
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         assert "slow_kernels_of_a_test" in sys.modules
         out.emit(batch)
 
+    def snapshot(self) -> flow.Snapshot:
+        return flow.Snapshot(values={"some": 1})
+
+
+class Terminal(io.StringIO):
+    """Calls ``then`` when it is told that something is compiling."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        super().__init__()
+        self._then = then
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if "slow: compiling: slow kernels of a test kernels" in text:
+            self._then()
+        return super().write(text)
+
 
 @pytest.fixture
 def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Opens the import; it is opened at the end."""
-    (tmp_path / "slow_kernels_of_a_test.py").write_text("import sys\nsys.gate_of_a_test.wait(60)\n")
+    (tmp_path / "slow_kernels_of_a_test.py").write_text("import sys\nsys.gate_of_a_test.wait(10)\n")
     monkeypatch.syspath_prepend(tmp_path)
     gate = threading.Event()
     monkeypatch.setattr(sys, "gate_of_a_test", gate, raising=False)
@@ -58,13 +82,23 @@ def checkpoints() -> flow.Checkpointing:
     return flow.Checkpointing(flow.MemoryStore(), every="1ms")
 
 
-def test_no_kernel_is_loaded_in_a_step_or_by_a_checkpoint() -> None:
-    child = subprocess.run(
-        [sys.executable, "-W", "error", Path(__file__).with_name("loads_kernels.py")],
-        cwd=ROOT, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(Path.home())},
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert (child.returncode, child.stdout, child.stderr) == (0, "", "")
+def test_no_kernel_is_loaded_in_a_step_by_a_checkpoint_or_by_a_restore(tmp_path: Path) -> None:
+    for _ in range(2):
+        child = subprocess.run(
+            [sys.executable, "-W", "error", Path(__file__).with_name("loads_kernels.py"), tmp_path],
+            cwd=ROOT, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(Path.home())},
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+        assert (child.returncode, child.stdout, child.stderr) == (0, "", "")
+
+
+def test_sources_that_wrap_others_pass_their_kernels_on(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n\n1\n")
+    read = op.read_csv(tmp_path / "a.csv")
+    assert read.kernels == ("operators.kernels.csv_rows",)
+    assert op.paced(read, 1).kernels == read.kernels
+    assert op.watch(tmp_path, op.read_csv, pattern="*.json", schema={"n": "int64"}).kernels == read.kernels
+    assert op.watch(tmp_path, op.read_json, pattern="*.json", schema={"n": "int64"}).kernels == ()
 
 
 def test_until_kernels_are_loaded_no_row_is_read_and_no_checkpoint_begins(gate: threading.Event) -> None:
@@ -95,6 +129,53 @@ def test_a_job_is_stopped_while_kernels_are_loaded_and_goes_on_later(gate: threa
         assert (job.stop().state, len(job.checkpoints)) == (JobState.STOPPED, 0)
     gate.set()
     assert slow().run(checkpoint=store).table("out").num_rows == 100
+
+
+def stopped(gate: threading.Event) -> flow.Checkpointing:
+    """The settings of a job that has a checkpoint, in a process that has not loaded the kernels."""
+    settings = checkpoints()
+    gate.set()
+    slow().run(checkpoint=settings)
+    del sys.modules["slow_kernels_of_a_test"]
+    gate.clear()
+    return settings
+
+
+def interrupt() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_a_restore_says_what_is_compiling_before_it_calls_kernels(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = stopped(gate)
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal(gate.set))
+    result = slow().run(checkpoint=settings, progress=True)
+    assert result.restore_report is not None
+    assert terminal.getvalue().count("compiling: ") == 1
+
+
+def test_an_interrupt_while_a_restore_compiles_leaves_everything_as_it_was(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = stopped(gate)
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal(interrupt))
+    with pytest.raises(KeyboardInterrupt) as raised:
+        slow().run(checkpoint=settings, progress=True)
+    assert raised.value.__notes__ == ["no row had been read; run again with restore='auto' to restore the checkpoint"]
+    assert terminal.getvalue().endswith("\x1b[K\ninterrupted: kernels were being compiled, and nothing was restored\n")
+    gate.set()
+    assert slow().run(checkpoint=settings).restore_report is not None
+
+
+def test_an_interrupt_while_kernels_are_compiled_does_not_speak_of_a_last_checkpoint(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal(interrupt))
+    with pytest.raises(KeyboardInterrupt) as raised:
+        slow().run(checkpoint=checkpoints(), progress=True)
+    assert "interrupted: stopping, because no row has been read yet; interrupt again" in terminal.getvalue()
+    assert raised.value.__notes__[0].startswith("no row had been read, so no checkpoint was taken")
 
 
 def test_in_a_simulation_kernels_are_loaded_while_its_clock_stands_still(gate: threading.Event) -> None:

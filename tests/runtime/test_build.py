@@ -15,9 +15,13 @@ from dataflow import col
 from dataflow.clock import ManualClock
 from dataflow.errors import CheckpointDamaged
 from dataflow.events import Watermark
+from dataflow.graph import Node
+from dataflow.operator import Operator, OperatorContext
 from dataflow.plan import Plan, of
 from dataflow.runners.simulated import SimulatedRunner
+from dataflow.runtime import wiring
 from dataflow.runtime.build import Settings, build
+from dataflow.runtime.contract import build_operator
 from dataflow.runtime.inlet import GateInlet, SourceInlet
 from dataflow.runtime.parts import ChannelState, TaskState
 from dataflow.runtime.restore import _check_states
@@ -100,6 +104,22 @@ def test_the_checkpoints_of_earlier_runs_count_among_those_to_keep() -> None:
     settings = Settings("totals", "run", flow.Checkpointing(store), "auto", ManualClock(), lambda lane, job: job())
     assert build(plan, settings).coordinator.completed == tuple(store.checkpoints())
     assert len(store.checkpoints()) > 1
+
+
+def test_a_restore_makes_each_operator_from_its_state_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, store, checkpoint = checkpointed()
+    restored: list[Operator] = []
+
+    def spying(node: Node, context: OperatorContext, task: str) -> Operator:
+        operator = build_operator(node, context, task)
+        if context.restored is not None and (context.restored.values or context.restored.tables):
+            restored.append(operator)
+        return operator
+
+    monkeypatch.setattr(wiring, "build_operator", spying)
+    settings = Settings("totals", "run", flow.Checkpointing(store), checkpoint, ManualClock(), lambda lane, job: job())
+    nodes = build(plan, settings).tasks["sums[0]"].chain.nodes
+    assert [node.operator for node in nodes if node.name in ("sums", "out")] == restored
 
 
 class Ticking(ManualClock):

@@ -26,7 +26,7 @@ from dataflow.events import Data, EndOfInput
 from dataflow.observe.checkpoints import list_checkpoints, table
 from dataflow.operator import Operator, OperatorContext, Snapshot
 from dataflow.plan import of
-from dataflow.runtime.build import _check_carried
+from dataflow.runtime.in_flight import check_carried
 from dataflow.runtime.parts import ChannelState, TaskState
 from dataflow.runtime.restore import _check_states
 from dataflow.source import SourceContext, Split
@@ -350,7 +350,7 @@ def test_rows_in_flight_that_the_channel_does_not_carry_are_damage(rows: pa.Reco
     (link,) = [link for link in plan.links if link.target == "sums"]
     captured = ChannelState("sums", "sums[0]", "in[0] -> sums[0]", [Data(rows)])
     with pytest.raises(CheckpointDamaged, match=r"in\[0\] -> sums\[0\]"):
-        _check_carried(captured, plan, link)
+        check_carried(captured, plan, link)
 
 
 def test_the_end_of_a_task_that_continues_is_damage_whatever_its_name() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -18,9 +19,11 @@ from typing import Final
 from dataflow.plan import Vertex, task_id
 from dataflow.runners.spark.home import Home
 
-__all__ = ["at_work", "forget", "left_at_work"]
+__all__ = ["at_work", "forget", "left_at_work", "until_idle"]
 
 _WIDTH: Final = 1_000
+_PAUSE: Final = 0.05
+"""Seconds between two looks at the notes."""
 
 
 @contextmanager
@@ -48,6 +51,24 @@ def forget(home: Home) -> None:
     """Nobody is at work: a job begins. The files stay, for workers that live on keep them open."""
     for file in (home.path / "working").glob("*-*"):
         os.truncate(file, 0)
+
+
+def until_idle(home: Home, seconds: float) -> bool:
+    """Wait until no process on this machine is at a subtask: it is done with it, or dead; False: not in time."""
+    deadline = time.monotonic() + seconds
+    while _busy(home):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE)
+    return True
+
+
+def _busy(home: Home) -> bool:
+    for file in (home.path / "working").glob(f"{socket.gethostname()}-*"):
+        with suppress(OSError, ValueError):
+            if file.read_bytes().strip() and _lives(int(file.name.rpartition("-")[2])):
+                return True
+    return False
 
 
 def left_at_work(home: Home) -> list[tuple[str, list[str]]]:

@@ -6,15 +6,19 @@ repeated finds the sinks taken back to the one before it.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.clock import Clock, SystemClock
+from dataflow.errors import CleanupFailedWarning
 from dataflow.events import BarrierKind
 from dataflow.operator import Collector, TwoPhaseSink
 from dataflow.plan import task_id
+from dataflow.runners.spark.at_work import until_idle
 from dataflow.runners.spark.envelopes import REPORT, Content, Envelope, envelopes_of, together
 from dataflow.runners.spark.failing import carried
 from dataflow.runners.spark.hosting import Hosted, Recorder
@@ -33,6 +37,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Driver"]
 
+_PATIENCE: Final = 5.0
+"""Seconds that a commit may take when the job is given up, and workers to be killed when the query was stopped."""
+_COUNTING: Final = 5.0
+"""Seconds that Spark may take to count a micro-batch that is committed."""
+_PAUSE: Final = 0.02
+"""Seconds between two looks."""
+
 
 class Driver:
     """The driver's part of a job, from behind ``done`` micro-batches on; a context manager around its own sinks.
@@ -50,7 +61,8 @@ class Driver:
         self.clock: Clock = SystemClock()
         self.done = done
         self.error: BaseException | None = None
-        self.given_up = False  # a micro-batch that is under way must not be committed any more
+        self._given_up = False  # a micro-batch that is under way must not be committed any more
+        self._committing = threading.Lock()  # guards _given_up and done, for the length of a commit
         stages = assignment.stages
         self.sinks: dict[str, TwoPhaseSink] = {
             node.name: node.spec.sink
@@ -65,14 +77,15 @@ class Driver:
             if hosting is Hosting.DRIVER:
                 state = home.task(task_id(name, 0), self.done)
                 recorder = Recorder(stages, 0, 0, dealt=False)
-                hosted = Hosted(stages, stages.plan.vertices[name], 0, state, self.assignment.run_id, recorder)
+                vertex, run_id = stages.plan.vertices[name], self.assignment.run_id
+                hosted = Hosted(stages, vertex, 0, state, run_id, recorder, notices=self.notices)
                 self._own[name] = hosted
                 hosted.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         for hosted in self._own.values():
-            hosted.__exit__(*error)
+            hosted.close()
 
     @property
     def _collectors(self) -> Mapping[str, Collector]:
@@ -108,15 +121,17 @@ class Driver:
             reports = [read_report(e.payload) for e in rows if e.link == REPORT]
             self.assignment.home.check(self.assignment.run_id)
             self._deliver([e for e in rows if e.link != REPORT])
-            if self.given_up:
-                raise Told("the job is over")
-            for hosted in self._own.values():
-                self.assignment.home.keep(hosted.state(number + 1), number + 1)
-            for name, handles in handles_of(reports).items():
-                self.sinks[name].commit(number + 1, handles)
+            with self._committing:
+                if self._given_up:
+                    raise Told("the job is over")
+                for hosted in self._own.values():
+                    self.assignment.home.keep(hosted.state(number + 1), number + 1)
+                for name, handles in handles_of(reports).items():
+                    self.sinks[name].commit(number + 1, handles)
+                self.done = number + 1
         for report in reports:
             self._counters.add(report)
-        self.done = number + 1
+            self.notices.include(report.notices)
         if not self.assignment.stages.lanes:
             self.assignment.home.forget(number)
         # how much state there is, and what was written of it, Spark knows: query.recentProgress
@@ -141,6 +156,37 @@ class Driver:
                 hosted.finish()
                 if self.assignment.stages.lanes:
                     self.assignment.home.keep(hosted.state(self.done), self.done)
+
+    def give_up(self) -> None:
+        """Commit no further micro-batch. A commit that has begun is waited for, for some seconds."""
+        in_time = self._committing.acquire(timeout=_PATIENCE)
+        self._given_up = True
+        if in_time:
+            self._committing.release()
+
+    def until_counted(self) -> None:
+        """Wait until Spark counts what was committed as done, for some seconds: else the next start takes it back."""
+        deadline = time.monotonic() + _COUNTING
+        while self.assignment.home.done < self.done and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+
+    def sweep(self) -> None:
+        """Delete what micro-batches that were given up staged: their workers were killed, and closed nothing.
+
+        A worker that lives on for longer than a few seconds keeps what it has; the next start deletes that.
+        """
+        if not until_idle(self.assignment.home, _PATIENCE):
+            self.notices.add(
+                CleanupFailedWarning,
+                "a Spark worker was still at work after the job had ended: what it staged is deleted by the next start",
+            )
+        for name, sink in self.sinks.items():
+            try:
+                sink.sweep()
+            except Exception as error:
+                what = f"what sink {name!r} had staged is not deleted before the next start: {error!r}"
+                self.notices.add(CleanupFailedWarning, what)
+        self.assignment.home.sweep()
 
     def metrics(self) -> Counters:
         """The counters of every operator as they are now, those of the driver's own sinks included."""

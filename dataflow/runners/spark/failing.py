@@ -19,7 +19,7 @@ from dataflow.runners.spark.home import Home
 from dataflow.runners.spark.quiet import Told
 from dataflow.runners.spark.session import pyspark
 
-__all__ = ["Carrier", "carried", "delivered", "failed", "original"]
+__all__ = ["Carrier", "carried", "delivered", "failed", "noted", "original"]
 
 _LONGEST: Final = 1_000
 _SHOWN: Final = 3
@@ -58,6 +58,16 @@ def _mark(error: BaseException) -> str:
     except Exception:
         pickled = pickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), notes, where))
     return f"barrierflow-error[{base64.b64encode(pickled).decode()}]"
+
+
+def noted(carrier: Carrier, notes: Sequence[str]) -> Carrier:
+    """Return a carrier of the same exception, with more notes on it; it is to be raised from the same cause."""
+    cause = carrier.__cause__
+    if cause is None:
+        return carrier
+    for note in notes:
+        cause.add_note(note)
+    return Carrier(_mark(cause))
 
 
 def original(error: BaseException, home: Home | None = None) -> BaseException:

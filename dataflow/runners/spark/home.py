@@ -197,6 +197,10 @@ class Home:
         for file, round_ in self._states():
             if round_ > done:
                 file.unlink(missing_ok=True)
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Delete what workers that were killed had begun to write. Not while one is at work."""
         for file in (self.path / "tasks").glob("*/*.settling"):
             file.unlink(missing_ok=True)
 

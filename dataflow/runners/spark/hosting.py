@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import TracebackType
 from typing import Any
 
 from dataflow.clock import SystemClock
@@ -18,12 +19,13 @@ from dataflow.plan import Link, Vertex, task_id
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runners.spark.envelopes import RAW, Content, Envelope
-from dataflow.runners.spark.failing import carried
+from dataflow.runners.spark.failing import Carrier, carried, noted
 from dataflow.runners.spark.staging import Hosting, Stages
 from dataflow.runtime.chain import Chain, ChainNode, Flow
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.gate import InputGate, RoundRobin
 from dataflow.runtime.inlet import GateInlet, SourceInlet
+from dataflow.runtime.notices import Notices, Packed
 from dataflow.runtime.output import ForwardOutput, Output
 from dataflow.runtime.parts import TaskState
 from dataflow.runtime.wiring import Place, wired
@@ -40,12 +42,14 @@ class Report:
     """What a subtask did in a micro-batch: the counters of ``OperatorMetrics`` per operator, and what it staged.
 
     ``busy`` are the microseconds it was there: its operators, and what it took to put it up and take it down.
+    ``notices`` are what the user must be warned of.
     """
 
     task: str
     operators: Sequence[Sequence[Any]]
     handles: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     busy: int = 0
+    notices: Sequence[Packed] = ()
 
 
 class Recorder:
@@ -97,7 +101,10 @@ def _drained(channel: Channel) -> Iterator[Element]:
 
 
 class Hosted:
-    """One subtask of ``vertex``, as ``state`` left it; a context manager that opens and closes its operators."""
+    """One subtask of ``vertex``, as ``state`` left it; a context manager that opens and closes its operators.
+
+    What closing raises is a notice, as in a local run. If the block is left with an error, its notices are notes of it.
+    """
 
     def __init__(
         self,
@@ -108,8 +115,11 @@ class Hosted:
         run_id: str,
         recorder: Recorder,
         splits: SourceInlet | None = None,
+        notices: Notices | None = None,
     ) -> None:
         self.task = task_id(vertex.name, subtask)
+        self.notices = notices or Notices()
+        self._closed = False
         self.ended = state is not None and state.ended
         self._recorder = recorder
         self._inlet: GateInlet | SourceInlet = splits or self._gate(stages, vertex, subtask, state)
@@ -142,8 +152,7 @@ class Hosted:
                     node.open()
                 self.chain.working = None
         except BaseException:  # __exit__ is not called for what __enter__ raises
-            self._inlet.close()
-            self.chain.close()
+            self.close()
             raise
         if self._state is not None:
             self._restore_timers(self._state)
@@ -152,12 +161,22 @@ class Hosted:
                 output.end()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._inlet.close()
-        problems = self.chain.close()
-        if problems and error[0] is None:
-            with carried(self.task):
-                raise problems[0]
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+        if isinstance(error, Carrier) and (warnings := self.notices.warnings()):
+            raise noted(error, [f"{type(warning).__name__}: {warning}" for warning in warnings]) from error.__cause__
+
+    def close(self) -> None:
+        """Close readers and operators, when nothing more will be asked of them. Later calls do nothing."""
+        if not self._closed:
+            self._closed = True
+            problems = self.chain.close()
+            try:
+                self._inlet.close()
+            except Exception as error:
+                problems.append(error)
+            for problem in problems:
+                self.notices.cleanup_failed(self.task, problem)
 
     @contextmanager
     def _carried(self) -> Iterator[None]:
@@ -255,4 +274,4 @@ class Hosted:
             for node in self.chain.nodes
         ]
         handles = {node.name: list(node.transactions()) for node in self.chain.nodes if node.uncommitted}
-        return Report(self.task, operators, handles, self._clock.now() - self._began)
+        return Report(self.task, operators, handles, self._clock.now() - self._began, self.notices.packed())

@@ -22,7 +22,7 @@ from dataflow.errors import (
 from dataflow.operator import Guarantee
 from dataflow.runners.base import OperatorMetrics, RunResult, TaskMetrics, changes_of, outputs_of, together
 from dataflow.runners.interrupts import CtrlC
-from dataflow.runners.run_warnings import late_rows, raise_warnings
+from dataflow.runners.run_warnings import late_rows, note_failure_left, raise_warnings
 from dataflow.runners.spark.driving import Driver
 from dataflow.runners.spark.failing import Carrier, original
 from dataflow.runners.spark.metering import SparkMeter
@@ -68,6 +68,7 @@ class SparkJob:
         self._started = driver.clock.now()
         self._ending = threading.Lock()
         self._once = threading.Lock()  # taken by the first call that gives out the warnings of the job, and kept
+        self._asked = False  # whether somebody asked for the outcome, and so was given the error there may be
         self._stopped = threading.Event()
         self._released = threading.Event()
         self._stopping = threading.Thread(target=self._stop_query, name="spark-query", daemon=True)
@@ -131,6 +132,7 @@ class SparkJob:
 
     def _warned(self, outcome: Callable[[], RunResult]) -> RunResult:
         """Return or raise what ``outcome`` does; the first call also gives out the warnings of the run."""
+        self._asked = True
         try:
             result = outcome()
         except BaseException as error:
@@ -207,7 +209,10 @@ class SparkJob:
         with self._ending:
             if self._meter.state is not JobState.RUNNING:
                 return
-            self._driver.given_up = state is not JobState.FINISHED
+            if state is not JobState.FINISHED:
+                self._driver.give_up()
+            if state is JobState.STOPPED:
+                self._driver.until_counted()
             self._stopping.start()
             try:
                 if not self._stopped.wait(_GRACE):
@@ -236,7 +241,11 @@ class SparkJob:
         finally:
             self._stopped.set()
             self._released.wait()
-            self._held.close()
+            try:
+                if self._meter.state in (JobState.STOPPED, JobState.FINISHED):
+                    self._driver.sweep()
+            finally:
+                self._held.close()
 
     def _let_go(self) -> None:
         self._released.set()
@@ -298,9 +307,11 @@ class SparkJob:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._meter.state is JobState.RUNNING:
+        if self.state is JobState.RUNNING:  # not if its query is over
             self.cancel()
-            self._warn(error=error)
+        if self._meter.state is JobState.FAILED and not self._asked and error is not self._failure:
+            note_failure_left(self._driver.notices, self._pipeline, self._failure)
+        self._warn(error=error)
 
 
 def _gone() -> tuple[type[Exception], ...]:

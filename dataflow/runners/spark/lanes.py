@@ -29,6 +29,7 @@ from dataflow.runners.spark.staging import Hosting, Stages
 from dataflow.runners.spark.takes import Attempt
 from dataflow.runtime.contract import check_splits
 from dataflow.runtime.inlet import SplitState
+from dataflow.runtime.notices import Notices
 from dataflow.runtime.parts import TaskState
 from dataflow.runtime.peers import Peers
 from dataflow.source import Source, SourceContext, Split
@@ -83,13 +84,21 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
             )
         waits = bool(state.inlet.get("clocks")) and _waits(assignment, vertex, subtask, round_)
         repeated = {} if after is None else {split.split.id: split.offset for split in splits_of(after)}
-        context = SourceContext(vertex.head.name, subtask, vertex.parallelism, SystemClock(), repeated=repeated)
+        notices = Notices()
+        context = SourceContext(
+            vertex.head.name,
+            subtask,
+            vertex.parallelism,
+            SystemClock(),
+            repeated=repeated,
+            notify=notices.add,
+        )
         attempt = Attempt(_source(vertex), context, splits_of(state), None if after is None else after.inlet)
         inlet = attempt.inlet
         inlet.go_on(state.inlet, SystemClock().now())
     with (
         at_work(home, vertex, subtask),
-        Hosted(stages, vertex, subtask, state, assignment.run_id, recorder, inlet) as hosted,
+        Hosted(stages, vertex, subtask, state, assignment.run_id, recorder, inlet, notices) as hosted,
     ):
         taken = 0
         for taken in attempt.steps(hosted, 0 if waits else max(1, assignment.rows // len(stages.lanes))):
@@ -99,13 +108,14 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
             hosted.finish()
         recorder.step(taken * len(stages.lanes) + number)
         found = hosted.state(round_ + 1)
+        hosted.close()  # what it raises belongs to the report
         report = hosted.report(inlet.reading)
         if after is not None:  # Spark gives a micro-batch up when a second attempt sends other bytes than the first
             report = replace(report, **cast(Any, after.inlet["counted"]))
         yield from batches_of([*recorder.envelopes(), reported(report, round_)])
         with carried(task):
             turns = inlet.turns(SystemClock().now())
-            counted: Any = {"operators": report.operators, "busy": report.busy}
+            counted: Any = {"operators": report.operators, "busy": report.busy, "notices": report.notices}
             told = {**found.inlet, **turns, "rang": rang, "takes": attempt.takes, "counted": counted}
             home.check(assignment.run_id)
             home.settle(replace(found, inlet=told), round_ + 1)

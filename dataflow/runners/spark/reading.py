@@ -67,6 +67,7 @@ def read(
             hosted.push(0, Data(fitting, 0))
             recorder.step(step)
         hosted.state(round_ + 1)
+        hosted.close()  # what it raises belongs to the report
         yield from batches_of([*recorder.envelopes(), reported(hosted.report(), round_)])
 
 

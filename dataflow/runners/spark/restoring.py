@@ -13,8 +13,8 @@ from dataflow.plan import task_id
 from dataflow.runners.spark.lanes import Assignment, splits_of
 from dataflow.runners.spark.staging import Hosting
 from dataflow.runtime.inlet import SplitState
+from dataflow.runtime.new_input import new_input
 from dataflow.runtime.report import RestoreReport
-from dataflow.runtime.restore import new_input
 
 __all__ = ["restored"]
 

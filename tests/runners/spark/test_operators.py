@@ -14,6 +14,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.runners.spark.runner import SparkRunner
+from tests.lingering import Linger
 
 
 class Join(flow.Operator):
@@ -35,33 +36,6 @@ class Join(flow.Operator):
 
     def snapshot(self) -> flow.Snapshot:
         return flow.Snapshot(tables={"left": self.sides[0], "right": self.sides[1]})
-
-
-class Linger(flow.Operator):
-    """Holds rows back for ``delay`` microseconds."""
-
-    def __init__(self, context: flow.OperatorContext, *, delay: int) -> None:
-        self.context, self.delay = context, delay
-        self.held = list(context.restored.tables["held"].to_batches()) if context.restored else []
-
-    def open(self) -> None:
-        if self.held:
-            self.context.schedule(self.context.clock.now() + self.delay)
-
-    def process(self, port: int, batch: pa.RecordBatch, out: flow.Out) -> None:
-        self.context.schedule(self.context.clock.now() + self.delay)
-        self.held.append(batch)
-
-    def timer(self, due: int, out: flow.Out) -> None:
-        self.finish(out)
-
-    def finish(self, out: flow.Out) -> None:
-        for batch in self.held:
-            out.emit(batch)
-        self.held = []
-
-    def snapshot(self) -> flow.Snapshot:
-        return flow.Snapshot(tables={"held": pa.Table.from_batches(self.held, self.context.output_schema)})
 
 
 def events(rows: int, start: int, span: int) -> pa.Table:
