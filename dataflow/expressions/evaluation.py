@@ -17,7 +17,7 @@ from pyarrow import types
 
 from dataflow.expressions.branches import choose
 from dataflow.expressions.calls import Call, Function
-from dataflow.expressions.coercion import literal_type, value_type
+from dataflow.expressions.coercion import family, literal_type, value_type
 from dataflow.expressions.conditionals import Conditional
 from dataflow.expressions.kernels import kernel
 from dataflow.expressions.lenient import try_cast
@@ -169,7 +169,23 @@ def _cast(value: Value, target: pa.DataType) -> Value:
     source = value_type(value.type)
     if types.is_floating(source) and types.is_integer(target):
         return pc.trunc(_implicit(value, source)).cast(target)
+    if types.is_integer(target) and family(source) == "string":
+        _refuse_hexadecimal(value, target)
     return _implicit(value, target)
+
+
+def _refuse_hexadecimal(value: Value, target: pa.DataType) -> None:
+    """Raise ArrowInvalid for text such as 0xFF, which Arrow reads by its bits: it makes -1 of it as int8."""
+    values = pa.array([value.as_py()]) if isinstance(value, pa.Scalar) else value
+    if types.is_string_view(values.type):
+        values = values.cast(pa.string())
+    encoded = isinstance(values, pa.DictionaryArray)
+    entries = values.dictionary if encoded else values
+    found = pc.or_(pc.starts_with(entries, "0x"), pc.starts_with(entries, "0X"))
+    if pc.any(found).as_py():
+        rows = found.take(values.indices) if encoded else found  # entries that no row has do not count
+        for text in values.filter(rows).to_pylist()[:1]:
+            raise pa.ArrowInvalid(f"Failed to parse string: {text!r} as a scalar of type {target}")
 
 
 def _reporting(function: Callable[..., Value], node: Expr, where: str) -> Callable[..., Value]:

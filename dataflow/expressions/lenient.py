@@ -25,7 +25,7 @@ _Cast = Callable[[Value, pa.DataType], Value]
 _REFUSALS: Final = (pa.ArrowInvalid, OverflowError)
 _LOOKS: Final = (
     (types.is_boolean, r"^(?i:true|false|[01])$"),
-    (types.is_integer, r"^-?(?:0[xX][0-9a-fA-F]+|[0-9]+)$"),
+    (types.is_integer, r"^-?[0-9]+$"),
     (lambda dtype: types.is_floating(dtype) or types.is_decimal(dtype), r"^[+-]?(?:[0-9.][0-9.eE+-]*|(?i:inf|nan).*)$"),
     (lambda dtype: types.is_date(dtype) or types.is_timestamp(dtype), r"^[0-9][0-9T:. Z+-]*$"),
 )

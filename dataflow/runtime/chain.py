@@ -14,6 +14,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral, Real
 from types import GeneratorType
 
 import pyarrow as pa
@@ -129,7 +130,7 @@ class ChainNode:
     def watermark(self, time: int) -> None:
         """Called by an operator that makes time: it goes the way of the rows."""
         self._check_time("watermark", time)
-        self._send(Watermark(time))
+        self._send(Watermark(int(time)))  # numpy has integers of its own
 
     def idle(self) -> None:
         """Called by an operator that makes time."""
@@ -139,7 +140,7 @@ class ChainNode:
     def _check_time(self, method: str, time: object = 0) -> None:
         if not self.operator.makes_time:
             raise ContractViolation(f"{self.where} calls out.{method}(), but does not say makes_time = True")
-        if not isinstance(time, int):
+        if not isinstance(time, int | Integral):
             raise ContractViolation(f"{self.where}: out.{method}() takes microseconds as an int, got {time!r}")
 
     def work(self) -> None:
@@ -225,7 +226,7 @@ class ChainNode:
 
     def schedule(self, due: int) -> None:
         """Called by the operator: ask for ``timer(due, out)`` at or after ``due``."""
-        if not isinstance(due, int | float) or not math.isfinite(due):
+        if not isinstance(due, int | float | Real) or not math.isfinite(due):
             raise ContractViolation(f"operator {self.name!r}: schedule() takes microseconds of the clock, got {due!r}")
         heapq.heappush(self.timers, due)
 

@@ -105,6 +105,21 @@ def test_a_time_that_is_none_or_not_announced_is_refused(process: Any, makes_tim
         run(type("Timed", (flow.Operator,), {"process": process, "makes_time": makes_time}))
 
 
+def test_times_may_be_integers_of_numpy() -> None:
+    rung: list[int] = []
+
+    def process(self: Any, port: int, batch: Any, out: Any) -> None:
+        self.context.schedule(np.int64(0))
+        out.watermark(np.int64(3))
+        out.emit(batch)
+
+    def timer(self: Any, due: int, out: Any) -> None:
+        rung.append(due)
+
+    assert run(doing(process=process, timer=timer, makes_time=True)).equals(ROWS)
+    assert rung
+
+
 # --- building, opening, closing
 
 

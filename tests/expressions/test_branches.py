@@ -132,6 +132,17 @@ def test_no_text_that_can_be_read_is_put_aside(target: str, values: list[str]) -
     assert repr(evaluated(a.cast(target, strict=False), a=column)) == repr(one_by_one(column, target))
 
 
+@pytest.mark.parametrize("text", ["0xFF", "0X1f"])
+@pytest.mark.parametrize("target", ["int8", "uint8", "int64"])
+def test_hexadecimal_text_is_no_integer(text: str, target: str) -> None:
+    """Arrow reads the bits: 0xFF as int8 is -1."""
+    for column in (pa.array(["7", text]), pa.array(["7", text]).dictionary_encode()):
+        assert evaluated(a.cast(target, strict=False), a=column) == [7, None]
+        with pytest.raises(ValueError, match=f"Failed to parse string: '{text}'"):
+            evaluated(a.cast(target), a=column)
+        assert evaluated(a.cast(target), a=column[:1]) == [7]
+
+
 @given(st.lists(numbers, max_size=6), st.sampled_from(["int8", "uint8", "int32", "int64", "uint64"]))
 def test_a_lenient_cast_of_floats_is_the_strict_one_or_null(values: list[float | None], target: str) -> None:
     column = pa.array(values, pa.float64())

@@ -2,8 +2,8 @@
 
 ==================================  ======================================================================
 text                                int, float, bool, decimal, date and timestamp are read in the forms that
-                                    the local engine reads; three of them always raise ``ValueError``:
-                                    hexadecimal ints, decimals with an exponent, zones of 18 hours or more
+                                    the local engine reads; two of them always raise ``ValueError``:
+                                    decimals with an exponent, zones of 18 hours or more
 int, bool, date, decimal to text    as locally; dates outside the years 1 to 9999 raise ``OverflowError``
 decimal to float                    of at most 15 digits, which is where both sides round alike
 refused                             float, timestamp or duration to text, float to decimal, ...

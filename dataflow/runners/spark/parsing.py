@@ -19,7 +19,6 @@ from dataflow.runners.spark.session import functions
 __all__ = ["parse"]
 
 _FLOAT: Final = r"\A[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\z"
-_HEXADECIMAL: Final = r"\A0[xX][0-9a-fA-F]+\z"
 _EXPONENT: Final = r"\A[+-]?[0-9.]+[eE][+-]?[0-9]+\z"
 _DAY: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _ZONE: Final = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
@@ -48,7 +47,7 @@ def parse(column: Any, target: pa.DataType, sparks: Any, what: str, otherwise: O
     if types.is_floating(target):
         return _float(column, sparks, unreadable)
     if types.is_integer(target):
-        holds, read, foreign = _int(column, target), column.try_cast("bigint").cast(sparks), _HEXADECIMAL
+        holds, read, foreign = _int(column, target), column.try_cast("bigint").cast(sparks), None
     elif types.is_decimal(target):
         holds, read, foreign = column.rlike(_decimal(target.scale)), column.try_cast(sparks), _EXPONENT
     elif types.is_timestamp(target):

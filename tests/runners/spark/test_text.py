@@ -11,8 +11,8 @@ from dataflow.expressions import col
 from tests.runners.spark.engine import failure, on_spark, plain
 
 TEXTS = {
-    "int64": "5|-5|+5| 5|5 |5\n|007||-|1.0|1e3|9223372036854775808|-0|\u0663",
-    "uint8": "5|-5|-0|256|255|5L",
+    "int64": "5|0xFF|0X1f|-0x1|-5|+5| 5|5 |5\n|007||-|1.0|1e3|9223372036854775808|-0|\u0663",
+    "uint8": "5|0xFF|-5|-0|256|255|5L",
     "float64": "5|+5|.5|5.|-.5|1e5|1e|1d|1f|0x1p3|1_0|inf|-Infinity|nan|nan(1)|1e999|1e-999|1e-320| 1|1\n|.|4.35|2.0.0"
     "|9007199254740993|179769313486231570000e289",
     "float32": "16777217|0.1|1e39|1e-46",
@@ -43,7 +43,6 @@ def test_text_is_read_in_the_forms_that_the_local_engine_reads(spark: Any) -> No
 @pytest.mark.parametrize(
     ("text", "target"),
     [
-        ("0x1f", pa.int64()),
         ("1E3", pa.decimal128(10, 2)),
         ("2024-02-29 10:00+19:00", pa.timestamp("us", "UTC")),
     ],
