@@ -306,17 +306,17 @@ class LocalJob:
         Where a user's function does not return within seconds its thread is left behind, with a `StillRunningWarning`;
         it ends, and the checkpoint directory is free, when the function returns.
         """
-        self._cancel()
-        if not self._done.is_set():
-            self._warn()
+        if still := self._cancel():
+            raise_warnings([still])  # the others come when the job is over
 
-    def _cancel(self) -> None:
+    def _cancel(self) -> StillRunningWarning | None:
+        """Cancel, and return a warning if the job does not end within seconds."""
         self._job.cancel()
-        if not self._done.wait(_GRACE):
-            self._job.notices.add(
-                StillRunningWarning,
-                f"job {self._job.pipeline!r} was cancelled and still waits for a call to return:\n{self.who_waits()}",
-            )
+        if self._done.wait(_GRACE):
+            return None
+        return StillRunningWarning(
+            f"job {self._job.pipeline!r} was cancelled and still waits for a call to return:\n{self.who_waits()}"
+        )
 
     def _warn(self, *, result: RunResult | None = None, error: BaseException | None = None) -> None:
         """Give out the warnings of the run, once, in the caller's thread."""
@@ -350,6 +350,10 @@ class LocalJob:
             self._wait(timeout)
             self._waited = True
             result = result_of(self._job, checkpointed=self._job.checkpointed)
+        except JobTimeout as error:
+            if self._done.is_set():  # else the next wait() warns
+                self._warn(error=error)
+            raise
         except BaseException as error:
             self._warn(error=error)
             raise
@@ -366,8 +370,10 @@ class LocalJob:
                     raise self._interrupted(pressed)
                 if limit is not None and self._clock.now() - started > limit:
                     waiting = self.who_waits()
-                    self._cancel()
-                    raise JobTimeout(f"the job was not done in time and was cancelled; at that moment:\n{waiting}")
+                    still = self._cancel()
+                    late = JobTimeout(f"the job was not done in time and was cancelled; at that moment:\n{waiting}")
+                    raise_warnings([still] if still else [], error=late)
+                    raise late
             if pressed.count:
                 raise self._interrupted(pressed)
 
@@ -411,8 +417,8 @@ class LocalJob:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._abandoned:
             return
-        if not self._done.is_set():
-            self._cancel()
+        if not self._done.is_set() and (still := self._cancel()):
+            self._job.notices.add(StillRunningWarning, str(still))
         if self._job.state is JobState.FAILED and not self._waited and error is not self._job.error:
             note_failure_left(self._job.notices, self._job.pipeline, self._job.error)
         self._warn(error=error)

@@ -52,6 +52,12 @@ def _named_by_class(factory: Any) -> Sequence[str]:
     return names if isinstance(names, tuple | list) else ()
 
 
+def _imported(name: str) -> bool:
+    """Return whether a module is there, and no other thread is still executing it."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return spec is not None and not getattr(spec, "_initializing", False)
+
+
 class Loading:
     """Imports ``modules``; those that are imported already cost nothing.
 
@@ -62,7 +68,7 @@ class Loading:
     """
 
     def __init__(self, modules: Iterable[str] = ()) -> None:
-        missing = [name for name in dict.fromkeys(modules) if name not in sys.modules]
+        missing = [name for name in dict.fromkeys(modules) if not _imported(name)]
         self._modules = ["numba", *missing] if missing and "numba" not in sys.modules else missing
         self._loaded = 0  # written by the thread that imports
         self._stopped = False  # written by the thread that calls stop()

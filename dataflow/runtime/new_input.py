@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from os.path import abspath
 from typing import TYPE_CHECKING, Any
 
 from dataflow.errors import InputMissingWarning, NewInputWarning, user_frame
@@ -35,14 +36,17 @@ def with_new_input(restored: Restored, plan: Plan) -> Restored:
 def new_input(plan: Plan, known: Mapping[str, Collection[str]], job: str) -> tuple[str, ...]:
     """The splits, as "source/split", that sources list now and ``job`` does not know; warns of them, source by source.
 
-    A job's input is settled when it begins. What came later is for a job of its own, and must not go unnoticed.
+    A job's input is settled when it begins. What came later is for a job of its own, and must not go unnoticed. The id
+    of a split begins with the path of its file, and the same path may be written in another way now.
     """
     found: list[str] = []
     for vertex in plan.vertices.values():
         if not isinstance(vertex.head.spec, Read):
             continue
         name = vertex.head.name
-        new = [split for split in _listed(vertex.head.spec.source, name) if split not in known[name]]
+        before = {*known[name], *map(abspath, known[name])}
+        listed = _listed(vertex.head.spec.source, name)
+        new = [split for split in listed if split not in before and abspath(split) not in before]
         found += [f"{name}/{split}" for split in new]
         if new:
             message = (

@@ -255,7 +255,8 @@ class OutputDirectory:
         if size is None:
             raise StoreError(
                 f"{self.path}: {transaction.rows} rows of a completed checkpoint are gone: expected {staged} or "
-                f"{final}, found neither; put the file back, or restore an earlier checkpoint"
+                f"{final}, found neither; put the file back, write to the directory "
+                f"that the job began with, or restore an earlier checkpoint"
             )
         if size != transaction.size:
             raise StoreError(f"{staged} or {final} had {transaction.size} bytes when it was staged, found {size}")

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.errors import CheckpointError, DirectoryInUse, JobCancelled, JobTimeout, StillRunningWarning
+from dataflow.errors import (
+    CheckpointError,
+    DirectoryInUse,
+    JobCancelled,
+    JobTimeout,
+    LateRowsWarning,
+    StillRunningWarning,
+)
 from tests.reality.conftest import engine_threads, open_files
 from tests.reality.parts import CountingSource, FlakySink, Gatekeeper, SilentSource
 
@@ -160,6 +169,31 @@ def test_a_timeout_does_not_wait_for_a_function_that_does_not_return(
     gate.open.set()
     with pytest.raises(JobCancelled):
         job.wait()
+
+
+def test_a_job_that_outlived_its_cancel_warns_of_late_rows_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dataflow.runners.local._GRACE", 0.05)
+    gate = Gatekeeper()
+    late = pa.table({"n": [0, 1], "time": pa.array([100, 0], pa.timestamp("s"))})
+    with flow.Pipeline("late") as p:
+        (
+            p.source(op.from_arrow(late, batch_rows=1), name="in")
+            .with_watermark("time")
+            .key_by("n")
+            .window(op.tumbling("1s"))
+            .agg(op.count().alias("c"), name="windows")
+            .map_batches(gate, name="function")
+            .sink(op.collect(), name="out")
+        )
+    job = p.start()
+    gate.reached.wait()
+    with warnings.catch_warnings(record=True) as first:
+        warnings.simplefilter("always")
+        job.cancel()
+    gate.open.set()
+    with pytest.warns(LateRowsWarning, match="1 row"), pytest.raises(JobCancelled):
+        job.wait()
+    assert [warning.category for warning in first] == [StillRunningWarning]
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])

@@ -56,6 +56,16 @@ def test_the_same_input_again_is_nothing_to_talk_about(tmp_path: Path) -> None:
     assert result.restore_report.not_read == ()
 
 
+def test_a_path_that_is_written_in_another_way_is_no_new_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "in", "a.parquet", 1, 2)
+    monkeypatch.chdir(tmp_path)
+    run(tmp_path, op.read_parquet("in"))
+    for source in (op.read_parquet(tmp_path / "in"), op.read_parquet("./in/../in/a.parquet")):
+        result = run(tmp_path, source)  # warnings are errors here
+        assert result.restore_report is not None
+        assert result.restore_report.not_read == ()
+
+
 def test_input_that_vanished_is_refused_whatever_is_new(tmp_path: Path) -> None:
     write(tmp_path / "in", "a.parquet", 1, 2)
     run(tmp_path)
