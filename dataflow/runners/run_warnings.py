@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dataflow.clock import duration_text
 from dataflow.errors import (
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from dataflow.runtime.notices import Notices
 
 __all__ = ["late_rows", "lateness_text", "note_failure_left", "raise_warnings", "share_text", "warnings_of"]
+
+
+_ENDED: Final = 1 << 61
+"""Rows that are later than this, in microseconds, came after the last watermark, which is the largest time."""
 
 
 def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[BarrierflowWarning]:
@@ -96,9 +100,17 @@ def lateness_text(lateness: Lateness) -> str:
 
     >>> lateness_text(Lateness(buckets={0: 1}, most=0))
     'half of them at most 0 us late, 90% at most 0 us, all at most 0 us'
+    >>> late = Lateness()
+    >>> late.add([2**63 - 1])
+    >>> lateness_text(late)
+    'half of them after the last watermark (emitted in finish(), or delivered again by a restore)'
     """
     if not lateness.rows:
         return ""
+    if lateness.most > _ENDED:
+        median = lateness.quantile(0.5)
+        first = "half of them" if median > _ENDED else f"half of them at most {duration_text(median)} late, some"
+        return f"{first} after the last watermark (emitted in finish(), or delivered again by a restore)"
     half, most = (duration_text(lateness.quantile(q)) for q in (0.5, 0.9))
     return f"half of them at most {half} late, 90% at most {most}, all at most {duration_text(lateness.most)}"
 
