@@ -220,6 +220,7 @@ class LocalJob:
         self._line = line
         self._done = crew.done
         self._abandoned = False
+        self._left_running = False  # set when the user is warned that the job outlived its cancel
         self._warned = threading.Lock()  # taken by the first call that gives out the warnings of the job, and kept
         self._waited = False  # set by the thread that waits, when the job is over
 
@@ -310,10 +311,11 @@ class LocalJob:
             raise_warnings([still])  # the others come when the job is over
 
     def _cancel(self) -> StillRunningWarning | None:
-        """Cancel, and return a warning if the job does not end within seconds."""
+        """Cancel, and return a warning if the job does not end within seconds; it is returned once."""
         self._job.cancel()
-        if self._done.wait(_GRACE):
+        if self._done.wait(_GRACE) or self._left_running:
             return None
+        self._left_running = True
         return StillRunningWarning(
             f"job {self._job.pipeline!r} was cancelled and still waits for a call to return:\n{self.who_waits()}"
         )
