@@ -25,7 +25,8 @@ def test_the_kernels_that_spread_rows_by_key_are_loaded_if_several_subtasks_take
     keyed.filter(flow.col("k") > 0, name="some").sink(op.collect(), name="out")
     plan = of(p.graph, parallelism=parallelism)
     job = build(plan, Settings("spread", "run", None, "never", ManualClock(), lambda lane, call: None))
-    assert (PARTITION in kernels_of(job.tasks.values())) is (parallelism == 2)
+    operators = [node.operator for task in job.tasks.values() for node in task.chain.nodes]
+    assert (PARTITION in kernels_of(plan, operators)) is (parallelism == 2)
 
 
 def test_after_a_stop_no_further_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
