@@ -2,8 +2,8 @@
 
 ``BarrierLedger`` states the property; this module checks it. A job is *still* when all its actors have been stepped
 since something last moved, and none of them did anything: from then on only time changes anything. In a still job
-every checkpoint is settled and no channel is blocked. In a finished job every checkpoint is settled, too. In any job the
-coordinator aborts a checkpoint after its timeout, and tasks carry the cancel out soon after that.
+every checkpoint is settled and no channel is blocked. In a finished job every checkpoint is settled, too. In any job
+the coordinator aborts a checkpoint after its timeout, and tasks carry the cancel out soon after that.
 """
 
 from __future__ import annotations

@@ -396,22 +396,28 @@ class LocalJob:
             if pressed.count > 1:
                 self._abandoned = True
                 self._job.cancel("interrupted twice")
-                interrupt.add_note("interrupted twice: left without a last checkpoint" + self._go_on())
+                interrupt.add_note("interrupted twice: left without a last checkpoint" + self._how_to_resume())
                 return interrupt
         if not self._job.checkpointed:
             interrupt.add_note("the job had no checkpoints: run it again from the beginning")
         elif self._job.state is JobState.FINISHED:
             interrupt.add_note("the job had come to its end: its output is complete")
         elif not self._job.begun:
-            interrupt.add_note("no row had been read, so no checkpoint was taken" + self._go_on())
+            interrupt.add_note("no row had been read, so no checkpoint was taken" + self._how_to_resume())
         elif len(self._job.history.checkpoints) > before and self._job.error is None:
-            interrupt.add_note(f"checkpoint {self._job.history.checkpoints[-1].checkpoint} was taken" + self._go_on())
+            interrupt.add_note(
+                f"checkpoint {self._job.history.checkpoints[-1].checkpoint} was taken" + self._how_to_resume()
+            )
         else:
-            interrupt.add_note(f"no last checkpoint was taken: {self._job.error}" + self._go_on())
+            interrupt.add_note(f"no last checkpoint was taken: {self._job.error}" + self._how_to_resume())
         return interrupt
 
-    def _go_on(self) -> str:
-        return "; run again with restore='auto' to go on from the newest checkpoint" if self._job.checkpointed else ""
+    def _how_to_resume(self) -> str:
+        if not self._job.checkpointed:
+            return ""
+        if not self._job.history.checkpoints and self._job.restore_report is None:
+            return "; there is no checkpoint, so the next run starts from the beginning"
+        return "; run again with restore='auto' to resume from the newest checkpoint"
 
     def __enter__(self) -> Self:
         return self

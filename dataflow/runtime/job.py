@@ -358,7 +358,7 @@ class Job:
 
     def _stop(self, now: int) -> None:
         if not self.checkpointed:
-            self.fail(JobCancelled("stopped; without checkpoints there is nothing to go on from"), JobState.CANCELLED)
+            self.fail(JobCancelled("stopped; without checkpoints there is nothing to resume from"), JobState.CANCELLED)
         elif self._stopping is None:
             wanted = Wanted(BarrierKind.CHECKPOINT)
             self._stopping = wanted.future
