@@ -136,7 +136,7 @@ def two_processes(word: str, way: Callable[[Stream], Stream], mode: str) -> list
 def test_after_a_restore_rows_are_compared_with_the_watermark_of_the_checkpoint(
     word: str, way: Callable[[Stream], Stream], mode: str
 ) -> None:
-    with pytest.raises(ValueError, match="'shift': the function moved the event time 'ts' of 1 rows behind"):
+    with pytest.raises(ValueError, match="'shift': the function moved the event time 'ts' of 1 rows to before"):
         two_processes(word, way, mode)
 
 

@@ -115,5 +115,5 @@ def _by_key(claim: LastRows, found: pa.Table, undisturbed: pa.Table, again: pa.T
 def _bound(verdict: Verdict, sink: str, report: RestoreReport) -> str:
     same, count = EQUAL if not verdict.failures else f"differs ({verdict.failures[0]})", report.duplicated()
     if report.precision.get(sink) is Precision.MAY_BE_TOO_LOW:
-        return f"{same}; behind an operator of yours with state the {count:,} reported rows may be too few"
+        return f"{same}; after an operator of yours with state, {count:,} reported rows may be too few"
     return f"{same}; behind state the {count:,} reported rows are an upper bound"

@@ -136,6 +136,11 @@ class Coordinator:
         return min(times, default=None)
 
     @property
+    def timeout(self) -> int:
+        """Microseconds after its trigger when a checkpoint is given up."""
+        return self._policy.timeout
+
+    @property
     def under_way(self) -> tuple[int, ...]:
         """The checkpoints that are neither durable nor given up, ascending."""
         return tuple(self._under_way)

@@ -2,8 +2,8 @@
 
 ``BarrierLedger`` states the property; this module checks it. A job is *still* when all its actors have been stepped
 since something last moved, and none of them did anything: from then on only time changes anything. In a still job
-every checkpoint is settled and no channel is blocked. In a finished job every checkpoint is settled, too, and in any
-job no checkpoint stays unsettled for long.
+every checkpoint is settled and no channel is blocked. In a finished job every checkpoint is settled, too. In any job
+the coordinator aborts a checkpoint after its timeout, and tasks carry the cancel out soon after that.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST", "LivenessBroken", "Stillness", "check_age", "check_finished"]
 
 LONGEST = 60_000_000
-"""Microseconds of simulated time that a checkpoint may stay unsettled: a tenth of its default timeout."""
+"""Microseconds of simulated time that a checkpoint may stay unsettled after its timeout."""
 
 
 class LivenessBroken(BaseException):
     """A task will never settle a checkpoint. Not an ``Exception``: a restart must not hide it."""
 
 
-def check_age(job: Job, now: int, longest: int = LONGEST) -> None:
-    """Raise LivenessBroken if a checkpoint has been unsettled for more than ``longest`` microseconds."""
+def check_age(job: Job, now: int, longest: int | None = None) -> None:
+    """Raise LivenessBroken if a checkpoint has been unsettled for more than ``longest`` microseconds.
+
+    None: until ``LONGEST`` after its timeout. A job may be slow, so nothing less is certain to be a fault.
+    """
+    longest = job.coordinator.timeout + LONGEST if longest is None else longest
     since = job.history.ledger.unsettled_since
     if since is not None and now - since > longest:
         raise LivenessBroken(f"for {duration_text(now - since)} {_waiting(job, now)}")

@@ -220,6 +220,7 @@ class LocalJob:
         self._line = line
         self._done = crew.done
         self._abandoned = False
+        self._left_running = False  # set when the user is warned that the job outlived its cancel
         self._warned = threading.Lock()  # taken by the first call that gives out the warnings of the job, and kept
         self._waited = False  # set by the thread that waits, when the job is over
 
@@ -310,10 +311,11 @@ class LocalJob:
             raise_warnings([still])  # the others come when the job is over
 
     def _cancel(self) -> StillRunningWarning | None:
-        """Cancel, and return a warning if the job does not end within seconds."""
+        """Cancel, and return a warning if the job does not end within seconds; it is returned once."""
         self._job.cancel()
-        if self._done.wait(_GRACE):
+        if self._done.wait(_GRACE) or self._left_running:
             return None
+        self._left_running = True
         return StillRunningWarning(
             f"job {self._job.pipeline!r} was cancelled and still waits for a call to return:\n{self.who_waits()}"
         )
@@ -394,22 +396,28 @@ class LocalJob:
             if pressed.count > 1:
                 self._abandoned = True
                 self._job.cancel("interrupted twice")
-                interrupt.add_note("interrupted twice: left without a last checkpoint" + self._go_on())
+                interrupt.add_note("interrupted twice: left without a last checkpoint" + self._how_to_resume())
                 return interrupt
         if not self._job.checkpointed:
             interrupt.add_note("the job had no checkpoints: run it again from the beginning")
         elif self._job.state is JobState.FINISHED:
             interrupt.add_note("the job had come to its end: its output is complete")
         elif not self._job.begun:
-            interrupt.add_note("no row had been read, so no checkpoint was taken" + self._go_on())
+            interrupt.add_note("no row had been read, so no checkpoint was taken" + self._how_to_resume())
         elif len(self._job.history.checkpoints) > before and self._job.error is None:
-            interrupt.add_note(f"checkpoint {self._job.history.checkpoints[-1].checkpoint} was taken" + self._go_on())
+            interrupt.add_note(
+                f"checkpoint {self._job.history.checkpoints[-1].checkpoint} was taken" + self._how_to_resume()
+            )
         else:
-            interrupt.add_note(f"no last checkpoint was taken: {self._job.error}" + self._go_on())
+            interrupt.add_note(f"no last checkpoint was taken: {self._job.error}" + self._how_to_resume())
         return interrupt
 
-    def _go_on(self) -> str:
-        return "; run again with restore='auto' to go on from the newest checkpoint" if self._job.checkpointed else ""
+    def _how_to_resume(self) -> str:
+        if not self._job.checkpointed:
+            return ""
+        if not self._job.history.checkpoints and self._job.restore_report is None:
+            return "; there is no checkpoint, so the next run starts from the beginning"
+        return "; run again with restore='auto' to resume from the newest checkpoint"
 
     def __enter__(self) -> Self:
         return self

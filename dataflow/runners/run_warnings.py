@@ -49,7 +49,8 @@ def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[Barrierf
     for sink, (times, failure) in job.committer.failures.items():
         found.append(
             CommitsRetriedWarning(
-                f"{times:,} commits of sink {sink!r} failed and were tried again, so its rows appeared late"
+                f"{times:,} {'commit' if times == 1 else 'commits'} of sink {sink!r} failed and had to be retried, so "
+                f"its rows appeared late"
                 f"{', or not at all, because the job failed' if job.error else ''}; the last one: checkpoint "
                 f"{failure.checkpoint}: {failure.error}"
             )

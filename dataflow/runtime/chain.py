@@ -319,8 +319,9 @@ class Chain:
         return True
 
     def first_due(self, now: int) -> ChainNode | None:
-        """The operator whose timer ``due`` would ring."""
-        return next((node for node in self.nodes if node.timers and node.timers[0] <= now), None)
+        """Return the operator with the earliest timer, if that is due: else its timers could keep others waiting."""
+        waiting = [node for node in self.nodes if node.timers and node.timers[0] <= now]
+        return min(waiting, key=lambda node: node.timers[0], default=None)
 
     def ring(self, node: ChainNode) -> None:
         """Ring the next timer of an operator, due or not. The chain must not be busy."""

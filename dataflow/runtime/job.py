@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from dataflow.checkpointing import Mode
@@ -190,7 +191,7 @@ class Job:
             return True
         worked = self.committer.tick(now) or worked
         for wanted in self._requests.due(now):
-            self._request(wanted, now)
+            self._ask_again(wanted, now)
             worked = True
         actions = self.coordinator.tick(now)
         self._act(actions, now)
@@ -348,9 +349,16 @@ class Job:
     def _request(self, wanted: Wanted, now: int) -> None:
         self._act(self.coordinator.trigger(wanted.kind, now, self._requests.ask(wanted)), now)
 
+    def _ask_again(self, wanted: Wanted, now: int) -> None:
+        """Request a checkpoint again. In a job that is about to stop, its last checkpoint serves all requests."""
+        if self._stopping is None or wanted.future is self._stopping:
+            self._request(wanted, now)
+        else:
+            self._stopping.add_done_callback(partial(_same_outcome, wanted.future))
+
     def _stop(self, now: int) -> None:
         if not self.checkpointed:
-            self.fail(JobCancelled("stopped; without checkpoints there is nothing to go on from"), JobState.CANCELLED)
+            self.fail(JobCancelled("stopped; without checkpoints there is nothing to resume from"), JobState.CANCELLED)
         elif self._stopping is None:
             wanted = Wanted(BarrierKind.CHECKPOINT)
             self._stopping = wanted.future
@@ -412,3 +420,11 @@ class Job:
     def release(self) -> None:
         """Let go of the locks and leave all else as it is: what the kernel does for a process that died."""
         self.held.close()
+
+
+def _same_outcome(request: Future[int], served: Future[int]) -> None:
+    error = served.exception()
+    if error is None:
+        request.set_result(served.result())
+    else:
+        request.set_exception(error)

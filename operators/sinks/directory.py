@@ -178,8 +178,7 @@ class OutputDirectory:
         """
         if not handles:
             return
-        if self._holder is not None:
-            self._holder.check()
+        self._check_holder()
         transactions = self.transactions(handles)
         listed = self.commits.of(checkpoint)
         new = [transaction for transaction in transactions if transaction.committed() not in listed]
@@ -229,6 +228,14 @@ class OutputDirectory:
             self._files.sync_directory(self.path)
         return TakenBack(sum(committed.rows for files in later.values() for committed in files), len(doomed))
 
+    def sweep(self) -> None:
+        """Delete all that is staged, at the end of a run.
+
+        Raises: StoreError; DirectoryInUse if another job took over, because the staged files are its own then.
+        """
+        self._check_holder()
+        self.clean_staging()
+
     def clean_staging(self) -> None:
         """Delete all that is staged, and nothing that another program put there. Raises: StoreError."""
         with storing("clean up", self.staging):
@@ -243,6 +250,10 @@ class OutputDirectory:
         Raises: CheckpointDamaged for a handle that leads out of this directory, or is not a handle.
         """
         return [Transaction.of(handle, f"a transaction of {self.path}") for handle in handles]
+
+    def _check_holder(self) -> None:
+        if self._holder is not None:
+            self._holder.check()
 
     def _is_final(self, transaction: Transaction) -> bool:
         staged, final = self.staging / transaction.staged, self.path / transaction.file

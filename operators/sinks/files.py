@@ -108,7 +108,7 @@ class FileSink(TwoPhaseSink):
         self._directory.commit(checkpoint, handles)
 
     def sweep(self) -> None:
-        self._directory.clean_staging()
+        self._directory.sweep()
 
     def recover(self, checkpoint: int, handles: Sequence[Handle]) -> TakenBack | None:
         """Commit ``handles``, delete all else that is staged, and take back what later checkpoints committed.

@@ -1,4 +1,4 @@
-"""Event times that a user's function moved behind the watermark: refused where it happens, and the function is named.
+"""Event times that a user's function moved to before the watermark: an error that names the function.
 
 A watermark T says that no row before T is expected. Further down such rows would count as late, or be missed by an
 operator that relies on T, and nothing would point at the function. Rows that were late already keep their times, so
@@ -54,7 +54,7 @@ class MovedTimes:
         return Snapshot(values={"watermark": self._watermark} if self._kept else {})
 
     def rows(self, given: pa.RecordBatch, made: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Return the rows of ``made`` with times behind the watermark that no row of ``given`` has."""
+        """Return the rows of ``made`` with times before the watermark that no row of ``given`` has."""
         if self._time is None or self._watermark is None or not made.num_rows:
             return _NONE
         times = made.column(self._time.column)
@@ -72,13 +72,13 @@ class MovedTimes:
         column = self._time.column
         first: Any = made.column(column)[int(rows[0])]
         return ValueError(
-            f"{self._where}: the function moved the event time {column!r} of {len(rows)} rows behind the watermark, as "
-            f"to {first}, where none is expected any more. Change times before with_watermark, return the changed "
-            f"time as another column, or give with_watermark a longer delay="
+            f"{self._where}: the function moved the event time {column!r} of {len(rows)} rows to before the watermark "
+            f"(one of them to {first}), and no such row is expected any more. Change times before with_watermark, "
+            f"return the changed time as another column, or give with_watermark a longer delay="
         )
 
     def check(self, given: pa.RecordBatch, made: pa.RecordBatch) -> None:
-        """Raise ValueError if rows of ``made`` were moved behind the watermark."""
+        """Raise ValueError if rows of ``made`` were moved to before the watermark."""
         rows = self.rows(given, made)
         if len(rows):
             raise self.error(made, rows)
@@ -88,6 +88,6 @@ _NONE: Final = np.empty(0, np.int64)
 
 
 def _bound(watermark: int, unit: str) -> int:
-    """Return the first value of a column of ``unit`` that is not behind ``watermark``, within 64 bits."""
+    """Return the first value of a column of ``unit`` that is not before ``watermark``, within 64 bits."""
     bound = watermark * 1000 if unit == "ns" else -(-watermark // _UNIT[unit])
     return max(-(2**63), min(bound, 2**63 - 1))

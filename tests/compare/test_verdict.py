@@ -86,7 +86,7 @@ def test_behind_state_of_a_users_operator_the_report_may_be_too_low() -> None:
     report = replace(_reported("own", _table(a=1)), precision={"out": Precision.MAY_BE_TOO_LOW})
     verdict = _judge(AnyRows(), _table(a=2), _table(a=1), report)
     assert not verdict.failures
-    assert verdict.result.endswith("behind an operator of yours with state the 1 reported rows may be too few")
+    assert verdict.result.endswith("after an operator of yours with state, 1 reported rows may be too few")
 
 
 def test_sinks_with_one_result_share_it_and_others_are_named() -> None:

@@ -214,6 +214,19 @@ def test_a_job_whose_lock_was_taken_away_commits_nothing(tmp_path: Path) -> None
     assert not list(tmp_path.glob("*.parquet"))
 
 
+def test_a_job_whose_lock_was_taken_away_sweeps_nothing(tmp_path: Path) -> None:
+    sink, successor = write_parquet(tmp_path), write_parquet(tmp_path)
+    with sink.hold("first"):
+        sink.begin()
+        (tmp_path / "_staging" / "LOCK").unlink()
+        with successor.hold("second"):
+            handles = staged(successor, "second", 1)
+            with pytest.raises(DirectoryInUse, match=r"taken over by .*'second'"):
+                sink.sweep()
+            successor.commit(1, handles)
+    assert read_committed(tmp_path)["x"].to_pylist() == [1]
+
+
 def test_a_commit_leaves_in_the_list_what_an_earlier_one_of_the_checkpoint_put_there(tmp_path: Path) -> None:
     sink = write_parquet(tmp_path)
     with sink.hold("run"):

@@ -29,7 +29,7 @@ def test_an_interrupt_takes_a_last_checkpoint_and_a_restart_goes_on(tmp_path: Pa
     process.send_signal(signal.SIGINT)
     errors = process.communicate(timeout=60)[1]
     assert process.returncode == -signal.SIGINT, errors
-    assert "checkpoint 1 was taken; run again with restore='auto' to go on" in errors
+    assert "checkpoint 1 was taken; run again with restore='auto' to resume" in errors
     so_far = read_committed(tmp_path / "out")["n"].to_pylist()
     assert 0 < len(so_far) < 60_000
     again = start(tmp_path, "checkpointed")

@@ -196,6 +196,23 @@ def test_a_job_that_outlived_its_cancel_warns_of_late_rows_when_it_is_over(monke
     assert [warning.category for warning in first] == [StillRunningWarning]
 
 
+def test_a_job_that_outlives_its_cancel_and_its_block_is_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dataflow.runners.local._GRACE", 0.05)
+    gate = Gatekeeper()
+    with flow.Pipeline("stuck") as p:
+        rows = p.source(op.from_arrow(pa.table({"n": [0]})), name="in").map_batches(gate, name="function")
+        rows.sink(op.collect(), name="out")
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        with p.start() as job:
+            gate.reached.wait()
+            job.cancel()
+    gate.open.set()
+    with pytest.raises(JobCancelled):
+        job.wait()
+    assert [warning.category for warning in given] == [StillRunningWarning]
+
+
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_a_stalled_job_says_who_waits_for_whom(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, *, checkpointed: bool

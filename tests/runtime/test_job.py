@@ -350,6 +350,20 @@ def test_a_stop_takes_a_checkpoint_first_and_only_one() -> None:
     assert (rig.job.state, rig.job.error, rig.lanes) == (JobState.STOPPED, None, [])
 
 
+def test_the_checkpoint_of_a_stop_serves_earlier_requests_whose_own_it_overtook() -> None:
+    rig = Rig(max_concurrent=2)
+    requested = rig.asked()
+    rig.job.stop()
+    rig.job.step()
+    rig.hear(Declined(SINK, 1, FailureReason.SUBSUMED, "a higher checkpoint came first"))
+    rig.clock.advance(1_000_000)
+    rig.job.step()
+    assert [m.barrier.checkpoint for m in rig.said(SOURCE) if isinstance(m, Trigger)] == [1, 2]
+    rig.acknowledge(2, out=[rig.staged()]).background()
+    rig.background()
+    assert (rig.job.state, requested.result(0)) == (JobState.STOPPED, 2)
+
+
 def test_a_stop_whose_checkpoint_comes_to_nothing_fails() -> None:
     rig = Rig()
     rig.job.stop()

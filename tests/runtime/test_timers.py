@@ -6,6 +6,7 @@ from typing import Any
 
 from dataflow.events import Barrier, Data, EndOfInput
 from dataflow.operator import Out
+from dataflow.runtime.chain import Chain, ChainNode
 from dataflow.runtime.messages import Acknowledged, Ended
 from tests.runtime.test_task import Bench, Recorder, batch
 
@@ -46,6 +47,14 @@ def test_the_end_of_input_comes_between_two_timers() -> None:
     bench = beating().put(0, EndOfInput()).put(1, EndOfInput())
     bench.run(12)
     assert bench.reported(Ended)
+
+
+def test_a_timer_that_is_always_due_does_not_keep_timers_of_other_operators_waiting() -> None:
+    always, once = ChainNode("always", None), ChainNode("once", "always")
+    always.timers, once.timers = [50], [20]
+    chain = Chain([always, once])
+    assert chain.first_due(19) is None
+    assert chain.first_due(60) is once
 
 
 def test_timers_need_no_rows_to_be_rung() -> None:

@@ -162,6 +162,18 @@ def test_a_cancel_that_does_not_reach_a_task_is_found(monkeypatch: pytest.Monkey
     assert list(lost(range(12), "unaligned-persisted", 4))
 
 
+def test_a_checkpoint_that_is_slow_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only its timeout, which is shortened here, ends a checkpoint whose barriers wait for rows."""
+    monkeypatch.setattr("dataflow.runners.liveness.LONGEST", 1_000)
+    with flow.Pipeline("slow") as p:
+        rows = p.source(op.from_arrow(pa.table({"x": range(200)}), batch_rows=1), name="in").rebalance()
+        rows.rebalance().sink(op.collect(), name="out")
+    checkpoint = flow.Checkpointing(flow.MemoryStore(), every="100us", timeout="1s")
+    result = p.run(SimulatedRunner(1, Faults(skew=1.0, slow=1.0)), checkpoint=checkpoint)
+    assert max(record.duration for record in result.checkpoints) > 1_000
+    assert not result.failures
+
+
 def lost(seeds: Iterable[int], mode: str, max_concurrent: int) -> Iterator[int]:
     """The seeds with which the check finds something."""
     for seed in seeds:

@@ -178,13 +178,13 @@ class Driver:
         if not until_idle(self.assignment.home, _PATIENCE):
             self.notices.add(
                 CleanupFailedWarning,
-                "a Spark worker was still at work after the job had ended: what it staged is deleted by the next start",
+                "a Spark worker was still running after the job had ended: the next start deletes its staged rows",
             )
         for name, sink in self.sinks.items():
             try:
                 sink.sweep()
             except Exception as error:
-                what = f"what sink {name!r} had staged is not deleted before the next start: {error!r}"
+                what = f"the staged rows of sink {name!r} stay until the next start deletes them: {error!r}"
                 self.notices.add(CleanupFailedWarning, what)
         self.assignment.home.sweep()
 

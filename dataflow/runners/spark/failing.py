@@ -90,8 +90,8 @@ def failed(error: BaseException, home: Home | None = None) -> SparkFailed:
         return SparkFailed(_death(left_at_work(home) if home is not None else []), error)
     if type(error).__name__ in ("Py4JNetworkError", "ConnectionRefusedError"):
         return SparkFailed(
-            "its JVM is gone: it was killed, or crashed; start this program again, and restore='auto' goes on behind "
-            "the last micro-batch",
+            "its JVM is gone: it was killed, or crashed; start this program again, and restore='auto' resumes "
+            "after the last micro-batch",
             error,
         )
     return SparkFailed(reason(text)[:_LONGEST], error)
@@ -101,7 +101,7 @@ def _death(left: Sequence[tuple[str, Sequence[str]]]) -> str:
     where = "; ".join(f"{task} (operators {', '.join(map(repr, operators))})" for task, operators in left[:_SHOWN])
     return (
         f"a Python worker died without a word{' at ' + where if where else ''}: by a signal, for want of memory, or "
-        "because a function left the process. Run again with restore='auto' to go on behind the last micro-batch. "
+        "because a function left the process. Run again with restore='auto' to resume after the last micro-batch. "
         "A lower SparkRunner(rows_per_trigger=) takes less memory. On one machine Spark does not try again of itself, "
         "unless its master is local[N, TRIES]"
     )

@@ -109,7 +109,7 @@ class SparkJob:
         self._end(JobState.CANCELLED)
 
     def stop(self) -> RunResult:
-        """Stop; a later run with ``restore="auto"`` goes on behind the last micro-batch that was done.
+        """Stop; a later run with ``restore="auto"`` resumes after the last micro-batch that was done.
 
         Raises what made the job fail, if it has failed; JobCancelled, if it was cancelled.
         """
@@ -202,7 +202,7 @@ class SparkJob:
             interrupt.add_note("the job had no checkpoints: run it again from the beginning")
         else:
             done = f"{self._driver.done} micro-batches were done" if self._driver.done else "no micro-batch was done"
-            interrupt.add_note(f"{done}; run again with restore='auto' to go on behind them")
+            interrupt.add_note(f"{done}; run again with restore='auto' to resume after them")
 
     def _end(self, state: JobState) -> None:
         """Stop the query, if that is news, and let go of everything."""

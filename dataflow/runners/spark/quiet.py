@@ -30,6 +30,9 @@ _NOISE: Final = re.compile(
     rb"|(Starting )?Streaming TransformWithStateInPandas Python worker"
 )
 
+_TRACEBACK: Final = b"Traceback (most recent call last):\n"
+_ORPHAN: Final = b"transform_with_state_driver_worker.py"
+
 
 class Told(RuntimeError):
     """Raised to make Spark give a micro-batch up, where somebody else has the reason."""
@@ -87,10 +90,33 @@ def without_noise(lines: Iterator[bytes]) -> Iterator[bytes]:
     [b'mine\\n', b'\\n']
     """
     dropped = False
-    for line in lines:
+    for line in _without_orphans(lines):
         dropped = _NOISE.match(line) is not None or (dropped and not line.strip())
         if not dropped:
             yield line
+
+
+def _without_orphans(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Drop the tracebacks of workers that Spark started for a query which has stopped since.
+
+    >>> orphan = [_TRACEBACK, b'  File ".../transform_with_state_driver_worker.py"\\n', b"X: [CANNOT_OPEN_SOCKET]\\n"]
+    >>> list(_without_orphans(iter([*orphan, b"mine\\n", _TRACEBACK, b"  File mine\\n", b"ValueError\\n"])))[0::3]
+    [b'mine\\n', b'ValueError\\n']
+    """
+    held: list[bytes] = []
+    for line in lines:
+        if held and not line.startswith(b" "):
+            orphan = b"CANNOT_OPEN_SOCKET" in line and any([_ORPHAN in each for each in held])
+            if not orphan:
+                yield from held
+            held = []
+            if orphan:
+                continue
+        if held or line == _TRACEBACK:
+            held.append(line)
+        else:
+            yield line
+    yield from held
 
 
 class _Filter(logging.Filter):

@@ -47,7 +47,7 @@ def test_an_interrupt_stops_the_query_in_a_few_lines_and_a_restart_loses_and_rep
     assert "done" not in output
     first, *_, last = errors.splitlines()
     assert first == "interrupted: stopping the query"
-    assert last.endswith("run again with restore='auto' to go on behind them")
+    assert last.endswith("run again with restore='auto' to resume after them")
     assert not {"py4j", "pyspark", "WARN", "Streaming"} & set(errors.replace(".", " ").split()), errors
     assert len(op.read_committed(tmp_path / "out")) < ROWS
     again = pipeline(tmp_path, lambda batch: None).run(SparkRunner(spark), **options(tmp_path))
