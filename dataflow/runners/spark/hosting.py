@@ -219,12 +219,18 @@ class Hosted:
             self.push(0, EndOfInput())
 
     def ring(self) -> list[str]:
-        """Call the timers that are due, unless everything has ended; answers whose they are."""
-        rang: list[str] = []
+        """Call the timers that are due now, unless everything has ended; return the names of their operators.
+
+        Timers that these calls schedule wait for the next micro-batch, however early they are due: an operator that
+        schedules one in each would keep this micro-batch from its end.
+        """
         now = self._clock.now()
-        while not self.ended and (node := self.chain.first_due(now)) is not None:
-            rang.append(node.name)
-            self._ring(node)
+        due = sorted((time, place) for place, node in enumerate(self.chain.nodes) for time in node.timers)
+        rang: list[str] = []
+        for time, place in due:
+            if time <= now and not self.ended:
+                rang.append(self.chain.nodes[place].name)
+                self._ring(self.chain.nodes[place])
         return rang
 
     def ring_again(self, names: Sequence[str]) -> None:
