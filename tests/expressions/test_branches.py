@@ -151,6 +151,12 @@ def test_hexadecimal_bytes_are_no_integer_either(type_: pa.DataType) -> None:
         evaluated(a.cast("int8"), a=column)
 
 
+@pytest.mark.parametrize("target", ["int64", "double", "bool"])
+def test_a_lenient_cast_of_views_is_null_where_text_cannot_be_read(target: str) -> None:
+    column = pa.array(["?", None, "0x1"], pa.string_view())
+    assert evaluated(a.cast(target, strict=False), a=column) == [None, None, None]
+
+
 @pytest.mark.parametrize("type_", ["string", "binary"])
 def test_a_constant_null_of_text_is_a_null_integer(type_: str) -> None:
     assert evaluated(lit(None).cast(type_).cast("int64"), a=pa.array([1, 2])) == [None, None]
