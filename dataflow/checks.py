@@ -233,8 +233,8 @@ def distinct(names: Iterable[str], where: str, advice: str = "rename one with .a
 
 
 def columns_of(schema: pa.Schema) -> str:
-    """The columns of ``schema``, for messages."""
-    return ", ".join(f"{f.name}: {f.type}" for f in schema)
+    """Return the columns of ``schema``, for messages."""
+    return ", ".join(f"{f.name}: {f.type}{'' if f.nullable else ' not null'}" for f in schema)
 
 
 def edge_type(time: pa.DataType, window: Tumbling) -> pa.DataType:

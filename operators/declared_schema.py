@@ -16,7 +16,7 @@ from pyarrow import types
 from dataflow.errors import SchemaMismatch, did_you_mean
 from dataflow.state.dictionaries import wide_type, widened_array
 
-__all__ = ["DeclaredSchema"]
+__all__ = ["DeclaredSchema", "misplaced_nulls"]
 
 _SHOWN = 8
 """Columns of each schema in a message."""
@@ -58,7 +58,7 @@ class DeclaredSchema:
 
     def _check_nulls(self, batch: pa.RecordBatch) -> None:
         for index, field in self._strict:
-            for name, nulls in _nulls(batch.column(index), field, field.name):
+            for name, nulls in misplaced_nulls(batch.column(index), field):
                 raise SchemaMismatch(
                     f"{self._found} does not have the declared schema: column {name!r} should be {field.type}, not "
                     f"null, but {nulls:,} of its values are null; {self._advice}"
@@ -105,16 +105,26 @@ def _is_list(type_: pa.DataType) -> bool:
     return any(is_one(type_) for is_one in lists)
 
 
-def _nulls(column: pa.Array, field: pa.Field, name: str) -> Iterator[tuple[str, int]]:
-    """Yield each field that is declared not null and has nulls, and how many; what a null holds does not count."""
-    if not field.nullable and column.null_count:
-        yield name, column.null_count
+def misplaced_nulls(column: pa.Array, field: pa.Field, name: str | None = None) -> Iterator[tuple[str, int]]:
+    """Yield each field of ``column`` that ``field`` declares not null and that has nulls, and how many.
+
+    The values inside a null do not count. ``name`` is shown in the place of the field's own.
+    """
+    name = name or field.name
+    if not field.nullable and (nulls := _null_count(column)):
+        yield name, nulls
     children = [child for child in _children(field.type) if _has_strict(child)]
     if not children:
         return
     column = column.drop_null()
     for child in children:
-        yield from _nulls(_values(column, child.name), child, f"{name}.{child.name}")
+        yield from misplaced_nulls(_values(column, child.name), child, f"{name}.{child.name}")
+
+
+def _null_count(column: pa.Array) -> int:
+    if types.is_dictionary(column.type) and column.dictionary.null_count:
+        column = column.dictionary_decode()
+    return int(column.null_count)
 
 
 def _values(column: pa.Array, child: str) -> pa.Array:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.errors import SchemaMismatch, did_you_mean
+from operators.declared_schema import misplaced_nulls
 
 __all__ = ["RowBatches"]
 
@@ -76,7 +77,7 @@ class RowBatches:
             return None
         if _cuts(field.type, values):
             return None
-        return column if field.nullable or column.null_count == 0 else None
+        return None if any(misplaced_nulls(column, field)) else column
 
     def _misfits(self, field: pa.Field, values: Sequence[object]) -> dict[int, Exception]:
         found: dict[int, Exception] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -60,3 +61,27 @@ def test_nulls_are_found_wherever_none_is_declared(type_: pa.DataType, good: obj
     assert declared.conformed(batch.slice(1, len(column) - 2)).num_rows == len(column) - 2
     with pytest.raises(SchemaMismatch, match=r"a batch does not have .* column 'c[.\w]*' should be .*, not null"):
         declared.conformed(batch.slice(1))
+
+
+def test_the_null_of_a_dictionary_is_a_null() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["x", None]))
+    declared = DeclaredSchema(pa.schema([pa.field("c", column.type, nullable=False)]), "a batch")
+    assert declared.conformed(pa.record_batch({"c": column[:1]})).num_rows == 1
+    with pytest.raises(SchemaMismatch, match="but 1 of its values are null"):
+        declared.conformed(pa.record_batch({"c": column}))
+
+
+@pytest.mark.parametrize(("type_", "bad"), [(pa.struct([STRICT]), {"v": None}), (pa.list_(STRICT), [1, None])])
+@pytest.mark.parametrize("word", ["map", "flat_map"])
+def test_a_row_with_a_null_inside_where_none_is_declared_is_rejected(word: str, type_: pa.DataType, bad: Any) -> None:
+    def made(row: dict[str, Any]) -> Any:
+        answer = {"c": bad if row["a"] == 1 else None}
+        return answer if word == "map" else [answer]
+
+    def collected(on_error: str) -> pa.Table:
+        rows = flow.Pipeline().source(op.from_arrow(pa.table({"a": [1, 2]})), name="in")
+        return getattr(rows, word)(made, schema=pa.schema([("c", type_)]), name="mine", on_error=on_error).collect()
+
+    with pytest.raises(SchemaMismatch, match=rf"{word} 'mine': column 'c' should be {type_} but the row has"):
+        collected("fail")
+    assert collected("skip").to_pylist() == [{"c": None}]

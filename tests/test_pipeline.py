@@ -255,6 +255,14 @@ def test_a_union_of_other_columns_says_both() -> None:
         bids(p).union(bids(p, name="more").select("price"))
 
 
+def test_a_union_of_columns_that_may_and_may_not_be_null_says_so() -> None:
+    p = flow.Pipeline()
+    strict = pa.table([[1]], schema=pa.schema([pa.field("v", pa.int64(), nullable=False)]))
+    one = p.source(op.from_arrow(strict), name="one")
+    with pytest.raises(SchemaMismatch, match=r"has \[v: int64 not null\] and .* has \[v: int64\]"):
+        one.union(p.source(op.from_arrow(pa.table({"v": [1]})), name="other"))
+
+
 def test_a_union_with_another_pipeline_is_refused() -> None:
     with pytest.raises(GraphError, match="belongs to another pipeline"):
         bids(flow.Pipeline("a")).union(bids(flow.Pipeline("b")))

@@ -169,16 +169,16 @@ def _cast(value: Value, target: pa.DataType) -> Value:
     source = value_type(value.type)
     if types.is_floating(source) and types.is_integer(target):
         return pc.trunc(_implicit(value, source)).cast(target)
-    if types.is_integer(target) and family(source) == "string":
+    if types.is_integer(target) and family(source) in ("string", "binary"):
         _refuse_hexadecimal(value, target)
     return _implicit(value, target)
 
 
 def _refuse_hexadecimal(value: Value, target: pa.DataType) -> None:
     """Raise ArrowInvalid for text such as 0xFF, which Arrow reads by its bits: it makes -1 of it as int8."""
-    values = pa.array([value.as_py()]) if isinstance(value, pa.Scalar) else value
-    if types.is_string_view(values.type):
-        values = values.cast(pa.string())
+    values = pa.array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else value
+    if types.is_string_view(values.type) or types.is_binary_view(values.type):
+        values = values.cast(value_type(values.type))
     encoded = isinstance(values, pa.DictionaryArray)
     entries = values.dictionary if encoded else values
     found = pc.or_(pc.starts_with(entries, "0x"), pc.starts_with(entries, "0X"))

@@ -42,7 +42,7 @@ def try_cast(value: Value, target: pa.DataType, cast: _Cast) -> Value:
         return pa.scalar(None, target)
     if types.is_dictionary(target):
         return try_cast(value, target.value_type, cast).cast(target)
-    if types.is_dictionary(value.type):
+    if value.type != value_type(value.type):  # of a dictionary, or of a view, which has few kernels
         value = value.cast(value_type(value.type))
     if types.is_integer(target) and types.is_integer(value.type):
         return _narrowed(value, target)

@@ -203,7 +203,7 @@ def check_rejected(returned: Any, source: Source, where: str) -> None:
 
 def check_offset(offset: Json, where: Callable[[], str]) -> None:
     """Raise ContractViolation unless ``offset`` is JSON."""
-    if offset is not None and type(offset) is not str:
+    if offset is not None and not (type(offset) is str and offset.isascii()):
         _check_json(offset, "offset", where())
 
 

@@ -23,6 +23,7 @@ from dataflow.specs import Apply, Read
 if TYPE_CHECKING:
     from dataflow.operator import Operator
     from dataflow.plan import Plan
+    from dataflow.source import Source
 
 __all__ = ["Loading", "kernels_of"]
 
@@ -35,15 +36,23 @@ def kernels_of(plan: Plan, operators: Iterable[Operator]) -> tuple[str, ...]:
     for node in plan.graph:
         match node.spec:
             case Read(source):
-                names.update(dict.fromkeys(source.kernels))
+                names.update(dict.fromkeys(_kernels(source)))
             case Apply(factory):
                 names.update(dict.fromkeys(_named_by_class(factory)))
     for operator in operators:
-        names.update(dict.fromkeys(operator.kernels))
+        names.update(dict.fromkeys(_kernels(operator)))
     for link in plan.links:
         if link.partitioning is Partitioning.HASH and plan.vertices[link.target].parallelism > 1:
             names.update(dict.fromkeys(_PARTITION))
     return tuple(names)
+
+
+def _kernels(owner: Operator | Source) -> Sequence[str]:
+    try:
+        return tuple(owner.kernels)
+    except Exception as error:
+        error.add_note(f"raised by the kernels of {type(owner).__name__}, which are the names of modules")
+        raise
 
 
 def _named_by_class(factory: Any) -> Sequence[str]:

@@ -24,6 +24,7 @@ from dataflow.runtime.peers import Peers
 from dataflow.runtime.wiring import Place, restored_nodes
 from dataflow.source import Source, SourceContext, Split
 from dataflow.specs import Read, Write
+from dataflow.untrusted import excerpt
 
 if TYPE_CHECKING:
     from dataflow.store.manifest import Manifest
@@ -108,14 +109,18 @@ class Rehearsal:
             peers = Peers(vertex.parallelism)
             for i, task in enumerate(vertex.tasks):
                 saved: Any = states[task].inlet["splits"] if states else ()
-                splits = [_split_state(entry, source) for entry in saved]
+                splits = [_split_state(entry, source, name) for entry in saved]
                 splits += [SplitState(split) for split in fresh[i :: vertex.parallelism]]
                 context = SourceContext(name, i, vertex.parallelism, self._clock, notify=self._notices.add)
                 inlets[task] = SourceInlet(source, splits, context, peers)
         return inlets
 
 
-def _split_state(entry: Any, source: Source) -> SplitState:
+def _split_state(entry: Any, source: Source, name: str) -> SplitState:
     split = Split(entry["id"], entry["info"])
-    source.check(split)
+    try:
+        source.check(split)
+    except Exception as error:
+        error.add_note(f"raised by check() of source {name!r} ({type(source).__name__}), split {excerpt(split.id)}")
+        raise
     return SplitState(split, entry["offset"], entry["done"], entry.get("rows"))

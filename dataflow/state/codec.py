@@ -180,14 +180,17 @@ def _aligned(size: int) -> int:
 def check_json(value: object, where: str, depth: int = 0) -> None:
     """Raise if JSON cannot express ``value``, or would change it silently; ``where`` names the value.
 
-    Raises: ValueError for NaN, infinities, integers past 64 bits and more than ``MAX_DEPTH`` levels; TypeError for
-    everything else, numbers of numpy included.
+    Raises: ValueError for NaN, infinities, integers past 64 bits, text with a lone surrogate and more than
+    ``MAX_DEPTH`` levels; TypeError for everything else, numbers of numpy included.
 
     >>> check_json({"seen": [1, {2}]}, "values")
     Traceback (most recent call last):
     TypeError: values['seen'][1] is a set, which JSON cannot say
     """
-    if value is None or type(value) in (str, bool):
+    if value is None or type(value) is bool:
+        return
+    if isinstance(value, str):
+        _check_text(value, where)
         return
     if depth > MAX_DEPTH:
         raise ValueError(f"{where}: values are nested deeper than {MAX_DEPTH} levels: keep them in a table")
@@ -199,9 +202,18 @@ def check_json(value: object, where: str, depth: int = 0) -> None:
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"{where} has the key {key!r}: keys of JSON are strings")
+            _check_text(key, f"a key of {where}")
             check_json(inner, f"{where}[{key!r}]", depth + 1)
-    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
+    elif isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
         for i, inner in enumerate(value):
             check_json(inner, f"{where}[{i}]", depth + 1)
-    elif not isinstance(value, (str, int)) and type(value) is not float:
+    elif not isinstance(value, int) and type(value) is not float:
         raise TypeError(f"{where} is a {type(value).__name__}, which JSON cannot say")
+
+
+def _check_text(text: str, where: str) -> None:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{where} is {text!r}, which is not Unicode text: keep it as bytes in a table") from None

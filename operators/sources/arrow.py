@@ -320,7 +320,7 @@ def plain_type(dtype: pa.DataType, column: str) -> pa.DataType:
     if types.is_run_end_encoded(dtype):
         return plain_type(dtype.value_type, column)
     plain = _without_views(dtype)
-    if _has_runs(plain) or (plain != dtype and (types.is_list_view(dtype) or types.is_large_list_view(dtype))):
+    if _has_runs(plain) or _has_viewed_views(dtype):
         raise SchemaMismatch(
             f"column {column!r} has type {dtype}, which Arrow can neither filter nor convert: decode run-end encoded "
             f"values inside other types (pyarrow.compute.run_end_decode), cast a list view to a list, or leave the "
@@ -363,6 +363,13 @@ def _has_runs(dtype: pa.DataType) -> bool:
     return types.is_run_end_encoded(dtype) or any([_has_runs(dtype.field(i).type) for i in range(dtype.num_fields)])
 
 
+def _has_viewed_views(dtype: pa.DataType) -> bool:
+    """Return whether ``dtype`` is a list view of views, or has such values inside."""
+    if types.is_list_view(dtype) or types.is_large_list_view(dtype):
+        return bool(_without_views(dtype) != dtype)
+    return any([_has_viewed_views(dtype.field(i).type) for i in range(dtype.num_fields)])
+
+
 def _check_distinct(schema: pa.Schema) -> None:
     repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if repeated:
@@ -386,7 +393,10 @@ def _without_runs(column: pa.Array) -> pa.Array:
     if not types.is_run_end_encoded(column.type):
         return column
     ends = column.run_ends.to_numpy()
-    return column.values.take(pa.array(np.searchsorted(ends, np.arange(len(column)) + column.offset, side="right")))
+    values = column.values
+    if (plain := _without_views(values.type)) != values.type:  # Arrow takes no rows of views
+        values = values.cast(plain)
+    return values.take(pa.array(np.searchsorted(ends, np.arange(len(column)) + column.offset, side="right")))
 
 
 def _check_known(columns: Sequence[str], schema: pa.Schema) -> None:

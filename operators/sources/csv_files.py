@@ -13,10 +13,9 @@ import pyarrow as pa
 from pyarrow import csv, types
 
 from dataflow.errors import ConfigurationError, SchemaMismatch, SourceError
-from dataflow.expressions.coercion import value_type
 from dataflow.row_errors import OnError
 from operators.sources.blocks import Block, Blocks, Place
-from operators.sources.csv_rescue import is_hexadecimal, rescued
+from operators.sources.csv_rescue import is_hexadecimal, read_as_integer, rescued
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE, KnownFiles
 from operators.sources.paths import Paths, expand
@@ -206,6 +205,11 @@ class CsvFormat:
         """Return whether some newlines may end no row."""
         return any([mark is not None and mark.encode() in data for mark in (self.quote, self.escape)])
 
+    def _unmarked(self, data: bytes) -> bytes:
+        """Return ``data`` without quotes and escapes, which may stand between the characters of a value."""
+        marks = "".join(mark for mark in (self.quote, self.escape) if mark is not None)
+        return data.translate(None, marks.encode()) if self._special(data) else data
+
     def ends(self, data: bytes) -> list[int]:
         """Return the places where rows end, that of ``data`` included. Text without quotes needs no kernel."""
         if not self._special(data):
@@ -331,13 +335,13 @@ class CsvFormat:
     def hexadecimal(self, data: bytes, names: Sequence[str], schema: pa.Schema) -> list[str]:
         """Return the integer columns of ``schema`` that have a hexadecimal number in ``data``.
 
-        Arrow reads these as the bits of an integer: 0xFF as -1 where the type is int8.
+        Arrow reads these as the bits of an integer: 0xFF as -1 where the type is int8. Durations are read as integers.
 
         Args:
             data: whole rows, whose columns are called ``names``.
         """
-        integers = [field.name for field in schema if types.is_integer(value_type(field.type))]
-        if not integers or _MAYBE_HEX.search(data) is None:
+        integers = [field.name for field in schema if read_as_integer(field.type)]
+        if not integers or _MAYBE_HEX.search(self._unmarked(data)) is None:
             return []
         texts = self._lenient(data, names, dict.fromkeys(integers, pa.binary()), integers)
         return [name for name in integers if any(map(is_hexadecimal, texts[name].unique().drop_null().to_pylist()))]

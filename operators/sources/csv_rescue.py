@@ -22,7 +22,7 @@ from operators.sources.text import Unparsable, Wrong
 if TYPE_CHECKING:
     from operators.sources.csv_files import CsvFormat
 
-__all__ = ["is_hexadecimal", "rescued"]
+__all__ = ["is_hexadecimal", "read_as_integer", "rescued"]
 
 _FIRST: Final = 64  # values tried behind a bad one, then four times as many, and so on
 _HEX: Final = re.compile(rb"[ \t]*0[xX]")
@@ -52,6 +52,12 @@ def rescued(
 def is_hexadecimal(value: bytes) -> bool:
     """Return whether Arrow might read ``value`` as a hexadecimal integer."""
     return _HEX.match(value) is not None
+
+
+def read_as_integer(type_: pa.DataType) -> bool:
+    """Return whether Arrow reads a column of ``type_`` as integers, which may be hexadecimal."""
+    kind = value_type(type_)
+    return types.is_integer(kind) or types.is_duration(kind)
 
 
 def _fields(
@@ -86,7 +92,7 @@ def _values(format: CsvFormat, field: pa.Field, values: Sequence[bytes]) -> tupl
     convert = format.convert_options({field.name: field.type})
     hint = "" if field.name in format.given else " (a type inferred from the first rows; schema= gives another)"
     errors: dict[int, str] = {}
-    if types.is_integer(value_type(field.type)):
+    if read_as_integer(field.type):
         for at in (at for at, value in enumerate(values) if is_hexadecimal(value)):
             text = values[at].decode(errors="backslashreplace")
             errors[at] = f"column {field.name!r}: invalid value '{text}' for {field.type}{hint}"

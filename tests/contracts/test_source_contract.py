@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import dataflow as flow
+import operators as op
 from dataflow.errors import ContractViolation, GraphError, SchemaMismatch
 from dataflow.source import END, SourceContext, Split, SplitReader
 from tests.contracts.user_classes import AWB, ROWS, TWICE, everywhere, failing, said
@@ -35,6 +36,7 @@ class Given(flow.Source):
     """A source with any reader and any splits."""
 
     schema = AWB
+    kernels = ()
 
     def __init__(self, reader: Any = None, splits: Any = None, selected: Any = None) -> None:
         self.made, self.parts, self.selected = reader, splits or [Split("one")], selected
@@ -72,6 +74,7 @@ def test_columns_that_a_reader_gives_in_another_order_keep_their_names(runner: s
         (Once([BATCH]), r"poll\(\) returns .*returned a list"),
         (Once(BATCH, np.int64(4)), r"split 'one': offset is a int64, which JSON cannot say"),
         (Once(BATCH, {"at": {1}}), r"offset\['at'\] is a set"),
+        (Once(BATCH, "\udcff"), r"split 'one': offset is '\\udcff', which is not Unicode text"),
         (Once(BATCH, aside=BATCH), r"rejected\(\) returned 4 rows, but the source has no side output 'errors'"),
         (Once(BATCH, aside=[1]), r"rejected\(\) returns a pa.RecordBatch or None, but returned a list"),
         (None, r"split 'one': reader\(\) returns a SplitReader, but returned None"),
@@ -122,3 +125,25 @@ def test_a_source_without_a_schema_or_a_selection_is_named() -> None:
         read(bad)
     with pytest.raises(GraphError, match=r"source 'given' .*: select\(.*\) returns a Source, but returned a int"):
         read(Given(Once(BATCH), selected=3))
+
+
+def test_a_source_whose_check_raises_on_a_restore_is_named() -> None:
+    def run(source: Given) -> None:
+        p = flow.Pipeline("p")
+        p.source(source, name="given").sink(op.collect(), name="out")
+        p.run(checkpoint=flow.Checkpointing(store))
+
+    store, bad = flow.MemoryStore(), Given(Once(BATCH))
+    run(Given(Once(BATCH)))
+    bad.check = failing  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="no") as caught:
+        run(bad)
+    assert "raised by check() of source 'given' (Given), split 'one'" in said(caught.value)
+
+
+def test_a_source_whose_kernels_are_no_names_is_named() -> None:
+    bad = Given(Once(BATCH))
+    bad.kernels = None  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="not iterable") as caught:
+        read(bad)
+    assert "raised by the kernels of Given" in said(caught.value)

@@ -143,6 +143,25 @@ def test_hexadecimal_text_is_no_integer(text: str, target: str) -> None:
         assert evaluated(a.cast(target), a=column[:1]) == [7]
 
 
+@pytest.mark.parametrize("type_", [pa.binary(), pa.large_binary(), pa.binary_view()])
+def test_hexadecimal_bytes_are_no_integer_either(type_: pa.DataType) -> None:
+    column = pa.array([b"7", b"0xFF"], type_)
+    assert evaluated(a.cast("int8", strict=False), a=column) == [7, None]
+    with pytest.raises(ValueError, match="Failed to parse string"):
+        evaluated(a.cast("int8"), a=column)
+
+
+@pytest.mark.parametrize("target", ["int64", "double", "bool"])
+def test_a_lenient_cast_of_views_is_null_where_text_cannot_be_read(target: str) -> None:
+    column = pa.array(["?", None, "0x1"], pa.string_view())
+    assert evaluated(a.cast(target, strict=False), a=column) == [None, None, None]
+
+
+@pytest.mark.parametrize("type_", ["string", "binary"])
+def test_a_constant_null_of_text_is_a_null_integer(type_: str) -> None:
+    assert evaluated(lit(None).cast(type_).cast("int64"), a=pa.array([1, 2])) == [None, None]
+
+
 @given(st.lists(numbers, max_size=6), st.sampled_from(["int8", "uint8", "int32", "int64", "uint64"]))
 def test_a_lenient_cast_of_floats_is_the_strict_one_or_null(values: list[float | None], target: str) -> None:
     column = pa.array(values, pa.float64())

@@ -329,6 +329,22 @@ def test_views_inside_other_types_become_plain_text_so_that_rows_can_be_filtered
         assert made.schema.field("struct").type == pa.struct({"v": pa.large_string()})
 
 
+@pytest.mark.parametrize("reader", [False, True], ids=["table", "reader"])
+def test_run_end_encoded_views_are_decoded(reader: bool) -> None:  # noqa: FBT001
+    table = pa.table({"k": pa.RunEndEncodedArray.from_arrays([1, 3, 4], VIEWS)})
+    made = flow.Pipeline().source(from_arrow(table.to_reader() if reader else table)).collect()
+    assert made.to_pydict() == {"k": ["a", None, None, "c"]}
+    assert made.schema.field("k").type == pa.large_string()
+
+
+@pytest.mark.parametrize("shape", [None, *wrapped(VIEWS)])
+def test_list_views_of_views_are_refused_by_name_wherever_they_are(shape: str | None) -> None:
+    column = pa.array([["a"], None, []], pa.list_view(pa.string_view()))
+    table = pa.table({"odd": column if shape is None else wrapped(column)[shape]})
+    with pytest.raises(SchemaMismatch, match=r"column 'odd' has type .*cast a list view to a list"):
+        from_arrow(table)
+
+
 def test_nested_text_of_polars_is_read() -> None:
     frame = polars.DataFrame({"l": [["a"], ["b", None]], "s": [{"x": "u"}, {"x": None}], "n": [1, 2]})
     made = flow.Pipeline().source(from_arrow(frame)).filter(flow.col("n") > 1).collect()

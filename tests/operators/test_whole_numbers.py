@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -198,3 +199,25 @@ def test_hexadecimal_text_beside_integers_is_read_as_it_is(tmp_path: Path) -> No
     path = tmp_path / "a.csv"
     path.write_text('i,s\n1,0xFF\n2,"a 0x1"\n')
     assert rows_of(read(path)) == [{"i": 1, "s": "0xFF"}, {"i": 2, "s": "a 0x1"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ('"0x"FF', {}),
+        ('"0"xFF', {}),
+        ("0\\xFF", {"escape": "\\"}),
+        ("0x\\FF", {"escape": "\\"}),
+        ("'0'xFF", {"quote": "'"}),
+    ],
+)
+def test_a_hexadecimal_number_is_found_if_quotes_or_escapes_interrupt_it(
+    tmp_path: Path, text: str, options: dict[str, str]
+) -> None:
+    source = read(write(tmp_path, "csv", "1", text), schema={"i": "int8"}, on_error="skip", **options)
+    assert [row["i"] for row in rows_of(source)] == [1]
+
+
+def test_a_hexadecimal_number_is_no_duration(tmp_path: Path) -> None:
+    source = read(write(tmp_path, "csv", "1", "0xFF"), schema={"i": "duration[s]"}, on_error="skip")
+    assert [row["i"] for row in rows_of(source)] == [timedelta(seconds=1)]

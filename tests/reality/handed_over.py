@@ -71,7 +71,8 @@ class Reader(SplitReader):
     def poll(self, max_rows: int) -> pa.RecordBatch | EndOfSplit | None:  # type: ignore[override]
         if self._row == ROWS:
             return END
-        begin, self._row = self._row, min(self._row + max_rows, self._row + 10, Progress.allowed)
+        begin = self._row
+        self._row = max(begin, min(begin + max_rows, begin + 10, Progress.allowed))  # nothing is allowed yet at first
         return pa.record_batch([pa.array(range(begin, self._row))], schema=SCHEMA) if self._row > begin else None
 
     @property
