@@ -4,9 +4,9 @@ A watermark T says that no row before T is expected. Further down such rows woul
 operator that relies on T, and nothing would point at the function. Rows that were late already keep their times, so
 only a time counts that the function's input does not have.
 
-State: the watermark, so that the first rows after a restore are checked as well. Where rows of a snapshot come again
-(mode "unaligned"), it may be one that followed rows that are still to come again: then the check begins with the next
-watermark.
+State: the watermark, so that the first rows after a restore are checked as well. It is ignored if the event time is now
+another column: a function may change between two runs. Where rows of a snapshot come again (mode "unaligned"), it may
+be one that followed rows that are still to come again: then the check begins with the next watermark.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ class MovedTimes:
         self._where = where
         self._watermark: int | None = None
         self._kept = time is not None and context is not None and not context.repeats
-        if self._kept and context is not None and context.restored is not None:
+        if time is not None and self._kept and context is not None and context.restored is not None:
             values = context.restored.values
-            self._watermark = parsed(Time | None, values.get("watermark"), f"{context.name}: the watermark")
+            if values.get("time") == time.column:
+                self._watermark = parsed(Time | None, values.get("watermark"), f"{context.name}: the watermark")
 
     def advance(self, watermark: int) -> None:
         """Take note that the merged watermark (microseconds) has moved."""
@@ -51,7 +52,9 @@ class MovedTimes:
 
     def snapshot(self) -> Snapshot:
         """Return the state now."""
-        return Snapshot(values={"watermark": self._watermark} if self._kept else {})
+        if self._time is None or not self._kept:
+            return Snapshot()
+        return Snapshot(values={"time": self._time.column, "watermark": self._watermark})
 
     def rows(self, given: pa.RecordBatch, made: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Return the rows of ``made`` with times before the watermark that no row of ``given`` has."""
