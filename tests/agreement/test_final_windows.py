@@ -107,8 +107,8 @@ def check_seed(seed: int, mode: str, faults: Faults) -> None:
 
 @pytest.mark.parametrize("lanes", [2, pytest.param(1, marks=pytest.mark.soak)])
 def test_on_spark_each_result_comes_once_and_none_is_late(spark: Any, lanes: int) -> None:
-    runner = SparkRunner(spark, rows_per_trigger=40 * lanes)
-    check(sessions(splits=lanes).run(runner, parallelism=lanes, max_key_groups=3))
+    runner = SparkRunner(spark, rows_per_trigger=80 * lanes)
+    check(sessions(splits=lanes).run(runner, parallelism=lanes, max_key_groups=2))
 
 
 @pytest.mark.parametrize("emits", [("updates", "final"), ("final", "updates")], ids="{0[0]} to {0[1]}".format)

@@ -58,7 +58,11 @@ def test_a_seeded_schedule_gives_what_threads_give(some: Scene, threads: flow.Ru
     agree_in_all(some.pipeline.run(flow.SimulatedRunner(seed=1), parallelism=1), threads, some)
 
 
-@pytest.mark.parametrize(("some", "seed"), [*((kind, 1) for kind in KINDS), ("timed", 2)], indirect=["some"])
+@pytest.mark.parametrize(
+    ("some", "seed"),
+    [*((kind, 1) for kind in KINDS), pytest.param("timed", 2, marks=pytest.mark.soak)],
+    indirect=["some"],
+)
 def test_a_seeded_schedule_of_two_tasks_gives_what_threads_give(
     some: Scene, threads: flow.RunResult, seed: int
 ) -> None:

@@ -258,7 +258,7 @@ def test_latest_under_one_name_says_how_to_rename_a_column(way: Any) -> None:
 # --- the state
 
 
-@part_of_the_examples(2)
+@part_of_the_examples(5)
 @given(ROWS, ROWS, ROWS)
 def test_a_restore_and_a_merge_change_nothing(before: Rows, after: Rows, sent: Rows) -> None:
     aggregations = all_choices(ignore_nulls=False)

@@ -67,6 +67,7 @@ def collected(spark: Any, read: list[str], emitted: list[str]) -> dict[str, pa.T
     return dict(p.run(SparkRunner(spark), parallelism=1, max_key_groups=2, timeout="2min").tables)
 
 
+@pytest.mark.soak
 def test_columns_in_another_order_keep_their_names_in_a_worker(spark: Any) -> None:
     expected = [{"a": 1, "w": 7, "b": 10}, {"a": 2, "w": 8, "b": 20}]
     tables = collected(spark, ["a", "b", "w"], ["w", "b", "a"])

@@ -122,6 +122,7 @@ def test_an_operator_that_cannot_be_closed_is_warned_of_wherever_it_is(spark: An
     assert result.state is JobState.FINISHED
 
 
+@pytest.mark.soak
 def test_a_failing_job_whose_operators_cannot_be_closed_raises_what_it_failed_of(spark: Any) -> None:
     broken = badly_closed(lambda stream: stream.map_batches(failing, schema=stream.schema))
     with pytest.raises(ZeroDivisionError) as raised, pytest.warns(CleanupFailedWarning, match="closing out"):
@@ -129,6 +130,7 @@ def test_a_failing_job_whose_operators_cannot_be_closed_raises_what_it_failed_of
     assert [note for note in raised.value.__notes__ if "CleanupFailedWarning: closing slot[" in note]
 
 
+@pytest.mark.soak
 def test_a_failed_job_that_is_left_without_wait_is_warned_of(spark: Any) -> None:
     with flow.Pipeline("failing") as p:
         rows = p.source(op.from_arrow(NUMBERS), name="numbers")
@@ -166,6 +168,7 @@ def test_rows_of_a_micro_batch_that_spark_had_not_counted_are_taken_back_with_a_
     assert [str(warning) for warning in result.warnings] == [str(found[0].message)]
 
 
+@pytest.mark.soak
 def test_a_job_that_is_stopped_as_it_commits_leaves_nothing_to_take_back(spark: Any, tmp_path: Path) -> None:
     options: dict[str, Any] = {"parallelism": 1, "checkpoint": flow.Checkpointing(tmp_path / "job")}
     sink, runner = op.write_parquet(tmp_path / "out"), SparkRunner(spark, rows_per_trigger=20)
@@ -182,18 +185,18 @@ def test_a_job_that_is_stopped_as_it_commits_leaves_nothing_to_take_back(spark: 
 
 
 def test_a_job_that_is_stopped_within_a_micro_batch_leaves_nothing_staged(spark: Any, tmp_path: Path) -> None:
-    staging = tmp_path / "out" / "_staging"
+    staging, released = tmp_path / "out" / "_staging", tmp_path / "released"
 
-    def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
-        time.sleep(0.3)
+    def held(batch: pa.RecordBatch) -> pa.RecordBatch:
+        while batch["x"][0].as_py() >= 50 and not released.exists():
+            time.sleep(0.01)
         return batch
 
-    with flow.Pipeline("slow") as p:
-        rows = p.source(op.from_arrow(NUMBERS, batch_rows=1), name="numbers")
-        passed = rows.map_batches(slow, schema=rows.schema)
-        passed.sink(op.write_parquet(tmp_path / "out", row_group_rows=1), name="out")
+    with flow.Pipeline("one of two") as p:  # one lane stages its file, the other one is held
+        rows = p.source(op.from_arrow(NUMBERS, splits=2), name="numbers")
+        rows.map_batches(held, schema=rows.schema).sink(op.write_parquet(tmp_path / "out"), name="out")
     checkpoint = flow.Checkpointing(tmp_path / "job")
-    with p.start(SparkRunner(spark), parallelism=1, checkpoint=checkpoint) as job:
+    with p.start(SparkRunner(spark), parallelism=2, checkpoint=checkpoint) as job:
         waiting, deadline = threading.Event(), time.monotonic() + 60
         while not list(staging.glob("*.staged")) and time.monotonic() < deadline:
             waiting.wait(0.01)
@@ -201,3 +204,4 @@ def test_a_job_that_is_stopped_within_a_micro_batch_leaves_nothing_staged(spark:
         assert job.stop().state is JobState.STOPPED
     assert list(staging.glob("*.staged")) == []
     assert list((tmp_path / "job").rglob("*.settling")) == []
+    released.touch()  # for a worker that Spark did not kill
