@@ -3,8 +3,8 @@
 The long campaign: 1,000 kills, 250 in each mode. Two terminals may run half of it each; each ends with a table of its
 modes: where the kills landed, what was in progress, what the restores put back::
 
-    pytest tests/reality/test_kills.py -m soak -s -k "unaligned"
-    pytest tests/reality/test_kills.py -m soak -s -k "not unaligned"
+    pytest tests/reality/test_kills.py -m soak -o faulthandler_timeout=0 -s -k "unaligned"
+    pytest tests/reality/test_kills.py -m soak -o faulthandler_timeout=0 -s -k "not unaligned"
 
 One mode alone: ``-k "[aligned-timeout]"``. Every kill counted is a SIGKILL that a living process died of.
 """
