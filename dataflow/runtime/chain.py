@@ -140,7 +140,7 @@ class ChainNode:
     def _check_time(self, method: str, time: object = 0) -> None:
         if not self.operator.makes_time:
             raise ContractViolation(f"{self.where} calls out.{method}(), but does not say makes_time = True")
-        if not isinstance(time, int | Integral):
+        if not isinstance(time, Integral):
             raise ContractViolation(f"{self.where}: out.{method}() takes microseconds as an int, got {time!r}")
 
     def work(self) -> None:
@@ -226,7 +226,7 @@ class ChainNode:
 
     def schedule(self, due: int) -> None:
         """Called by the operator: ask for ``timer(due, out)`` at or after ``due``."""
-        if not isinstance(due, int | float | Real) or not math.isfinite(due):
+        if not isinstance(due, Real) or not math.isfinite(due):
             raise ContractViolation(f"operator {self.name!r}: schedule() takes microseconds of the clock, got {due!r}")
         heapq.heappush(self.timers, due)
 

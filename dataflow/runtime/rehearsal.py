@@ -8,7 +8,7 @@ Guarantees: nothing outside of the job is changed; kernels are loaded before the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dataflow.clock import Clock
@@ -68,8 +68,8 @@ class Rehearsal:
         self._loaded = False
 
     def begin(self) -> None:
-        """Deal the splits of a fresh start out. Raises: what ``check_splits`` raises."""
-        self.inlets = self._inlets({})
+        """Distribute the splits of a fresh start in turn. Raises: what ``check_splits`` raises."""
+        self.inlets = self._inlets(self._splits({}))
 
     def perform(self, manifest: Manifest, states: Mapping[str, TaskState]) -> None:
         """Restore what tasks begin with, in the place of what an earlier call restored from another checkpoint.
@@ -79,17 +79,18 @@ class Rehearsal:
         self.operators.clear()
         for name, sink in two_phase_sinks(self._plan).items():
             sink.check_handles(manifest.transactions.get(name, []))
-        self.inlets = self._inlets(states)
-        self._load_kernels(states)
+        splits = self._splits(states)
+        self._load_kernels(splits)
+        self.inlets = self._inlets(splits)
         for vertex, subtask, task in self._plan.tasks():
             place = self._place(vertex, subtask, states[task], self.inlets.get(task))
             self.operators[task] = restored_nodes(place)
 
-    def _load_kernels(self, states: Mapping[str, TaskState]) -> None:
+    def _load_kernels(self, splits: Mapping[str, list[SplitState]]) -> None:
         """Load the kernels that restoring calls, as operators without state name them, unless that was done."""
         if self._loaded:
             return
-        inlets = self._inlets(states)  # dropped with the operators, which tell peers where they are
+        inlets = self._inlets(splits)  # dropped with the operators, which tell peers where they are
         operators = [
             node.operator
             for vertex in self._plan.vertices.values()
@@ -98,22 +99,32 @@ class Rehearsal:
         self._load(Loading(kernels_of(self._plan, operators)))
         self._loaded = True
 
-    def _inlets(self, states: Mapping[str, TaskState]) -> dict[str, SourceInlet]:
-        """Return the inlet of every source subtask, its splits as restored (and checked) or dealt out in turn."""
-        inlets: dict[str, SourceInlet] = {}
-        for vertex in self._plan.vertices.values():
-            if not isinstance(vertex.head.spec, Read):
-                continue
-            source, name = vertex.head.spec.source, vertex.head.name
+    def _splits(self, states: Mapping[str, TaskState]) -> dict[str, list[SplitState]]:
+        """Return the splits of every source subtask, as restored (and checked) or distributed in turn."""
+        found: dict[str, list[SplitState]] = {}
+        for vertex, source in self._sources():
+            name = vertex.head.name
             fresh = [] if states else check_splits(source, name)
-            peers = Peers(vertex.parallelism)
             for i, task in enumerate(vertex.tasks):
                 saved: Any = states[task].inlet["splits"] if states else ()
-                splits = [_split_state(entry, source, name) for entry in saved]
-                splits += [SplitState(split) for split in fresh[i :: vertex.parallelism]]
-                context = SourceContext(name, i, vertex.parallelism, self._clock, notify=self._notices.add)
-                inlets[task] = SourceInlet(source, splits, context, peers)
+                found[task] = [_split_state(entry, source, name) for entry in saved]
+                found[task] += [SplitState(split) for split in fresh[i :: vertex.parallelism]]
+        return found
+
+    def _inlets(self, splits: Mapping[str, list[SplitState]]) -> dict[str, SourceInlet]:
+        """Return an inlet for the splits of every source subtask."""
+        inlets: dict[str, SourceInlet] = {}
+        for vertex, source in self._sources():
+            peers = Peers(vertex.parallelism)
+            for i, task in enumerate(vertex.tasks):
+                context = SourceContext(vertex.head.name, i, vertex.parallelism, self._clock, notify=self._notices.add)
+                inlets[task] = SourceInlet(source, splits[task], context, peers)
         return inlets
+
+    def _sources(self) -> Iterator[tuple[Vertex, Source]]:
+        for vertex in self._plan.vertices.values():
+            if isinstance(vertex.head.spec, Read):
+                yield vertex, vertex.head.spec.source
 
 
 def _split_state(entry: Any, source: Source, name: str) -> SplitState:

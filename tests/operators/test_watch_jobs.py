@@ -18,7 +18,7 @@ from dataflow.runners.faults import Faults
 from dataflow.source import Source
 from operators import read_csv, read_ipc, read_json, read_parquet, watch
 from tests.operators.until_quiet import UntilQuiet
-from tests.operators.watched import FirstNames, bring
+from tests.operators.watched import bring, first_names
 from tests.operators.watching import put
 
 
@@ -97,7 +97,7 @@ def test_files_of_any_age_that_come_at_any_moment_are_read_once_through_crashes(
         return batch
 
     with flow.Pipeline("watched") as p:
-        files = p.source(FirstNames(inbox, 8), name="files").map_batches(bring_older, name="bring")
+        files = p.source(first_names(inbox, 8), name="files").map_batches(bring_older, name="bring")
         files.sink(op.collect(), name="out")
     crashing = flow.SimulatedRunner(seed=seed, faults=Faults(crashes=4))
     result = p.run(crashing, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms"))

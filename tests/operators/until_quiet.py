@@ -1,6 +1,9 @@
-"""A watched directory as an input that ends, once nothing is new."""
+"""A watched directory as an input that ends: once so many names were read, if that is asked, and nothing is new."""
 
 from __future__ import annotations
+
+import base64
+from typing import Any
 
 import pyarrow as pa
 
@@ -10,11 +13,17 @@ __all__ = ["UntilQuiet"]
 
 
 class UntilQuiet(Source):
-    """A watched directory whose splits end once nothing is new, so that a job over it ends; few ``rows`` at a time."""
+    """A watched directory whose splits end once nothing is new, so that a job over it ends.
 
-    def __init__(self, source: Source, rows: int = 3) -> None:
+    Args:
+        rows: the most rows that a poll returns.
+        names: the number of files that must have been read before; None: any.
+    """
+
+    def __init__(self, source: Source, rows: int = 3, names: int | None = None) -> None:
         self.source = source
         self.rows = rows
+        self.names = names
 
     @property
     def schema(self) -> pa.Schema:
@@ -27,17 +36,23 @@ class UntilQuiet(Source):
         self.source.check(split)
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        return _UntilQuiet(self.source.reader(split, offset, context), self.rows)
+        return _UntilQuiet(self.source.reader(split, offset, context), self.rows, self.names)
 
 
 class _UntilQuiet(SplitReader):
-    def __init__(self, reader: SplitReader, rows: int) -> None:
+    def __init__(self, reader: SplitReader, rows: int, names: int | None) -> None:
         self.reader = reader
         self.rows = rows
+        self.names = names
 
-    def poll(self, max_rows: int) -> pa.RecordBatch | EndOfSplit:  # type: ignore[override]
+    def poll(self, max_rows: int) -> pa.RecordBatch | EndOfSplit | None:  # type: ignore[override]
         batch = self.reader.poll(min(max_rows, self.rows))
-        return END if batch is None else batch
+        return END if batch is None and self.names in (None, self._read()) else batch
+
+    def _read(self) -> int:
+        """Return how many names the offset has: eight bytes each."""
+        at: Any = self.offset
+        return len(base64.b64decode(at["names"])) // 8
 
     @property
     def offset(self) -> Json:

@@ -4,7 +4,7 @@
 
 It reads ``STEP`` rows, takes a checkpoint, reads ``STEP`` more, and prints ``here`` at the chosen point: with these
 rows in a staged file; in a snapshot of the next checkpoint; or when that is durable and the sink is to commit it. It
-goes on when it reads a line, and prints ``done`` when it has finished.
+continues when it reads a line, and prints ``done`` when it has finished.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def stop(process: subprocess.Popen[str]) -> None:
 
 
 def content(work: Path) -> Mapping[str, bytes]:
-    """Every file that belongs to somebody: all but the lock files themselves."""
+    """Return every file but the lock files."""
     return {
         str(path.relative_to(work)): path.read_bytes()
         for path in sorted(work.rglob("*"))

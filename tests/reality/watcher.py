@@ -14,7 +14,7 @@ import pyarrow as pa
 
 import dataflow as flow
 import operators as op
-from tests.operators.watched import FirstNames
+from tests.operators.watched import first_names
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
         return batch
 
     with flow.Pipeline("watcher") as p:
-        rows = p.source(FirstNames(work / "inbox", names), name="files").map_batches(tell, name="tell")
+        rows = p.source(first_names(work / "inbox", names), name="files").map_batches(tell, name="tell")
         rows.sink(op.write_csv(work / "out", if_exists="append"), name="out")
     p.run(checkpoint=flow.Checkpointing(work / "ckpt", every="10ms"))
 

@@ -25,6 +25,7 @@ from dataflow.runtime.contract import build_operator
 from dataflow.runtime.inlet import GateInlet, SourceInlet
 from dataflow.runtime.parts import ChannelState, TaskState
 from dataflow.runtime.restore import _check_states
+from dataflow.specs import Read
 
 PARALLELISM = 2
 TABLE = pa.table({"k": [n % 5 for n in range(40)], "x": list(range(40))})
@@ -104,6 +105,16 @@ def test_the_checkpoints_of_earlier_runs_count_among_those_to_keep() -> None:
     settings = Settings("totals", "run", flow.Checkpointing(store), "auto", ManualClock(), lambda lane, job: job())
     assert build(plan, settings).coordinator.completed == tuple(store.checkpoints())
     assert len(store.checkpoints()) > 1
+
+
+def test_a_restore_checks_each_split_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, store, checkpoint = checkpointed()
+    (source,) = (node.spec.source for node in plan.graph if isinstance(node.spec, Read))
+    checked: list[str] = []
+    monkeypatch.setattr(type(source), "check", lambda source, split: checked.append(split.id))
+    settings = Settings("totals", "run", flow.Checkpointing(store), checkpoint, ManualClock(), lambda lane, job: job())
+    build(plan, settings)
+    assert sorted(checked) == sorted(split.id for split in source.splits())
 
 
 def test_a_restore_makes_each_operator_from_its_state_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ class SparkJob:
         self._started = driver.clock.now()
         self._ending = threading.Lock()
         self._once = threading.Lock()  # taken by the first call that gives out the warnings of the job, and kept
-        self._asked = False  # whether somebody asked for the outcome, and so was given the error there may be
+        self._asked = False  # whether a caller asked for the outcome, and so got the error if there is one
         self._stopped = threading.Event()
         self._released = threading.Event()
         self._stopping = threading.Thread(target=self._stop_query, name="spark-query", daemon=True)
