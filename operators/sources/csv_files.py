@@ -205,6 +205,16 @@ class CsvFormat:
         """Return whether some newlines may end no row."""
         return any([mark is not None and mark.encode() in data for mark in (self.quote, self.escape)])
 
+    def _maybe_hexadecimal(self, data: bytes) -> bool:
+        """Return whether a hexadecimal number may be in ``data``. Cheap tests come first: every block is searched."""
+        if b"x" not in data and b"X" not in data:
+            return False
+        data = self._unmarked(data)
+        codes = np.frombuffer(data, np.uint8)
+        if not np.any((codes[:-1] == ord("0")) & ((codes[1:] | 0x20) == ord("x"))):  # X | 0x20 is x
+            return False
+        return _MAYBE_HEX.search(data) is not None
+
     def _unmarked(self, data: bytes) -> bytes:
         """Return ``data`` without quotes and escapes, which may stand between the characters of a value."""
         marks = "".join(mark for mark in (self.quote, self.escape) if mark is not None)
@@ -341,7 +351,7 @@ class CsvFormat:
             data: whole rows, whose columns are called ``names``.
         """
         integers = [field.name for field in schema if read_as_integer(field.type)]
-        if not integers or _MAYBE_HEX.search(self._unmarked(data)) is None:
+        if not integers or not self._maybe_hexadecimal(data):
             return []
         texts = self._lenient(data, names, dict.fromkeys(integers, pa.binary()), integers)
         return [name for name in integers if any(map(is_hexadecimal, texts[name].unique().drop_null().to_pylist()))]
