@@ -19,9 +19,11 @@ from dataflow.compare.spark_trial import SparkTrial
 from dataflow.compare.subject import Subject, redirected
 from dataflow.compare.trial import LocalTrial, Trial
 from dataflow.compare.verdict import Verdict, equal, judge
+from dataflow.compare.warnings_by_run import WarningsByRun
 from dataflow.errors import ConfigurationError
 from dataflow.events import BarrierKind
 from dataflow.operator import Guarantee
+from dataflow.runners.run_warnings import raise_warnings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +48,8 @@ def compare(
     Args:
         say: is told what is being done, a few words at a time.
 
+    Warnings of the runs are given at the end, with the names of the runs.
+
     Raises: ConfigurationError for a subject that cannot be found or compared; what its operators raise.
     """
     clock = clock or SystemClock()
@@ -57,6 +61,7 @@ def compare(
     _trial(subject, folder / "warm-up", Mode.ALIGNED, options).warm_up()
     comparison = _Comparison(subject, folder, options, sinks, say)
     modes = [comparison.mode(mode) for mode in options.modes]
+    raise_warnings(comparison.warnings.warnings())
     return CompareReport(pipeline.name, str(folder), modes, clock.now() - started)
 
 
@@ -93,6 +98,7 @@ class _Comparison:
         self._say = say
         self._first: Trial | None = None
         self._late: dict[str, int] = {}  # by operator, the largest number of late rows of a run
+        self.warnings = WarningsByRun()
 
     def mode(self, mode: Mode) -> ModeReport:
         """Everything about one mode."""
@@ -100,7 +106,7 @@ class _Comparison:
         folder = self._folder / mode.value / "undisturbed"
         undisturbed = _trial(self._subject, folder, mode, options)
         self._say(f"{mode}: running undisturbed")
-        result = self._noting_late(undisturbed.run("never"))
+        result = self._noted(undisturbed.run("never"), f"{mode}, undisturbed")
         report = ModeReport(mode, folder, _cost(result))
         unlike = self._unlike_the_first(undisturbed)
         if unlike:
@@ -113,8 +119,10 @@ class _Comparison:
             return replace(report, result="not killed")
         return self._kill_and_restore(report, undisturbed, result)
 
-    def _noting_late(self, result: RunResult) -> RunResult:
+    def _noted(self, result: RunResult, run: str) -> RunResult:
+        """Take the late rows and the warnings of the run with the name ``run``."""
         self._late = most_late(self._late, result)
+        self.warnings.add(run, result.warnings)
         return result
 
     def _settled(self) -> Iterator[tuple[str, tuple[Claim, pa.Schema]]]:
@@ -162,7 +170,7 @@ class _Comparison:
         return Moment.NOT_YET if found is Moment.RIGHT and scene.complete and not shows(scene) else found
 
     def _restore(self, report: ModeReport, scene: Scene, trial: Trial, undisturbed: Trial) -> ModeReport:
-        result = self._noting_late(trial.run("auto"))
+        result = self._noted(trial.run("auto"), f"{report.mode}, restored")
         restored = result.restore_report
         failures = []
         number = restored.checkpoint if restored else 0

@@ -83,9 +83,10 @@ class LocalTrial(Trial):
     alignment_timeout: str | None = None
 
     def run(self, restore: str) -> flow.RunResult:
-        """Run in this process."""
+        """Run in this process. Warnings of the run are in the result only."""
         try:
-            with self.start(restore) as job:
+            with self.start(restore) as job, warnings.catch_warnings():
+                warnings.simplefilter("ignore", BarrierflowWarning)
                 return job.wait()
         except (DataflowError, OSError, BarrierflowWarning):
             raise

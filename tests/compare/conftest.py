@@ -49,6 +49,15 @@ def restless():
     return p
 
 
+def tardy():
+    times = pa.array([0, 10, 1, 11, 2], pa.timestamp("s"))
+    with flow.Pipeline("tardy") as p:
+        rows = p.source(op.from_arrow(pa.table({"k": 5 * ["a"], "at": times}), batch_rows=1), name="rows")
+        windows = rows.with_watermark("at", delay="2s").key_by("k").window(op.tumbling("5s"))
+        windows.agg(op.count().alias("n"), name="counts").sink(op.collect(), name="out")
+    return p
+
+
 def broken():
     raise ValueError("no way")
 

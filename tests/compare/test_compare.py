@@ -11,6 +11,7 @@ from dataflow.checkpointing import Mode
 from dataflow.compare.comparing import compare
 from dataflow.compare.options import KillPoint, Options
 from dataflow.compare.subject import Subject
+from dataflow.errors import LateRowsWarning
 from dataflow.store.directory import DirectoryStore
 from operators.sinks.parquet import read_committed
 from tests.commands import barrierflow
@@ -139,6 +140,15 @@ def test_a_pipeline_that_never_gives_the_same_rows_cannot_be_judged(home: Path) 
     assert "FAILED" in done.stdout
     assert "error: unaligned (at least once): its undisturbed output differs from that of the first mode" in done.stderr
     assert "sink 'out': 10 rows too many and 10 too few" in done.stderr
+
+
+@pytest.mark.usefixtures("at_home")
+def test_a_warning_of_several_runs_is_given_once_with_their_names(tmp_path: Path) -> None:
+    options = Options([Mode.ALIGNED, Mode.UNALIGNED_PERSISTED], kill=KillPoint.NONE)
+    with pytest.warns(LateRowsWarning) as caught:
+        compare(Subject("mine:tardy"), tmp_path, options)
+    (line,) = [str(warning.message) for warning in caught if isinstance(warning.message, LateRowsWarning)]
+    assert line.startswith("in each of 2 runs: 2 rows (40.0% of its rows) came too late for 'counts'")
 
 
 def test_what_a_users_own_function_raises_is_an_error_to_mend_and_no_broken_promise(home: Path) -> None:

@@ -1,0 +1,45 @@
+"""The warnings of many runs, put together: one for each category, with the names of the runs that gave it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dataflow.errors import BarrierflowWarning
+
+__all__ = ["WarningsByRun"]
+
+
+class WarningsByRun:
+    """The warnings of runs that are compared.
+
+    >>> from dataflow.errors import LateRowsWarning
+    >>> found = WarningsByRun()
+    >>> found.add("aligned", [LateRowsWarning("3 rows came too late")])
+    >>> found.add("aligned, restored", [])
+    >>> found.add("unaligned", [LateRowsWarning("3 rows came too late"), LateRowsWarning("1 row came too late")])
+    >>> print(*found.warnings())
+    in 2 of 3 runs (aligned; unaligned): 3 rows came too late
+    in 1 of 3 runs (unaligned): 1 row came too late
+    """
+
+    def __init__(self) -> None:
+        self._runs = 0
+        self._found: dict[type[BarrierflowWarning], dict[str, list[str]]] = {}
+
+    def add(self, run: str, warnings: Sequence[BarrierflowWarning]) -> None:
+        """Take the warnings of the run with the name ``run``."""
+        self._runs += 1
+        for warning in warnings:
+            self._found.setdefault(type(warning), {}).setdefault(str(warning), []).append(run)
+
+    def warnings(self) -> list[BarrierflowWarning]:
+        """Return a warning for each category, in the order of the first run that gave it."""
+        return [
+            category("\n".join(self._line(text, runs) for text, runs in texts.items()))
+            for category, texts in self._found.items()
+        ]
+
+    def _line(self, text: str, runs: Sequence[str]) -> str:
+        if len(runs) == self._runs:
+            return f"in each of {self._runs} runs: {text}"
+        return f"in {len(runs)} of {self._runs} runs ({'; '.join(runs)}): {text}"
