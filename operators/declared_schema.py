@@ -113,12 +113,12 @@ def misplaced_nulls(column: pa.Array, field: pa.Field, name: str | None = None) 
     name = name or field.name
     if not field.nullable and (nulls := _null_count(column)):
         yield name, nulls
-    children = [child for child in _children(field.type) if _has_strict(child)]
+    children = [(index, child) for index, child in enumerate(_children(field.type)) if _has_strict(child)]
     if not children:
         return
     column = column.drop_null()
-    for child in children:
-        yield from misplaced_nulls(_values(column, child.name), child, f"{name}.{child.name}")
+    for index, child in children:
+        yield from misplaced_nulls(_values(column, index), child, f"{name}.{child.name}")
 
 
 def _null_count(column: pa.Array) -> int:
@@ -127,10 +127,10 @@ def _null_count(column: pa.Array) -> int:
     return int(column.null_count)
 
 
-def _values(column: pa.Array, child: str) -> pa.Array:
-    """Return the values of field ``child`` inside ``column``, a struct, list or map without nulls."""
+def _values(column: pa.Array, child: int) -> pa.Array:
+    """Return the values of child ``child`` of ``column``, a struct, list or map without nulls."""
     if types.is_struct(column.type):
-        return column.field(child)
+        return column.field(child)  # by number: a struct may have two fields of one name
     if types.is_map(column.type):
         first, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
         return column.items.slice(first, end - first)  # the items of a slice are those of the whole

@@ -85,3 +85,15 @@ def test_a_row_with_a_null_inside_where_none_is_declared_is_rejected(word: str, 
     with pytest.raises(SchemaMismatch, match=rf"{word} 'mine': column 'c' should be {type_} but the row has"):
         collected("fail")
     assert collected("skip").to_pylist() == [{"c": None}]
+
+
+def test_a_struct_with_two_fields_of_one_name_is_looked_into() -> None:
+    twice = [STRICT, pa.field("v", pa.int64())]
+    good, bad = [pa.array([1, 2]), pa.array([None, 4])], [pa.array([None, 2]), pa.array([3, 4])]
+    whole, broken = (
+        pa.record_batch({"s": pa.StructArray.from_arrays(columns, fields=twice)}) for columns in (good, bad)
+    )
+    declared = DeclaredSchema(whole.schema, "a batch")
+    assert declared.conformed(whole) is whole
+    with pytest.raises(SchemaMismatch, match=r"column 's\.v' should be .*, not null, but 1 of its values are null"):
+        declared.conformed(broken)

@@ -7,6 +7,7 @@ plain text or binary once, at import). A ``RecordBatchReader`` can be read once,
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final, Literal
@@ -20,6 +21,7 @@ from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, So
 from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_schema, widened
 from dataflow.untrusted import Count, excerpt, parsed
+from operators.declared_schema import misplaced_nulls
 
 __all__ = ["ArrowSource", "StreamSource", "conformed", "from_arrow", "plain_field", "plain_type"]
 
@@ -294,10 +296,13 @@ def _table(data: Any) -> pa.Table:
 def _plain(table: pa.Table) -> pa.Table:
     """Return ``table`` without schema metadata (two runs may differ in it), and in plain types."""
     schema = pa.schema([plain_field(field) for field in table.schema])
-    for field, column in zip(schema, table.columns, strict=True):
-        if not field.nullable and column.null_count:
+    for field, column in zip(table.schema, table.columns, strict=True):
+        misplaced = Counter[str]()
+        for chunk in column.chunks:
+            misplaced.update(dict(misplaced_nulls(chunk, field)))
+        for name, nulls in misplaced.items():
             raise SchemaMismatch(
-                f"from_arrow: column {field.name!r} is declared not null, but {column.null_count:,} of its values are "
+                f"from_arrow: column {name!r} is declared not null, but {nulls:,} of its values are "
                 f"null; declare it nullable, or fill them, such as with pyarrow.compute.fill_null"
             )
     if any(types.is_run_end_encoded(column.type) for column in table.columns):

@@ -375,3 +375,13 @@ def test_nulls_in_a_column_that_says_it_has_none_are_refused() -> None:
     strict = pa.schema([pa.field("x", pa.int64(), nullable=False)])
     with pytest.raises(SchemaMismatch, match=r"column 'x' is declared not null, but 2 of its values are null"):
         from_arrow(pa.table([[1, None, None]], schema=strict))
+
+
+@pytest.mark.parametrize("around", [lambda a: a, lambda a: pa.ListArray.from_arrays(pa.array([0, 2, 3]), a)])
+def test_nested_nulls_where_none_are_declared_are_refused_with_their_path(around: Callable[[Any], Any]) -> None:
+    strict = pa.field("x", pa.int64(), nullable=False)
+    column = around(pa.StructArray.from_arrays([pa.array([1, None, 3])], fields=[strict]))
+    with pytest.raises(
+        SchemaMismatch, match=r"column 's(\.item)?\.x' is declared not null, but 1 of its values are null"
+    ):
+        from_arrow(pa.table({"s": column}))
