@@ -66,6 +66,7 @@ class ChainNode:
         self.duplicated: Mapping[str, tuple[Data, ...]] = {}
         self.uncommitted: dict[int, tuple[Handle, ...]] = {}
         self.timers: list[int] = []
+        self.rang = (0, 0)  # when its last timer was called, and the number of that among the timers of the chain
         self.rows_in = 0
         self.rows_out = 0
         self.tally = RowTally()
@@ -183,9 +184,10 @@ class ChainNode:
             case _:
                 self._pass_on()
 
-    def ring(self, due: int) -> None:
-        """A timer of this operator has come; the chain is not busy."""
+    def ring(self, due: int, number: int = 0) -> None:
+        """A timer of this operator has come, as timer ``number`` of the chain, which is not busy."""
         assert not self.busy, f"a timer of {self.name} while it is busy"
+        self.rang = (self._clock.now(), number)
         self._begin("timer", self.operator.timer(due, self))
 
     def _begin(self, method: str, emission: Iterator[None] | None) -> None:
@@ -267,6 +269,7 @@ class Chain:
         self.outputs = tuple(o for node in nodes for outputs in node.outputs.values() for o in outputs)
         self._deepest_first = tuple(reversed(nodes))
         self.working: ChainNode | None = None
+        self._rings = 0
 
     @property
     def busy(self) -> bool:
@@ -319,14 +322,19 @@ class Chain:
         return True
 
     def first_due(self, now: int) -> ChainNode | None:
-        """Return the operator with the earliest timer, if that is due: else its timers could keep others waiting."""
+        """Return the operator with the earliest timer, if that is due; None: no timer is.
+
+        A timer that is due before the operator's last one counts as scheduled for the time of that one. Else an
+        operator that schedules the past in each timer would keep the timers of others waiting.
+        """
         waiting = [node for node in self.nodes if node.timers and node.timers[0] <= now]
-        return min(waiting, key=lambda node: node.timers[0], default=None)
+        return min(waiting, key=lambda node: (max(node.timers[0], node.rang[0]), node.rang[1]), default=None)
 
     def ring(self, node: ChainNode) -> None:
         """Ring the next timer of an operator, due or not. The chain must not be busy."""
         self.working = node
-        node.ring(heapq.heappop(node.timers))
+        self._rings += 1
+        node.ring(heapq.heappop(node.timers), self._rings)
         self.working = None
 
     @property

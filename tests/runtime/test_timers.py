@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from dataflow.clock import ManualClock
 from dataflow.events import Barrier, Data, EndOfInput
-from dataflow.operator import Out
+from dataflow.operator import Operator, Out
 from dataflow.runtime.chain import Chain, ChainNode
 from dataflow.runtime.messages import Acknowledged, Ended
 from tests.runtime.test_task import Bench, Recorder, batch
@@ -23,6 +26,13 @@ class Beating(Recorder):
     def timer(self, due: int, out: Out) -> None:
         self._bench.node.schedule(due)
         out.emit(batch(0))
+
+
+class Silent(Operator):
+    """Takes rows and gives none."""
+
+    def process(self, port: int, batch: Any, out: Out) -> None:
+        pass
 
 
 def beating() -> Bench:
@@ -55,6 +65,24 @@ def test_a_timer_that_is_always_due_does_not_keep_timers_of_other_operators_wait
     chain = Chain([always, once])
     assert chain.first_due(19) is None
     assert chain.first_due(60) is once
+
+
+@pytest.mark.parametrize("passing", [0, 1])
+def test_an_operator_that_schedules_the_past_in_each_timer_does_not_keep_others_waiting(passing: int) -> None:
+    clock = ManualClock(60)
+    always, late, later = (ChainNode(name, None, clock=clock) for name in ("always", "late", "later"))
+    chain = Chain([always, late, later])
+    always.operator = late.operator = later.operator = Silent()
+    always.timers, late.timers, later.timers = [5], [20], [60]
+    rang = []
+    for _ in range(6):
+        node = chain.first_due(clock.now())
+        assert node is not None
+        rang.append(node.name)
+        chain.ring(node)
+        always.timers = [5]
+        clock.advance(passing)
+    assert rang[:4] == ["always", "late", "later", "always"]
 
 
 def test_timers_need_no_rows_to_be_rung() -> None:
