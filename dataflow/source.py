@@ -95,7 +95,7 @@ class SplitReader(ABC):
         return None
 
     def close(self) -> None:
-        """Release resources."""
+        """Release resources. What it raises becomes a ``CleanupFailedWarning``: the job goes on."""
 
 
 @dataclass(frozen=True, slots=True)

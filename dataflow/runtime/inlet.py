@@ -100,8 +100,9 @@ class Inlet(ABC):
         """What each input channel has seen so far."""
         return ()
 
-    def close(self) -> None:
-        """Release resources."""
+    def close(self) -> list[Exception]:
+        """Release resources. Returns: what failed while they were released, now or earlier."""
+        return []
 
     def trigger(self, barrier: Barrier) -> None:
         """Start a checkpoint here; ``triggered`` answers when it is time."""
@@ -238,6 +239,7 @@ class SourceInlet(Inlet):
         self._peers = peers or Peers(context.parallelism)
         self.splits = list(splits)
         self._readers: dict[int, SplitReader] = {}
+        self._unclosed: list[Exception] = []
         self._declared: dict[str | None, DeclaredSchema] = {}
         self._current = 0
         self._quiet: dict[str, tuple[int, int]] = {}  # first and last poll without rows, since the last rows
@@ -369,7 +371,15 @@ class SourceInlet(Inlet):
         reader = self._readers.pop(index, None)
         if reader is not None:
             self._keep_offset(index, reader)
+            self._close(index, reader)
+
+    def _close(self, index: int, reader: SplitReader) -> None:
+        """Close a reader. It has given its rows, so an error is kept for ``close`` and does not fail the job."""
+        try:
             reader.close()
+        except Exception as error:
+            self._blame(error, index)
+            self._unclosed.append(error)
 
     def _keep_offset(self, index: int, reader: SplitReader) -> None:
         offset = reader.offset
@@ -407,15 +417,10 @@ class SourceInlet(Inlet):
                 raise
         return {"splits": [state.to_json() for state in self.splits]}
 
-    def close(self) -> None:
-        """Close all readers. Raises: what the first reader raises that cannot be closed, once all were called."""
-        failed: Exception | None = None
+    def close(self) -> list[Exception]:
+        """Close all readers. Returns: what readers raised when they were closed, now or at their end."""
         for index, reader in self._readers.items():
-            try:
-                reader.close()
-            except Exception as error:
-                self._blame(error, index)
-                failed = failed or error
+            self._close(index, reader)
         self._readers.clear()
-        if failed is not None:
-            raise failed
+        errors, self._unclosed = self._unclosed, []
+        return errors

@@ -367,11 +367,7 @@ class Task:
     def close(self) -> list[Exception]:
         """Close readers and operators; answers what they raised. Not while another thread is in ``step``."""
         errors = self.chain.close() if self._opened else []
-        try:
-            self.inlet.close()
-        except Exception as error:
-            errors.append(error)
-        return errors
+        return [*errors, *self.inlet.close()]
 
 
 def _annotate(error: BaseException, task: Task) -> None:

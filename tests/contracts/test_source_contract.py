@@ -10,7 +10,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.errors import ContractViolation, GraphError, SchemaMismatch
+from dataflow.errors import CleanupFailedWarning, ContractViolation, GraphError, SchemaMismatch
 from dataflow.source import END, SourceContext, Split, SplitReader
 from tests.contracts.user_classes import AWB, ROWS, TWICE, everywhere, failing, said
 
@@ -63,6 +63,21 @@ BATCH = ROWS.to_batches()[0]
 @everywhere
 def test_columns_that_a_reader_gives_in_another_order_keep_their_names(runner: str) -> None:
     assert read(Given(Once(BATCH)), runner).equals(ROWS.select(AWB.names))
+
+
+class NeverClosed(Given):
+    """Its reader cannot be closed."""
+
+    def reader(self, split: Split, offset: Any, context: SourceContext) -> Any:
+        reader = Once(BATCH)
+        reader.close = failing  # type: ignore[method-assign]
+        return reader
+
+
+@everywhere
+def test_a_reader_that_cannot_be_closed_is_named_in_a_warning_and_its_rows_are_kept(runner: str) -> None:
+    with pytest.warns(CleanupFailedWarning, match=r"no.*raised by source 'given' \(NeverClosed\), split 'one'"):
+        assert read(NeverClosed(), runner).equals(ROWS.select(AWB.names))
 
 
 @everywhere

@@ -170,12 +170,7 @@ class Hosted:
         """Close readers and operators, when nothing more will be asked of them. Later calls do nothing."""
         if not self._closed:
             self._closed = True
-            problems = self.chain.close()
-            try:
-                self._inlet.close()
-            except Exception as error:
-                problems.append(error)
-            for problem in problems:
+            for problem in [*self.chain.close(), *self._inlet.close()]:
                 self.notices.cleanup_failed(self.task, problem)
 
     @contextmanager
