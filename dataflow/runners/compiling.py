@@ -1,4 +1,4 @@
-"""Waits for the kernels that a restore calls, inside ``start()``, where there is no job yet to ask how far it is."""
+"""Waits for kernels that are being compiled: before a restore, inside ``start()``; and after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.watching import NoLine, ProgressLine
 from dataflow.runtime.loading import Loading
 
-__all__ = ["load_kernels"]
+__all__ = ["load_kernels", "wait_for_import"]
 
 _SLICE: Final = 0.1
 """Seconds between two looks at signals, and at the line."""
@@ -39,10 +39,22 @@ def load_kernels(loading: Loading, line: ProgressLine | NoLine) -> None:
         loading.start(loaded.set)
         while not loaded.wait(_SLICE) and not pressed.count:
             line.tick()
+        if pressed.count:
+            loading.stop()
+            line.leave()
+            print("interrupted: kernels were being compiled, and nothing was restored", file=sys.stderr, flush=True)
+            wait_for_import(loading, pressed)
     if pressed.count:
-        loading.stop()
-        line.leave()
-        print("interrupted: kernels were being compiled, and nothing was restored", file=sys.stderr, flush=True)
         interrupt = KeyboardInterrupt()
         interrupt.add_note("no row had been read; run again with restore='auto' to restore the checkpoint")
         raise interrupt
+
+
+def wait_for_import(loading: Loading, pressed: CtrlC) -> None:
+    """Wait until no kernels are being imported, or until Ctrl-C is pressed for the second time.
+
+    A process that ends with KeyboardInterrupt tells the shell so, by the signal. CPython forgets that, and exits with
+    code 1, if a thread runs ``exec`` on a text after the main thread is done. numba does.
+    """
+    while pressed.count < 2 and not loading.ended(_SLICE):
+        pass

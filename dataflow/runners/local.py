@@ -31,7 +31,7 @@ from dataflow.runners.base import (
     together,
     warn_of_unnamed_state,
 )
-from dataflow.runners.compiling import load_kernels
+from dataflow.runners.compiling import load_kernels, wait_for_import
 from dataflow.runners.explaining import Explanation, explained
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.run_warnings import note_failure_left, raise_warnings, warnings_of
@@ -373,6 +373,8 @@ class LocalJob:
                 if limit is not None and self._clock.now() - started > limit:
                     waiting = self.who_waits()
                     still = self._cancel()
+                    if self._done.is_set() and self._job.state is not JobState.CANCELLED:
+                        return  # it came to its end, or failed, before it could be cancelled
                     late = JobTimeout(f"the job was not done in time and was cancelled; at that moment:\n{waiting}")
                     raise_warnings([still] if still else [], error=late)
                     raise late
@@ -398,6 +400,7 @@ class LocalJob:
                 self._job.cancel("interrupted twice")
                 interrupt.add_note("interrupted twice: left without a last checkpoint" + self._how_to_resume())
                 return interrupt
+        wait_for_import(self._job.loading, pressed)
         if not self._job.checkpointed:
             interrupt.add_note("the job had no checkpoints: run it again from the beginning")
         elif self._job.state is JobState.FINISHED:

@@ -197,6 +197,8 @@ class Job:
         self._act(actions, now)
         if self._released:
             if all(task.state is Progress.DONE for task in self.tasks.values()) and self.predicates.done():
+                if self._final:
+                    self._requests.answer_overtaken(self._final)
                 self._over(JobState.FINISHED)
         elif self._stopping is not None and self._stopping.done() and self._answered(self._stopping):
             self._stopped(self._stopping)
@@ -372,6 +374,7 @@ class Job:
     def _stopped(self, last: Future[int]) -> None:
         error = last.exception()
         if error is None:
+            self._requests.answer_overtaken(last.result())
             self._over(JobState.STOPPED)
         else:
             assert isinstance(error, Exception)

@@ -82,6 +82,7 @@ class Loading:
         self._loaded = 0  # written by the thread that imports
         self._stopped = False  # written by the thread that calls stop()
         self._started = False
+        self._thread: threading.Thread | None = None
         self.done = not missing
 
     def __str__(self) -> str:
@@ -98,7 +99,8 @@ class Loading:
         The thread is not a daemon: a process that ends while LLVM compiles on another thread may crash.
         """
         self._started = True
-        threading.Thread(target=self._import, args=(then,), name="dataflow-loading", daemon=False).start()
+        self._thread = threading.Thread(target=self._import, args=(then,), name="dataflow-loading", daemon=False)
+        self._thread.start()
 
     def run(self) -> None:
         """Import here, unless ``start`` was called."""
@@ -109,6 +111,12 @@ class Loading:
     def stop(self) -> None:
         """Import no further module. The one that is being imported is finished."""
         self._stopped = True
+
+    def ended(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` for the thread of ``start``; return whether it is over, or was never started."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+        return self._thread is None or not self._thread.is_alive()
 
     def _import(self, then: Callable[[], None]) -> None:
         try:

@@ -71,6 +71,19 @@ class CheckpointRequests:
         for request in requests:
             self._asked.pop(request).future.set_exception(why)
 
+    def answer_overtaken(self, last: int) -> None:
+        """Answer requests that wait to be asked again with ``last``, the job's last checkpoint, which covers them.
+
+        Savepoints are something else: they keep waiting.
+        """
+        kept = []
+        for at, wanted in self._again:
+            if wanted.kind is BarrierKind.CHECKPOINT:
+                wanted.future.set_result(last)
+            else:
+                kept.append((at, wanted))
+        self._again = kept
+
     def refuse(self, why: BaseException) -> None:
         """There will be no checkpoint for anybody who still waits."""
         served = [wanted for waiting in self._served.values() for wanted in waiting]

@@ -154,6 +154,27 @@ def test_a_timeout_cancels_the_job_and_says_what_it_was_doing(tmp_path: Path) ->
         counting(op.write_parquet(tmp_path / "out")).run(timeout="50ms")
 
 
+def test_a_job_that_fails_as_its_time_is_over_raises_its_own_error() -> None:
+    def failing(batch: pa.RecordBatch) -> pa.RecordBatch:
+        gate(batch)
+        raise ValueError("its own")
+
+    gate = Gatekeeper()
+    job = counting(op.collect(), function=failing).start()
+    waits = job.who_waits
+
+    def fail_now() -> str:
+        text = waits()
+        gate.open.set()
+        assert job._done.wait(60)
+        return text
+
+    gate.reached.wait()
+    job.who_waits = fail_now  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="its own"):
+        job.wait(timeout="1ms")
+
+
 def test_a_timeout_does_not_wait_for_a_function_that_does_not_return(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -41,34 +41,44 @@ class Slow(Operator):
 
 
 class Terminal(io.StringIO):
-    """Calls ``then`` when it is told that something is compiling."""
+    """Calls ``then`` once, when it is told that something is compiling, and ``after`` when told of an interrupt."""
 
-    def __init__(self, then: Callable[[], object]) -> None:
+    def __init__(self, then: Callable[[], object], after: Callable[[], object] = lambda: None) -> None:
         super().__init__()
-        self._then = then
+        self._then, self._after, self._told = then, after, False
 
     def isatty(self) -> bool:
         return True
 
     def write(self, text: str) -> int:
-        if "slow: compiling: slow kernels of a test kernels" in text:
+        if "slow: compiling: slow kernels of a test kernels" in text and not self._told:
+            self._told = True
             self._then()
+        if "interrupted: " in text:
+            self._after()
         return super().write(text)
 
 
 @pytest.fixture
 def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Opens the import; it is opened at the end."""
-    (tmp_path / "slow_kernels_of_a_test.py").write_text("import sys\nsys.gate_of_a_test.wait(10)\n")
+    # once the gate is open, the import takes a little longer, as a compiler does
+    (tmp_path / "slow_kernels_of_a_test.py").write_text(
+        "import sys, time\nsys.gate_of_a_test.wait(10)\ntime.sleep(sys.gate_of_a_test.seconds)\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     gate = threading.Event()
+    gate.seconds = 0  # type: ignore[attr-defined]
     monkeypatch.setattr(sys, "gate_of_a_test", gate, raising=False)
     yield gate
     gate.set()
-    for thread in threading.enumerate():
-        if thread.name == "dataflow-loading":
-            thread.join(60)
+    for thread in importing():
+        thread.join(60)
     sys.modules.pop("slow_kernels_of_a_test", None)
+
+
+def importing() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "dataflow-loading"]
 
 
 def slow() -> flow.Pipeline:
@@ -159,23 +169,45 @@ def test_an_interrupt_while_a_restore_compiles_leaves_everything_as_it_was(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = stopped(gate)
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal(interrupt))
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal(interrupt, gate.set))
     with pytest.raises(KeyboardInterrupt) as raised:
         slow().run(checkpoint=settings, progress=True)
     assert raised.value.__notes__ == ["no row had been read; run again with restore='auto' to restore the checkpoint"]
     assert terminal.getvalue().endswith("\x1b[K\ninterrupted: kernels were being compiled, and nothing was restored\n")
-    gate.set()
     assert slow().run(checkpoint=settings).restore_report is not None
 
 
 def test_an_interrupt_while_kernels_are_compiled_does_not_speak_of_a_last_checkpoint(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal(interrupt))
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal(interrupt, gate.set))
     with pytest.raises(KeyboardInterrupt) as raised:
         slow().run(checkpoint=checkpoints(), progress=True)
     assert "interrupted: stopping, because no row has been read yet; interrupt again" in terminal.getvalue()
     assert raised.value.__notes__[0].startswith("no row had been read, so no checkpoint was taken")
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_an_interrupt_waits_for_the_kernels_at_hand_so_that_the_shell_learns_of_it(
+    *, restored: bool, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = stopped(gate) if restored else checkpoints()
+    gate.seconds = 0.3  # type: ignore[attr-defined]
+    monkeypatch.setattr(sys, "stderr", Terminal(interrupt, gate.set))
+    with pytest.raises(KeyboardInterrupt):
+        slow().run(checkpoint=settings, progress=True)
+    assert not importing()
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_second_interrupt_does_not_wait_for_kernels(
+    *, restored: bool, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = stopped(gate) if restored else checkpoints()
+    monkeypatch.setattr(sys, "stderr", Terminal(interrupt, interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        slow().run(checkpoint=settings, progress=True)
+    assert importing()
 
 
 def test_in_a_simulation_kernels_are_loaded_while_its_clock_stands_still(gate: threading.Event) -> None:

@@ -264,6 +264,19 @@ def test_the_job_is_finished_when_the_tasks_are_done() -> None:
     assert rig.job.state is JobState.FINISHED
 
 
+def test_the_last_checkpoint_serves_a_request_that_met_tasks_just_ending() -> None:
+    rig = Rig()
+    requested = rig.asked()
+    rig.hear(Declined(SOURCE, 1, FailureReason.NOT_READY), Ended(SOURCE), Ended(SINK))
+    rig.acknowledge(2, out=[rig.staged()]).background()
+    rig.background()
+    for task in (SOURCE, SINK):
+        for _ in range(5):
+            rig.job.tasks[task].step()
+    rig.job.step()
+    assert (rig.job.state, requested.result(0)) == (JobState.FINISHED, 2)
+
+
 # --- endings
 
 
@@ -362,6 +375,19 @@ def test_the_checkpoint_of_a_stop_serves_earlier_requests_whose_own_it_overtook(
     rig.acknowledge(2, out=[rig.staged()]).background()
     rig.background()
     assert (rig.job.state, requested.result(0)) == (JobState.STOPPED, 2)
+
+
+def test_the_checkpoint_of_a_stop_serves_requests_that_were_about_to_be_made_again() -> None:
+    rig = Rig(max_concurrent=2)
+    requested, saved = rig.asked(), rig.asked(BarrierKind.SAVEPOINT)
+    rig.job.stop()
+    rig.job.step()
+    for n in (1, 2):
+        rig.hear(Declined(SINK, n, FailureReason.SUBSUMED, "a higher checkpoint came first"))
+    rig.acknowledge(3, out=[rig.staged()]).background()
+    rig.background()
+    assert (rig.job.state, requested.result(0)) == (JobState.STOPPED, 3)
+    assert isinstance(saved.exception(0), JobCancelled)
 
 
 def test_a_stop_whose_checkpoint_comes_to_nothing_fails() -> None:
