@@ -19,6 +19,7 @@ import operators as op
 from dataflow.operator import Operator, Out
 from dataflow.runtime.loading import Loading
 from dataflow.runtime.progress import JobState
+from tests.runners import loads_kernels
 
 ROOT = Path(__file__).parents[2]
 
@@ -92,10 +93,14 @@ def checkpoints() -> flow.Checkpointing:
     return flow.Checkpointing(flow.MemoryStore(), every="1ms")
 
 
-def test_no_kernel_is_loaded_in_a_step_by_a_checkpoint_or_by_a_restore(tmp_path: Path) -> None:
-    for _ in range(2):
+@pytest.mark.parametrize("fresh", [pytest.param(True, marks=pytest.mark.soak), False])
+def test_no_kernel_is_loaded_in_a_step_by_a_checkpoint_or_by_a_restore(*, fresh: bool, tmp_path: Path) -> None:
+    """A process restores what another one left; with ``fresh`` that one, too, begins without kernels."""
+    if not fresh:
+        loads_kernels.main(tmp_path)
+    for _ in range(2 if fresh else 1):
         child = subprocess.run(
-            [sys.executable, "-W", "error", Path(__file__).with_name("loads_kernels.py"), tmp_path],
+            [sys.executable, "-W", "error", loads_kernels.__file__, tmp_path],
             cwd=ROOT, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(Path.home())},
             capture_output=True, text=True, timeout=300,
         )  # fmt: skip
