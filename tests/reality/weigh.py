@@ -42,7 +42,7 @@ def main() -> None:
             totals = [op.count().alias("n"), col("amount").sum().alias("total")]
             rows = rows.key_by("key").agg(*totals, emit="updates", name="totals")
         if pace == "slow":
-            rows = rows.rebalance().apply(Slow, name="slow", parallelism=1)
+            rows = rows.as_rows().rebalance().apply(Slow, name="slow", parallelism=1)
         rows.sink(op.write_parquet(work / "out", row_group_rows=8_192), name="out")
     p.run(parallelism=2, checkpoint=flow.Checkpointing(work / "ckpt", every="100ms", mode="aligned"))
     status = Path("/proc/self/status").read_text()
