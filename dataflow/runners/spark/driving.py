@@ -72,6 +72,14 @@ class Driver:
         self._own: dict[str, Hosted] = {}
 
     def __enter__(self) -> Driver:
+        try:
+            self._open()
+        except BaseException:  # Python does not call __exit__ for what __enter__ raises
+            self.__exit__()
+            raise
+        return self
+
+    def _open(self) -> None:
         stages, home = self.assignment.stages, self.assignment.home
         for name, hosting in stages.hosting.items():
             if hosting is Hosting.DRIVER:
@@ -81,7 +89,6 @@ class Driver:
                 hosted = Hosted(stages, vertex, 0, state, run_id, recorder, notices=self.notices)
                 self._own[name] = hosted
                 hosted.__enter__()
-        return self
 
     def __exit__(self, *error: object) -> None:
         for hosted in self._own.values():

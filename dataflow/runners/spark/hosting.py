@@ -151,8 +151,8 @@ class Hosted:
                     self.chain.working = node
                     node.open()
                 self.chain.working = None
-        except BaseException:  # __exit__ is not called for what __enter__ raises
-            self.close()
+        except BaseException as error:  # Python does not call __exit__ for what __enter__ raises
+            self.__exit__(type(error), error, error.__traceback__)
             raise
         if self._state is not None:
             self._restore_timers(self._state)
