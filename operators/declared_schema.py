@@ -138,13 +138,13 @@ def _null_count(column: pa.Array, rows: pa.BooleanArray | None) -> int:
 
 
 def _values(column: pa.Array, child: int) -> pa.Array:
-    """Return the values of child ``child`` of ``column``: a struct, or a list or map, whose nulls have none."""
+    """Return child ``child`` of a struct, or the values of a list or map without those inside a null."""
     if types.is_struct(column.type):
         return column.field(child)  # by number: a struct may have two fields of one name
     if types.is_map(column.type):
         column = column.drop_null()
         first, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
-        return column.items.slice(first, end - first)  # the items of a slice are those of the whole
+        return column.items.slice(first, end - first)  # a slice still has all items
     return column.flatten()
 
 

@@ -314,8 +314,8 @@ def _plain(table: pa.Table) -> pa.Table:
 def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return ``table`` in ``schema``, which says not null only of columns without nulls.
 
-    Columns that have their type already are not cast: Arrow's cast would refuse values that are declared not null if
-    there is a null beside them, inside of another null or outside of a slice.
+    Columns that have their type already are not cast: Arrow's cast also looks for nulls outside of a slice and inside
+    of another null, where they do not count.
     """
     columns = [
         column if column.type == field.type else column.cast(field.type)

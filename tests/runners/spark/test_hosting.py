@@ -19,7 +19,7 @@ from tests.runners.spark.test_staging import stages
 
 
 class Beating(flow.Operator):
-    """Schedules a timer in each, for a time that is past."""
+    """Schedules another timer in each timer, for a past time."""
 
     def __init__(self, context: flow.OperatorContext) -> None:
         self.context = context
@@ -57,7 +57,7 @@ def test_a_timer_that_is_scheduled_in_a_timer_waits_for_the_next_micro_batch() -
 
 
 class Closing(flow.Operator):
-    """Says who is closed; cannot be opened if it is ``broken``, and then not be closed either."""
+    """Notes that it was closed. If it is ``broken``, it can be neither opened nor closed."""
 
     def __init__(self, context: flow.OperatorContext, closed: list[str], *, broken: bool = False) -> None:
         self.name, self.closed, self.broken = context.name, closed, broken
