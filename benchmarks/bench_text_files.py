@@ -1,12 +1,12 @@
 """Reading CSV and JSON Lines: our readers beside pyarrow's parsers and DuckDB, each on one thread.
 
 ``pytest benchmarks/bench_text_files.py --benchmark-enable`` reads a million rows of five columns (some 50 MB); with
-benchmarks disabled each candidate reads a few thousand, and what it reads is still compared. ``extra_info`` has how
-many times as long the others took, as medians of runs in turns: below 1 they are faster.
+benchmarks disabled each candidate reads a few thousand, and the rows are still compared. ``extra_info`` has the time
+of each other candidate divided by ours (medians of alternating runs): below 1 the other one is faster.
 
-The schema is declared, so no file is looked at before it is read. Our readers do more than pyarrow's parsers on which
-they are built: they keep positions, and refuse numbers that would be read wrongly. In the files "hexadecimal" every
-text has an x, which is where the search for numbers such as 0xFF costs most.
+The schema is declared, so no types are inferred. Our readers do more than pyarrow's parsers, on which they are built:
+they keep positions, and refuse numbers that would be read wrongly. In the case "hexadecimal" every text has an x, so
+that the search for numbers such as 0xFF costs most.
 """
 
 from __future__ import annotations

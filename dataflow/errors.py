@@ -223,7 +223,7 @@ class LateRowsWarning(BarrierflowWarning):
 
 
 class CleanupFailedWarning(BarrierflowWarning):
-    """Closing an operator raised, or old files of checkpoints could not be deleted."""
+    """Closing an operator or a reader of a source raised, or old files could not be deleted."""
 
 
 class StillRunningWarning(BarrierflowWarning):
@@ -283,6 +283,16 @@ class UnsafeCacheWarning(BarrierflowWarning):
 
     The code in it would be run. To silence it: ``warnings.filterwarnings("ignore", category=UnsafeCacheWarning)``
     """
+
+
+def closing_raised(where: str, error: BaseException) -> str:
+    """Return the text of a CleanupFailedWarning about ``error``, which closing ``where`` raised.
+
+    >>> closing_raised("sums[0]", OSError("still open"))
+    "closing sums[0] raised OSError('still open')"
+    """
+    notes = "; ".join(getattr(error, "__notes__", ()))
+    return f"closing {where} raised {error!r}{notes and f' ({notes})'}"
 
 
 def user_frame() -> int:

@@ -95,7 +95,7 @@ class SplitReader(ABC):
         return None
 
     def close(self) -> None:
-        """Release resources. What it raises becomes a ``CleanupFailedWarning``: the job goes on."""
+        """Release resources. An error raised here becomes a ``CleanupFailedWarning``, and the job continues."""
 
 
 @dataclass(frozen=True, slots=True)

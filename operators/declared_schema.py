@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 from dataflow.errors import SchemaMismatch, did_you_mean
@@ -105,35 +106,45 @@ def _is_list(type_: pa.DataType) -> bool:
     return any(is_one(type_) for is_one in lists)
 
 
-def misplaced_nulls(column: pa.Array, field: pa.Field, name: str | None = None) -> Iterator[tuple[str, int]]:
+def misplaced_nulls(
+    column: pa.Array, field: pa.Field, name: str | None = None, rows: pa.BooleanArray | None = None
+) -> Iterator[tuple[str, int]]:
     """Yield each field of ``column`` that ``field`` declares not null and that has nulls, and how many.
 
-    The values inside a null do not count. ``name`` is shown in the place of the field's own.
+    The values inside a null do not count. ``name`` is shown in the place of the field's own. ``rows`` says which rows
+    count; None: all.
     """
     name = name or field.name
-    if not field.nullable and (nulls := _null_count(column)):
+    if not field.nullable and (nulls := _null_count(column, rows)):
         yield name, nulls
     children = [(index, child) for index, child in enumerate(_children(field.type)) if _has_strict(child)]
     if not children:
         return
-    column = column.drop_null()
+    if types.is_struct(column.type):  # not filtered: Arrow cannot filter views, which other fields may have
+        if column.null_count:
+            rows = column.is_valid() if rows is None else pc.and_(rows, column.is_valid())
+    else:
+        column, rows = column if rows is None else column.filter(rows), None
     for index, child in children:
-        yield from misplaced_nulls(_values(column, index), child, f"{name}.{child.name}")
+        yield from misplaced_nulls(_values(column, index), child, f"{name}.{child.name}", rows)
 
 
-def _null_count(column: pa.Array) -> int:
+def _null_count(column: pa.Array, rows: pa.BooleanArray | None) -> int:
     if types.is_dictionary(column.type) and column.dictionary.null_count:
         column = column.dictionary_decode()
-    return int(column.null_count)
+    if rows is None or not column.null_count:
+        return int(column.null_count)
+    return int(pc.and_(rows, column.is_null()).true_count)
 
 
 def _values(column: pa.Array, child: int) -> pa.Array:
-    """Return the values of child ``child`` of ``column``, a struct, list or map without nulls."""
+    """Return child ``child`` of a struct, or the values of a list or map without those inside a null."""
     if types.is_struct(column.type):
         return column.field(child)  # by number: a struct may have two fields of one name
     if types.is_map(column.type):
+        column = column.drop_null()
         first, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
-        return column.items.slice(first, end - first)  # the items of a slice are those of the whole
+        return column.items.slice(first, end - first)  # a slice still has all items
     return column.flatten()
 
 

@@ -48,7 +48,7 @@ def compare(
     Args:
         say: is told what is being done, a few words at a time.
 
-    Warnings of the runs are given at the end, with the names of the runs.
+    Warnings of the runs are given at the end, with the names of the runs, also if one of them fails.
 
     Raises: ConfigurationError for a subject that cannot be found or compared; what its operators raise.
     """
@@ -60,7 +60,11 @@ def compare(
     say("warming up")
     _trial(subject, folder / "warm-up", Mode.ALIGNED, options).warm_up()
     comparison = _Comparison(subject, folder, options, sinks, say)
-    modes = [comparison.mode(mode) for mode in options.modes]
+    try:
+        modes = [comparison.mode(mode) for mode in options.modes]
+    except BaseException as error:
+        raise_warnings(comparison.warnings.warnings(), error=error)
+        raise
     raise_warnings(comparison.warnings.warnings())
     return CompareReport(pipeline.name, str(folder), modes, clock.now() - started)
 

@@ -83,11 +83,10 @@ class LocalTrial(Trial):
     alignment_timeout: str | None = None
 
     def run(self, restore: str) -> flow.RunResult:
-        """Run in this process. Warnings of the run are in the result only."""
+        """Run in this process. Warnings of the run are in the result only, or are notes of what it raises."""
         try:
-            with self.start(restore) as job, warnings.catch_warnings():
-                warnings.simplefilter("ignore", BarrierflowWarning)
-                return job.wait()
+            with self.start(restore) as job:
+                return _result(job)
         except (DataflowError, OSError, BarrierflowWarning):
             raise
         except Exception as error:
@@ -142,6 +141,23 @@ class LocalTrial(Trial):
                 restore=restore,
                 channel_credit=self.credit,
             )
+
+
+def _result(job: flow.LocalJob) -> flow.RunResult:
+    """Wait for ``job``. If it fails, its warnings become notes of the error, for there is no result to have them."""
+    try:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always", BarrierflowWarning)
+            return job.wait()
+    except BaseException as error:
+        for warning in found:
+            if issubclass(warning.category, BarrierflowWarning):
+                error.add_note(f"{warning.category.__name__}: {warning.message}")
+        raise
+    finally:
+        for warning in found:
+            if not issubclass(warning.category, BarrierflowWarning):  # of the user's functions
+                warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The warnings of many runs, put together: one for each category, with the names of the runs that gave it."""
+"""The warnings of several runs as one warning for each category, with the names of the runs that gave it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ class WarningsByRun:
     >>> from dataflow.errors import LateRowsWarning
     >>> found = WarningsByRun()
     >>> found.add("aligned", [LateRowsWarning("3 rows came too late")])
+    >>> print(*found.warnings())
+    in run 'aligned': 3 rows came too late
     >>> found.add("aligned, restored", [])
     >>> found.add("unaligned", [LateRowsWarning("3 rows came too late"), LateRowsWarning("1 row came too late")])
     >>> print(*found.warnings())
@@ -40,6 +42,8 @@ class WarningsByRun:
         ]
 
     def _line(self, text: str, runs: Sequence[str]) -> str:
+        if self._runs == 1:
+            return f"in run {runs[0]!r}: {text}"
         if len(runs) == self._runs:
             return f"in each of {self._runs} runs: {text}"
         return f"in {len(runs)} of {self._runs} runs ({'; '.join(runs)}): {text}"

@@ -1,4 +1,4 @@
-"""Waits for kernels that are being compiled: before a restore, inside ``start()``; and after Ctrl-C."""
+"""Wait for kernels that are being compiled: inside ``start()`` before a restore, and after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def wait_for_import(loading: Loading, pressed: CtrlC) -> None:
     """Wait until no kernels are being imported, or until Ctrl-C is pressed for the second time.
 
     A process that ends with KeyboardInterrupt tells the shell so, by the signal. CPython forgets that, and exits with
-    code 1, if a thread runs ``exec`` on a text after the main thread is done. numba does.
+    code 1, if a thread runs ``exec`` on a text after the main thread is done. numba does so while it compiles.
     """
     while pressed.count < 2 and not loading.ended(_SLICE):
         pass

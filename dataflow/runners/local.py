@@ -374,7 +374,7 @@ class LocalJob:
                     waiting = self.who_waits()
                     still = self._cancel()
                     if self._done.is_set() and self._job.state is not JobState.CANCELLED:
-                        return  # it came to its end, or failed, before it could be cancelled
+                        break  # it finished or failed before it could be cancelled
                     late = JobTimeout(f"the job was not done in time and was cancelled; at that moment:\n{waiting}")
                     raise_warnings([still] if still else [], error=late)
                     raise late

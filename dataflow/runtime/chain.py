@@ -66,7 +66,7 @@ class ChainNode:
         self.duplicated: Mapping[str, tuple[Data, ...]] = {}
         self.uncommitted: dict[int, tuple[Handle, ...]] = {}
         self.timers: list[int] = []
-        self.rang = (0, 0)  # when its last timer was called, and the number of that among the timers of the chain
+        self.rang = (0, 0)  # time of its last timer call, and the number of that call in the chain
         self.rows_in = 0
         self.rows_out = 0
         self.tally = RowTally()
@@ -185,7 +185,7 @@ class ChainNode:
                 self._pass_on()
 
     def ring(self, due: int, number: int = 0) -> None:
-        """A timer of this operator has come, as timer ``number`` of the chain, which is not busy."""
+        """Call a timer of this operator; it is call ``number`` in the chain, which must not be busy."""
         assert not self.busy, f"a timer of {self.name} while it is busy"
         self.rang = (self._clock.now(), number)
         self._begin("timer", self.operator.timer(due, self))
@@ -322,10 +322,10 @@ class Chain:
         return True
 
     def first_due(self, now: int) -> ChainNode | None:
-        """Return the operator with the earliest timer, if that is due; None: no timer is.
+        """Return the operator whose timer is to be called next, the earliest one; None: none is due.
 
-        A timer that is due before the operator's last one counts as scheduled for the time of that one. Else an
-        operator that schedules the past in each timer would keep the timers of others waiting.
+        A timer that is due before the last timer call of its operator counts as due at the time of that call.
+        Otherwise an operator that schedules a past time in each timer would keep the timers of others waiting.
         """
         waiting = [node for node in self.nodes if node.timers and node.timers[0] <= now]
         return min(waiting, key=lambda node: (max(node.timers[0], node.rang[0]), node.rang[1]), default=None)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dataflow.errors import CheckpointDamaged
+from dataflow.errors import CheckpointDamaged, CleanupFailedWarning, closing_raised
 from dataflow.events import Barrier, Data, Idle, Watermark
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, TakeSnapshot
 from dataflow.row_errors import ERRORS
@@ -101,7 +101,7 @@ class Inlet(ABC):
         return ()
 
     def close(self) -> list[Exception]:
-        """Release resources. Returns: what failed while they were released, now or earlier."""
+        """Release resources. Returns: what failed."""
         return []
 
     def trigger(self, barrier: Barrier) -> None:
@@ -239,7 +239,6 @@ class SourceInlet(Inlet):
         self._peers = peers or Peers(context.parallelism)
         self.splits = list(splits)
         self._readers: dict[int, SplitReader] = {}
-        self._unclosed: list[Exception] = []
         self._declared: dict[str | None, DeclaredSchema] = {}
         self._current = 0
         self._quiet: dict[str, tuple[int, int]] = {}  # first and last poll without rows, since the last rows
@@ -371,15 +370,19 @@ class SourceInlet(Inlet):
         reader = self._readers.pop(index, None)
         if reader is not None:
             self._keep_offset(index, reader)
-            self._close(index, reader)
+            error = self._closed(index, reader)
+            if error is not None:  # noted now, and not at the end of a job that may never end
+                where = f"source {self._context.name!r}, subtask {self._context.subtask}"
+                self._context.notify(CleanupFailedWarning, closing_raised(where, error))
 
-    def _close(self, index: int, reader: SplitReader) -> None:
-        """Close a reader. It has given its rows, so an error is kept for ``close`` and does not fail the job."""
+    def _closed(self, index: int, reader: SplitReader) -> Exception | None:
+        """Close a reader. Returns: what it raised. It has given its rows, so the job does not fail."""
         try:
             reader.close()
         except Exception as error:
             self._blame(error, index)
-            self._unclosed.append(error)
+            return error
+        return None
 
     def _keep_offset(self, index: int, reader: SplitReader) -> None:
         offset = reader.offset
@@ -418,9 +421,7 @@ class SourceInlet(Inlet):
         return {"splits": [state.to_json() for state in self.splits]}
 
     def close(self) -> list[Exception]:
-        """Close all readers. Returns: what readers raised when they were closed, now or at their end."""
-        for index, reader in self._readers.items():
-            self._close(index, reader)
+        """Close the readers that are open. Returns: what they raised."""
+        errors = [self._closed(index, reader) for index, reader in self._readers.items()]
         self._readers.clear()
-        errors, self._unclosed = self._unclosed, []
-        return errors
+        return [error for error in errors if error is not None]

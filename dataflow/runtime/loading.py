@@ -113,7 +113,7 @@ class Loading:
         self._stopped = True
 
     def ended(self, seconds: float) -> bool:
-        """Wait up to ``seconds`` for the thread of ``start``; return whether it is over, or was never started."""
+        """Wait up to ``seconds`` for the thread of ``start``; return True if it has ended or was never started."""
         if self._thread is not None:
             self._thread.join(seconds)
         return self._thread is None or not self._thread.is_alive()

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
-from dataflow.errors import BarrierflowWarning, CleanupFailedWarning
+from dataflow.errors import BarrierflowWarning, CleanupFailedWarning, closing_raised
 
 __all__ = ["Notices", "Packed"]
 
@@ -44,8 +44,7 @@ class Notices:
 
     def cleanup_failed(self, where: str, error: BaseException) -> None:
         """Note what closing ``where`` raised."""
-        notes = "; ".join(getattr(error, "__notes__", ()))
-        self.add(CleanupFailedWarning, f"closing {where} raised {error!r}{notes and f' ({notes})'}")
+        self.add(CleanupFailedWarning, closing_raised(where, error))
 
     def packed(self) -> list[Packed]:
         """Return all events in a form for ``include`` of another process."""

@@ -74,7 +74,7 @@ class CheckpointRequests:
     def answer_overtaken(self, last: int) -> None:
         """Answer requests that wait to be asked again with ``last``, the job's last checkpoint, which covers them.
 
-        Savepoints are something else: they keep waiting.
+        Requests for a savepoint keep waiting, because a checkpoint does not replace one.
         """
         kept = []
         for at, wanted in self._again:

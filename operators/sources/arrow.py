@@ -308,7 +308,20 @@ def _plain(table: pa.Table) -> pa.Table:
     if any(types.is_run_end_encoded(column.type) for column in table.columns):
         batches = [conformed(batch, schema) for batch in table.to_batches()]
         return pa.Table.from_batches(batches, schema)
-    return table.cast(schema)
+    return _cast(table, schema)
+
+
+def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return ``table`` in ``schema``, which says not null only of columns without nulls.
+
+    Columns that have their type already are not cast: Arrow's cast also looks for nulls outside of a slice and inside
+    of another null, where they do not count.
+    """
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for field, column in zip(schema, table.columns, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def plain_field(field: pa.Field) -> pa.Field:
@@ -440,4 +453,4 @@ def _undictionaried(table: pa.Table) -> pa.Table:
     fields = [
         field.with_type(field.type.value_type) if types.is_dictionary(field.type) else field for field in table.schema
     ]
-    return table.cast(pa.schema(fields))
+    return _cast(table, pa.schema(fields))

@@ -18,11 +18,13 @@ import pyarrow as pa
 
 from dataflow.errors import (
     CheckpointDamaged,
+    CleanupFailedWarning,
     ConfigurationError,
     InputChanged,
     InputMissingWarning,
     NewInputWarning,
     SourceError,
+    closing_raised,
 )
 from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.untrusted import excerpt, is_plain_name
@@ -264,12 +266,20 @@ class WatchReader(SplitReader):
         self._reader = source.reader(split, offset, self._context)
         self._file, self._split = file, split
 
+    def _close(self, reader: SplitReader, file: Status) -> None:
+        """Close the reader of a file. It has given its rows, so the job does not fail if it raises."""
+        try:
+            reader.close()
+        except Exception as error:
+            where = f"the reader of {self._watched.path_of(file.name)!r}"
+            self._context.notify(CleanupFailedWarning, f"watch: {closing_raised(where, error)}")
+
     def _end(self) -> None:
         assert self._file is not None, "a file was begun"
         file, split, reader = self._file, self._split, self._reader
         self._file = self._split = self._reader = None
         if reader is not None:
-            reader.close()
+            self._close(reader, file)
         content: Any = None if split is None else split.info.get("content")
         known = FileIdentity(file.bytes, file.modified, content)
         try:

@@ -11,7 +11,7 @@ from dataflow.checkpointing import Mode
 from dataflow.compare.comparing import compare
 from dataflow.compare.options import KillPoint, Options
 from dataflow.compare.subject import Subject
-from dataflow.errors import LateRowsWarning
+from dataflow.errors import LateRowsWarning, PipelineFailed
 from dataflow.store.directory import DirectoryStore
 from operators.sinks.parquet import read_committed
 from tests.commands import barrierflow
@@ -144,11 +144,28 @@ def test_a_pipeline_that_never_gives_the_same_rows_cannot_be_judged(home: Path) 
 
 @pytest.mark.usefixtures("at_home")
 def test_a_warning_of_several_runs_is_given_once_with_their_names(tmp_path: Path) -> None:
-    options = Options([Mode.ALIGNED, Mode.UNALIGNED_PERSISTED], kill=KillPoint.NONE)
+    options = Options([Mode.ALIGNED, Mode.UNALIGNED_PERSISTED], kill=KillPoint.NONE, parallelism=1)
     with pytest.warns(LateRowsWarning) as caught:
         compare(Subject("mine:tardy"), tmp_path, options)
     (line,) = [str(warning.message) for warning in caught if isinstance(warning.message, LateRowsWarning)]
     assert line.startswith("in each of 2 runs: 2 rows (40.0% of its rows) came too late for 'counts'")
+
+
+@pytest.mark.usefixtures("at_home")
+def test_a_run_that_fails_loses_neither_its_warnings_nor_those_of_runs_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def say(words: str) -> None:
+        if words.startswith("unaligned-persisted"):
+            monkeypatch.setenv("FAILING", "1")
+
+    options = Options([Mode.ALIGNED, Mode.UNALIGNED_PERSISTED], kill=KillPoint.NONE, parallelism=1)
+    with (
+        pytest.warns(LateRowsWarning, match="in run 'aligned .*, undisturbed': 2 rows"),
+        pytest.raises(PipelineFailed, match="on purpose") as raised,
+    ):
+        compare(Subject("mine:tardy"), tmp_path, options, say=say)
+    assert [note for note in raised.value.__notes__ if note.startswith("LateRowsWarning: 2 rows")]
 
 
 def test_what_a_users_own_function_raises_is_an_error_to_mend_and_no_broken_promise(home: Path) -> None:

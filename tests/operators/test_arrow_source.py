@@ -385,3 +385,20 @@ def test_nested_nulls_where_none_are_declared_are_refused_with_their_path(around
         SchemaMismatch, match=r"column 's(\.item)?\.x' is declared not null, but 1 of its values are null"
     ):
         from_arrow(pa.table({"s": column}))
+
+
+STRICT = pa.field("x", pa.int64(), nullable=False)
+VIEWED = pa.struct([STRICT, pa.field("v", pa.string_view())])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.StructArray.from_arrays([pa.array([1, None, 3])], fields=[STRICT]).slice(2),
+        pa.array([{"x": 1, "v": "a"}, None], VIEWED),
+        pa.array([[{"x": 1, "v": "a"}], None], pa.list_(VIEWED)),
+    ],
+    ids=["outside of a slice", "beside a view", "beside a view in a list"],
+)
+def test_columns_without_misplaced_nulls_are_taken(column: pa.Array) -> None:
+    assert flow.Pipeline().source(from_arrow(pa.table({"s": column}))).collect()["s"].to_pylist() == column.to_pylist()

@@ -15,7 +15,9 @@ from pyarrow import fs
 
 import operators as op
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
+from dataflow.source import SplitReader
 from operators import read_csv, read_parquet, watch
+from operators.sources.text import TextReader
 from operators.sources.watch import WatchSource
 from tests.operators.watching import Watching, put
 
@@ -227,3 +229,20 @@ def test_a_batch_of_a_file_that_was_cut_is_said_to_go_on(tmp_path: Path) -> None
     watching = Watching(watch(tmp_path, read_csv, batch_rows=2))
     told = [(len(watching.rows(limit=1, rows=1)), watching.reader.mid_batch) for _ in range(4)]
     assert told == [(1, True), (1, False), (1, False), (0, False)]
+
+
+def test_a_file_whose_reader_cannot_be_closed_is_noted_and_the_next_one_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(reader: SplitReader) -> None:
+        raise ConnectionError("still open")
+
+    for name, value in (("a.csv", 1), ("b.csv", 2)):
+        put(tmp_path, name, value, at=value)
+    watching = Watching(watch(tmp_path, read_csv))
+    monkeypatch.setattr(TextReader, "close", close)
+    assert watching.rows() == [1, 2]
+    assert watching.notices == [
+        f"CleanupFailedWarning: watch: closing the reader of '{tmp_path / name}' raised ConnectionError('still open')"
+        for name in ("a.csv", "b.csv")
+    ]

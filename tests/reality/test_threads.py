@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -172,6 +173,24 @@ def test_a_job_that_fails_as_its_time_is_over_raises_its_own_error() -> None:
     gate.reached.wait()
     job.who_waits = fail_now  # type: ignore[method-assign]
     with pytest.raises(ValueError, match="its own"):
+        job.wait(timeout="1ms")
+
+
+def test_an_interrupt_is_raised_though_the_job_ends_as_its_time_is_over() -> None:
+    gate = Gatekeeper()
+    job = counting(op.collect(), batches=1, function=gate).start()
+    waits = job.who_waits
+
+    def interrupted() -> str:
+        text = waits()
+        signal.raise_signal(signal.SIGINT)
+        gate.open.set()
+        assert job._done.wait(60)
+        return text
+
+    gate.reached.wait()
+    job.who_waits = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
         job.wait(timeout="1ms")
 
 

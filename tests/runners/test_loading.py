@@ -95,7 +95,7 @@ def checkpoints() -> flow.Checkpointing:
 
 @pytest.mark.parametrize("fresh", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_no_kernel_is_loaded_in_a_step_by_a_checkpoint_or_by_a_restore(*, fresh: bool, tmp_path: Path) -> None:
-    """A process restores what another one left; with ``fresh`` that one, too, begins without kernels."""
+    """A process restores the checkpoint of another one; with ``fresh`` that one, too, begins without kernels."""
     if not fresh:
         loads_kernels.main(tmp_path)
     for _ in range(2 if fresh else 1):

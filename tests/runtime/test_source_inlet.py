@@ -165,3 +165,22 @@ def test_a_reader_that_cannot_be_closed_does_not_keep_others_open(monkeypatch: p
     assert (closed, [error.args for error in errors]) == (readers, [(1,), (2,)])
     assert errors[0].__notes__ == ["raised by source 'in' (ScriptedSource), split 'script-0'"]
     assert not head.close()
+
+
+def test_a_reader_that_cannot_be_closed_at_its_end_is_noted_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    def close(reader: SplitReader) -> None:
+        raise ConnectionError("still open")
+
+    noted: list[str] = []
+    source = ScriptedSource([batch(1)])
+    context = SourceContext("in", 0, 1, ManualClock(), notify=lambda category, text: noted.append(text))
+    head = SourceInlet(source, [SplitState(split) for split in source.splits()], context)
+    assert poll(head) == ([1], 0)
+    (reader,) = head._readers.values()
+    monkeypatch.setattr(type(reader), "close", close)
+    assert head.poll(0) is None
+    assert noted == [
+        "closing source 'in', subtask 0 raised ConnectionError('still open') "
+        "(raised by source 'in' (ScriptedSource), split 'script-0')"
+    ]
+    assert not head.close()

@@ -54,7 +54,7 @@ def forget(home: Home) -> None:
 
 
 def until_idle(home: Home, seconds: float) -> bool:
-    """Wait until no process on this machine is at a subtask: it is done with it, or dead; False: not in time."""
+    """Wait until no process on this machine works on a subtask. Returns: False if one still does after ``seconds``."""
     deadline = time.monotonic() + seconds
     while _busy(home):
         if time.monotonic() > deadline:

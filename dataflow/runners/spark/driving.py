@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["Driver"]
 
 _PATIENCE: Final = 5.0
-"""Seconds that a commit may take when the job is given up, and workers to be killed when the query was stopped."""
+"""Seconds to wait for a commit when the job is given up, and for workers to end when the query was stopped."""
 _COUNTING: Final = 5.0
-"""Seconds that Spark may take to count a micro-batch that is committed."""
+"""Seconds to wait until Spark counts a committed micro-batch as done."""
 _PAUSE: Final = 0.02
 """Seconds between two looks."""
 
@@ -61,7 +61,7 @@ class Driver:
         self.clock: Clock = SystemClock()
         self.done = done
         self.error: BaseException | None = None
-        self._given_up = False  # a micro-batch that is under way must not be committed any more
+        self._given_up = False  # True: no further micro-batch is committed
         self._committing = threading.Lock()  # guards _given_up and done, for the length of a commit
         stages = assignment.stages
         self.sinks: dict[str, TwoPhaseSink] = {
@@ -72,6 +72,14 @@ class Driver:
         self._own: dict[str, Hosted] = {}
 
     def __enter__(self) -> Driver:
+        try:
+            self._open()
+        except BaseException:  # Python does not call __exit__ for what __enter__ raises
+            self.__exit__()
+            raise
+        return self
+
+    def _open(self) -> None:
         stages, home = self.assignment.stages, self.assignment.home
         for name, hosting in stages.hosting.items():
             if hosting is Hosting.DRIVER:
@@ -81,7 +89,6 @@ class Driver:
                 hosted = Hosted(stages, vertex, 0, state, run_id, recorder, notices=self.notices)
                 self._own[name] = hosted
                 hosted.__enter__()
-        return self
 
     def __exit__(self, *error: object) -> None:
         for hosted in self._own.values():
@@ -158,27 +165,30 @@ class Driver:
                     self.assignment.home.keep(hosted.state(self.done), self.done)
 
     def give_up(self) -> None:
-        """Commit no further micro-batch. A commit that has begun is waited for, for some seconds."""
+        """Commit no further micro-batch. Wait some seconds for a commit that has begun."""
         in_time = self._committing.acquire(timeout=_PATIENCE)
         self._given_up = True
         if in_time:
             self._committing.release()
 
     def until_counted(self) -> None:
-        """Wait until Spark counts what was committed as done, for some seconds: else the next start takes it back."""
+        """Wait some seconds until Spark counts committed micro-batches as done.
+
+        The next start deletes the rows of a micro-batch that Spark does not count.
+        """
         deadline = time.monotonic() + _COUNTING
         while self.assignment.home.done < self.done and time.monotonic() < deadline:
             time.sleep(_PAUSE)
 
     def sweep(self) -> None:
-        """Delete what micro-batches that were given up staged: their workers were killed, and closed nothing.
+        """Delete the staged rows of micro-batches that were given up: their workers were killed and closed nothing.
 
-        A worker that lives on for longer than a few seconds keeps what it has; the next start deletes that.
+        If a worker still runs after some seconds, the next start deletes the rows that it stages after this.
         """
         if not until_idle(self.assignment.home, _PATIENCE):
             self.notices.add(
                 CleanupFailedWarning,
-                "a Spark worker was still running after the job had ended: the next start deletes its staged rows",
+                "a Spark worker still ran after the job had ended; the next start deletes rows that it still stages",
             )
         for name, sink in self.sinks.items():
             try:

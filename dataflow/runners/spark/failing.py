@@ -61,7 +61,7 @@ def _mark(error: BaseException) -> str:
 
 
 def noted(carrier: Carrier, notes: Sequence[str]) -> Carrier:
-    """Return a carrier of the same exception, with more notes on it; it is to be raised from the same cause."""
+    """Return a carrier of the same exception with ``notes`` added. Raise it from the same cause."""
     cause = carrier.__cause__
     if cause is None:
         return carrier

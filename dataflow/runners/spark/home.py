@@ -84,7 +84,7 @@ class Home:
 
     @property
     def restored_bytes(self) -> int:
-        """The bytes that a restart reads here before its first micro-batch, without what Spark keeps."""
+        """Bytes that a restart reads here before its first micro-batch, without Spark's own files."""
         states = [file for file, round_ in self._states() if round_ == self.done]
         with storing("look at", self.path):
             return sum(DISK.size(file) or 0 for file in [self.path / "job.json", *states])
@@ -200,7 +200,7 @@ class Home:
         self.sweep()
 
     def sweep(self) -> None:
-        """Delete what workers that were killed had begun to write. Not while one is at work."""
+        """Delete the unfinished files of killed workers. A worker that still runs fails when it misses its own."""
         for file in (self.path / "tasks").glob("*/*.settling"):
             file.unlink(missing_ok=True)
 

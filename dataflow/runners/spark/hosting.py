@@ -42,7 +42,7 @@ class Report:
     """What a subtask did in a micro-batch: the counters of ``OperatorMetrics`` per operator, and what it staged.
 
     ``busy`` are the microseconds it was there: its operators, and what it took to put it up and take it down.
-    ``notices`` are what the user must be warned of.
+    ``notices`` are the events that the user must be warned of.
     """
 
     task: str
@@ -103,7 +103,7 @@ def _drained(channel: Channel) -> Iterator[Element]:
 class Hosted:
     """One subtask of ``vertex``, as ``state`` left it; a context manager that opens and closes its operators.
 
-    What closing raises is a notice, as in a local run. If the block is left with an error, its notices are notes of it.
+    An error of ``close`` is a notice, as in a local run. If the block raises, its notices become notes of the error.
     """
 
     def __init__(
@@ -151,8 +151,8 @@ class Hosted:
                     self.chain.working = node
                     node.open()
                 self.chain.working = None
-        except BaseException:  # __exit__ is not called for what __enter__ raises
-            self.close()
+        except BaseException as error:  # Python does not call __exit__ for what __enter__ raises
+            self.__exit__(type(error), error, error.__traceback__)
             raise
         if self._state is not None:
             self._restore_timers(self._state)
@@ -167,7 +167,7 @@ class Hosted:
             raise noted(error, [f"{type(warning).__name__}: {warning}" for warning in warnings]) from error.__cause__
 
     def close(self) -> None:
-        """Close readers and operators, when nothing more will be asked of them. Later calls do nothing."""
+        """Close readers and operators. Later calls do nothing."""
         if not self._closed:
             self._closed = True
             for problem in [*self.chain.close(), *self._inlet.close()]:
@@ -216,8 +216,8 @@ class Hosted:
     def ring(self) -> list[str]:
         """Call the timers that are due now, unless everything has ended; return the names of their operators.
 
-        Timers that these calls schedule wait for the next micro-batch, however early they are due: an operator that
-        schedules one in each would keep this micro-batch from its end.
+        Timers that these calls schedule wait for the next micro-batch, even if they are due: otherwise an operator that
+        schedules one in each call would keep this micro-batch from ending.
         """
         now = self._clock.now()
         due = sorted((time, place) for place, node in enumerate(self.chain.nodes) for time in node.timers)

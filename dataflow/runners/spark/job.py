@@ -67,7 +67,7 @@ class SparkJob:
         self._meter = meter
         self._started = driver.clock.now()
         self._ending = threading.Lock()
-        self._once = threading.Lock()  # taken by the first call that gives out the warnings of the job, and kept
+        self._once = threading.Lock()  # acquired for good by the call that gives out the warnings
         self._asked = False  # whether a caller asked for the outcome, and so got the error if there is one
         self._stopped = threading.Event()
         self._released = threading.Event()

@@ -108,7 +108,7 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
             hosted.finish()
         recorder.step(taken * len(stages.lanes) + number)
         found = hosted.state(round_ + 1)
-        hosted.close()  # what it raises belongs to the report
+        hosted.close()  # before the report, which has its errors
         report = hosted.report(inlet.reading)
         if after is not None:  # Spark gives a micro-batch up when a second attempt sends other bytes than the first
             report = replace(report, **cast(Any, after.inlet["counted"]))

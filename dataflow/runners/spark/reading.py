@@ -67,7 +67,7 @@ def read(
             hosted.push(0, Data(fitting, 0))
             recorder.step(step)
         hosted.state(round_ + 1)
-        hosted.close()  # what it raises belongs to the report
+        hosted.close()  # before the report, which has its errors
         yield from batches_of([*recorder.envelopes(), reported(hosted.report(), round_)])
 
 

@@ -76,7 +76,7 @@ def _written(
         for data in together([Content.decode(e.payload) for e in raw]).rows():
             hosted.push(0, data)
         hosted.state(round_ + 1)
-        hosted.close()  # what it raises belongs to the report
+        hosted.close()  # before the report, which has its errors
         yield reported(hosted.report(), round_)
 
 

@@ -7,7 +7,6 @@ local engine, in chains like those of local tasks. A micro-batch takes the place
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import tempfile
 import uuid
@@ -42,7 +41,7 @@ from dataflow.runners.spark.quiet import is_sparks
 from dataflow.runners.spark.readers import Readers
 from dataflow.runners.spark.restoring import restored
 from dataflow.runners.spark.routing import router_of
-from dataflow.runners.spark.session import active_session, session_for
+from dataflow.runners.spark.session import active_session, parallelism_of, session_for
 from dataflow.runners.spark.shipping import check_shippable
 from dataflow.runners.spark.slots import processor_of
 from dataflow.runners.spark.staging import Stages, staged
@@ -100,14 +99,14 @@ class SparkRunner:
     ) -> Explanation:
         """Return a table of where each operator runs. No session is started for it.
 
-        Without ``parallelism`` it is the parallelism of the active session, else the number of cores of this machine,
-        which a session that a run starts would have.
+        Without ``parallelism`` it is the parallelism of the active session. If there is none, it is the parallelism of
+        the session that a run would start: by ``conf=``, else a subtask for each core of this machine.
 
         Raises: UnsupportedOnRunner for what cannot be done on Spark.
         """
         session = self._session or self._readers.session or active_session()
-        cores = os.cpu_count() or 1 if session is None else session.sparkContext.defaultParallelism
-        lanes = parallelism or min(cores, max_key_groups)
+        most = parallelism_of(self._conf) if session is None else session.sparkContext.defaultParallelism
+        lanes = parallelism or min(most, max_key_groups)
         return explained(pipeline.name, _staged(pipeline, lanes, max_key_groups, self._readers), self._readers.texts())
 
     def _found(self) -> Any:

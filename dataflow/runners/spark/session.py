@@ -20,7 +20,16 @@ from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.spark.interpreter import python_for_workers
 from dataflow.runners.spark.quiet import hushed
 
-__all__ = ["active_session", "check_installed", "check_settings", "functions", "missing", "pyspark", "session_for"]
+__all__ = [
+    "active_session",
+    "check_installed",
+    "check_settings",
+    "functions",
+    "missing",
+    "parallelism_of",
+    "pyspark",
+    "session_for",
+]
 
 
 def pyspark(module: str = "pyspark") -> Any:
@@ -70,6 +79,8 @@ _ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStor
 _SPARK, _JAVA = (4, 3), 17
 _INSTALL: Final = "apt-get install openjdk-17-jre-headless"
 
+_MASTER: Final = "local[*]"
+_LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 _OURS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -123,6 +134,20 @@ def active_session() -> Any:
     """Return the session that is active in this process, or None. Imports no pyspark, and starts no JVM."""
     sql = sys.modules.get("pyspark.sql")
     return None if sql is None else sql.SparkSession.getActiveSession()
+
+
+def parallelism_of(conf: Mapping[str, str]) -> int:
+    """Return the parallelism of a session that a run would start with ``conf``; of a cluster it is not known.
+
+    >>> parallelism_of({"spark.master": "local[3, 2]"}), parallelism_of({"spark.default.parallelism": "5"})
+    (3, 5)
+    >>> parallelism_of({}) == (os.cpu_count() or 1)
+    True
+    """
+    if (given := str(conf.get("spark.default.parallelism", ""))).isdecimal():
+        return int(given)
+    local = _LOCAL.fullmatch(conf.get("spark.master", _MASTER))
+    return int(local[1] or 1) if local and local[1] != "*" else os.cpu_count() or 1
 
 
 def session_for(given: Any, conf: Mapping[str, str]) -> Any:
@@ -198,7 +223,7 @@ def _check_kind(session: Any) -> None:
 
 def _started(session: Any, conf: Mapping[str, str]) -> Any:
     builder = session.builder.appName("barrierflow")
-    settings = {"spark.master": "local[*]", **_OURS, **conf}
+    settings = {"spark.master": _MASTER, **_OURS, **conf}
     for key, value in settings.items():
         builder = builder.config(key, value)
     with python_for_workers(settings["spark.master"]):

@@ -37,7 +37,7 @@ def run(
     ):
         hosted.feed(by_channel(envelopes))
         after = hosted.state(round_ + 1).encode("sample").to_pybytes()
-        hosted.close()  # what it raises belongs to the report
+        hosted.close()  # before the report, which has its errors
         return [*recorder.envelopes(), reported(hosted.report(), round_)], after
 
 

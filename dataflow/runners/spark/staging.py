@@ -153,7 +153,7 @@ def staged(
 ) -> Stages:
     """Plan ``graph`` for Spark, with ``parallelism`` lanes a source that does not say otherwise.
 
-    In the place of the sources called ``readers`` Spark reads. The others recognise their input by ``input_identity``.
+    Spark reads in place of the sources named in ``readers``. The others recognise their input by ``input_identity``.
 
     Raises: UnsupportedOnRunner for a sink that would get every row several times over; what ``plan.of`` raises.
     """

@@ -1,4 +1,4 @@
-"""In a worker, too, columns that users' operators and readers give are found by name, and misfits are named."""
+"""In a worker, too, columns of users' operators and readers are found by name, and errors name operator or source."""
 
 from __future__ import annotations
 

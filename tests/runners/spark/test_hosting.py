@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.runners.spark.driving import Driver
+from dataflow.runners.spark.failing import Carrier, original
+from dataflow.runners.spark.home import Home
 from dataflow.runners.spark.hosting import Hosted, Recorder
+from dataflow.runners.spark.lanes import Assignment
 from tests.runners.spark.test_staging import stages
 
 
 class Beating(flow.Operator):
-    """Schedules a timer in each, for a time that is past."""
+    """Schedules another timer in each timer, for a past time."""
 
     def __init__(self, context: flow.OperatorContext) -> None:
         self.context = context
@@ -48,3 +54,48 @@ def test_a_timer_that_is_scheduled_in_a_timer_waits_for_the_next_micro_batch() -
     with Hosted(found, vertex, 0, None, "run", Recorder(found, 0, 1, dealt=False)) as hosted:
         assert hosted.ring() == ["beating", "once"]
         assert hosted.ring() == ["beating"]
+
+
+class Closing(flow.Operator):
+    """Notes that it was closed. If it is ``broken``, it can be neither opened nor closed."""
+
+    def __init__(self, context: flow.OperatorContext, closed: list[str], *, broken: bool = False) -> None:
+        self.name, self.closed, self.broken = context.name, closed, broken
+
+    def open(self) -> None:
+        if self.broken:
+            raise ZeroDivisionError("not opened")
+
+    def process(self, port: int, batch: Any, out: flow.Out) -> None: ...
+
+    def close(self) -> None:
+        self.closed.append(self.name)
+        if self.broken:
+            raise OSError("still open")
+
+
+class Calls(flow.Sink):
+    """A sink of the driver."""
+
+    idempotent = True
+
+    def __init__(self, closed: list[str], *, broken: bool = False) -> None:
+        self.closed, self.broken = closed, broken
+
+    def writer(self, context: flow.OperatorContext) -> flow.Operator:
+        return Closing(context, self.closed, broken=self.broken)
+
+
+def test_a_sink_of_the_driver_that_cannot_be_opened_leaves_none_open_and_loses_no_warning(tmp_path: Path) -> None:
+    closed: list[str] = []
+    p = flow.Pipeline()
+    rows = p.source(op.from_arrow(pa.table({"x": [1]})), name="in")
+    rows.sink(Calls(closed), name="whole")
+    rows.sink(Calls(closed, broken=True), name="broken")
+    driver = Driver(Assignment(stages(p), Home(tmp_path), "run", 10), 0)
+    with pytest.raises(Carrier) as raised, driver:
+        pass
+    assert (set(closed), len(closed)) == ({"whole", "broken"}, 2)
+    error = original(raised.value)
+    assert isinstance(error, ZeroDivisionError)
+    assert [note for note in error.__notes__ if "CleanupFailedWarning: closing broken[0] raised OSError" in note]

@@ -50,7 +50,7 @@ def late(p: flow.Pipeline) -> None:
 
 
 def unread(p: flow.Pipeline) -> None:
-    """Windows, and late rows that nobody takes."""
+    """Windows whose late rows are not read."""
     timed = read(p).with_watermark("ts", delay="2s")
     windows = timed.key_by("user").window(op.tumbling("5s")).agg(op.count().alias("n"), name="counts")
     windows.sink(op.collect(), name="out")

@@ -121,6 +121,16 @@ assert not [name for name in sys.modules if name.startswith(("pyspark", "py4j"))
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[3])
 
 
+@pytest.mark.parametrize("conf", [{"spark.master": "local[7]"}, {"spark.default.parallelism": "7"}], ids=str)
+def test_explaining_without_a_session_counts_the_partitions_of_the_one_that_a_run_would_start(
+    conf: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dataflow.runners.spark.runner.active_session", lambda: None)
+    with flow.Pipeline() as p:
+        source(p).sink(op.collect(), name="out")
+    assert "a streaming source of 7 partitions" in str(p.explain(flow.SparkRunner(conf=conf)))
+
+
 def test_settings_of_checkpoints_that_do_not_count_are_named(tmp_path: Path) -> None:
     with flow.Pipeline() as p:
         source(p).sink(op.collect(), name="out")

@@ -1,4 +1,4 @@
-"""What went wrong on Spark without ending a run is warned of as it is locally: once, by the thread that waits."""
+"""Warnings of a run on Spark are given as those of a local run: once, by the thread that waits."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class BadSink(flow.Sink):
 
 
 class Pausing(op.write_parquet("anywhere").__class__):  # type: ignore[misc, name-defined]
-    """Commits, and does not return before it may."""
+    """Commits, then waits for ``go_on``."""
 
     committed, go_on = threading.Event(), threading.Event()
 
