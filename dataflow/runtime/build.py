@@ -112,7 +112,9 @@ def build(plan: Plan, settings: Settings) -> Job:
     store.open(settings.run_id)
     with ExitStack() as held:
         held.callback(store.close)
-        job = _Builder(plan, settings, checkpointing, store, held).build()
+        builder = _Builder(plan, settings, checkpointing, store, held)
+        with builder.notices.as_notes():
+            job = builder.build()
         job.held = held.pop_all()
         return job
 

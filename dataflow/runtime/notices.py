@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from dataflow.errors import BarrierflowWarning, CleanupFailedWarning, closing_raised
 
@@ -45,6 +46,18 @@ class Notices:
     def cleanup_failed(self, where: str, error: BaseException) -> None:
         """Note what closing ``where`` raised."""
         self.add(CleanupFailedWarning, closing_raised(where, error))
+
+    @contextmanager
+    def as_notes(self) -> Iterator[None]:
+        """Add the warnings as notes to an error that ends the block: without a job nobody would give them out."""
+        try:
+            yield
+        except BaseException as error:
+            known = getattr(error, "__notes__", ())
+            for note in [f"{type(warning).__name__}: {warning}" for warning in self.warnings()]:
+                if note not in known:
+                    error.add_note(note)
+            raise
 
     def packed(self) -> list[Packed]:
         """Return all events in a form for ``include`` of another process."""

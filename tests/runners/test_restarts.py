@@ -167,6 +167,22 @@ def test_an_older_checkpoint_may_be_named_and_later_output_is_taken_back(tmp_pat
     assert written(tmp_path) == list(range(ROWS))
 
 
+@pytest.mark.parametrize("runner", ["local", "simulated"])
+def test_an_error_after_rows_were_taken_back_says_that_they_were(
+    runner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(sink: Any, context: Any) -> Any:
+        raise OSError("no room")
+
+    older = died(tmp_path)[0]
+    p = pipeline(tmp_path)
+    monkeypatch.setattr(type(op.write_parquet(tmp_path / "out")), "writer", fail)
+    with pytest.raises(OSError, match="no room") as raised:
+        p.run(runner, checkpoint=settings(tmp_path), parallelism=2, restore=older)
+    (note,) = [note for note in raised.value.__notes__ if note.startswith("RowsTakenBackWarning: ")]
+    assert f"checkpoint {older} was restored, so " in note
+
+
 def test_a_checkpoint_from_elsewhere_starts_a_directory_whose_ids_lie_above_it(tmp_path: Path) -> None:
     left = died(tmp_path)
     (tmp_path / "ckpt").rename(tmp_path / "old")

@@ -196,7 +196,10 @@ class Driver:
             except Exception as error:
                 what = f"the staged rows of sink {name!r} stay until the next start deletes them: {error!r}"
                 self.notices.add(CleanupFailedWarning, what)
-        self.assignment.home.sweep()
+        try:
+            self.assignment.home.sweep()
+        except OSError as error:
+            self.notices.add(CleanupFailedWarning, f"unfinished files of killed workers stay: {error!r}")
 
     def metrics(self) -> Counters:
         """The counters of every operator as they are now, those of the driver's own sinks included."""

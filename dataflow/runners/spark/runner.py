@@ -166,7 +166,8 @@ class SparkRunner:
             try:
                 query = _query(session, assignment, driver, self._readers, bounded=pipeline.graph.bounded)
             except Exception as error:
-                raise original(error, home) from None
+                with driver.notices.as_notes():
+                    raise original(error, home) from None
             driver.timing.query = query
             meter = SparkMeter(driver)
             line = ProgressLine(pipeline.name, meter, sys.stderr, driver.clock) if progress else NoLine()
@@ -223,6 +224,15 @@ def _begin(
         home.forget_beyond(done)
     forget(home)
     driver = Driver(assignment, done, report)
+    with driver.notices.as_notes():
+        _bring_back(driver, lanes, pipeline, readers, held)
+    return driver
+
+
+def _bring_back(driver: Driver, lanes: int, pipeline: str, readers: list[str], held: ExitStack) -> None:
+    """Lock the sinks, take back what micro-batches after the last one committed, and open the sinks of the driver."""
+    assignment, done = driver.assignment, driver.done
+    home, plan = assignment.home, assignment.stages.plan
     for sink in driver.sinks.values():
         held.enter_context(sink.hold(assignment.run_id))
     for name, sink in driver.sinks.items():
@@ -239,7 +249,7 @@ def _begin(
         job = {"pipeline": pipeline, **fixed, "nodes": plan.describe(), "tasks": tasks}
         home.begin(job, beginnings(assignment.stages))
     try:
-        return held.enter_context(driver)
+        held.enter_context(driver)
     except Carrier as error:
         raise original(error) from None
 

@@ -99,3 +99,18 @@ def test_a_sink_of_the_driver_that_cannot_be_opened_leaves_none_open_and_loses_n
     error = original(raised.value)
     assert isinstance(error, ZeroDivisionError)
     assert [note for note in error.__notes__ if "CleanupFailedWarning: closing broken[0] raised OSError" in note]
+
+
+def test_files_of_killed_workers_that_cannot_be_deleted_are_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(home: Home) -> None:
+        raise PermissionError("read only")
+
+    p = flow.Pipeline()
+    p.source(op.from_arrow(pa.table({"x": [1]})), name="in").sink(op.write_parquet(tmp_path / "out"), name="out")
+    driver = Driver(Assignment(stages(p), Home(tmp_path / "job"), "run", 10), 0)
+    monkeypatch.setattr(Home, "sweep", fail)
+    driver.sweep()
+    (warning,) = driver.notices.warnings()
+    assert "unfinished files of killed workers stay: PermissionError('read only')" in str(warning)

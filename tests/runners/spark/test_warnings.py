@@ -205,3 +205,22 @@ def test_a_job_that_is_stopped_within_a_micro_batch_leaves_nothing_staged(spark:
     assert list(staging.glob("*.staged")) == []
     assert list((tmp_path / "job").rglob("*.settling")) == []
     released.touch()  # for a worker that Spark did not kill
+
+
+@pytest.mark.soak
+def test_an_error_after_rows_were_taken_back_says_that_they_were(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any, **options: Any) -> Any:
+        raise OSError("no room")
+
+    options: dict[str, Any] = {"parallelism": 1, "checkpoint": flow.Checkpointing(tmp_path / "job")}
+    pipeline, runner = numbers(op.write_parquet(tmp_path / "out")), SparkRunner(spark, rows_per_trigger=60)
+    pipeline.run(runner, **options)
+    newest = max((tmp_path / "job" / "spark" / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+    for file in (newest, newest.with_name(f".{newest.name}.crc")):
+        file.unlink()
+    monkeypatch.setattr("dataflow.runners.spark.runner._query", fail)
+    with pytest.raises(OSError, match="no room") as raised:
+        pipeline.run(runner, **options)
+    assert ["RowsTakenBackWarning: micro-batch" in note for note in raised.value.__notes__] == [True]
