@@ -124,7 +124,7 @@ def misplaced_nulls(
         if column.null_count:
             rows = column.is_valid() if rows is None else pc.and_(rows, column.is_valid())
     else:
-        column, rows = column if rows is None else column.filter(rows), None
+        column, rows = column if rows is None else _filtered(column, rows), None
     for index, child in children:
         yield from misplaced_nulls(_values(column, index), child, f"{name}.{child.name}", rows)
 
@@ -137,12 +137,20 @@ def _null_count(column: pa.Array, rows: pa.BooleanArray | None) -> int:
     return int(pc.and_(rows, column.is_null()).true_count)
 
 
+def _filtered(column: pa.Array, rows: pa.BooleanArray) -> pa.Array:
+    try:
+        return column.filter(rows)
+    except pa.ArrowNotImplementedError:  # Arrow cannot filter views inside lists and maps
+        kept = [value for value, keep in zip(column.to_pylist(), rows.to_pylist(), strict=True) if keep]
+        return pa.array(kept, column.type)
+
+
 def _values(column: pa.Array, child: int) -> pa.Array:
     """Return child ``child`` of a struct, or the values of a list or map without those inside a null."""
     if types.is_struct(column.type):
         return column.field(child)  # by number: a struct may have two fields of one name
     if types.is_map(column.type):
-        column = column.drop_null()
+        column = _filtered(column, column.is_valid()) if column.null_count else column
         first, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
         return column.items.slice(first, end - first)  # a slice still has all items
     return column.flatten()

@@ -97,3 +97,22 @@ def test_a_struct_with_two_fields_of_one_name_is_looked_into() -> None:
     assert declared.conformed(whole) is whole
     with pytest.raises(SchemaMismatch, match=r"column 's\.v' should be .*, not null, but 1 of its values are null"):
         declared.conformed(broken)
+
+
+@pytest.mark.parametrize(
+    ("type_", "good", "bad"),
+    [
+        (pa.map_(pa.string(), pa.field("v", pa.string_view(), nullable=False)), [("k", "a")], [("k", None)]),
+        (pa.struct([pa.field("l", pa.list_(pa.struct([STRICT, pa.field("t", pa.string_view())])))]),
+         {"l": [{"v": 1, "t": "a"}]}, {"l": [{"v": None, "t": "a"}]}),
+    ],
+    ids=["map", "list in a struct"],
+)  # fmt: skip
+def test_nulls_beside_views_are_found_though_arrow_cannot_filter_views(
+    type_: pa.DataType, good: object, bad: object
+) -> None:
+    declared = DeclaredSchema(pa.schema([pa.field("c", type_)]), "a batch")
+    whole = pa.record_batch({"c": pa.array([good, None, good], type_)})
+    assert declared.conformed(whole) is whole
+    with pytest.raises(SchemaMismatch, match=r"but 1 of its values are null"):
+        declared.conformed(pa.record_batch({"c": pa.array([None, bad, good], type_)}))
