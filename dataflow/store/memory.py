@@ -73,9 +73,12 @@ class MemoryStore(CheckpointStore):
 
     def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
         with self._lock:
-            if checkpoint not in self._manifests:
-                for handle in parts:
-                    self._parts.get(checkpoint, {}).pop(handle.file, None)
+            if checkpoint in self._manifests or checkpoint not in self._parts:
+                return
+            for handle in parts:
+                self._parts[checkpoint].pop(handle.file, None)
+            if not self._parts[checkpoint]:
+                del self._parts[checkpoint]
 
     def retire(self, checkpoint: int) -> None:
         with self._lock:

@@ -66,3 +66,14 @@ def test_what_never_got_a_manifest_remains_until_it_is_removed(store: Checkpoint
     assert list(store.remains("task-1", 1)) == []
     store.remove_orphans()
     assert list(store.remains("task-0", 0)) == []
+
+
+def test_a_discarded_checkpoint_leaves_no_trace(tmp_path: Path) -> None:
+    for store in (MemoryStore(), DirectoryStore(tmp_path)):
+        store.open("r1")
+        handles = [store.write(1, f"task-{i}", b"x") for i in range(2)]
+        store.discard(1, handles[:1])
+        store.discard(1, handles)
+        store.discard(1, handles)
+        assert (store.remove_orphans(), store.highest_id()) == ([], 1)
+        store.close()
