@@ -120,6 +120,11 @@ class sequence(Recipe):  # noqa: N801 - a word of the user's, like the others be
         return pa.int64()
 
     def column(self, draws: Draws) -> pa.Array:
+        last = self.start + self.step * int(draws.rows.max(initial=0))
+        if not -(2**63) <= last < 2**63:
+            raise ConfigurationError(
+                f"op.sequence: {self!r} leaves 64 bits before it comes to {last:,}; take a smaller step"
+            )
         return pa.array(self.start + self.step * draws.rows)
 
 
@@ -235,10 +240,23 @@ class _EventTimes(Recipe):
         return pa.timestamp("us", self.zone)
 
     def column(self, draws: Draws) -> pa.Array:
-        times = self.start + draws.rows * self.rate.denominator // self.rate.numerator
+        times = self.start + self._after(draws.rows)
         if self.disorder:
             times -= (draws.bits() % np.uint64(self.disorder + 1)).view(np.int64)
         return pa.array(times).cast(self.type)
+
+    def _after(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the microseconds between ``start`` and each row."""
+        duration, count = self.rate.denominator, self.rate.numerator
+        if not rows.size or int(rows.max()) * duration <= np.iinfo(np.int64).max:
+            return rows * duration // count
+        exact = [row * duration // count for row in rows.tolist()]  # the product has no room in 64 bits
+        if max(exact) > np.iinfo(np.int64).max - abs(self.start):
+            raise ConfigurationError(
+                f"op.event_times: row {int(rows.max()):,} would be {max(exact):,} us after the start, beyond the times "
+                "that 64 bits hold; give a higher rate="
+            )
+        return np.array(exact, np.int64)
 
 
 def event_times(start: datetime | str = "2026-01-01", *, rate: str = "1000/s", disorder: Duration = "0s") -> Recipe:

@@ -15,7 +15,7 @@ import operators as op
 from dataflow.clock import ManualClock
 from dataflow.errors import ConfigurationError, InputChanged
 from dataflow.source import END, Json, Source, SourceContext
-from operators.sources.recipes import Draws, Recipe
+from operators.sources.recipes import Draws, Recipe, rate_of
 
 COLUMNS: dict[str, Recipe] = {
     "id": op.sequence(),
@@ -109,6 +109,20 @@ def test_choices_come_as_often_as_their_weights_say() -> None:
     drawn = values(op.choice(["a", "b", None], weights=[6, 0, 2]))
     assert set(drawn) == {"a", None}
     assert abs(drawn.count("a") / len(drawn) - 0.75) < 0.02
+
+
+@pytest.mark.parametrize("rate", ["0.123456789/s", "1000/s", "7/h"])
+def test_event_times_are_exact_at_any_rate_and_row(rate: str) -> None:
+    recipe, per_us = op.event_times("1970-01-01", rate=rate), rate_of(rate, "rate")
+    rows = np.array([0, 1, 9_223, 9_224, 10_000_000, 10**9])
+    made = recipe.column(Draws(rows, 0, "at")).cast("int64").to_pylist()
+    assert made == [int(row // per_us) for row in rows.tolist()]
+
+
+@pytest.mark.parametrize("recipe", [op.event_times("1970-01-01", rate="0.123456789/h"), op.sequence(0, 2**61)])
+def test_values_that_64_bits_do_not_hold_are_refused(recipe: Recipe) -> None:
+    with pytest.raises(ConfigurationError, match="64 bits"):
+        recipe.column(Draws(np.array([4, 10**10]), 0, "at"))
 
 
 def test_event_times_are_never_further_back_than_the_disorder() -> None:
