@@ -129,10 +129,11 @@ class Crew:
                 job.loading.start(self._bell.set)
             while not job.over:
                 self._bell.clear()
-                if not job.step() and not job.over:
+                worked = job.step()
+                if job.begun:
+                    self._begin.set()  # before the wait, or each job would begin a tick late
+                if not worked and not job.over:
                     self._bell.wait(_TICK)
-                if job.begun and not self._begin.is_set():
-                    self._begin.set()
                 moved = _rows_moved(job)
                 if moved != last or not job.begun:
                     last, moved_at, warned = moved, self._clock.now(), False
