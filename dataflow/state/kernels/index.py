@@ -1,8 +1,8 @@
 """Kernels of the slot index: key words to dense slots, by open addressing with linear probing.
 
-One-word keys stand in the table itself, beside their slot, so that a hit costs one cache line: ``table[p]`` is
-``(key, slot + 1)``. Wider keys leave a tag there, half their hash, and stand in ``keys``; ``table[p]`` is
-``tag << 32 | slot + 1``. A slot part of 0 is a free entry in both.
+One-word keys are stored in the table itself, beside their slot, so that a hit costs one cache line: ``table[p]`` is
+``(key, slot + 1)``. Wider keys are stored in ``keys``, and the table has a tag, half their hash: ``table[p]`` is
+``tag << 32 | slot + 1``. In both, a slot part of 0 marks a free entry.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ HIGH = 0xFFFFFFFF00000000
 LOW = 0x00000000FFFFFFFF
 
 AHEAD = 32
-"""How many rows ahead a table entry is asked for: a quarter faster with millions of keys, no slower with few."""
+"""How many rows ahead a table entry is prefetched: a quarter faster with millions of keys, no slower with few."""
 
 
 @njit(types.uint64(types.int64, types.uint64), nogil=True, cache=True)
 def home(key: Any, shift: Any) -> Any:
-    """Where in a table of ``2**(64 - shift)`` entries a key belongs: Fibonacci hashing of its folded halves."""
+    """Return the preferred position of a key in a table of ``2**(64 - shift)`` entries (Fibonacci hashing)."""
     word = types.uint64(key)
     return ((word ^ (word >> types.uint64(32))) * types.uint64(GOLDEN)) >> shift
 
@@ -37,7 +37,7 @@ def home(key: Any, shift: Any) -> Any:
 def find_words(
     words: Any, bits: Any, offset: Any, row: Any, table: Any, shift: Any, keys: Any, state: Any, slots: Any
 ) -> Any:
-    """The slot of each one-word key from ``row`` on, entering new ones, until ``keys`` is full.
+    """Write the slot of each one-word key from ``row`` on into ``slots``, entering new keys, until ``keys`` is full.
 
     ``state`` is (number of slots, slot of the null key or -1). Returns the first row without a slot, or the length.
     """
@@ -97,7 +97,7 @@ def rehash_words(keys: Any, known: Any, null_slot: Any, table: Any, shift: Any) 
     cache=True,
 )
 def find_rows(words: Any, row: Any, table: Any, keys: Any, state: Any, slots: Any) -> Any:
-    """As ``find_words``, for the keys ``words[:, i]`` of several words."""
+    """Do the same as ``find_words`` for the keys ``words[:, i]`` of several words."""
     mask = types.uint64(table.size - 1)
     width = words.shape[0]
     known = state[0]

@@ -1,4 +1,4 @@
-"""Kernels of the interner: runs of bytes to dense codes.
+"""Kernels of the interner: byte strings to dense codes.
 
 A table entry is one word: the upper half of the hash, and the code plus one; 0 is a free entry. Probing is linear.
 """
@@ -34,9 +34,9 @@ def intern_rows(
     state: Any,
     codes: Any,
 ) -> Any:
-    """Write the code of every row from ``row`` on into ``codes`` (0 for null), until something is full.
+    """Write the code of every row from ``row`` on into ``codes`` (0 for null), until ``starts`` or ``arena`` is full.
 
-    ``state`` is (number of values), and ``starts[k]`` is where value k begins in ``arena``, the end being the last one.
+    ``state`` is (number of values). Value k begins at ``starts[k]`` in ``arena`` and ends at ``starts[k + 1]``.
     Returns the first row without a code, or the number of rows.
     """
     known = state[0]
@@ -87,7 +87,7 @@ def rehash_codes(arena: Any, starts: Any, known: Any, table: Any) -> None:
 
 @njit(types.void(RU8, RI64, RI64, RU8, RI64, types.uint8[::1]), nogil=True, cache=True)
 def gather_bytes(arena: Any, starts: Any, codes: Any, bits: Any, ends: Any, out: Any) -> None:
-    """Copy the bytes of each code to ``out``, row i ending at ``ends[i]``; rows that are null (bit i) are left out."""
+    """Copy the bytes of each code to ``out``, where row i ends at ``ends[i]``; null rows (bit i is 0) are skipped."""
     for i in range(codes.size):
         if bits.size == 0 or valid(bits, i):
             length = starts[codes[i] + 1] - starts[codes[i]]
