@@ -154,12 +154,12 @@ class Coordinator:
         """Request a checkpoint or savepoint; unless ``request`` is None, its outcome is reported."""
         assert kind is not BarrierKind.FINAL, "the last checkpoint is the coordinator's own"
         if self._done:
-            asked = () if request is None else (request,)
+            requests = () if request is None else (request,)
             if self._final is None:
-                return _failed(asked, FailureReason.JOB_FAILED)
+                return _failed(requests, FailureReason.JOB_FAILED)
             if kind is BarrierKind.SAVEPOINT:
-                return _failed(asked, FailureReason.JOB_ENDING)
-            return _completed(asked, self._final)
+                return _failed(requests, FailureReason.JOB_ENDING)
+            return _completed(requests, self._final)
         self._requests.add(kind, request)
         return self._start(now)
 
@@ -243,12 +243,12 @@ class Coordinator:
         while self._has_room:
             due = self._timetable.due
             if (request := self._requests.next()) is not None:
-                kind, asked = request
+                kind, requests = request
             elif due is not None and due <= now:
-                kind, asked = BarrierKind.CHECKPOINT, ()
+                kind, requests = BarrierKind.CHECKPOINT, ()
             else:
                 break
-            actions.append(self._inject(kind, asked, now))
+            actions.append(self._inject(kind, requests, now))
         return actions
 
     @property
@@ -273,9 +273,9 @@ class Coordinator:
             return refused + _completed(self._requests.take_checkpoints(), self._final)
         if not self._final_wanted:
             return refused
-        asked = self._requests.take_checkpoints()
+        requests = self._requests.take_checkpoints()
         self._final_attempts += 1
-        return [*refused, self._inject(BarrierKind.FINAL, asked, now)]
+        return [*refused, self._inject(BarrierKind.FINAL, requests, now)]
 
     def _inject(self, kind: BarrierKind, requests: tuple[int, ...], now: int) -> Inject:
         checkpoint, self._next_id = self._next_id, self._next_id + 1
@@ -285,7 +285,7 @@ class Coordinator:
         return Inject(checkpoint, kind, now, self._roster.starters, self._roster.finished, requests)
 
     def _give_up(self, checkpoint: int, reason: FailureReason, now: int) -> list[CoordinatorAction]:
-        """Abort ``checkpoint``: fail its requests, and retry or fail the job where the policy says so."""
+        """Abort ``checkpoint``: fail its requests, and retry it or fail the job if the policy requires that."""
         attempt = self._under_way.pop(checkpoint)
         actions = _abort(checkpoint, attempt, reason)
         if attempt.kind is BarrierKind.FINAL:

@@ -42,8 +42,8 @@ class BarrierHandler(Protocol):
     def overtakes_from(self, barrier: Barrier) -> int | None:
         """Return the time (microseconds) from which ``barrier`` overtakes; its channel must allow overtaking.
 
-        0: at once, whatever the clock says (its trigger may be ahead of the clock). None: it does not, as of now; ask
-        again after every event.
+        0: at once, even if its trigger time is later than the clock. None: it does not, as of now; ask again after
+        every event.
         """
         ...
 

@@ -175,7 +175,7 @@ triggered_at=0, unaligned=True))]
             assert pending.recorder.open, f"{pending.barrier} is recorded completely, but pending"
             assert pending.recorder.open <= self._live, f"{pending.recorder.open} recorded of {self._live}"
             return
-        assert pending.arrived < self._live, f"{pending.barrier} waits: {pending.arrived} of {self._live} are here"
+        assert pending.arrived < self._live, f"{pending.barrier} waits: {pending.arrived} of {self._live} arrived"
         missing = self._live - pending.arrived
         assert not pending.unaligned or missing & self._aligned_edges, f"{pending.barrier} waits for {missing} in vain"
 

@@ -103,7 +103,7 @@ def parse(restore: object) -> Request:
 def choose(request: Policy | int, ids: Sequence[int], inspect: Callable[[int], Found], where: str) -> Fresh | Restore:
     """Choose among the existing ``ids``; ``inspect`` is called newest first and no more often than needed.
 
-    Raises: NoCheckpoint, listing what exists; CheckpointDamaged; CheckpointsExist for "never" where there are some.
+    Raises: NoCheckpoint, listing the existing ones; CheckpointDamaged; CheckpointsExist for "never" if there are any.
 
     >>> choose(Policy.LATEST, [1, 2, 3], lambda id: Found(damage="truncated" if id == 3 else None), "ckpt/")
     Restore(checkpoint=2, skipped=(Skipped(checkpoint=3, reason='truncated'),))

@@ -90,8 +90,8 @@ class RedLog(Generic[Key]):
         if below <= self._floor:
             return
         self._floor = below
-        kept = {key: [data for data in rows if data.epoch >= below] for key, rows in self._rows.items()}
-        self._rows = {key: rows for key, rows in kept.items() if rows}
+        later = {key: [data for data in rows if data.epoch >= below] for key, rows in self._rows.items()}
+        self._rows = {key: rows for key, rows in later.items() if rows}
         self._held = {(key, epoch): held for (key, epoch), held in self._held.items() if epoch >= below}
 
     def validate(self) -> None:

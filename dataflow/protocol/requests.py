@@ -34,16 +34,16 @@ class Requests:
 
     def add(self, kind: BarrierKind, request: int | None) -> None:
         """Add a request for a checkpoint of ``kind``."""
-        asked = () if request is None else (request,)
+        requests = () if request is None else (request,)
         if kind is BarrierKind.SAVEPOINT:
-            self._savepoints.append(asked)
+            self._savepoints.append(requests)
         else:
             self._wanted = True
-            self._checkpoints += asked
+            self._checkpoints += requests
 
-    def put_back(self, asked: Iterable[int]) -> None:
-        """Put back the requests ``asked``, before all others, because their checkpoint is tried again."""
-        self._checkpoints = (*asked, *self._checkpoints)
+    def put_back(self, requests: Iterable[int]) -> None:
+        """Put ``requests`` back, before all others, because their checkpoint is tried again."""
+        self._checkpoints = (*requests, *self._checkpoints)
         self._wanted = self._wanted or bool(self._checkpoints)
 
     @property
@@ -59,10 +59,10 @@ class Requests:
 
     def take_checkpoints(self) -> tuple[int, ...]:
         """Remove and return all requests for a plain checkpoint."""
-        asked, self._checkpoints, self._wanted = self._checkpoints, (), False
-        return asked
+        requests, self._checkpoints, self._wanted = self._checkpoints, (), False
+        return requests
 
     def take_savepoints(self) -> tuple[int, ...]:
         """Remove and return all requests for a savepoint."""
-        asked, self._savepoints = self._savepoints, []
-        return tuple(request for requests in asked for request in requests)
+        savepoints, self._savepoints = self._savepoints, []
+        return tuple(request for requests in savepoints for request in requests)

@@ -55,10 +55,10 @@ class CopyOnWriteRows:
         self.rows = rows
         self._views.clear()
 
-    def freeze(self, known: int) -> FrozenRows:
-        """Return a view of the first ``known`` rows as they are now, to be read later on any one thread."""
-        assert known <= len(self.rows), f"{known} rows to freeze, there are {len(self.rows)}"
-        view = FrozenRows(self.rows, known)
+    def freeze(self, count: int) -> FrozenRows:
+        """Return a view of the first ``count`` rows as they are now, to be read later on any one thread."""
+        assert count <= len(self.rows), f"{count} rows to freeze, there are {len(self.rows)}"
+        view = FrozenRows(self.rows, count)
         self._views.append(ref(view))
         return view
 
@@ -73,20 +73,20 @@ class CopyOnWriteRows:
 
 
 class FrozenRows:
-    """The first ``known`` rows of a ``CopyOnWriteRows`` as they were when it was frozen."""
+    """The first ``count`` rows of a ``CopyOnWriteRows`` as they were when it was frozen."""
 
-    def __init__(self, rows: Rows, known: int) -> None:
+    def __init__(self, rows: Rows, count: int) -> None:
         self._rows = rows
-        self._known = known
+        self._count = count
         self._lock = threading.Lock()  # guards the three attributes below, but not the rows: see chunks
         self._progress = 0  # rows below it are copied
-        self._saved = np.zeros(-(-known // 8), np.uint8)  # a bit a row
+        self._saved = np.zeros(-(-count // 8), np.uint8)  # a bit a row
         self._log: list[_Block] = []
 
     @property
     def copied(self) -> bool:
         """Whether every row has been copied, so that nothing needs saving."""
-        return self._progress >= self._known
+        return self._progress >= self._count
 
     def save(self, slots: Slots) -> None:
         """Add the rows of ``slots`` that are neither copied nor saved to the log."""
@@ -103,7 +103,7 @@ class FrozenRows:
                     slots,
                     done,
                     self._progress,
-                    self._known,
+                    self._count,
                     self._saved,
                     block.slots,
                     block.rows,
@@ -119,9 +119,9 @@ class FrozenRows:
         """
         from dataflow.state.kernels.copy_on_write import put_back
 
-        memory = np.empty((min(size, self._known), self._rows.shape[1]), np.int64)
-        for start in range(0, self._known, size):
-            stop = min(start + size, self._known)
+        memory = np.empty((min(size, self._count), self._rows.shape[1]), np.int64)
+        for start in range(0, self._count, size):
+            stop = min(start + size, self._count)
             chunk = memory[: stop - start]
             chunk[:] = self._rows[start:stop]
             with self._lock:

@@ -77,20 +77,20 @@ class Interner:
         """Make room for one more value, of ``length`` bytes, and many after it."""
         from dataflow.state.kernels.interning import rehash_codes
 
-        known = len(self)
-        used = int(self._starts[known])
+        count = len(self)
+        used = int(self._starts[count])
         if used + length > len(self._arena):
             arena = np.empty(max(2 * len(self._arena), used + length), np.uint8)
             arena[:used] = self._arena[:used]
             self._arena = arena
-        if known + 1 >= len(self._starts):
+        if count + 1 >= len(self._starts):
             capacity = 2 * (len(self._starts) - 1)
             assert capacity <= _MAX_CODES, f"an interner numbers at most {_MAX_CODES} values"
             starts = np.zeros(capacity + 1, np.int64)
-            starts[: known + 1] = self._starts[: known + 1]
+            starts[: count + 1] = self._starts[: count + 1]
             self._starts = starts
             self._table = np.zeros(2 * capacity, np.uint64)
-            rehash_codes(self._arena, starts, known, self._table)
+            rehash_codes(self._arena, starts, count, self._table)
 
     def values(self) -> InternedValues:
         """Return the values that have a code now, unaffected by later ones."""

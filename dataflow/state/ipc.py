@@ -39,6 +39,7 @@ class Stream:
 
     @property
     def rows(self) -> int:
+        """The number of rows of all batches."""
         return sum(batch.num_rows for batch in self.batches)
 
 
@@ -121,6 +122,7 @@ class _Table:
 
     @staticmethod
     def root(metadata: pa.Buffer) -> _Table:
+        """Return the root table of the metadata of a message."""
         data = memoryview(metadata)
         return _Table(data, struct.unpack_from("<I", data)[0])
 
@@ -138,17 +140,21 @@ class _Table:
         return self._at + offset if offset else 0
 
     def has(self, field: int) -> bool:
+        """Return whether the table has ``field``."""
         return self._place(field) != 0
 
     def byte(self, field: int) -> int:
+        """Return a field of one byte; 0 if the table has none."""
         place = self._place(field)
         return self._read("<B", place) if place else 0
 
     def long(self, field: int) -> int:
+        """Return an int64 field; 0 if the table has none."""
         place = self._place(field)
         return self._read("<q", place) if place else 0
 
     def table(self, field: int) -> _Table:
+        """Return a field that is a table. Raises: ValueError if there is none."""
         place = self._place(field)
         if not place:
             raise ValueError("a message has no header")

@@ -179,6 +179,7 @@ class _KnownKeys:
     values: Sequence[InternedValues | None]
 
     def columns(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> list[pa.Array]:
+        """Return the key columns of ``slots``; the arrays own their memory."""
         words = self.words
         chosen = words[slots.start : slots.stop : slots.step] if isinstance(slots, range) else words.take(slots, axis=0)
         if len(self.schema) > 1:
@@ -207,6 +208,7 @@ class _KnownKeys:
         return self._plain(column, _copy(self.words[:, column]), None)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all keys in the order of their slots, at most ``CHUNK`` rows at a time."""
         for start in range(0, len(self.words), CHUNK):
             slots = range(start, min(start + CHUNK, len(self.words)))
             yield pa.RecordBatch.from_arrays(self.columns(slots), schema=self.schema)

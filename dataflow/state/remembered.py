@@ -36,24 +36,24 @@ class Remembered(Generic[_T]):
     """
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int | None, ...], tuple[pa.Array, _T]] = {}  # least recently used first
+        self._entries: dict[tuple[int | None, ...], tuple[pa.Array, _T]] = {}  # least recently used first
 
     def of(self, dictionary: pa.Array, make: Callable[[], _T]) -> _T:
         """Return the cached value of this dictionary, or of an equal one; call ``make`` if there is none."""
         addresses = [None if buffer is None else buffer.address for buffer in dictionary.buffers()]
         identity = (dictionary.offset, len(dictionary), *addresses)
-        entry = self._found.pop(identity, None)
+        entry = self._entries.pop(identity, None)
         if entry is None:
             equal = self._equal(dictionary)
             entry = (dictionary, make() if equal is None else equal[1])
-            if len(self._found) >= KEPT:
-                del self._found[next(iter(self._found))]
-        self._found[identity] = entry
+            if len(self._entries) >= KEPT:
+                del self._entries[next(iter(self._entries))]
+        self._entries[identity] = entry
         return entry[1]
 
     def _equal(self, dictionary: pa.Array) -> tuple[pa.Array, _T] | None:
         """Return the newest entry with the same bytes. (Equal floats may differ in bytes: 0.0 and -0.0 are equal.)"""
         if not is_bytes(dictionary.type):
             return None
-        entries = reversed(self._found.values())
+        entries = reversed(self._entries.values())
         return next((e for e in entries if len(e[0]) == len(dictionary) and e[0].equals(dictionary)), None)

@@ -178,8 +178,8 @@ class FaultyFileSystem(FileSystem):
             if durable is not None and path.is_file():
                 size = path.stat().st_size
                 os.truncate(path, durable if seed == 0 else dice.randint(min(durable, size), size))
-        kept = 0 if seed == 0 else dice.randint(0, len(self._pending))
-        lost = [pending for pending in self._pending if dice.random() < 0.5] if seed % 2 else self._pending[kept:]
+        first = 0 if seed == 0 else dice.randint(0, len(self._pending))
+        lost = [pending for pending in self._pending if dice.random() < 0.5] if seed % 2 else self._pending[first:]
         for pending in reversed(lost):
             pending.undo()
         self._pending.clear()

@@ -83,9 +83,9 @@ def decode(data: bytes, where: str) -> Manifest:
     """
     try:
         envelope = msgspec.json.decode(data, type=_Envelope)
-        found = xxhash.xxh3_64_hexdigest(envelope.manifest)
-        if found != envelope.xxh3:
-            raise CheckpointDamaged(f"{where}: the manifest was written with xxh3 {envelope.xxh3}, found {found}")
+        checksum = xxhash.xxh3_64_hexdigest(envelope.manifest)
+        if checksum != envelope.xxh3:
+            raise CheckpointDamaged(f"{where}: the manifest was written with xxh3 {envelope.xxh3}, found {checksum}")
         newest = msgspec.json.decode(envelope.manifest, type=_Header).format
         if newest > FORMAT:
             raise CheckpointError(
@@ -168,9 +168,9 @@ def check_part(handle: PartHandle, data: bytes, where: str) -> bytes:
         raise CheckpointDamaged(
             f"{where}: the part of task {handle.task!r} had {handle.size} bytes when it was written, found {len(data)}"
         )
-    found = xxhash.xxh3_64_hexdigest(data)
-    if found != handle.xxh3:
+    checksum = xxhash.xxh3_64_hexdigest(data)
+    if checksum != handle.xxh3:
         raise CheckpointDamaged(
-            f"{where}: the part of task {handle.task!r} was written with xxh3 {handle.xxh3}, found {found}"
+            f"{where}: the part of task {handle.task!r} was written with xxh3 {handle.xxh3}, found {checksum}"
         )
     return data

@@ -39,7 +39,7 @@ def intern_rows(
     ``state`` is (number of values). Value k begins at ``starts[k]`` in ``arena`` and ends at ``starts[k + 1]``.
     Returns the first row without a code, or the number of rows.
     """
-    known = state[0]
+    count = state[0]
     mask = types.uint64(table.size - 1)
     for i in range(row, offsets.size - 1):
         if bits.size != 0 and not valid(bits, offset + i):
@@ -52,16 +52,16 @@ def intern_rows(
         while True:
             entry = table[place]
             if entry == 0:
-                at = starts[known]
-                if known + 1 >= starts.size or at + length > arena.size:
-                    state[0] = known
+                at = starts[count]
+                if count + 1 >= starts.size or at + length > arena.size:
+                    state[0] = count
                     return i
                 for k in range(length):
                     arena[at + k] = data[start + k]
-                codes[i] = known
-                known += 1
-                starts[known] = at + length
-                table[place] = (hashed & types.uint64(HIGH)) | types.uint64(known)
+                codes[i] = count
+                count += 1
+                starts[count] = at + length
+                table[place] = (hashed & types.uint64(HIGH)) | types.uint64(count)
                 break
             if (entry ^ hashed) & types.uint64(HIGH) == 0:
                 code = types.int64(entry & types.uint64(LOW)) - 1
@@ -69,15 +69,15 @@ def intern_rows(
                     codes[i] = code
                     break
             place = (place + types.uint64(1)) & mask
-    state[0] = known
+    state[0] = count
     return offsets.size - 1
 
 
 @njit(types.void(RU8, RI64, types.int64, WU64), nogil=True, cache=True)
-def rehash_codes(arena: Any, starts: Any, known: Any, table: Any) -> None:
-    """Enter the first ``known`` values of the arena into an empty ``table``."""
+def rehash_codes(arena: Any, starts: Any, count: Any, table: Any) -> None:
+    """Enter the first ``count`` values of the arena into an empty ``table``."""
     mask = types.uint64(table.size - 1)
-    for code in range(known):
+    for code in range(count):
         hashed = hash_bytes(arena, starts[code], starts[code + 1])
         place = hashed & mask
         while table[place] != 0:
