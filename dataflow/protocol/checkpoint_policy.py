@@ -15,12 +15,12 @@ class CheckpointPolicy:
 
     Args:
         interval: Time between two periodic triggers; None: only on request.
-        min_pause: Least time from the end of a checkpoint to the next periodic trigger.
-        timeout: Most time from a trigger to the last acknowledgement.
-        max_concurrent: Most checkpoints under way at a time.
+        min_pause: Minimum time from the end of a checkpoint to the next periodic trigger.
+        timeout: Maximum time from a trigger to the last acknowledgement.
+        max_concurrent: Maximum number of checkpoints under way.
         tolerable_failures: More failures than this in a row fail the job; None: any number is tolerated.
-        keep: Completed checkpoints that are kept, newest first; savepoints are not counted.
-        final_attempts: Attempts at the last checkpoint of a job.
+        keep: Number of completed checkpoints to keep, the newest; savepoints are not counted.
+        final_attempts: Maximum number of attempts at the last checkpoint of a job.
         final_pause: Pause after the first failed attempt; it doubles each time.
         savepoint_blocks_others: Trigger nothing while a savepoint collects. A savepoint aligns, so in modes where
             barriers overtake, the barriers of a later checkpoint would arrive first and abort it every time.

@@ -1,7 +1,7 @@
 """The queue of requests for checkpoints.
 
-Savepoints go first, one checkpoint each, because each may have its own path. One checkpoint serves all waiting requests
-for a plain checkpoint. A request is the caller's number, or None if no caller waits for the outcome.
+Savepoints go first, one checkpoint each, because each may have its own location. One checkpoint serves all waiting
+requests for a plain checkpoint. A request is the caller's number, or None if no caller waits for the outcome.
 """
 
 from __future__ import annotations

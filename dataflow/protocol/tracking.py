@@ -207,7 +207,7 @@ class Tracker:
                     del self._open[other]
                     actions += self._pass_over(other)
                 actions += [TakeSnapshot(entry.barrier), Complete(checkpoint, duplicated=self._take(checkpoint, entry))]
-        # No id but a pending or a new one is ever taken, so rows below both can be in no later report.
+        # Only a pending or a new id is ever taken, so no later report needs rows of a lower epoch.
         pending = (checkpoint for checkpoint, entry in self._open.items() if entry.barrier is not None)
         self._red.forget(next(pending, self._latest + 1))
         return actions

@@ -40,7 +40,7 @@ FORMAT_VERSION = 1
 _PREFIX = struct.Struct("<8sIIQ")
 _ALIGNMENT = 64
 _UNBACKED = 1 << 24
-"""Most rows of a part that take no bytes (no columns, or only nulls of type null), because operators expand them."""
+"""Maximum rows of a part without bytes (no columns, or nulls of type null), because operators expand them."""
 
 
 class _Section(msgspec.Struct, frozen=True):

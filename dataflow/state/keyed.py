@@ -29,7 +29,7 @@ Words = npt.NDArray[np.int64]
 _FIRST = 512
 """Initial capacity, in keys."""
 _SHARED = 4
-"""Most entries of a shared dictionary per row of the column."""
+"""Maximum entries of a shared dictionary per row of the column."""
 
 
 def index_kernels(key_schema: pa.Schema) -> tuple[str, ...]:

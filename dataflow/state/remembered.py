@@ -26,7 +26,7 @@ __all__ = ["Remembered"]
 _T = TypeVar("_T")
 
 KEPT = 8
-"""Most dictionaries in the cache. The cache keeps them alive, and they may be large."""
+"""Maximum number of cached dictionaries. The cache keeps them alive, and they may be large."""
 
 
 class Remembered(Generic[_T]):

@@ -66,7 +66,7 @@ class CheckpointFolder:
         target = self.path / MANIFEST
         with storing("write", target):
             self._files.make_directory(self.path)
-            self._files.sync_directory(self.path.parent)  # the folder's entry, if an earlier attempt failed to
+            self._files.sync_directory(self.path.parent)  # an earlier attempt may have failed to sync it
             try:
                 self._files.write_new(target, encode(manifest))
             except OSError:

@@ -97,9 +97,7 @@ class DirectoryLock:
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             try:
-                fcntl.flock(
-                    descriptor, fcntl.LOCK_UN
-                )  # close() alone would leave the lock to children forked meanwhile
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # close() alone would leave it to children forked meanwhile
             finally:
                 os.close(descriptor)
 
