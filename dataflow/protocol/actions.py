@@ -1,6 +1,6 @@
-"""What a barrier handler decides. The task carries it out, in order.
+"""The actions of a barrier handler. The task carries them out, in order.
 
-The handlers are pure: an event goes in, a list of these comes out, and nothing else happens.
+The handlers do no I/O: a handler takes an event, returns a list of actions, and has no other effect.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Abort", "AbortReason", "Action", "Complete", "Ignore", "PassOver", "
 
 
 class AbortReason(Enum):
-    """Why a checkpoint was given up at a task."""
+    """Why a task aborted a checkpoint."""
 
     SUBSUMED = "subsumed"
     SUPERSEDED = "superseded"
@@ -26,18 +26,18 @@ class AbortReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TakeSnapshot:
-    """Send ``barrier`` on all outputs, then copy the state; no row, timer or watermark in between."""
+    """Send ``barrier`` on all outputs, then copy the state; process no row, timer or watermark in between."""
 
     barrier: Barrier
 
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """Nothing more belongs to this task's part of ``checkpoint``.
+    """This task's part of ``checkpoint`` is complete.
 
-    ``in_flight`` maps a channel to the elements that are its channel state, in order; ``duplicated`` maps a channel to
-    the rows that were delivered before the snapshot and will be delivered again after a restore. Channels with nothing
-    are absent.
+    ``in_flight`` maps a channel to the elements that are its channel state, in order. ``duplicated`` maps a channel to
+    the rows that were delivered before the snapshot and will be delivered again after a restore. Empty channels are
+    absent.
     """
 
     checkpoint: int
@@ -47,7 +47,7 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """This task will not take (or not finish) ``checkpoint``; tell the coordinator, and downstream by a ``Cancel``."""
+    """This task will not take or finish ``checkpoint``; notify the coordinator, and send a ``Cancel`` downstream."""
 
     checkpoint: int
     reason: AbortReason
@@ -55,17 +55,17 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """A barrier that came too late, or twice, and changes nothing."""
+    """A late or repeated barrier, which has no effect."""
 
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
 class PassOver:
-    """This task took up a higher checkpoint and will never begin ``checkpoint``; tell the coordinator.
+    """This task started a higher checkpoint and will never begin ``checkpoint``; notify the coordinator.
 
-    No ``Cancel`` is sent downstream, because the higher checkpoint's barrier or cancel is, and the coordinator informs
-    every task.
+    No ``Cancel`` is sent downstream, because the barrier or cancel of the higher checkpoint is sent, and the
+    coordinator notifies every task.
     """
 
     checkpoint: int

@@ -1,16 +1,16 @@
-"""Aligned barriers: a channel whose barrier came waits until every channel's barrier came. Exactly once.
+"""Aligned barriers: a channel is blocked after its barrier until every channel's barrier arrived. Exactly once.
 
 The algorithm is Algorithm 1 of Carbone et al., *Lightweight Asynchronous Snapshots for Distributed Dataflows* (2015):
 
-1. The first barrier of checkpoint n blocks its channel; so does each further one.
-2. When the barriers of all live channels are here, send barrier n, copy the state, and unblock everything.
+1. Each barrier of checkpoint n blocks its channel.
+2. When the barriers of all live channels have arrived, send barrier n, copy the state, and unblock all channels.
 
-The snapshot then holds exactly the rows that stood before barrier n. The paper knows neither failures nor ends; these
-rules complete it:
+The snapshot then holds exactly the rows before barrier n. The paper covers neither failures nor the end of a channel;
+these rules do:
 
-3. At most one checkpoint is pending, the newest: see ``newest``. A barrier that is ignored blocks nothing, and what is
-   given up unblocks everything.
-4. An ended channel counts as aligned with this and every later checkpoint (or, by policy, gives the pending one up).
+3. At most one checkpoint is pending, the newest: see ``newest``. An ignored barrier blocks nothing, and an abort
+   unblocks all channels.
+4. An ended channel counts as aligned with this and every later checkpoint (or, by policy, aborts the pending one).
 
 Invariant: channels are blocked if and only if a checkpoint is pending; they are live, and never all of the live ones.
 """
@@ -29,12 +29,12 @@ __all__ = ["Aligner", "EndOfInputPolicy"]
 
 
 class EndOfInputPolicy(Enum):
-    """What the end of a channel means to the checkpoint that waits for its barrier."""
+    """Effect of a channel's end on the checkpoint that waits for its barrier."""
 
     ALIGN = "aligned"
-    """The end stands for the barrier."""
+    """The end counts as the barrier."""
     ABORT = "abort"
-    """The checkpoint is given up; later ones do not wait for the channel."""
+    """The checkpoint is aborted; later ones do not wait for the channel."""
 
 
 class Aligner(NewestOnly[Barrier]):
@@ -58,29 +58,29 @@ class Aligner(NewestOnly[Barrier]):
 
     @property
     def blocked(self) -> Set[int]:
-        """The channels whose barrier of the pending checkpoint is here; a live view."""
+        """The channels whose barrier of the pending checkpoint has arrived; a live view."""
         return self._arrived
 
     @property
     def deadline(self) -> int | None:
-        """None: alignment waits as long as it takes."""
+        """None: alignment has no time limit."""
         return None
 
     @property
     def floor(self) -> int:
-        """The lowest id of which a snapshot may still be taken."""
+        """The lowest checkpoint id of which a snapshot may still be taken."""
         return self._latest + 1 if self._pending is None else self._pending.checkpoint
 
     def overtakes_from(self, barrier: Barrier) -> int | None:
-        """None: a barrier keeps its place."""
+        """Return None: a barrier never overtakes."""
         return None
 
     def element(self, channel: int, element: Received) -> Received:
-        """What came, as it is: with blocked channels no red row is ever taken ahead of a snapshot."""
+        """Return ``element`` unchanged: because channels block, no red row is taken before a snapshot."""
         return element
 
     def barrier(self, channel: int, barrier: Barrier, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
-        """Block ``channel``; answer the snapshot when it was the last one to wait for."""
+        """Block ``channel``; return the snapshot's actions if this was the last missing barrier."""
         checkpoint = barrier.checkpoint
         if self._is_pending(checkpoint):
             if channel in self._arrived:
@@ -95,7 +95,7 @@ class Aligner(NewestOnly[Barrier]):
         return actions
 
     def end(self, channel: int, now: int) -> list[Action]:
-        """The channel leaves the set that checkpoints wait for."""
+        """Stop waiting for barriers of ``channel``, which ended."""
         self._live.discard(channel)
         match self._end_of_input:
             case EndOfInputPolicy.ALIGN:
@@ -104,11 +104,11 @@ class Aligner(NewestOnly[Barrier]):
                 return self._abort_pending(AbortReason.END_OF_INPUT)
 
     def tick(self, now: int) -> list[Action]:
-        """Time changes nothing here."""
+        """Return no actions: alignment does not depend on time."""
         return []
 
     def validate(self) -> None:
-        """Walk the invariants."""
+        """Assert the invariants."""
         assert self._arrived <= self._live, f"channels {self._arrived} block, but only {self._live} are live"
         assert bool(self._arrived) == (self._pending is not None), f"{self._pending} pending, {self._arrived} blocked"
         if self._pending is not None:

@@ -1,15 +1,15 @@
 """The liveness of checkpoints as a ledger: each task must settle each checkpoint that was triggered.
 
-A task learns of a checkpoint by a trigger, by a barrier in its channels, or by the cancel of one. From the trigger of a
-checkpoint on it is *unsettled* at each task, until one of these happens:
+A task learns of a checkpoint from a trigger, or from a barrier or a cancel in its channels. Once triggered, a
+checkpoint is *unsettled* at each task, until one of these happens:
 
 1. The task acknowledges it: its part is durable.
 2. The task declines it: it failed to take the snapshot, aborted the checkpoint, or passed it over for a higher one.
 3. The coordinator aborts it, and the task has received and carried out the cancel.
 
-Invariant: nothing is unsettled in a job that has finished, or in which nothing moves any more; and nothing stays
-unsettled for long, whatever moves. Otherwise the job would wait for the timeout of the checkpoint, or a channel that
-waits for a barrier would stay blocked.
+Invariant: no checkpoint is unsettled in a job that has finished or that makes no progress any more; and none stays
+unsettled for long in a job that makes progress. Otherwise the job would wait for the timeout of the checkpoint, or a
+channel that waits for a barrier would stay blocked.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["BarrierLedger"]
 
 
 class BarrierLedger:
-    """The checkpoints that are unsettled, and at which tasks.
+    """The unsettled checkpoints of each task.
 
-    Any thread may call it: each method does one atomic operation on a dict per task.
+    Thread-safe: each method does one atomic operation on a dict per task.
 
     >>> ledger = BarrierLedger()
     >>> ledger.triggered(7, ["source", "sink"], now=20)
@@ -37,7 +37,7 @@ class BarrierLedger:
         self._unsettled: dict[tuple[str, int], int] = {}  # in the order of the triggers: the first is the oldest
 
     def triggered(self, checkpoint: int, tasks: Iterable[str], now: int) -> None:
-        """Add ``checkpoint`` for ``tasks``. Called before any of them learns of it."""
+        """Add ``checkpoint`` for ``tasks``. Call this before any of them learns of it."""
         for task in tasks:
             self._unsettled[task, checkpoint] = now
 
@@ -52,7 +52,7 @@ class BarrierLedger:
 
     @property
     def unsettled_since(self) -> int | None:
-        """When the oldest unsettled checkpoint was triggered; None: there is none."""
+        """The trigger time of the oldest unsettled checkpoint; None if there is none."""
         return next(iter(list(self._unsettled.values())), None)
 
     def __str__(self) -> str:

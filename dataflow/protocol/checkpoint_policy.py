@@ -1,4 +1,4 @@
-"""When checkpoints are taken, how long they may last, and how many are kept. And when the next periodic one is due."""
+"""Settings of checkpoints: interval, timeout, number kept. And the timetable of the periodic ones."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ __all__ = ["CheckpointPolicy", "Timetable"]
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """All times are microseconds.
+    """Settings of the coordinator. All times are microseconds.
 
-    ``interval`` lies between two periodic triggers (None: only on request); ``min_pause`` after the end of one
-    checkpoint and before the next periodic one; ``timeout`` between a trigger and the last acknowledgement. At most
-    ``max_concurrent`` checkpoints are under way. More than ``tolerable_failures`` in a row fail the job (None: any
-    number is tolerated). The newest ``keep`` completed checkpoints are kept, savepoints not counted. The last
-    checkpoint of a job is tried ``final_attempts`` times, with a pause of ``final_pause`` that doubles each time.
-    With ``savepoint_blocks_others`` nothing is triggered while a savepoint collects. A savepoint aligns, so in modes
-    where barriers overtake, the barriers of a later checkpoint would come first and abort it every time.
+    Args:
+        interval: Time between two periodic triggers; None: only on request.
+        min_pause: Minimum time from the end of a checkpoint to the next periodic trigger.
+        timeout: Maximum time from a trigger to the last acknowledgement.
+        max_concurrent: Maximum number of checkpoints under way.
+        tolerable_failures: More failures than this in a row fail the job; None: any number is tolerated.
+        keep: Number of completed checkpoints to keep, the newest; savepoints are not counted.
+        final_attempts: Maximum number of attempts at the last checkpoint of a job.
+        final_pause: Pause after the first failed attempt; it doubles each time.
+        savepoint_blocks_others: Trigger nothing while a savepoint collects. A savepoint aligns, so in modes where
+            barriers overtake, the barriers of a later checkpoint would arrive first and abort it every time.
 
-    Raises: ConfigurationError for a value outside its range.
+    Raises:
+        ConfigurationError: A value is outside its range.
     """
 
     interval: int | None = None
@@ -50,7 +55,7 @@ class CheckpointPolicy:
 
 
 class Timetable:
-    """When the next periodic checkpoint is due: ``interval`` after the last trigger, and not before the pause is over.
+    """The time of the next periodic checkpoint: ``interval`` after the last trigger, but not before the pause ends.
 
     >>> timetable = Timetable(CheckpointPolicy(interval=1_000, min_pause=500), started_at=0)
     >>> timetable.triggered(1_000)
@@ -69,13 +74,13 @@ class Timetable:
 
     @property
     def due(self) -> int | None:
-        """When the next periodic checkpoint may be triggered; None: never."""
+        """The time from which the next periodic checkpoint may be triggered; None: never."""
         return None if self._interval is None else max(self._triggered + self._interval, self._not_before)
 
     def triggered(self, now: int) -> None:
-        """A checkpoint was triggered."""
+        """Record that a checkpoint was triggered."""
         self._triggered = now
 
     def completed(self, now: int) -> None:
-        """A checkpoint or savepoint became durable."""
+        """Record that a checkpoint or savepoint became durable."""
         self._not_before = now + self._min_pause

@@ -1,25 +1,25 @@
-"""The coordinator of checkpoints: one place decides what is triggered, complete, given up, kept and deleted.
+"""The coordinator of checkpoints: one place decides which are triggered, complete, aborted, kept and deleted.
 
 Life of a checkpoint::
 
     trigger -> COLLECTING -- every task acknowledged -> PERSISTING -- persisted -> durable: Notify, Retire
                    |                                        |
-                   +-- declined, expired, subsumed          +-- persist_failed: given up
+                   +-- declined, expired, subsumed          +-- persist_failed: aborted
 
 Rules:
 
-1. A checkpoint exists when its manifest is durable. Nothing gives it up after that, and nothing but the store's own
-   answer decides while it is being made durable: all acknowledgements, ``Persist``, ``persisted``, ``Notify``.
+1. A checkpoint exists when its manifest is durable. Nothing aborts it after that, and while it is being made durable
+   only the store decides its outcome: all acknowledgements, ``Persist``, ``persisted``, ``Notify``.
 2. A durable checkpoint subsumes the lower ones still collecting. Savepoints neither subsume nor are subsumed.
-3. What broke or took too long counts as a failure; what was overtaken by events (subsumed, a task that had just
-   finished, a cancel that tells of an abort elsewhere) does not, nor does a savepoint. A success sets the count to 0.
-4. Parts that no manifest will name are discarded: late, repeated and unknown acknowledgements, and those of a
-   checkpoint given up. So every acknowledgement must name files of its own.
-5. A request waits while too many checkpoints are under way (by policy, one savepoint is too many), savepoints first;
-   it does not wait for the pause, and the requests for a plain checkpoint that wait together are served by one. A
-   savepoint does not put off the next periodic checkpoint, for it is not restored from automatically.
-6. A task that finished stays, and acknowledges with its last snapshot. When all have finished and what was under way is
-   settled, a last checkpoint is taken, so that sinks commit everything; it is retried, then fails the job. Once it is
+3. Errors and timeouts count as failures. Other aborts do not (subsumed, a task that had just finished, a cancel that
+   reports an abort elsewhere), nor do savepoints. A success sets the count to 0.
+4. Parts that no manifest will name are discarded: late, repeated and unknown acknowledgements, and those of an aborted
+   checkpoint. So every acknowledgement must name files of its own.
+5. A request waits while too many checkpoints are under way (by policy, one savepoint is too many). Savepoints go first.
+   It does not wait for the pause. One checkpoint serves all waiting requests for a plain checkpoint. A savepoint does
+   not delay the next periodic checkpoint, because it is not restored automatically.
+6. A finished task stays, and acknowledges with its last snapshot. When all have finished and no checkpoint is under
+   way, a last checkpoint is taken, so that sinks commit everything. It is retried, then fails the job. Once it is
    committed, the tasks may stop.
 
 Invariant: at most ``max_concurrent`` checkpoints are under way, ids ascend, and each acknowledged part is owned by one
@@ -57,7 +57,7 @@ __all__ = ["Coordinator"]
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A checkpoint that was triggered and is neither durable nor given up."""
+    """A checkpoint that was triggered and is neither durable nor aborted."""
 
     kind: BarrierKind
     triggered_at: int
@@ -67,10 +67,10 @@ class _UnderWay:
 
 
 class Coordinator:
-    """Decides for the tasks of ``topology``, each with its predecessors. See the module's rules.
+    """The coordinator of the tasks of ``topology``, each with its predecessors. See the module's rules.
 
-    ``next_id`` is above every id the store has seen. ``completed`` are the checkpoints (not savepoints) it holds,
-    ``finished`` the tasks that a restored checkpoint says had finished. Times are microseconds of the job's clock.
+    ``next_id`` is above every id the store has seen. ``completed`` are the checkpoints (not savepoints) in the store,
+    ``finished`` the tasks recorded as finished in the restored checkpoint. Times are microseconds of the job's clock.
     After each event call ``tick`` at the ``deadline``, which may lie in the past.
 
     >>> coordinator = Coordinator({"source": (), "sink": ("source",)}, CheckpointPolicy(), next_id=1, now=0)
@@ -110,7 +110,7 @@ class Coordinator:
         self._done = False
 
     def begin(self, now: int) -> None:
-        """Count the time to the first periodic checkpoint from ``now``; called before any event, or not at all."""
+        """Count the time to the first periodic checkpoint from ``now``. Optional; call it before any event."""
         self._timetable = Timetable(self._policy, now)
 
     def only_on_request(self, now: int) -> None:
@@ -124,7 +124,7 @@ class Coordinator:
 
     @property
     def deadline(self) -> int | None:
-        """When to call ``tick``; None: there is nothing to wait for but events."""
+        """The time at which to call ``tick``; None if only an event can change anything."""
         if self._done:
             return None
         if self._roster.all_finished and not self._under_way and self._final is None:
@@ -137,12 +137,12 @@ class Coordinator:
 
     @property
     def timeout(self) -> int:
-        """Microseconds after its trigger when a checkpoint is given up."""
+        """Microseconds from its trigger after which a checkpoint is aborted."""
         return self._policy.timeout
 
     @property
     def under_way(self) -> tuple[int, ...]:
-        """The checkpoints that are neither durable nor given up, ascending."""
+        """The checkpoints that are neither durable nor aborted, ascending."""
         return tuple(self._under_way)
 
     @property
@@ -151,20 +151,20 @@ class Coordinator:
         return tuple(self._completed)
 
     def trigger(self, kind: BarrierKind, now: int, request: int | None) -> list[CoordinatorAction]:
-        """A user wants a checkpoint or savepoint; ``request`` is answered if it is not None."""
+        """Request a checkpoint or savepoint; unless ``request`` is None, its outcome is reported."""
         assert kind is not BarrierKind.FINAL, "the last checkpoint is the coordinator's own"
         if self._done:
-            asked = () if request is None else (request,)
+            requests = () if request is None else (request,)
             if self._final is None:
-                return _failed(asked, FailureReason.JOB_FAILED)
+                return _failed(requests, FailureReason.JOB_FAILED)
             if kind is BarrierKind.SAVEPOINT:
-                return _failed(asked, FailureReason.JOB_ENDING)
-            return _completed(asked, self._final)
+                return _failed(requests, FailureReason.JOB_ENDING)
+            return _completed(requests, self._final)
         self._requests.add(kind, request)
         return self._start(now)
 
     def tick(self, now: int) -> list[CoordinatorAction]:
-        """Time passed: give up what took too long, start what is due."""
+        """Abort checkpoints past their timeout, and start those that are due."""
         actions: list[CoordinatorAction] = []
         for checkpoint, attempt in self._collecting():
             if checkpoint in self._under_way and now >= attempt.triggered_at + self._policy.timeout:
@@ -172,7 +172,7 @@ class Coordinator:
         return actions + self._start(now)
 
     def acknowledge(self, task: str, checkpoint: int, part: Part, now: int) -> list[CoordinatorAction]:
-        """``task`` wrote its ``part`` of ``checkpoint``."""
+        """Record that ``task`` wrote its ``part`` of ``checkpoint``."""
         attempt = self._under_way.get(checkpoint)
         if attempt is None or task not in self._roster or task in attempt.parts:
             return [Discard(checkpoint, (part,))]
@@ -183,19 +183,19 @@ class Coordinator:
         return [Persist(checkpoint, attempt.kind, {name: attempt.parts[name] for name in self._roster.tasks})]
 
     def decline(self, task: str, checkpoint: int, reason: FailureReason, now: int) -> list[CoordinatorAction]:
-        """``task`` will not take its part of ``checkpoint``."""
+        """Abort ``checkpoint``, because ``task`` will not take its part."""
         attempt = self._under_way.get(checkpoint)
         if attempt is None or attempt.persisting or task not in self._roster:
             return []
         return self._give_up(checkpoint, reason, now) + self._start(now)
 
     def finish(self, task: str, now: int) -> list[CoordinatorAction]:
-        """All inputs of ``task`` ended, its ``finish`` was called, and what that emitted was sent. It stays alive."""
+        """Record that ``task`` finished: its inputs ended, and its ``finish`` output was sent. It stays alive."""
         self._roster.finish(task)
         return self._start(now)
 
     def persisted(self, checkpoint: int, now: int) -> list[CoordinatorAction]:
-        """The manifest of ``checkpoint`` is durable."""
+        """Complete ``checkpoint``: its manifest is durable."""
         attempt = self._persisting(checkpoint)
         del self._under_way[checkpoint]
         self._timetable.completed(now)
@@ -206,25 +206,25 @@ class Coordinator:
             self._final = checkpoint
         insort(self._completed, checkpoint)
         newest = self._completed[-1]
-        # A higher one that was faster has told the sinks already; after a failure, the restore will.
+        # Sinks already heard of a higher one if it was faster; after a failure, the restore notifies them.
         notice: list[CoordinatorAction] = [Notify(checkpoint)] if checkpoint == newest and not self._done else []
-        answers = _completed(attempt.requests, newest)
-        return [*notice, *answers, *self._subsume(checkpoint), *self._retire(), *self._start(now)]
+        replies = _completed(attempt.requests, newest)
+        return [*notice, *replies, *self._subsume(checkpoint), *self._retire(), *self._start(now)]
 
     def persist_failed(self, checkpoint: int, why: str, now: int) -> list[CoordinatorAction]:
-        """The store did not accept ``checkpoint``, and it will never show up there; ``why`` is for people."""
+        """Abort ``checkpoint``: the store failed to commit it, and never will. ``why`` is text for people."""
         self._persisting(checkpoint)
         return self._give_up(checkpoint, FailureReason.PERSIST, now) + self._start(now)
 
     def committed(self, checkpoint: int, now: int) -> list[CoordinatorAction]:
-        """All sinks committed their transactions up to ``checkpoint``."""
+        """Record that all sinks committed their transactions up to ``checkpoint``."""
         if self._done or checkpoint != self._final:
             return []
         self._done = True
         return [Release()]
 
     def validate(self) -> None:
-        """Walk the invariants."""
+        """Assert the invariants."""
         assert list(self._under_way) == sorted(self._under_way), f"out of order: {list(self._under_way)}"
         assert len(self._under_way) <= self._policy.max_concurrent, f"{len(self._under_way)} checkpoints are under way"
         assert max(self._under_way, default=0) < self._next_id, f"{list(self._under_way)} reach {self._next_id}"
@@ -234,7 +234,7 @@ class Coordinator:
             assert attempt.persisting == complete, f"checkpoint {checkpoint}: {list(attempt.parts)} acknowledged"
 
     def _start(self, now: int) -> list[CoordinatorAction]:
-        """Trigger what may be triggered now."""
+        """Trigger the checkpoints that may start now."""
         if self._done:
             return []
         if self._roster.all_finished:
@@ -243,12 +243,12 @@ class Coordinator:
         while self._has_room:
             due = self._timetable.due
             if (request := self._requests.next()) is not None:
-                kind, asked = request
+                kind, requests = request
             elif due is not None and due <= now:
-                kind, asked = BarrierKind.CHECKPOINT, ()
+                kind, requests = BarrierKind.CHECKPOINT, ()
             else:
                 break
-            actions.append(self._inject(kind, asked, now))
+            actions.append(self._inject(kind, requests, now))
         return actions
 
     @property
@@ -265,7 +265,7 @@ class Coordinator:
         return not self._stopping or self._requests.checkpoint_wanted
 
     def _start_final(self, now: int) -> list[CoordinatorAction]:
-        """Every task has finished: only the last checkpoint may start, and it serves the requests for a plain one."""
+        """Start the last checkpoint if it may start now; it serves the requests for a plain one."""
         refused = _failed(self._requests.take_savepoints(), FailureReason.JOB_ENDING)
         if self._under_way or now < self._final_due:
             return refused
@@ -273,9 +273,9 @@ class Coordinator:
             return refused + _completed(self._requests.take_checkpoints(), self._final)
         if not self._final_wanted:
             return refused
-        asked = self._requests.take_checkpoints()
+        requests = self._requests.take_checkpoints()
         self._final_attempts += 1
-        return [*refused, self._inject(BarrierKind.FINAL, asked, now)]
+        return [*refused, self._inject(BarrierKind.FINAL, requests, now)]
 
     def _inject(self, kind: BarrierKind, requests: tuple[int, ...], now: int) -> Inject:
         checkpoint, self._next_id = self._next_id, self._next_id + 1
@@ -285,7 +285,7 @@ class Coordinator:
         return Inject(checkpoint, kind, now, self._roster.starters, self._roster.finished, requests)
 
     def _give_up(self, checkpoint: int, reason: FailureReason, now: int) -> list[CoordinatorAction]:
-        """Abort ``checkpoint`` and draw the consequences."""
+        """Abort ``checkpoint``: fail its requests, and retry it or fail the job if the policy requires that."""
         attempt = self._under_way.pop(checkpoint)
         actions = _abort(checkpoint, attempt, reason)
         if attempt.kind is BarrierKind.FINAL:
@@ -304,7 +304,7 @@ class Coordinator:
         return actions
 
     def _fail(self, reason: FailureReason) -> list[CoordinatorAction]:
-        """The job fails: give everything up but what is being made durable, whose outcome only the store knows."""
+        """Fail the job: abort all checkpoints but those being made durable, whose outcome only the store knows."""
         self._done = True
         actions: list[CoordinatorAction] = []
         for checkpoint, attempt in self._collecting():
@@ -316,7 +316,7 @@ class Coordinator:
         return [*actions, Failed(reason)]
 
     def _subsume(self, completed: int) -> list[CoordinatorAction]:
-        """Lower checkpoints have no use any more; whoever asked for one is served by ``completed``."""
+        """Abort the checkpoints below ``completed``, which serves their requests."""
         actions: list[CoordinatorAction] = []
         for checkpoint, attempt in self._collecting():
             if checkpoint < completed and attempt.kind is not BarrierKind.SAVEPOINT:
@@ -334,8 +334,8 @@ class Coordinator:
 
     def _persisting(self, checkpoint: int) -> _UnderWay:
         attempt = self._under_way.get(checkpoint)
-        assert attempt is not None, f"the store answered for {checkpoint}; under way: {self.under_way}"
-        assert attempt.persisting, f"the store answered for {checkpoint} with the parts of {list(attempt.parts)} only"
+        assert attempt is not None, f"the store reported on {checkpoint}, but under way are {self.under_way}"
+        assert attempt.persisting, f"the store reported on {checkpoint}, but only {list(attempt.parts)} acknowledged"
         return attempt
 
 

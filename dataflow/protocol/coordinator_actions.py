@@ -1,6 +1,6 @@
-"""What the coordinator decides. The job carries it out, in order; outcomes come back to the coordinator as events.
+"""The actions of the coordinator. The job carries them out, in order, and reports outcomes to it as events.
 
-``part`` is what a task acknowledged with: handles of files, opaque here. ``request`` numbers are the caller's own.
+A ``part`` comes with a task's acknowledgement: handles of files, opaque here. The caller chooses ``request`` numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Part = object
 
 
 class FailureReason(Enum):
-    """Why a checkpoint, or a request for one, came to nothing."""
+    """Why a checkpoint, or a request for one, failed."""
 
     NOT_READY = "not-ready"
     """A task had just finished when the trigger reached it."""
@@ -42,28 +42,28 @@ class FailureReason(Enum):
     END_OF_INPUT = "end-of-input"
     EXPIRED = "expired"
     SNAPSHOT = "snapshot"
-    """An operator failed while its state was copied."""
+    """An operator raised while its state was copied."""
     IO = "io"
     """A task could not write its part."""
     PERSIST = "persist"
-    """The store did not accept the whole."""
+    """The store could not commit the checkpoint."""
     JOB_ENDING = "job-ending"
-    """Every task has finished: only the last checkpoint is still to come."""
+    """Every task has finished: only the last checkpoint may still start."""
     JOB_FAILED = "job-failed"
 
     @property
     def is_failure(self) -> bool:
-        """Whether it counts against the tolerable failures: something broke, or took too long."""
+        """Whether it counts against the tolerable failures: an error, or a timeout."""
         return self in _FAILURES
 
     @property
     def is_passing(self) -> bool:
-        """Whether nothing broke and nothing ended: somebody who asked for the checkpoint may ask again."""
+        """Whether a new request may succeed: there was no error, and nothing ended."""
         return self in _PASSING
 
     @property
     def at_tasks(self) -> AbortReason:
-        """The word for it at the barrier handlers."""
+        """The corresponding reason at the barrier handlers; CANCEL if there is none."""
         try:
             return AbortReason(self.value)
         except ValueError:
@@ -71,7 +71,7 @@ class FailureReason(Enum):
 
     @classmethod
     def of(cls, reason: AbortReason) -> FailureReason:
-        """The reason a task declines with when its barrier handler gave the checkpoint up.
+        """Return the reason with which a task declines after its barrier handler aborted the checkpoint.
 
         >>> FailureReason.of(AbortReason.SUPERSEDED)
         <FailureReason.SUPERSEDED: 'superseded'>
@@ -88,9 +88,9 @@ class Inject:
     """Trigger ``checkpoint``.
 
     The ``running`` tasks start it: those with no running predecessor. A source sends the barrier and takes its
-    snapshot; a task whose predecessors all finished holds the trigger until its inputs have ended, and takes its
-    snapshot right before it finishes. A task that cannot do so any more declines with ``NOT_READY``. The ``finished``
-    tasks acknowledge at once with their last snapshot. Every other task sees the barrier in-band.
+    snapshot. A task whose predecessors all finished holds the trigger until its inputs have ended, and takes its
+    snapshot right before it finishes. A task that is too late for that declines with ``NOT_READY``. The ``finished``
+    tasks acknowledge at once with their last snapshot. Every other task receives the barrier in-band.
     """
 
     checkpoint: int
@@ -103,7 +103,7 @@ class Inject:
 
 @dataclass(frozen=True, slots=True)
 class AbortTasks:
-    """Tell every task that ``checkpoint`` was given up."""
+    """Notify every task that ``checkpoint`` was aborted."""
 
     checkpoint: int
     reason: FailureReason
@@ -122,8 +122,8 @@ class Persist:
 class Notify:
     """``checkpoint`` is durable: sinks commit every transaction up to it; when all have, call ``committed``.
 
-    It is sent for checkpoints one would restore automatically. A savepoint is not one of them: a restore of the
-    checkpoint before it would repeat rows that it had made visible.
+    Sent only for checkpoints that are restored automatically. A savepoint is not: if sinks committed at a savepoint, a
+    restore of the checkpoint before it would repeat visible rows.
     """
 
     checkpoint: int
@@ -131,7 +131,7 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Delete what these ``parts`` of ``checkpoint`` name; no manifest will refer to them."""
+    """Delete the files of these ``parts`` of ``checkpoint``; no manifest will refer to them."""
 
     checkpoint: int
     parts: tuple[Part, ...]
@@ -139,14 +139,14 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """``checkpoint`` is complete, but older than the ones to keep: delete it."""
+    """Delete ``checkpoint``: it is complete, but older than the checkpoints to keep."""
 
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
 class RequestCompleted:
-    """Answer these requests: ``checkpoint`` is durable."""
+    """Complete these requests: ``checkpoint`` is durable."""
 
     requests: tuple[int, ...]
     checkpoint: int
@@ -154,7 +154,7 @@ class RequestCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RequestFailed:
-    """Answer these requests: there will be no checkpoint for them."""
+    """Fail these requests: there will be no checkpoint for them."""
 
     requests: tuple[int, ...]
     reason: FailureReason
@@ -162,7 +162,7 @@ class RequestFailed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Too many checkpoints in a row came to nothing: the job must fail or restart. The coordinator is done."""
+    """Too many checkpoints in a row failed: the job must fail or restart. The coordinator is done."""
 
     reason: FailureReason
 

@@ -1,7 +1,7 @@
 """The contract of a barrier handler: the automaton inside an input gate.
 
-An input gate tells its handler what it took from which channel, and asks it which channels are blocked. The handler
-answers with actions. It holds no thread, clock, queue or Arrow; time comes in as ``now`` (microseconds).
+An input gate passes each element it takes from a channel to its handler, and asks it which channels are blocked. The
+handler returns actions. It uses no thread, clock, queue or Arrow; time is the argument ``now`` (microseconds).
 
 Guarantees: no method blocks or raises for any order of calls in which channels deliver first-in-first-out, nothing is
 taken from a channel in ``blocked``, and nothing follows an ``end``.
@@ -18,55 +18,55 @@ from dataflow.protocol.actions import AbortReason, Action
 __all__ = ["BarrierHandler", "Received"]
 
 Received = Data | Watermark | Idle
-"""What a channel delivers beside barriers, cancels and its end."""
+"""The elements of a channel other than barriers, cancels and its end."""
 
 
 class BarrierHandler(Protocol):
-    """What every handler answers. Channels are the integers 0 .. n-1 of the gate."""
+    """The methods of every handler. Channels are the integers 0 .. n-1 of the gate."""
 
     @property
     def blocked(self) -> Set[int]:
-        """Channels nothing may be taken from now (urgent elements excepted)."""
+        """The channels from which nothing may be taken now, except urgent elements."""
         ...
 
     @property
     def deadline(self) -> int | None:
-        """When to call ``tick``, in microseconds; None: no need."""
+        """The time (microseconds) at which to call ``tick``; None: not needed."""
         ...
 
     @property
     def floor(self) -> int:
-        """The lowest id of which a snapshot may still be taken: rows of a lower epoch are red for none."""
+        """The lowest checkpoint id of which a snapshot may still be taken: rows of a lower epoch are red for none."""
         ...
 
     def overtakes_from(self, barrier: Barrier) -> int | None:
-        """Since when (microseconds) ``barrier``, queued on a channel that can be overtaken, is to be taken first.
+        """Return the time (microseconds) from which ``barrier`` overtakes; its channel must allow overtaking.
 
-        0: at once, whatever the clock says (its trigger may be ahead of it). None: not as far as is known now; ask
-        again after every event.
+        0: at once, even if its trigger time is later than the clock. None: it does not, as of now; ask again after
+        every event.
         """
         ...
 
     def element(self, channel: int, element: Received) -> Received:
-        """Something was taken from ``channel``; answers it, rows in the colour they have here."""
+        """Process an element taken from ``channel``; return it, with rows in the colour they have here."""
         ...
 
     def barrier(self, channel: int, barrier: Barrier, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
-        """A barrier was taken; ``overtaken`` is what is still queued on the channel ahead of where it stood."""
+        """Process a barrier; ``overtaken`` are the elements before it that are still queued on the channel."""
         ...
 
     def cancel(self, channel: int, checkpoint: int, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
-        """An in-band cancel was taken, ahead of ``overtaken``, which is still queued."""
+        """Process an in-band cancel; ``overtaken`` are the elements before it that are still queued."""
         ...
 
     def end(self, channel: int, now: int) -> list[Action]:
-        """The channel ended: it counts as aligned with every later barrier, once."""
+        """Process the end of a channel, once: from now on it counts as aligned with every barrier."""
         ...
 
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> list[Action]:
-        """The coordinator gave ``checkpoint`` up; answers nothing where it is not pending here."""
+        """Process an abort by the coordinator; return no actions if ``checkpoint`` is not pending here."""
         ...
 
     def tick(self, now: int) -> list[Action]:
-        """Time passed."""
+        """Process the passing of time."""
         ...

@@ -2,16 +2,16 @@
 
 Chandy and Lamport, *Distributed Snapshots* (1985), section 3.1. Channels are FIFO and nothing is ever blocked:
 
-1. A process begins a snapshot by itself, or because a marker of one that is news to it comes: it sends a marker along
-   every outgoing channel and records its state, with no message in between.
-2. From then on it records what it receives on every incoming channel, until the marker comes there. The channel that
-   brought the first marker is empty: what was sent on it before the marker has been received before it.
-   Where a process leaves messages of a channel where they are and receives the marker behind them, they have not been
-   received: they are in the channel. So a marker waits for nobody.
-3. When the markers of all incoming channels are here, the process's part of the snapshot is complete.
+1. A process begins a snapshot by itself, or when it receives a marker of a snapshot that is new to it: it sends a
+   marker along every outgoing channel and records its state, with no message in between.
+2. From then on it records the messages it receives on every incoming channel, until the marker arrives there. The
+   channel of the first marker is empty: messages sent on it before the marker were received before it.
+   If a process receives a marker and leaves the messages before it in the channel, they are not received yet: they are
+   channel state. So a marker never waits.
+3. When the markers of all incoming channels have arrived, the process's part of the snapshot is complete.
 
-This is what ``overtaking`` does when nothing is overtaken, with one difference of policy: there a new checkpoint puts
-an end to an older one, here each snapshot has a ``Recorder`` of its own and comes to its own end.
+``overtaking`` does the same when nothing is overtaken, with one difference of policy: there a new checkpoint aborts an
+older one, here each snapshot has a ``Recorder`` of its own and completes by itself.
 
 Invariant: a snapshot that was begun is either complete or waits for a marker on at least one channel.
 """
@@ -29,13 +29,13 @@ __all__ = ["Markers"]
 
 
 class Markers:
-    """What a process with the incoming channels 0 .. ``channels`` - 1 decides. See the module's rules.
+    """The marker rule of a process with the incoming channels 0 .. ``channels`` - 1. See the module's rules.
 
     >>> from dataflow.events import Data
     >>> markers = Markers(2)
     >>> [type(action).__name__ for action in markers.barrier(0, Barrier(7))]
     ['TakeSnapshot']
-    >>> _ = markers.element(0, Data(["behind the marker"])), markers.element(1, Data(["in flight"]))
+    >>> _ = markers.element(0, Data(["after the marker"])), markers.element(1, Data(["in flight"]))
     >>> markers.barrier(1, Barrier(7))
     [Complete(checkpoint=7, in_flight={1: (Data(rows=['in flight'], epoch=0),)}, duplicated={})]
     """
@@ -50,21 +50,21 @@ class Markers:
 
     @property
     def waiting(self) -> Mapping[int, Set[int]]:
-        """The snapshots under way, each with the channels whose marker is still to come."""
+        """The snapshots under way, each with the channels whose marker has not arrived."""
         return {snapshot: recorder.open for snapshot, recorder in self._recorders.items()}
 
     def knows(self, snapshot: int) -> bool:
-        """Whether the state of this process has been recorded for ``snapshot``."""
+        """Return whether the state of this process has been recorded for ``snapshot``."""
         return snapshot in self._recorders or snapshot in self._complete
 
     def begin(self, snapshot: int) -> list[Action]:
-        """The process begins a snapshot by itself; where it has recorded its state for it already, nothing happens."""
+        """Begin a snapshot; do nothing if this process has already recorded its state for it."""
         if self.knows(snapshot):
             return [Ignore(snapshot)]
         return self._record(Barrier(snapshot), set(range(self._channels)), {})
 
     def barrier(self, channel: int, marker: Barrier, unreceived: Sequence[Element] = ()) -> list[Action]:
-        """A marker was received on ``channel``, ahead of ``unreceived``, which stand there before it."""
+        """Process a marker received on ``channel``; ``unreceived`` are the elements before it, still in the channel."""
         recorder = self._recorders.get(marker.checkpoint)
         if recorder is None:
             if marker.checkpoint in self._complete:
@@ -76,24 +76,24 @@ class Markers:
         return self._try_complete(marker.checkpoint, recorder)
 
     def element(self, channel: int, element: Received) -> Received:
-        """A message was received on ``channel``: channel state of every snapshot that waits for a marker there."""
+        """Record a message received on ``channel`` for every snapshot that waits for a marker there."""
         for recorder in self._recorders.values():
             recorder.record(channel, element)
         return element
 
     def recorded(self, snapshot: int) -> Mapping[int, tuple[Element, ...]]:
-        """The channel states so far of a snapshot under way."""
+        """Return the channel states recorded so far for a snapshot under way."""
         return self._recorders[snapshot].in_flight
 
     def copy(self) -> Markers:
-        """The same at this point, to go on with otherwise."""
-        made = Markers(self._channels)
-        made._recorders = {snapshot: recorder.copy() for snapshot, recorder in self._recorders.items()}
-        made._complete = set(self._complete)
-        return made
+        """Return an independent copy."""
+        copy = Markers(self._channels)
+        copy._recorders = {snapshot: recorder.copy() for snapshot, recorder in self._recorders.items()}
+        copy._complete = set(self._complete)
+        return copy
 
     def validate(self) -> None:
-        """Walk the invariants."""
+        """Assert the invariants."""
         for snapshot, recorder in self._recorders.items():
             assert snapshot not in self._complete, f"snapshot {snapshot} is complete, but recorded"
             assert recorder.open, f"snapshot {snapshot} waits for nothing, but is not complete"

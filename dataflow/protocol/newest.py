@@ -1,16 +1,16 @@
-"""Of several checkpoints only the newest is pending: the policy of handlers that take one at a time.
+"""Only the newest checkpoint is pending: the policy of handlers that take one at a time.
 
-1. A barrier of an id above every id seen gives a pending checkpoint up (*subsumed*): its channel will never bring the
+1. A barrier of an id above every id seen aborts a pending checkpoint (*subsumed*): its channel will never deliver the
    older barrier. A barrier at or below the highest id seen, and not of the pending checkpoint, is ignored; if its
    checkpoint is not settled here, because a higher one came first, it is *passed over*.
-2. A cancel of n gives n up if it is pending, or if n is news: then n is the highest id seen, and an older pending
+2. A cancel of n aborts n if it is pending, or if n is new: then n is the highest id seen, and an older pending
    checkpoint is *superseded*, unless its barrier is still queued on that channel. Any other cancel changes nothing.
-3. What the coordinator gives up is given up here if it is pending; if it is still to come its barriers are ignored.
+3. An abort by the coordinator aborts a pending checkpoint; if its barriers have not arrived yet, they are ignored.
 
-What *pending* means, and what comes of its barriers, is the handler's.
+The handler defines *pending*, and what a barrier of the pending checkpoint does.
 
-Invariant: the pending checkpoint is the highest id seen, or one that a cancel with its barrier still queued passed.
-Invariant: every checkpoint of which a barrier came is pending or settled: taken, given up, passed over or withdrawn.
+Invariant: the pending checkpoint is the highest id seen, or one overtaken by a cancel while its barrier is queued.
+Invariant: every checkpoint of which a barrier came is pending or settled: taken, aborted, passed over or withdrawn.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ P = TypeVar("P", bound=_Numbered)
 
 
 class NewestOnly(Generic[P]):
-    """What is pending (nothing, or one checkpoint), and when it is given up. See the module's rules."""
+    """The pending checkpoint, if any, and the rules that abort it. See the module's rules."""
 
     __slots__ = ("_latest", "_pending", "_settled")
 
@@ -44,7 +44,7 @@ class NewestOnly(Generic[P]):
         self._settled = Settled()
 
     def cancel(self, channel: int, checkpoint: int, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
-        """Give ``checkpoint`` up where that is news, and an older pending one unless its barrier is still queued."""
+        """Abort ``checkpoint`` if pending or new, and an older pending one unless its barrier is still queued."""
         if self._is_pending(checkpoint):
             return self._abort_pending(AbortReason.CANCEL)
         is_news = self._settled.add(checkpoint)
@@ -57,7 +57,7 @@ class NewestOnly(Generic[P]):
         return [*superseded, Abort(checkpoint, AbortReason.CANCEL)] if is_news else superseded
 
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> list[Action]:
-        """Give a pending ``checkpoint`` up; remember one whose barriers are still to come."""
+        """Abort a pending ``checkpoint``; remember one whose barriers have not arrived yet."""
         if self._is_pending(checkpoint):
             return self._abort_pending(reason)
         self._settled.add(checkpoint)
@@ -67,9 +67,9 @@ class NewestOnly(Generic[P]):
         return self._pending is not None and self._pending.checkpoint == checkpoint
 
     def _succeeds(self, checkpoint: int, actions: list[Action]) -> bool:
-        """Return whether a barrier that is not of the pending checkpoint begins one.
+        """Return whether a barrier of another checkpoint than the pending one makes its own pending.
 
-        Adds to ``actions`` the consequences for the pending checkpoint, or for the barrier.
+        Adds the resulting actions for the pending checkpoint, or for the barrier, to ``actions``.
         """
         is_new = self._settled.add(checkpoint)
         if checkpoint > self._latest:
@@ -90,10 +90,10 @@ class NewestOnly(Generic[P]):
         return [Abort(checkpoint, reason)]
 
     def _close(self) -> None:
-        """The pending checkpoint is over, one way or another."""
+        """Forget the pending checkpoint, which was taken or aborted."""
         self._pending = None
 
 
 def is_queued(checkpoint: int, elements: Sequence[Element]) -> bool:
-    """Whether a barrier of ``checkpoint`` is among ``elements``."""
+    """Return whether a barrier of ``checkpoint`` is among ``elements``."""
     return any(isinstance(element, Barrier) and element.checkpoint == checkpoint for element in elements)

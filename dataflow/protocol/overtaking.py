@@ -1,23 +1,23 @@
-"""Barriers that overtake: what they pass on their way becomes channel state. Exactly once, however long the queues are.
+"""Barriers that overtake: the elements they pass become channel state. Exactly once, however long the queues are.
 
-An unaligned barrier n does not wait behind queued rows. Where it comes first the task takes its snapshot at once, and
-from then on records every other channel until its barrier n comes: Chandy and Lamport's algorithm (1985), with markers
-that are ahead of their place and bring what they overtook with them. The rules:
+An unaligned barrier n does not wait for the rows queued before it. When the first one arrives, the task takes its
+snapshot at once, and then records every other channel until its barrier n arrives: Chandy and Lamport's algorithm
+(1985), with markers that overtake queued elements and carry them along. The rules:
 
-1. The first *unaligned* barrier of a checkpoint that is news asks for the snapshot. It is taken as soon as the barriers
-   of all live channels that cannot be overtaken (*aligned edges*: forward, broadcast) are here. Until then every
-   channel whose barrier came is blocked, so that no row behind a barrier gets into the snapshot.
-2. From the snapshot on nothing is blocked, and every channel whose barrier is still to come is recorded. Its barrier
-   closes it, with what it overtook; so does its end, which is channel state itself. When all are closed: complete.
-3. A barrier that is not unaligned aligns: as in ``alignment``, its channel waits, and when all live channels' barriers
-   are here the snapshot is taken, with no channel state.
+1. The first *unaligned* barrier of a new checkpoint requests the snapshot. It is taken as soon as the barriers of all
+   live channels that cannot be overtaken (*aligned edges*: forward, broadcast) have arrived. Until then every channel
+   whose barrier has arrived is blocked, so that no row after a barrier gets into the snapshot.
+2. After the snapshot nothing is blocked, and every channel whose barrier has not arrived is recorded. Its barrier
+   closes it, and adds what it overtook; so does its end, which is channel state itself. When all are closed: complete.
+3. A barrier that is not unaligned aligns: as in ``alignment``, its channel waits, and when the barriers of all live
+   channels have arrived the snapshot is taken, with no channel state.
 4. A checkpoint that aligns is *converted* when it is older than the timeout (strictly, from its trigger), or when an
-   unaligned barrier of it comes: from then on rule 1 holds. Its barriers that are still queued overtake from there, as
-   does any barrier of a checkpoint to come that waits in a queue past its timeout; all that are due do so together.
+   unaligned barrier of it arrives: from then on rule 1 holds. Its barriers that are still queued overtake from then on,
+   as does any barrier of a later checkpoint that waits in a queue past its timeout; all that are due do so together.
 5. At most one checkpoint is pending, the newest: see ``newest``. That holds while channels are recorded, too.
-6. An ended channel has brought all its barriers (or, by policy, its end gives the pending checkpoint up).
+6. An ended channel counts as if all its barriers arrived (or, by policy, its end aborts the pending checkpoint).
 
-So both modes are one automaton: in ``unaligned-persisted`` barriers are born unaligned, in ``aligned-timeout`` they
+So both modes are one automaton: in ``unaligned-persisted`` barriers start unaligned, in ``aligned-timeout`` they
 become so.
 
 Invariant: channels are blocked if and only if a checkpoint waits for its snapshot; they are live, and never all of the
@@ -43,7 +43,7 @@ NOTHING: frozenset[int] = frozenset()
 
 @dataclass(slots=True)
 class _Pending:
-    """The checkpoint under way. ``recorder`` is there from the snapshot on; ``overtaken`` is of use until then."""
+    """The checkpoint under way. ``recorder`` is set after the snapshot; ``overtaken`` is used before it."""
 
     barrier: Barrier
     arrived: set[int] = field(default_factory=set)
@@ -93,31 +93,31 @@ triggered_at=0, unaligned=True))]
 
     @property
     def blocked(self) -> Set[int]:
-        """The channels whose barrier is here while the snapshot is not taken yet."""
+        """The channels whose barrier has arrived, until the snapshot is taken."""
         pending = self._pending
         return NOTHING if pending is None or pending.recorder is not None else pending.arrived
 
     @property
     def deadline(self) -> int | None:
-        """When the checkpoint that aligns now is converted."""
+        """The time at which the checkpoint that aligns now is converted; None: never, or none aligns."""
         pending = self._pending
         return None if pending is None or pending.unaligned else self._converts_at(pending.barrier)
 
     @property
     def floor(self) -> int:
-        """The lowest id of which a snapshot may still be taken."""
+        """The lowest checkpoint id of which a snapshot may still be taken."""
         pending = self._pending
         return self._latest + 1 if pending is None or pending.recorder is not None else pending.checkpoint
 
     def overtakes_from(self, barrier: Barrier) -> int | None:
-        """Since when ``barrier``, which is still queued, overtakes; None: it does not, as far as is known now."""
+        """Return the time from which ``barrier``, still queued, overtakes; None: it does not, as of now."""
         pending = self._pending
         if pending is not None and pending.checkpoint == barrier.checkpoint:
             return 0 if pending.unaligned else self._converts_at(barrier)
         return self._converts_at(barrier) if barrier.checkpoint > self._latest else None
 
     def element(self, channel: int, element: Received) -> Received:
-        """What is received on a channel that is recorded is channel state. No red row comes ahead of a snapshot."""
+        """Record ``element`` as channel state if its channel is recorded. No red row arrives before a snapshot."""
         if self._pending is not None and self._pending.recorder is not None:
             self._pending.recorder.record(channel, element)
         return element
@@ -141,7 +141,7 @@ triggered_at=0, unaligned=True))]
         return [*actions, *self._try_snapshot(pending)]
 
     def end(self, channel: int, now: int) -> list[Action]:
-        """The channel leaves the set that checkpoints wait for; where it is recorded its end is channel state."""
+        """Stop waiting for barriers of ``channel``, which ended; if it is recorded, its end is channel state."""
         self._live.discard(channel)
         pending = self._pending
         if pending is None:
@@ -157,7 +157,7 @@ triggered_at=0, unaligned=True))]
                 return self._close_channel(pending, pending.recorder, channel, (EndOfInput(),))
 
     def tick(self, now: int) -> list[Action]:
-        """Convert the pending checkpoint where its time is over."""
+        """Convert the pending checkpoint if its timeout has passed."""
         pending = self._pending
         if pending is None or pending.unaligned or not self._is_late(pending.barrier, now):
             return []
@@ -165,7 +165,7 @@ triggered_at=0, unaligned=True))]
         return self._try_snapshot(pending)
 
     def validate(self) -> None:
-        """Walk the invariants."""
+        """Assert the invariants."""
         pending = self._pending
         if pending is None:
             return
@@ -175,12 +175,12 @@ triggered_at=0, unaligned=True))]
             assert pending.recorder.open, f"{pending.barrier} is recorded completely, but pending"
             assert pending.recorder.open <= self._live, f"{pending.recorder.open} recorded of {self._live}"
             return
-        assert pending.arrived < self._live, f"{pending.barrier} waits: {pending.arrived} of {self._live} are here"
+        assert pending.arrived < self._live, f"{pending.barrier} waits: {pending.arrived} of {self._live} arrived"
         missing = self._live - pending.arrived
         assert not pending.unaligned or missing & self._aligned_edges, f"{pending.barrier} waits for {missing} in vain"
 
     def _try_snapshot(self, pending: _Pending) -> list[Action]:
-        """The snapshot, if everything it waits for is here."""
+        """Return the snapshot's actions if all barriers it waits for have arrived."""
         missing = self._live - pending.arrived
         if missing and (not pending.unaligned or missing & self._aligned_edges):
             return []
@@ -208,7 +208,7 @@ triggered_at=0, unaligned=True))]
         return [Complete(pending.checkpoint, in_flight=recorder.in_flight)]
 
     def _converts_at(self, barrier: Barrier) -> int | None:
-        """The first moment at which a checkpoint that still aligns is too old to."""
+        """Return the time at which a checkpoint that still aligns is converted; None: never."""
         if self._timeout is None or barrier.kind is BarrierKind.SAVEPOINT:
             return None
         return barrier.triggered_at + self._timeout + 1

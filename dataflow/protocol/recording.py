@@ -1,13 +1,12 @@
-"""The recorder of one checkpoint: the state of the channels, while a task that took its snapshot waits for barriers.
+"""The recorder of one checkpoint: the channel states between a task's snapshot and the barriers still missing.
 
 This is the second half of the marker rule of Chandy and Lamport, *Distributed Snapshots* (1985): the state of a channel
 is the sequence of elements received on it after the receiver recorded its own state and before the channel's marker.
-A marker that overtook what was queued brings the rest of the sequence with it, before it is received.
+A marker that overtook queued elements carries the rest of the sequence, which is not received yet.
 
-One recorder knows one checkpoint and nothing of others: what a new checkpoint means to one that is still recorded is
-its owner's policy.
+A recorder covers one checkpoint; its owner decides what a new checkpoint means to one that is still recorded.
 
-Invariant: nothing is recorded of a channel that is closed, and a channel is closed once.
+Invariant: nothing is recorded for a closed channel, and a channel is closed once.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """Channel states in the making. ``channels`` are those whose barrier is still to come.
+    """The channel states of one checkpoint. ``channels`` are those whose barrier has not arrived.
 
     >>> from dataflow.events import Data
     >>> recorder = Recorder([0, 1])
@@ -39,33 +38,33 @@ class Recorder:
 
     @property
     def open(self) -> Set[int]:
-        """The channels whose barrier is still to come; a live view."""
+        """The channels whose barrier has not arrived; a live view."""
         return self._open
 
     @property
     def in_flight(self) -> Mapping[int, tuple[Element, ...]]:
-        """The channel states so far, in order; channels with nothing are absent."""
+        """The channel states so far, in order; empty channels are absent."""
         return {channel: tuple(self._elements[channel]) for channel in sorted(self._elements)}
 
     def record(self, channel: int, element: Element) -> None:
-        """``element`` was received on ``channel``; it counts where the channel is still open."""
+        """Record ``element``, received on ``channel``, if the channel is still open."""
         if channel in self._open:
             self._elements.setdefault(channel, []).append(element)
 
     def close(self, channel: int, overtaken: Sequence[Element] = ()) -> None:
-        """The channel's barrier came, ahead of ``overtaken``; barriers and cancels among these are no channel state."""
+        """Close ``channel``, whose barrier arrived, and record the elements it overtook; see ``overtake``."""
         assert channel in self._open, f"channel {channel} is closed already; open are {self._open}"
         self._open.remove(channel)
         self.overtake(channel, overtaken)
 
     def overtake(self, channel: int, overtaken: Sequence[Element]) -> None:
-        """``overtaken`` stood on a channel ahead of its barrier when the snapshot was taken."""
-        kept = [element for element in overtaken if not isinstance(element, Barrier | Cancel)]
-        if kept:
-            self._elements.setdefault(channel, []).extend(kept)
+        """Record the elements that a barrier overtook on ``channel``, except barriers and cancels."""
+        elements = [element for element in overtaken if not isinstance(element, Barrier | Cancel)]
+        if elements:
+            self._elements.setdefault(channel, []).extend(elements)
 
     def copy(self) -> Recorder:
-        """The same at this point, to go on with otherwise; elements are shared."""
-        made = Recorder(self._open)
-        made._elements = {channel: list(elements) for channel, elements in self._elements.items()}
-        return made
+        """Return an independent copy that shares the elements."""
+        copy = Recorder(self._open)
+        copy._elements = {channel: list(elements) for channel, elements in self._elements.items()}
+        return copy

@@ -1,9 +1,9 @@
-"""What to restore, derived from what the store holds; and whether a checkpoint fits the pipeline.
+"""The choice of the checkpoint to restore, and its comparison with the pipeline.
 
-The rules: a restore that was named exactly gets exactly that, or an error. "auto" and "latest" take the newest valid
-ordinary checkpoint, and list what they passed over and why, so that falling back is never silent. Savepoints belong to
-the user: they are restored by id or path only. "auto" starts afresh only where there is nothing to lose: with
-checkpoints that are all damaged it is an error.
+The rules: an exact request restores exactly that checkpoint, or raises. "auto" and "latest" take the newest valid
+ordinary checkpoint, and list the skipped ones with reasons, so that a fallback is never silent. Savepoints belong to
+the user: they are restored by id or path only. "auto" starts from the beginning only if there is nothing to lose: if
+all checkpoints are damaged, it raises.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Policy(Enum):
-    """The restores that are not one certain checkpoint."""
+    """The values of ``restore=`` that do not name a checkpoint."""
 
     AUTO = "auto"
     NEVER = "never"
@@ -49,7 +49,7 @@ Request = Policy | int | ByPath
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a look at one checkpoint said: whether it is a savepoint, and what is damaged, if anything."""
+    """The result of inspecting one checkpoint: whether it is a savepoint, and what is damaged, if anything."""
 
     savepoint: bool = False
     damage: str | None = None
@@ -57,7 +57,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A checkpoint that is newer than the one restored, and why it was passed over."""
+    """A checkpoint newer than the restored one, and why it was skipped."""
 
     checkpoint: int
     reason: str
@@ -72,14 +72,16 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Restore ``checkpoint`` of this store; ``skipped`` ones were newer."""
+    """Restore ``checkpoint`` of this store; the ``skipped`` ones are newer."""
 
     checkpoint: int
     skipped: tuple[Skipped, ...] = ()
 
 
 def parse(restore: object) -> Request:
-    """What the user's ``restore=`` asks for: a policy's name, an id (also as digits), else a path.
+    """Parse the user's ``restore=``: a policy's name, an id (also as digits), else a path.
+
+    Raises: ConfigurationError for anything else.
 
     >>> parse("auto"), parse(7), parse("7"), parse("old/chk-00000007")
     (<Policy.AUTO: 'auto'>, 7, 7, ByPath(path='old/chk-00000007'))
@@ -101,7 +103,7 @@ def parse(restore: object) -> Request:
 def choose(request: Policy | int, ids: Sequence[int], inspect: Callable[[int], Found], where: str) -> Fresh | Restore:
     """Choose among the existing ``ids``; ``inspect`` is called newest first and no more often than needed.
 
-    Raises: NoCheckpoint, listing what exists; CheckpointDamaged; CheckpointsExist for "never" where there are some.
+    Raises: NoCheckpoint, listing the existing ones; CheckpointDamaged; CheckpointsExist for "never" if there are any.
 
     >>> choose(Policy.LATEST, [1, 2, 3], lambda id: Found(damage="truncated" if id == 3 else None), "ckpt/")
     Restore(checkpoint=2, skipped=(Skipped(checkpoint=3, reason='truncated'),))
@@ -111,7 +113,7 @@ def choose(request: Policy | int, ids: Sequence[int], inspect: Callable[[int], F
         case Policy.NEVER:
             if newest_first:
                 raise CheckpointsExist(
-                    f'{where} already holds checkpoints {newest_first[::-1]} and restore="never" was asked for: '
+                    f'{where} already holds checkpoints {newest_first[::-1]} and restore="never" was given: '
                     'use another directory, or restore="auto"'
                 )
             return Fresh()
@@ -122,7 +124,7 @@ def choose(request: Policy | int, ids: Sequence[int], inspect: Callable[[int], F
                 raise NoCheckpoint(f"there is no checkpoint {request} in {where}; there are {newest_first[::-1]}")
             damage = inspect(request).damage
             if damage is not None:
-                raise CheckpointDamaged(f"checkpoint {request} in {where} was asked for and is damaged: {damage}")
+                raise CheckpointDamaged(f"the requested checkpoint {request} in {where} is damaged: {damage}")
             return Restore(request)
         case _:
             assert_never(request)
@@ -132,11 +134,11 @@ def _newest(policy: Policy, newest_first: list[int], inspect: Callable[[int], Fo
     skipped: list[Skipped] = []
     damaged = False
     for checkpoint in newest_first:
-        found = inspect(checkpoint)
-        if found.damage is not None:
+        result = inspect(checkpoint)
+        if result.damage is not None:
             damaged = True
-            skipped.append(Skipped(checkpoint, found.damage))
-        elif found.savepoint:
+            skipped.append(Skipped(checkpoint, result.damage))
+        elif result.savepoint:
             skipped.append(Skipped(checkpoint, f"a savepoint is restored only when named: restore={checkpoint}"))
         else:
             return Restore(checkpoint, tuple(skipped))
@@ -156,10 +158,10 @@ _MISSING = object()
 def differences(
     saved: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], *, ignore: Collection[str] = ()
 ) -> list[str]:
-    """How the operators of a checkpoint differ from those of a pipeline, a sentence each; nothing where they agree.
+    """Return how the operators of a checkpoint differ from those of a pipeline, one sentence per difference.
 
-    Operators are matched by ``name``; a field that is a mapping is compared entry by entry; those in ``ignore`` are not
-    compared (parallelism, for a restore that rescales).
+    Operators are matched by ``name``. A field that is a mapping is compared entry by entry. Fields in ``ignore`` are
+    not compared (parallelism, for a restore that rescales).
 
     >>> differences([{"name": "counts", "detail": {"keys": ["origin"]}}, {"name": "x"}],
     ...             [{"name": "counts", "detail": {"keys": ["origin", "carrier"]}}])
@@ -168,57 +170,57 @@ def differences(
     before = {str(node["name"]): node for node in saved}
     after = {str(node["name"]): node for node in now}
     added = [name for name in after if name not in before]
-    found: list[str] = []
+    sentences: list[str] = []
     for name, node in before.items():
         if name not in after:
-            found.append(f"operator {name!r} is gone{did_you_mean(name, added)}")
+            sentences.append(f"operator {name!r} is gone{did_you_mean(name, added)}")
             continue
-        found += [
+        sentences += [
             f"operator {name!r}: {sentence}"
             for sentence in _changes(node, after[name])
             if sentence.split(" ", 1)[0] not in ignore
         ]
-    return found + [f"operator {name!r} is new" for name in added]
+    return sentences + [f"operator {name!r} is new" for name in added]
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    found: list[str] = []
+    changes: list[str] = []
     for field in [*before, *(field for field in after if field not in before)]:
         was, is_now = _as_json(before.get(field, _MISSING)), _as_json(after.get(field, _MISSING))
         if was == is_now:
             continue
         if isinstance(was, Mapping) and isinstance(is_now, Mapping):
-            found += _changes(was, is_now)
+            changes += _changes(was, is_now)
             continue
         if _are_columns(was) and _are_columns(is_now):
-            found.append(f"{field} {_columns(dict(was), dict(is_now))}")
+            changes.append(f"{field} {_columns(dict(was), dict(is_now))}")
             continue
         verb = "were" if field.endswith("s") else "was"
-        found.append(f"{field} {verb} {_show(was)}, now {_show(is_now)}")
-    return found
+        changes.append(f"{field} {verb} {_show(was)}, now {_show(is_now)}")
+    return changes
 
 
 def _are_columns(value: Any) -> bool:
-    """Whether it is a schema: a list of [name, type], no name twice."""
+    """Return whether ``value`` is a schema: a list of [name, type], no name twice."""
     pairs = isinstance(value, list) and all(isinstance(item, list) and len(item) == 2 for item in value)
     return bool(pairs and value) and len({name for name, _ in value}) == len(value)
 
 
 def _columns(was: Mapping[str, str], is_now: Mapping[str, str]) -> str:
-    """What became of columns, by name: a schema of many is not to be read twice for one that changed.
+    """Describe the changed columns by name, so that a reader need not compare two long schemas.
 
     >>> _columns({"a": "int64", "b": "int8", "c": "bool"}, {"a": "int64", "b": "int64", "d": "bool"})
     "lost 'c', has 'd' (bool) new, 'b' was int8, now int64"
     """
-    found = [f"lost {name!r}" for name in was if name not in is_now]
-    found += [f"has {name!r} ({type_}) new" for name, type_ in is_now.items() if name not in was]
+    changes = [f"lost {name!r}" for name in was if name not in is_now]
+    changes += [f"has {name!r} ({type_}) new" for name, type_ in is_now.items() if name not in was]
     both = [name for name in was if name in is_now and was[name] != is_now[name]]
-    found += [f"{name!r} was {was[name]}, now {is_now[name]}" for name in both]
-    return ", ".join(found) or f"has its columns in another order: {_show(list(was))}, now {_show(list(is_now))}"
+    changes += [f"{name!r} was {was[name]}, now {is_now[name]}" for name in both]
+    return ", ".join(changes) or f"has its columns in another order: {_show(list(was))}, now {_show(list(is_now))}"
 
 
 def _as_json(value: Any) -> Any:
-    """A tuple of the pipeline is a list in the manifest."""
+    """Return ``value`` with tuples as lists, because the manifest stores them as lists."""
     return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 

@@ -1,7 +1,7 @@
-"""Which rows a restore would deliver twice: red messages accepted by a white machine (Dijkstra, EWD 864a).
+"""The rows a restore would deliver twice: red messages accepted by a white machine (Dijkstra, EWD 864a).
 
-A machine is *white* for checkpoint n until it takes snapshot n; a row is *red* for n when its epoch is at least n, that
-is when the source sent it behind barrier n. A red row taken by a white machine is in the snapshot, and the source will
+A machine is *white* for checkpoint n until it takes snapshot n. A row is *red* for n if its epoch is at least n, that
+is if the source sent it after barrier n. A red row taken by a white machine is in the snapshot, and the source will
 send it again after a restore.
 
 Invariant: only rows of an epoch at or above ``floor`` are kept; no later snapshot can count the others.
@@ -24,7 +24,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
-    """Stands for rows that were counted and not kept."""
+    """A placeholder for rows that were counted but not kept."""
 
     rows: int
 
@@ -33,10 +33,10 @@ class Omitted:
 
 
 class RedLog(Generic[Key]):
-    """Remembers the rows taken, per key (a channel, an operator), that some coming snapshot may have to report.
+    """The rows taken, per key (a channel, an operator), that a later snapshot may have to report.
 
-    The ``Data`` objects are kept by reference, rows included, until a ``take`` or ``forget`` lets them go; with a
-    ``sample``, only the first so many rows of each key and epoch, and ``Omitted`` for the rest.
+    ``Data`` objects are kept by reference, rows included, until ``take`` or ``forget`` drops them. With a ``sample``,
+    only the first ``sample`` rows of each key and epoch are kept, and ``Omitted`` for the rest.
 
     >>> log = RedLog()
     >>> log.record("a", Data(["white"], epoch=0))
@@ -57,11 +57,11 @@ class RedLog(Generic[Key]):
 
     @property
     def floor(self) -> int:
-        """The lowest epoch that may still matter; it never falls."""
+        """The lowest epoch of which rows are kept; it never decreases."""
         return self._floor
 
     def record(self, key: Key, data: Data) -> None:
-        """``data`` was taken under ``key``, after everything recorded before."""
+        """Record ``data`` under ``key``, in the order in which rows are taken."""
         if data.epoch < self._floor:
             return
         if self._sample is not None:
@@ -73,29 +73,29 @@ class RedLog(Generic[Key]):
         self._rows.setdefault(key, []).append(data)
 
     def red(self, key: Key, checkpoint: int) -> int:
-        """How many rows (batches) under ``key`` are red for ``checkpoint``."""
+        """Return the number of batches under ``key`` that are red for ``checkpoint``."""
         return sum(data.epoch >= checkpoint for data in self._rows.get(key, ()))
 
     def take(self, checkpoint: int) -> dict[Key, tuple[Data, ...]]:
-        """The rows that snapshot ``checkpoint``, taken now, holds too much; per key, in order taken.
+        """Return the red rows that are in snapshot ``checkpoint``, taken now; per key, in the order taken.
 
-        Keys with none are absent. Rows of a higher epoch stay, for they are red for later snapshots too.
+        Keys without rows are absent. Rows of a higher epoch stay, because they are red for later snapshots too.
         """
         red = {key: tuple(data for data in rows if data.epoch >= checkpoint) for key, rows in self._rows.items()}
         self.forget(checkpoint + 1)
         return {key: rows for key, rows in red.items() if rows}
 
     def forget(self, below: int) -> None:
-        """No snapshot below ``below`` will be taken any more: let the rows go that only mattered to those."""
+        """Drop the rows that only snapshots below ``below`` would report, because none will be taken any more."""
         if below <= self._floor:
             return
         self._floor = below
-        kept = {key: [data for data in rows if data.epoch >= below] for key, rows in self._rows.items()}
-        self._rows = {key: rows for key, rows in kept.items() if rows}
+        later = {key: [data for data in rows if data.epoch >= below] for key, rows in self._rows.items()}
+        self._rows = {key: rows for key, rows in later.items() if rows}
         self._held = {(key, epoch): held for (key, epoch), held in self._held.items() if epoch >= below}
 
     def validate(self) -> None:
-        """Walk the invariant."""
+        """Assert the invariants."""
         for key, rows in self._rows.items():
             assert rows, f"an empty entry for {key!r}"
             low = min(data.epoch for data in rows)

@@ -1,7 +1,7 @@
-"""Requests for checkpoints that wait for their turn.
+"""The queue of requests for checkpoints.
 
-Savepoints go first, one checkpoint each, for each may have a place of its own. The requests for a plain checkpoint that
-wait together are served by one. A request is the caller's number, or None where nobody waits for the answer.
+Savepoints go first, one checkpoint each, because each may have its own location. One checkpoint serves all waiting
+requests for a plain checkpoint. A request is the caller's number, or None if no caller waits for the outcome.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Requests"]
 
 
 class Requests:
-    """A queue with two lanes.
+    """A queue of requests, with savepoints before plain checkpoints.
 
     >>> requests = Requests()
     >>> requests.add(BarrierKind.CHECKPOINT, 1)
@@ -29,21 +29,21 @@ class Requests:
     def __init__(self) -> None:
         self._savepoints: list[tuple[int, ...]] = []
         self._checkpoints: tuple[int, ...] = ()
-        # Whether a plain checkpoint is wanted, perhaps by nobody who waits for the answer.
+        # Whether a plain checkpoint was requested, perhaps only with request None.
         self._wanted = False
 
     def add(self, kind: BarrierKind, request: int | None) -> None:
-        """Somebody wants a checkpoint of ``kind``."""
-        asked = () if request is None else (request,)
+        """Add a request for a checkpoint of ``kind``."""
+        requests = () if request is None else (request,)
         if kind is BarrierKind.SAVEPOINT:
-            self._savepoints.append(asked)
+            self._savepoints.append(requests)
         else:
             self._wanted = True
-            self._checkpoints += asked
+            self._checkpoints += requests
 
-    def put_back(self, asked: Iterable[int]) -> None:
-        """The checkpoint that was to serve ``asked`` is tried again: they go first."""
-        self._checkpoints = (*asked, *self._checkpoints)
+    def put_back(self, requests: Iterable[int]) -> None:
+        """Put ``requests`` back, before all others, because their checkpoint is tried again."""
+        self._checkpoints = (*requests, *self._checkpoints)
         self._wanted = self._wanted or bool(self._checkpoints)
 
     @property
@@ -52,17 +52,17 @@ class Requests:
         return self._wanted
 
     def next(self) -> tuple[BarrierKind, tuple[int, ...]] | None:
-        """Remove what goes first: the kind of checkpoint, and the requests it serves."""
+        """Remove and return the next checkpoint: its kind, and the requests it serves; None if there is none."""
         if self._savepoints:
             return BarrierKind.SAVEPOINT, self._savepoints.pop(0)
         return (BarrierKind.CHECKPOINT, self.take_checkpoints()) if self._wanted else None
 
     def take_checkpoints(self) -> tuple[int, ...]:
-        """Remove all requests for a plain checkpoint."""
-        asked, self._checkpoints, self._wanted = self._checkpoints, (), False
-        return asked
+        """Remove and return all requests for a plain checkpoint."""
+        requests, self._checkpoints, self._wanted = self._checkpoints, (), False
+        return requests
 
     def take_savepoints(self) -> tuple[int, ...]:
-        """Remove all requests for a savepoint."""
-        asked, self._savepoints = self._savepoints, []
-        return tuple(request for requests in asked for request in requests)
+        """Remove and return all requests for a savepoint."""
+        savepoints, self._savepoints = self._savepoints, []
+        return tuple(request for requests in savepoints for request in requests)

@@ -1,4 +1,4 @@
-"""Which tasks there are, and which have finished: who starts a checkpoint, and who only repeats its last snapshot."""
+"""The tasks of a job, and which have finished: some start a checkpoint, finished ones repeat their last snapshot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Roster"]
 
 
 class Roster:
-    """The tasks of a job, each with its predecessors; a task is finished once and for all.
+    """The tasks of a job, each with its predecessors; a finished task stays finished.
 
     >>> roster = Roster({"s1": (), "s2": (), "sink": ("s1", "s2"), "log": ("s1",)}, finished=["s1"])
     >>> roster.starters, roster.finished
@@ -58,6 +58,6 @@ class Roster:
         return len(self._finished) == len(self._predecessors)
 
     def finish(self, task: str) -> None:
-        """``task`` has finished."""
+        """Record that ``task`` has finished."""
         assert task in self, f"unknown task {task!r} finished; tasks: {list(self._predecessors)}"
         self._finished.add(task)

@@ -1,7 +1,7 @@
-"""The checkpoints that are settled at a task: it began them, gave them up or passed them over, or they were withdrawn.
+"""The checkpoints that are settled at a task: it began, aborted or passed them over, or they were withdrawn.
 
 A barrier of a settled checkpoint is ignored. Two kinds of checkpoints have late barriers. A checkpoint may have been
-given up: the coordinator's messages arrive before barriers do. Or the task never began the checkpoint, because a higher
+aborted: the coordinator's messages arrive before barriers do. Or the task never began the checkpoint, because a higher
 one came first: then it declines it once, or the coordinator would wait for it.
 
 Invariant: at most ``LIMIT`` ids are kept, the highest ones.
@@ -15,7 +15,7 @@ LIMIT = 50
 
 
 class Settled:
-    """A small set of checkpoint ids.
+    """A bounded set of checkpoint ids.
 
     >>> settled = Settled()
     >>> settled.add(4), settled.add(4), 4 in settled
@@ -31,7 +31,7 @@ class Settled:
         return checkpoint in self._checkpoints
 
     def add(self, checkpoint: int) -> bool:
-        """Remember ``checkpoint``, forget the lowest beyond the limit; return whether it is new."""
+        """Add ``checkpoint``, and drop the lowest id beyond the limit; return whether it is new."""
         if checkpoint in self._checkpoints:
             return False
         self._checkpoints.add(checkpoint)

@@ -1,24 +1,24 @@
 """Unaligned barriers without channel state: nothing is ever blocked. At least once, and the duplicates are known.
 
-The alignment of Algorithm 1 (Carbone et al. 2015) is skipped: rows behind a barrier are taken while other barriers are
-still awaited. They are red messages accepted by a white machine (EWD 864a), and ``RedLog`` keeps them for the report.
+The alignment of Algorithm 1 (Carbone et al. 2015) is skipped: rows after a barrier are taken while other barriers are
+missing. They are red messages accepted by a white machine (EWD 864a), and ``RedLog`` keeps them for the report.
 
 1. The first barrier of an id above every id seen opens a checkpoint; several may be open, at most the newest 50.
-2. When the barriers of all live channels are here, take the snapshot; all lower ids are dropped: passed over.
+2. When the barriers of all live channels have arrived, take the snapshot; all lower ids are dropped: passed over.
 3. A second barrier of the same channel, or of an id that is neither open nor new, is ignored; if its checkpoint is not
    settled here (see ``settled``), because a higher one came first, it is passed over.
-4. A cancel of n gives n up if it is pending, or if n is news; older pending ones are *superseded*, and no longer open,
+4. A cancel of n aborts n if it is pending, or if n is new; older pending ones are *superseded*, and no longer open,
    unless their barrier is still queued on that channel. Any other cancel changes nothing.
-5. An id cancelled stays open, so that its barriers are absorbed in silence, until every live channel reported for it
-   (by a barrier or a cancel), a higher id completes, or a higher one is cancelled.
-6. An ended channel has reported for everything. What its end completes is taken in ascending order.
+5. A cancelled id stays open, so that its barriers cause no actions, until every live channel reported for it (by a
+   barrier or a cancel), a higher id completes, or a higher one is cancelled.
+6. An ended channel has reported for every id. The snapshots that its end completes are taken in ascending order.
 
-Duplicates: a row taken from a channel behind its highest barrier m is red for every checkpoint up to m. The duplicates
-of n are the rows taken behind the channel's own barrier n (an end counts as one) and before snapshot n, and those that
-came red from upstream.
+Duplicates: a row taken from a channel after its highest barrier m is red for every checkpoint up to m. The duplicates
+of n are the rows taken after the channel's own barrier n (an end counts as one) and before snapshot n, and those that
+were already red upstream.
 
 Invariant: the open ids ascend and are at most the highest id seen; no open one has the reports of all live channels.
-Invariant: every checkpoint of which a barrier came is open or settled: taken, given up, passed over or withdrawn.
+Invariant: every checkpoint of which a barrier came is open or settled: taken, aborted, passed over or withdrawn.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ NOTHING: frozenset[int] = frozenset()
 
 @dataclass(slots=True)
 class _Open:
-    """A checkpoint some channels reported for. ``barrier`` is None once it was given up."""
+    """A checkpoint for which some channels reported. ``barrier`` is None after an abort."""
 
     barrier: Barrier | None
     reported: set[int] = field(default_factory=set)
     ahead: dict[int, int] = field(default_factory=dict)
-    """Per channel, how many of its rows look red by a higher barrier but stood before this one's."""
+    """Per channel, the number of batches that are red by a higher barrier but precede this one's barrier."""
 
 
 class Tracker:
     """The handler of ``unaligned`` checkpoints over the channels 0 .. ``channels`` - 1. See the module's rules.
 
-    With a ``sample`` only about so many duplicated rows are kept for each channel; all are counted.
+    With a ``sample``, only about that many duplicated rows are kept for each channel; all are counted.
 
     >>> tracker = Tracker(2)
     >>> tracker.barrier(0, Barrier(1), now=0)
@@ -76,7 +76,7 @@ class Tracker:
 
     @property
     def blocked(self) -> Set[int]:
-        """Nothing, ever."""
+        """The empty set: no channel is ever blocked."""
         return NOTHING
 
     @property
@@ -86,15 +86,15 @@ class Tracker:
 
     @property
     def floor(self) -> int:
-        """The lowest id of which a snapshot may still be taken."""
+        """The lowest checkpoint id of which a snapshot may still be taken."""
         return self._red.floor
 
     def overtakes_from(self, barrier: Barrier) -> int | None:
-        """None: a barrier keeps its place."""
+        """Return None: a barrier never overtakes."""
         return None
 
     def element(self, channel: int, element: Received) -> Received:
-        """Rows with the colour they have behind the channel's barriers; the same object where it has it already."""
+        """Return rows in the colour they have after the channel's barriers; the same object if it has it already."""
         if not isinstance(element, Data):
             return element
         data, colour = element, self._colours[channel]
@@ -104,7 +104,7 @@ class Tracker:
         return data
 
     def barrier(self, channel: int, barrier: Barrier, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
-        """Count the barrier; answer the snapshot when it was the last one to wait for."""
+        """Count the barrier; return the snapshot's actions if this was the last missing one."""
         checkpoint = barrier.checkpoint
         entry = self._open.get(checkpoint)
         actions: list[Action] = []
@@ -119,7 +119,7 @@ class Tracker:
         return [*actions, *(self._settle() if counted else [Ignore(checkpoint)])]
 
     def cancel(self, channel: int, checkpoint: int, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
-        """Give ``checkpoint`` up where that is news; see rule 4 for older pending ones."""
+        """Abort ``checkpoint`` if pending or new; see rule 4 for older pending ones."""
         entry = self._open.get(checkpoint)
         is_news = self._settled.add(checkpoint) and (entry is None or entry.barrier is not None)
         if entry is None and checkpoint <= self._latest:
@@ -139,7 +139,7 @@ class Tracker:
         return actions + self._settle()
 
     def end(self, channel: int, now: int) -> list[Action]:
-        """The channel leaves the set that checkpoints wait for; those that waited for it alone are taken, in order."""
+        """Stop waiting for ``channel``, which ended; snapshots that waited only for it are taken, in order."""
         for checkpoint, entry in self._open.items():
             if channel not in entry.reported:
                 self._report(channel, checkpoint, entry)
@@ -147,7 +147,7 @@ class Tracker:
         return self._settle()
 
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> list[Action]:
-        """Give a pending ``checkpoint`` up; remember one whose barriers are still to come."""
+        """Abort a pending ``checkpoint``; remember one whose barriers have not arrived yet."""
         entry = self._open.get(checkpoint)
         self._settled.add(checkpoint)
         if entry is None or entry.barrier is None:
@@ -156,11 +156,11 @@ class Tracker:
         return [Abort(checkpoint, reason), *self._settle()]
 
     def tick(self, now: int) -> list[Action]:
-        """Time changes nothing here."""
+        """Return no actions: nothing here depends on time."""
         return []
 
     def validate(self) -> None:
-        """Walk the invariants."""
+        """Assert the invariants."""
         assert list(self._open) == sorted(self._open), f"open checkpoints out of order: {list(self._open)}"
         assert len(self._open) <= LIMIT, f"{len(self._open)} checkpoints are open, at most {LIMIT} may be"
         for checkpoint, entry in self._open.items():
@@ -171,9 +171,9 @@ class Tracker:
         self._red.validate()
 
     def _add(self, checkpoint: int, barrier: Barrier | None, actions: list[Action]) -> _Open:
-        """Open ``checkpoint``, the highest so far; without a barrier it is one given up.
+        """Open ``checkpoint``, the highest so far; without a barrier it counts as aborted.
 
-        Adds to ``actions`` the consequences for the lowest open checkpoint.
+        If too many are open, passes over the lowest, and adds that to ``actions``.
         """
         self._latest = checkpoint
         self._open[checkpoint] = entry = _Open(barrier)
@@ -188,7 +188,7 @@ class Tracker:
         return [PassOver(checkpoint)] if self._settled.add(checkpoint) else []
 
     def _report(self, channel: int, checkpoint: int, entry: _Open) -> None:
-        """The channel's barrier (or its end) is here: what it delivered so far stood ahead of it."""
+        """Record the channel's barrier (or end): the rows delivered so far precede it."""
         entry.reported.add(channel)
         if self._colours[channel] > checkpoint:
             entry.ahead[channel] = self._red.red(channel, checkpoint)
@@ -207,12 +207,12 @@ class Tracker:
                     del self._open[other]
                     actions += self._pass_over(other)
                 actions += [TakeSnapshot(entry.barrier), Complete(checkpoint, duplicated=self._take(checkpoint, entry))]
-        # No id but a pending or a new one is ever taken, so rows below both can be in no later report.
+        # Only a pending or a new id is ever taken, so no later report needs rows of a lower epoch.
         pending = (checkpoint for checkpoint, entry in self._open.items() if entry.barrier is not None)
         self._red.forget(next(pending, self._latest + 1))
         return actions
 
     def _take(self, checkpoint: int, entry: _Open) -> dict[int, tuple[Data, ...]]:
         red = self._red.take(checkpoint)
-        behind = {channel: rows[entry.ahead.get(channel, 0) :] for channel, rows in red.items()}
-        return {channel: rows for channel, rows in behind.items() if rows}
+        after = {channel: rows[entry.ahead.get(channel, 0) :] for channel, rows in red.items()}
+        return {channel: rows for channel, rows in after.items() if rows}

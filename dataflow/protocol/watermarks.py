@@ -1,12 +1,12 @@
-"""One watermark out of many: the minimum over the channels that are live and not idle.
+"""The merged watermark: the minimum over the channels that are live and not idle.
 
-Rules: a channel that said nothing yet holds everything back. An idle channel is left out until its next row or
-watermark; then it counts with what it said last, but the merged watermark never goes back. While every live channel
-is idle the merged watermark stays. An ended channel is one at ``MAX_WATERMARK``; a channel that reached it has nothing
-more to say about time and is left out, and when all have, the merged watermark is ``MAX_WATERMARK``.
+Rules: a channel without a watermark yet holds the merged one back. An idle channel is left out until its next row or
+watermark; then it counts with its last watermark, but the merged watermark never goes back. While every live channel
+is idle the merged watermark stays. An ended channel is at ``MAX_WATERMARK``. A channel at ``MAX_WATERMARK`` is left
+out, and when all are, the merged watermark is ``MAX_WATERMARK``.
 
-Invariant: the merged watermark never goes back, and never passes the watermark of a channel that counts, except where
-that channel came back from idleness.
+Invariant: the merged watermark never goes back, and never passes the watermark of a channel that counts, unless that
+channel was idle before.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Sequence
 __all__ = ["MAX_WATERMARK", "WatermarkMerger"]
 
 MAX_WATERMARK = 2**63 - 1
-"""Behind every time: no row is expected any more."""
+"""Later than every time: no row is expected any more."""
 
 
 class WatermarkMerger:
-    """Merges the watermarks (microseconds) of the channels 0 .. ``channels`` - 1.
+    """The merged watermark (microseconds) of the channels 0 .. ``channels`` - 1.
 
     >>> merger = WatermarkMerger(2)
     >>> merger.advance(0, 5), merger.advance(1, 3), merger.idle(1), merger.end(0), merger.end(1)
@@ -37,7 +37,7 @@ class WatermarkMerger:
 
     @property
     def merged(self) -> int | None:
-        """The merged watermark; None: there is none yet."""
+        """The merged watermark, or None before the first."""
         return self._merged
 
     @property
@@ -47,7 +47,7 @@ class WatermarkMerger:
         return bool(live) and self._idle.issuperset(live)
 
     def advance(self, channel: int, time: int) -> int | None:
-        """The channel's watermark is ``time``; answers the merged one if it moved. A step back is no news."""
+        """Set the channel's watermark to ``time``; return the merged one if it moved. A step back is ignored."""
         self._idle.discard(channel)
         before = self._times[channel]
         if before is None or time > before:
@@ -55,23 +55,23 @@ class WatermarkMerger:
         return self._merge()
 
     def resume(self, channel: int) -> None:
-        """A row came: the channel is not idle. That can hold the merged watermark, never move it."""
+        """Mark the channel as not idle, because a row arrived. This never moves the merged watermark."""
         self._idle.discard(channel)
 
     def idle(self, channel: int) -> int | None:
-        """Leave the channel out until its next row or watermark; answers the merged watermark if it moved."""
+        """Leave the channel out until its next row or watermark; return the merged watermark if it moved."""
         if self._times[channel] != MAX_WATERMARK:
             self._idle.add(channel)
         return self._merge()
 
     def end(self, channel: int) -> int | None:
-        """The channel ended; answers the merged watermark if it moved. A second call changes nothing."""
+        """End the channel; return the merged watermark if it moved. A second call changes nothing."""
         return self.advance(channel, MAX_WATERMARK)
 
     def snapshot(self) -> tuple[int | None, ...]:
-        """One watermark a channel, as few as give this merged watermark again; idleness is not kept.
+        """Return one watermark a channel, which together restore the merged watermark; idleness is not kept.
 
-        An idle channel is given the merged watermark: it will say so again if it is idle still.
+        An idle channel gets the merged watermark: it will report idleness again if it is still idle.
         """
         if self._merged is None:
             return tuple(None if channel in self._idle else time for channel, time in enumerate(self._times))
@@ -81,7 +81,7 @@ class WatermarkMerger:
         )
 
     def restore(self, times: Sequence[int | None]) -> None:
-        """Become the merger that ``snapshot`` was taken from, without its idle channels. Called before any event."""
+        """Restore the watermarks returned by ``snapshot``, with no channel idle. Call this before any event."""
         assert len(times) == len(self._times), f"{len(times)} watermarks for {len(self._times)} channels"
         self._times = list(times)
         self._merge()

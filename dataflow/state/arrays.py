@@ -1,4 +1,4 @@
-"""Arrow buffers as numpy views: the door between Arrow and the kernels. Nothing here copies unless it says so.
+"""Arrow buffers as numpy views, for the kernels. A function copies only if its docstring says so.
 
 >>> words(pa.array([1, None, 3]).slice(2)).tolist()
 [3]
@@ -17,7 +17,7 @@ __all__ = ["Bits", "byte_ranges", "canonical_words", "fresh_words", "from_words"
 __all__ += ["plain", "validity", "words"]
 
 Bits = tuple[npt.NDArray[np.uint8], int]
-"""A validity bitmap and the bit its first row has in it; an empty bitmap means that no row is null."""
+"""A validity bitmap and the bit of its first row; an empty bitmap means that no row is null."""
 
 CANONICAL_NAN = 0x7FF8000000000000
 
@@ -25,7 +25,7 @@ _NO_BYTES = np.empty(0, np.uint8)
 
 
 def is_word(type_: pa.DataType) -> bool:
-    """Whether a value of this type fits into one 64-bit word: integers, floats, booleans, dates, times."""
+    """Return whether a value of this type fits into one 64-bit word: integers, floats, booleans, dates, times."""
     return bool(
         pa.types.is_integer(type_)
         or pa.types.is_floating(type_)
@@ -38,7 +38,7 @@ def is_word(type_: pa.DataType) -> bool:
 
 
 def is_bytes(type_: pa.DataType) -> bool:
-    """Whether a value of this type is a run of bytes to us: strings, binaries, decimals."""
+    """Return whether a value of this type is handled as a byte string: strings, binaries, decimals."""
     return bool(
         pa.types.is_string(type_)
         or pa.types.is_large_string(type_)
@@ -50,12 +50,12 @@ def is_bytes(type_: pa.DataType) -> bool:
 
 
 def is_key(type_: pa.DataType) -> bool:
-    """Return whether keyed state takes a column of this type as a key: a word or bytes, or a dictionary of them."""
+    """Return whether keyed state accepts a column of this type as a key: a word or bytes, or a dictionary of them."""
     return is_key(type_.value_type) if pa.types.is_dictionary(type_) else is_word(type_) or is_bytes(type_)
 
 
 def storage_dtype(type_: pa.DataType) -> np.dtype[Any]:
-    """The numpy type of a fixed-width Arrow type's memory; dates and times are signed integers."""
+    """Return the numpy type of a fixed-width Arrow type's memory; dates and times are signed integers."""
     width = type_.bit_width // 8
     if pa.types.is_floating(type_):
         return np.dtype(f"f{width}")
@@ -63,7 +63,7 @@ def storage_dtype(type_: pa.DataType) -> np.dtype[Any]:
 
 
 def validity(array: pa.Array) -> Bits:
-    """The validity bitmap of ``array``, where it has nulls."""
+    """Return the validity bitmap of ``array``, empty if it has no nulls."""
     if array.null_count == 0:
         return _NO_BYTES, 0
     assert array.buffers()[0] is not None, f"an array of {array.type} has {array.null_count} nulls and no bitmap"
@@ -71,7 +71,7 @@ def validity(array: pa.Array) -> Bits:
 
 
 def storage(array: pa.Array) -> npt.NDArray[Any]:
-    """The values of a fixed-width array; what stands under a null is undefined."""
+    """Return the values of a fixed-width array; values of null rows are undefined. Copies unaligned memory."""
     dtype = storage_dtype(array.type)
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:
@@ -81,7 +81,7 @@ def storage(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def words(array: pa.Array) -> npt.NDArray[np.int64]:
-    """One word a row: integers and times extended to 64 bits, floats as the bits of a float64. Copies narrow types."""
+    """Return one word per row: integers and times as 64 bits, floats as float64 bits. Copies narrow types."""
     if pa.types.is_boolean(array.type):
         return storage(array.cast(pa.int8())).astype(np.int64)
     values = storage(array)
@@ -91,11 +91,11 @@ def words(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def canonical_words(array: pa.Array) -> npt.NDArray[np.int64]:
-    """As ``words``, with one zero and one NaN, so that equal values are equal words."""
-    found = words(array)
+    """Return ``words`` with one zero and one NaN, so that equal values are equal words. Copies floats."""
+    raw = words(array)
     if not pa.types.is_floating(array.type):
-        return found
-    floats = found.view(np.float64)
+        return raw
+    floats = raw.view(np.float64)
     with np.errstate(invalid="ignore"):
         bits: npt.NDArray[np.int64] = (floats + 0.0).view(np.int64)
     bits[np.isnan(floats)] = CANONICAL_NAN
@@ -103,12 +103,12 @@ def canonical_words(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def fresh_words(rows: int) -> npt.NDArray[np.int64]:
-    """Uninitialised memory for columns, from Arrow's pool: it keeps pages, where numpy would fault in new ones."""
+    """Return uninitialised memory from Arrow's pool, which reuses pages; numpy would fault in new ones."""
     return np.frombuffer(pa.allocate_buffer(8 * rows), np.int64) if rows else np.empty(0, np.int64)
 
 
 def from_words(values: npt.NDArray[np.int64], type_: pa.DataType, bitmap: pa.Buffer | None = None) -> pa.Array:
-    """The inverse of ``words``. 64-bit types take over the memory of ``values``; others copy it."""
+    """Return the array of these words (inverse of ``words``). 64-bit types share the memory; others copy it."""
     if pa.types.is_boolean(type_):
         return from_words(values, pa.int8(), bitmap).cast(type_)
     dtype = storage_dtype(type_)
@@ -120,7 +120,7 @@ def from_words(values: npt.NDArray[np.int64], type_: pa.DataType, bitmap: pa.Buf
 
 
 def byte_ranges(array: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes of a string, binary or wide fixed-width array and the ``len + 1`` offsets of its rows in them."""
+    """Return the bytes of a string, binary or wide fixed-width array and the ``len + 1`` offsets of its rows."""
     type_, first, rows = array.type, array.offset, len(array)
     data = array.buffers()[-1]
     octets = _NO_BYTES if data is None else np.frombuffer(data, np.uint8)
@@ -136,7 +136,7 @@ def byte_ranges(array: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """The array in a layout this package reads: views become large arrays, nulls without a type get one."""
+    """Return the array in a layout this package reads, perhaps a copy: views become large arrays, nulls get a type."""
     type_ = column.type
     if pa.types.is_null(type_):
         return pa.nulls(len(column), pa.int8())

@@ -1,6 +1,6 @@
-"""One checkpoint part: small values and columns in one self-describing run of bytes. No pickle, now or ever.
+"""The format of one checkpoint part: small values and tables in one self-describing buffer. It never uses pickle.
 
-Layout, little-endian, every section starting at a multiple of 64 bytes so that decoded columns are views::
+Layout, little-endian; every section starts at a multiple of 64 bytes so that decoded columns are views::
 
     0   8  magic ``BARRIERF``
     8   4  format version (uint32)
@@ -9,7 +9,7 @@ Layout, little-endian, every section starting at a multiple of 64 bytes so that 
     24     header: JSON {"values": ..., "tables": [{"name", "rows", "offset", "length"}, ...]}
     ...    one Arrow IPC stream a table, at its offset
 
-A reader refuses versions above its own, and reads every version from 1 on (``tests/state/golden``). A part is an
+A reader rejects versions above its own, and reads every version from 1 on (``tests/state/golden``). A part is an
 untrusted document. The decoder guarantees that memory is proportional to its bytes, and that its tables are valid.
 
 >>> part = encode({"offset": 7}, {"keys": pa.table({"k": ["a", "b"]})})
@@ -40,7 +40,7 @@ FORMAT_VERSION = 1
 _PREFIX = struct.Struct("<8sIIQ")
 _ALIGNMENT = 64
 _UNBACKED = 1 << 24
-"""Rows of a part that may have no bytes at all: of no columns, or of nulls without a type. Operators expand them."""
+"""Maximum rows of a part without bytes (no columns, or nulls of type null), because operators expand them."""
 
 
 class _Section(msgspec.Struct, frozen=True):
@@ -56,11 +56,11 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 def encode(values: Mapping[str, object], tables: Mapping[str, pa.Table | pa.RecordBatchReader]) -> pa.Buffer:
-    """Write ``values`` (what JSON can say) and ``tables`` into one buffer, which owns its memory.
+    """Write ``values`` (JSON-serialisable) and ``tables`` into one buffer, which owns its memory.
 
     Readers are drained, in the order of ``tables``, one batch at a time.
-    Raises ``ValueError`` for values that JSON would change in silence (NaN and infinities, integers past 64 bits), or
-    that are nested deeper than ``MAX_DEPTH``, and ``TypeError`` for those it cannot say.
+    Raises ``ValueError`` for values that JSON would silently change (NaN and infinities, integers past 64 bits), or
+    that are nested deeper than ``MAX_DEPTH``, and ``TypeError`` for values that are not JSON-serialisable.
     """
     check_json(values, "values")
     streams = [_named_stream(name, table) for name, table in tables.items()]
@@ -79,9 +79,9 @@ def encode(values: Mapping[str, object], tables: Mapping[str, pa.Table | pa.Reco
 
 
 def decode(part: pa.Buffer | bytes | memoryview) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-    """The values and tables of a part. Tables are views into ``part`` and keep it alive.
+    """Return the values and tables of a part. Tables are views into ``part`` and keep it alive.
 
-    Raises ``CheckpointDamaged`` for anything that is not a whole part of a known version.
+    Raises ``CheckpointDamaged`` unless ``part`` is a complete part of a known version.
     """
     buffer = part if isinstance(part, pa.Buffer) else pa.py_buffer(part)
     if buffer.size < _PREFIX.size:
@@ -98,9 +98,9 @@ def decode(part: pa.Buffer | bytes | memoryview) -> tuple[dict[str, Any], dict[s
         raise CheckpointDamaged(f"the part's header should have {length} bytes, the whole part has {buffer.size}")
     try:
         header = msgspec.json.decode(memoryview(buffer)[_PREFIX.size : _PREFIX.size + length], type=_Header)
-        check_json(header.values, "values")  # unread values are written again with the next checkpoint
+        check_json(header.values, "values")  # values that no operator reads are written again with the next checkpoint
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
-        raise CheckpointDamaged(f"the part's header is not what this format holds: {str(error)[:500]}") from error
+        raise CheckpointDamaged(f"the part's header is not valid in this format: {str(error)[:500]}") from error
     start = _aligned(_PREFIX.size + length)
     if sum(max(0, section.length) for section in header.tables) > buffer.size:
         raise CheckpointDamaged("the tables of the part overlap")
@@ -127,7 +127,7 @@ class _Stream(NamedTuple):
 
 
 def _named_stream(name: str, table: pa.Table | pa.RecordBatchReader) -> _Stream:
-    """Return ``table`` as a stream. Raises: what a reader of a user raises, with ``name`` in a note."""
+    """Return ``table`` as a stream. An exception of a user's reader is raised with ``name`` in a note."""
     try:
         return _stream(table)
     except Exception as error:
@@ -136,7 +136,7 @@ def _named_stream(name: str, table: pa.Table | pa.RecordBatchReader) -> _Stream:
 
 
 def _stream(table: pa.Table | pa.RecordBatchReader) -> _Stream:
-    """Every batch keeps a dictionary of its own: one for all might need more numbers than the index type has."""
+    """Write a stream in which every batch keeps its own dictionary: a shared one might overflow the index type."""
     out, rows = pa.BufferOutputStream(), 0
     with pa.ipc.new_stream(out, table.schema, options=pa.ipc.IpcWriteOptions(unify_dictionaries=False)) as writer:
         for batch in table.to_batches() if isinstance(table, pa.Table) else table:
@@ -147,16 +147,16 @@ def _stream(table: pa.Table | pa.RecordBatchReader) -> _Stream:
 
 
 def _sections(names: Sequence[str], streams: Sequence[_Stream]) -> list[_Section]:
-    """Where each stream goes, counted from the end of the header, so that the header does not hold its own length."""
-    found, offset = [], 0
+    """Return the place of each stream, counted from the end of the header, so that it need not hold its own length."""
+    sections, offset = [], 0
     for name, stream in zip(names, streams, strict=True):
-        found.append(_Section(name, stream.rows, offset, stream.data.size))
+        sections.append(_Section(name, stream.rows, offset, stream.data.size))
         offset += _aligned(stream.data.size)
-    return found
+    return sections
 
 
 def _table(buffer: pa.Buffer, start: int, section: _Section) -> tuple[pa.Table, int]:
-    """The table of a section, and how many of its rows take no bytes."""
+    """Return the table of a section, and the number of its rows that take no bytes."""
     begin, end = start + section.offset, start + section.offset + section.length
     if section.offset < 0 or section.length < 0 or end > buffer.size:
         raise CheckpointDamaged(f"table {section.name!r} should end at byte {end}, the part has {buffer.size} bytes")
@@ -164,8 +164,8 @@ def _table(buffer: pa.Buffer, start: int, section: _Section) -> tuple[pa.Table, 
     stream = read_stream(buffer.slice(begin, section.length), what)
     if not stream.schema.names and section.rows:
         if stream.rows or not 0 <= section.rows <= _UNBACKED:
-            raise CheckpointDamaged(f"{what} has no columns, and should have {section.rows} rows")
-        # Only batches know how many rows no columns have; other ways to build this table lose the number.
+            raise CheckpointDamaged(f"{what} has no columns, but should have {section.rows} rows")
+        # Only a batch without columns keeps its number of rows; other ways to build this table lose it.
         rows = pa.record_batch({"": pa.nulls(section.rows)}).select([])
         return pa.Table.from_batches([rows.replace_schema_metadata(stream.schema.metadata)]), section.rows
     if stream.rows != section.rows:
@@ -178,14 +178,14 @@ def _aligned(size: int) -> int:
 
 
 def check_json(value: object, where: str, depth: int = 0) -> None:
-    """Raise if JSON cannot express ``value``, or would change it silently; ``where`` names the value.
+    """Raise unless JSON can express ``value`` without silently changing it; ``where`` names the value.
 
     Raises: ValueError for NaN, infinities, integers past 64 bits, text with a lone surrogate and more than
-    ``MAX_DEPTH`` levels; TypeError for everything else, numbers of numpy included.
+    ``MAX_DEPTH`` levels; TypeError for all other values, numpy numbers included.
 
     >>> check_json({"seen": [1, {2}]}, "values")
     Traceback (most recent call last):
-    TypeError: values['seen'][1] is a set, which JSON cannot say
+    TypeError: values['seen'][1] is a set, which is not JSON-serialisable
     """
     if value is None or type(value) is bool:
         return
@@ -195,20 +195,20 @@ def check_json(value: object, where: str, depth: int = 0) -> None:
     if depth > MAX_DEPTH:
         raise ValueError(f"{where}: values are nested deeper than {MAX_DEPTH} levels: keep them in a table")
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{where} is {value}, which JSON cannot say: keep it in a table")
+        raise ValueError(f"{where} is {value}, which is not JSON-serialisable: keep it in a table")
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise ValueError(f"{where} is {value}, past 64 bits: keep it as a string")
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):
-                raise TypeError(f"{where} has the key {key!r}: keys of JSON are strings")
+                raise TypeError(f"{where} has the key {key!r}: JSON keys must be strings")
             _check_text(key, f"a key of {where}")
             check_json(inner, f"{where}[{key!r}]", depth + 1)
     elif isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
         for i, inner in enumerate(value):
             check_json(inner, f"{where}[{i}]", depth + 1)
     elif not isinstance(value, int) and type(value) is not float:
-        raise TypeError(f"{where} is a {type(value).__name__}, which JSON cannot say")
+        raise TypeError(f"{where} is a {type(value).__name__}, which is not JSON-serialisable")
 
 
 def _check_text(text: str, where: str) -> None:

@@ -1,10 +1,10 @@
-"""Rows that are updated in place, and can be frozen at a barrier without being copied there.
+"""Rows that are updated in place, and can be frozen at a barrier without a copy at the barrier.
 
-Freezing notes how many rows there are, and nothing else. Afterwards whoever writes first saves the old rows to the log
-of each frozen view, once a row. A background thread meanwhile reads the view chunk by chunk: it copies the live rows,
-changed ones and all, and then puts back what the log has of them. So a barrier costs the same at any size, a fold pays
-only for rows that it is the first to change, and a row is never saved twice. (To copy a whole *chunk* before its first
-write would move the stall to the next fold: a batch of random keys touches every chunk.)
+Freezing only records the number of rows. Afterwards the first write to a row saves the old row to the log of each
+frozen view. Meanwhile a background thread reads the view chunk by chunk: it copies the live rows, changed or not, and
+then puts back the rows in the log. So a barrier costs the same at any size, a fold pays only for the rows it is the
+first to change, and a row is never saved twice. (Copying a whole *chunk* before its first write would move the stall to
+the next fold, because a batch of random keys touches every chunk.)
 
 Invariant: each row of a view is in the copy already handed out, or in the log, or still in the array as it was.
 
@@ -37,33 +37,33 @@ CHUNK = 131_072
 """Rows of a batch of a snapshot."""
 
 BLOCK = 65_536
-"""Rows of a block of the log. Memory comes block by block, for new pages are the dear part of saving a row."""
+"""Rows of a block of the log. Memory is allocated by block, because new pages are the main cost of saving a row."""
 
 
 class CopyOnWriteRows:
     """A table of int64 words, ``rows``, with one writer: the thread of the task.
 
-    Call ``save`` before writing to ``rows``. A view that was dropped, read or not, costs nothing any more.
+    Call ``save`` before writing to ``rows``. A view that was dropped, read or not, costs nothing.
     """
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        self._views: list[ref[FrozenRows]] = []  # of the present rows only; the writer's own
+        self._views: list[ref[FrozenRows]] = []  # views of the present rows only; used by the writer alone
 
     def replace(self, rows: Rows) -> None:
-        """Go on with other ``rows``: views keep the old ones, which nobody writes to any more."""
+        """Continue with other ``rows``; views keep the old ones, which are not written to any more."""
         self.rows = rows
         self._views.clear()
 
-    def freeze(self, known: int) -> FrozenRows:
-        """The first ``known`` rows as they are now, to be read later on any one thread."""
-        assert known <= len(self.rows), f"{known} rows to freeze, there are {len(self.rows)}"
-        view = FrozenRows(self.rows, known)
+    def freeze(self, count: int) -> FrozenRows:
+        """Return a view of the first ``count`` rows as they are now, to be read later on any one thread."""
+        assert count <= len(self.rows), f"{count} rows to freeze, there are {len(self.rows)}"
+        view = FrozenRows(self.rows, count)
         self._views.append(ref(view))
         return view
 
     def save(self, slots: Slots) -> None:
-        """The rows of ``slots`` are about to change: keep them for the views that still need them."""
+        """Save the rows of ``slots``, which are about to change, for the views that still need them."""
         if not self._views:
             return
         views = [view for entry in self._views if (view := entry()) is not None and not view.copied]
@@ -73,20 +73,20 @@ class CopyOnWriteRows:
 
 
 class FrozenRows:
-    """The first ``known`` rows of a ``CopyOnWriteRows`` as they were when it was frozen."""
+    """The first ``count`` rows of a ``CopyOnWriteRows`` as they were when it was frozen."""
 
-    def __init__(self, rows: Rows, known: int) -> None:
+    def __init__(self, rows: Rows, count: int) -> None:
         self._rows = rows
-        self._known = known
-        self._lock = threading.Lock()  # guards what follows, and not the rows: see chunks
+        self._count = count
+        self._lock = threading.Lock()  # guards the three attributes below, but not the rows: see chunks
         self._progress = 0  # rows below it are copied
-        self._saved = np.zeros(-(-known // 8), np.uint8)  # a bit a row
+        self._saved = np.zeros(-(-count // 8), np.uint8)  # a bit a row
         self._log: list[_Block] = []
 
     @property
     def copied(self) -> bool:
         """Whether every row has been copied, so that nothing needs saving."""
-        return self._progress >= self._known
+        return self._progress >= self._count
 
     def save(self, slots: Slots) -> None:
         """Add the rows of ``slots`` that are neither copied nor saved to the log."""
@@ -103,7 +103,7 @@ class FrozenRows:
                     slots,
                     done,
                     self._progress,
-                    self._known,
+                    self._count,
                     self._saved,
                     block.slots,
                     block.rows,
@@ -111,23 +111,23 @@ class FrozenRows:
                 )
 
     def chunks(self, size: int) -> Iterator[Rows]:
-        """The rows, at most ``size`` at a time; each answer is memory that the next one overwrites. To be read once.
+        """Yield the rows, at most ``size`` at a time; the next chunk overwrites the memory of the last. Read it once.
 
-        Rows are copied without the lock, so that no fold waits for a copy. That is sound, torn rows and all: a row that
-        changes meanwhile was saved before, and the log is looked at after the copy. One that is saved after that look,
-        under the lock, changes later still.
+        Rows are copied without the lock, so that no fold waits for a copy. Torn rows do no harm: a row that changes
+        during the copy was saved before, and the log is read after the copy, under the lock. A row saved after that
+        read changes even later.
         """
         from dataflow.state.kernels.copy_on_write import put_back
 
-        memory = np.empty((min(size, self._known), self._rows.shape[1]), np.int64)
-        for start in range(0, self._known, size):
-            stop = min(start + size, self._known)
+        memory = np.empty((min(size, self._count), self._rows.shape[1]), np.int64)
+        for start in range(0, self._count, size):
+            stop = min(start + size, self._count)
             chunk = memory[: stop - start]
             chunk[:] = self._rows[start:stop]
             with self._lock:
                 self._progress = stop
                 log = [(block, int(block.used[0])) for block in self._log]
-            for block, used in log:  # entries that are there stay as they are: no lock
+            for block, used in log:  # no lock, because existing entries never change
                 put_back(block.slots[:used], block.rows, start, chunk)
             yield chunk
 

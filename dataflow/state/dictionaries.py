@@ -1,8 +1,8 @@
-"""Dictionary columns with 32-bit indices, so that no stream of batches can outgrow the numbering of its dictionaries.
+"""Dictionary columns with 32-bit indices, so that the dictionaries of a stream cannot overflow their index type.
 
-A batch may come with an index type that is just wide enough for its own dictionary (pandas makes int8 of up to 128
-categories). All batches of a stream together may hold more values, and whoever unites their dictionaries then has no
-number left. Only columns are widened: dictionaries inside lists and structs stay as they are.
+The index type of a batch may be just wide enough for its own dictionary (pandas uses int8 for up to 128 categories).
+All batches of a stream together may hold more values, and their unified dictionary would overflow it. Only columns are
+widened: dictionaries inside lists and structs stay as they are.
 
 >>> batch = pa.record_batch({"c": pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), ["a", "b"])})
 >>> str(widened(batch).schema.field("c").type)
@@ -19,23 +19,23 @@ __all__ = ["key_schema", "wide_schema", "wide_type", "widened", "widened_array"]
 
 
 def wide_type(type_: pa.DataType) -> pa.DataType:
-    """``type_``, with int32 indices where it is a dictionary."""
+    """Return ``type_``, with int32 indices if it is a dictionary type."""
     return pa.dictionary(pa.int32(), type_.value_type, type_.ordered) if pa.types.is_dictionary(type_) else type_
 
 
 def wide_schema(schema: pa.Schema) -> pa.Schema:
-    """``schema`` with the wide types of its columns."""
+    """Return ``schema`` with the wide types of its columns."""
     fields = [field.with_type(wide_type(field.type)) for field in schema]
     return pa.schema(fields, schema.metadata)
 
 
 def key_schema(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
-    """The key columns of ``schema``, as keyed state gives them out."""
+    """Return the key columns of ``schema``, with the types in which keyed state returns them."""
     return wide_schema(pa.schema([schema.field(key) for key in keys]))
 
 
 def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """``batch`` in its wide schema. Other columns, and the values of dictionaries, are shared."""
+    """Return ``batch`` in its wide schema. Other columns, and the values of dictionaries, are shared."""
     schema = wide_schema(batch.schema)
     if schema.types == batch.schema.types and not any(_has_null_entry(column) for column in batch.columns):
         return batch
@@ -43,9 +43,9 @@ def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def widened_array(array: pa.Array) -> pa.Array:
-    """``array`` in its wide type; the indices are copied where they were narrower, the values are shared.
+    """Return ``array`` in its wide type; narrower indices are copied, the values are shared.
 
-    A null among the values of a dictionary becomes one among the indices, which is where readers look for nulls.
+    A null among the values of a dictionary becomes a null index, because readers look for nulls there.
     """
     type_ = wide_type(array.type)
     if _has_null_entry(array):

@@ -1,9 +1,9 @@
-"""Slots of the rows of a dictionary column: each entry is looked up once, and a row costs one read of a table.
+"""The slots of the rows of a dictionary column: one lookup per entry, and one table read per row.
 
-Only entries that a row refers to get a slot: a dictionary may hold values that no row of the stream ever had.
+Only entries that a row refers to get a slot, because a dictionary may hold values that no row of the stream has.
 
->>> found = EntrySlots(lambda values: np.arange(7, 7 + len(values), dtype=np.int32))
->>> found.slots(pa.array(["b", None, "b", "a"]).dictionary_encode()).tolist()
+>>> entries = EntrySlots(lambda values: np.arange(7, 7 + len(values), dtype=np.int32))
+>>> entries.slots(pa.array(["b", None, "b", "a"]).dictionary_encode()).tolist()
 [7, 8, 7, 9]
 """
 
@@ -27,7 +27,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The slot of each entry of a dictionary, or ``UNKNOWN``; the last one is that of rows that are null."""
+    """The slot of each entry of a dictionary, or ``UNKNOWN``; the last slot is for null rows."""
 
     slots: Slots
     missing: npt.NDArray[np.int32]  # scratch, with room for every entry
@@ -38,10 +38,10 @@ class _Table:
 
 
 class EntrySlots:
-    """Slots of dictionary rows, over any number of dictionaries.
+    """The slots of dictionary rows, over any number of dictionaries.
 
-    ``lookup`` gives each row of a plain array its slot; it is called with values in the order in which rows first
-    refer to them, each once a dictionary, and null for rows without a value.
+    ``lookup`` returns the slot of each row of a plain array. It is called with values in the order in which rows first
+    refer to them, each once per dictionary, and with null for null rows.
     """
 
     def __init__(self, lookup: Callable[[pa.Array], Slots]) -> None:
@@ -50,7 +50,7 @@ class EntrySlots:
         self._scratch: Slots = np.empty(0, np.int32)
 
     def slots(self, column: pa.DictionaryArray) -> Slots:
-        """The slot of each row's value. The answer is scratch memory, valid until the next call."""
+        """Return the slot of each row's value, in scratch memory that is valid until the next call."""
         from dataflow.state.kernels.entries import read_slots
 
         dictionary, indices = column.dictionary, storage(column.indices).astype(np.int32, copy=False)

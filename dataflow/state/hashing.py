@@ -1,8 +1,8 @@
 """From keys to key groups to subtasks: a hash that is the same in every process, on every machine, in every release.
 
-A key's *group* never changes while the job's ``max_key_groups`` does not; which subtask owns a group depends on the
-parallelism, in contiguous ranges as Flink has them (``KeyGroupRangeAssignment``). Checkpoints can be rescaled because
-of this, so the functions of this file are part of the checkpoint format: never change what they return.
+A key's *group* depends only on the key and the job's ``max_key_groups``. The subtask that owns a group depends on the
+parallelism, in contiguous ranges as in Flink (``KeyGroupRangeAssignment``). This is why checkpoints can be rescaled, so
+the functions of this file are part of the checkpoint format: never change their results.
 
 >>> [key_group_range(subtask, 3, 128) for subtask in range(3)]
 [range(0, 43), range(43, 86), range(86, 128)]
@@ -27,7 +27,7 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def hash_rows(columns: Sequence[pa.Array]) -> Hashes:
-    """One hash a row over all ``columns``, in their order.
+    """Return one hash per row over all ``columns``, in their order.
 
     Equal values have equal hashes whatever array holds them: sliced or not, plain or dictionary encoded, int8 or
     int64, string or large_string. A null has a hash of its own, -0.0 is 0.0, and all NaNs are one value.
@@ -69,14 +69,14 @@ def _hash_column(column: pa.Array) -> Hashes:
 
 
 def key_groups(hashes: Hashes, max_key_groups: int) -> npt.NDArray[np.int32]:
-    """The key group of each hash, below ``max_key_groups``: its upper half, scaled (no division)."""
+    """Return the key group of each hash, below ``max_key_groups``: its upper half, scaled (no division)."""
     return (((hashes >> np.uint64(32)) * np.uint64(max_key_groups)) >> np.uint64(32)).astype(np.int32)
 
 
 def key_group_range(subtask: int, parallelism: int, max_key_groups: int) -> range:
-    """The key groups of ``subtask``; the ranges of all subtasks are contiguous and cover every group once.
+    """Return the key groups of ``subtask``; the ranges of all subtasks are contiguous and cover every group once.
 
-    Raises ``ValueError`` where there are fewer key groups than subtasks.
+    Raises ``ValueError`` if there are fewer key groups than subtasks, or ``subtask`` is out of range.
     """
     if not 0 <= subtask < parallelism <= max_key_groups:
         raise ValueError(
@@ -87,7 +87,7 @@ def key_group_range(subtask: int, parallelism: int, max_key_groups: int) -> rang
 
 
 def subtask_of(key_group: int, parallelism: int, max_key_groups: int) -> int:
-    """The subtask that owns ``key_group``; the inverse of ``key_group_range``."""
+    """Return the subtask that owns ``key_group``; the inverse of ``key_group_range``."""
     if not 0 <= key_group < max_key_groups:
         raise ValueError(f"key group {key_group} is not below {max_key_groups}")
     return key_group * parallelism // max_key_groups

@@ -1,4 +1,4 @@
-"""Keys to dense slots: a hash table whose answers index the columns of keyed state.
+"""Keys to dense slots: a hash table that returns positions in the columns of keyed state.
 
 >>> index = SlotIndex()
 >>> index.lookup(np.array([700, -1, 700])).tolist()
@@ -21,14 +21,14 @@ __all__ = ["MAX_SLOTS", "SlotIndex", "Slots", "WideSlotIndex"]
 Slots = npt.NDArray[np.int32]
 
 MAX_SLOTS = 2**31 - 1
-"""Slots are int32: half the traffic, and 2 billion keys a subtask are out of reach of its memory anyway."""
+"""Slots are int32, which halves the memory traffic; a subtask has no memory for 2 billion keys anyway."""
 
 _NOT_NULL: Bits = (np.empty(0, np.uint8), 0)
 _FIRST = 512
 
 
 class _Index:
-    """What both indexes share: scratch memory, and when to grow.
+    """Common base of both indexes: the state array and the scratch memory.
 
     Invariant: there is room for ``capacity`` slots, and the table has twice as many entries, so it is at most half
     full and every probe ends.
@@ -49,10 +49,10 @@ class _Index:
 
 
 class SlotIndex(_Index):
-    """Keys of one word. A null key, where rows are marked null, has a slot like any other."""
+    """An index of one-word keys. The null key, if rows are marked null, has a slot like any other."""
 
     def __init__(self, capacity: int = _FIRST) -> None:
-        """``capacity`` is for how many keys there is room at first; a power of two."""
+        """``capacity`` is the initial room, in keys; a power of two."""
         super().__init__(capacity)
         self._keys = np.empty(capacity, np.int64)
         self._table, self._shift = _empty_table(capacity)
@@ -64,14 +64,14 @@ class SlotIndex(_Index):
 
     @property
     def null_slot(self) -> int | None:
-        """The slot of the null key, once it came."""
-        found = int(self._state[1])
-        return None if found < 0 else found
+        """The slot of the null key, or None before its first row."""
+        slot = int(self._state[1])
+        return None if slot < 0 else slot
 
     def lookup(self, words: npt.NDArray[np.int64], bits: Bits = _NOT_NULL) -> Slots:
-        """The slot of each key; unknown keys get the next ones. ``bits`` marks the rows that are not null.
+        """Return the slot of each key; new keys get the next slots. ``bits`` marks the rows that are not null.
 
-        The answer is scratch memory, valid until the next lookup.
+        The result is scratch memory, valid until the next lookup.
         """
         from dataflow.state.kernels.index import find_words
 
@@ -92,7 +92,7 @@ class SlotIndex(_Index):
 
 
 class WideSlotIndex(_Index):
-    """Keys of ``width`` words each."""
+    """An index of keys of ``width`` words each."""
 
     def __init__(self, width: int, capacity: int = _FIRST) -> None:
         super().__init__(capacity)
@@ -105,7 +105,7 @@ class WideSlotIndex(_Index):
         return self._keys[: len(self)]
 
     def lookup(self, words: npt.NDArray[np.int64]) -> Slots:
-        """The slot of each key ``words[:, i]``, as ``SlotIndex.lookup`` does."""
+        """Return the slot of each key ``words[:, i]``, as ``SlotIndex.lookup`` does."""
         from dataflow.state.kernels.index import find_rows
 
         slots = self._room(words.shape[1])
@@ -130,7 +130,7 @@ def _empty_table(capacity: int) -> tuple[npt.NDArray[np.int64], np.uint64]:
 
 
 def _longer(keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Twice the room, four times while small."""
+    """Return a copy of ``keys`` with twice the room, or four times while small."""
     capacity = len(keys) * (4 if len(keys) < 2**17 else 2)
     assert capacity <= MAX_SLOTS, f"a subtask has at most {MAX_SLOTS} keys"
     grown = np.empty((capacity, *keys.shape[1:]), keys.dtype)

@@ -1,7 +1,7 @@
-"""Strings to dense integers: equal bytes get equal codes, numbered in the order in which they first came.
+"""Strings to dense integers: equal bytes get equal codes, numbered in the order of their first rows.
 
 The arena is append-only. Strings, binaries and decimals (their 16 bytes) are interned alike. The dictionary of a
-dictionary-encoded column is interned once, and its rows only look their codes up.
+dictionary-encoded column is interned once, and its rows only look up their codes.
 
 >>> interner = Interner()
 >>> interner.codes(pa.array(["x", "y", "x"])).tolist()
@@ -31,13 +31,13 @@ _MAX_CODES = 2**32 - 2
 
 
 class Interner:
-    """A growing set of byte strings, numbered.
+    """A growing, numbered set of byte strings.
 
-    Invariant: value k is ``arena[starts[k]:starts[k + 1]]``, and the table, never more than half full, finds it.
+    Invariant: value k is ``arena[starts[k]:starts[k + 1]]``, and the table, at most half full, has its code.
     """
 
     def __init__(self, capacity: int = 512) -> None:
-        """``capacity`` is how many values there is room for at first; a power of two."""
+        """``capacity`` is the initial room, in values; a power of two."""
         assert capacity.bit_count() == 1, f"the capacity is a power of two, got {capacity}"
         self._state = np.zeros(1, np.int64)
         self._table = np.zeros(2 * capacity, np.uint64)
@@ -49,7 +49,7 @@ class Interner:
         return int(self._state[0])
 
     def codes(self, array: pa.Array) -> Codes:
-        """The code of each row; any code under a null. Dictionary arrays give the codes of their values."""
+        """Return the code of each row; of null rows, any code. Dictionary arrays give the codes of their values."""
         if not pa.types.is_dictionary(array.type):
             return self._intern(array)
         if len(array.dictionary) == 0:
@@ -77,42 +77,42 @@ class Interner:
         """Make room for one more value, of ``length`` bytes, and many after it."""
         from dataflow.state.kernels.interning import rehash_codes
 
-        known = len(self)
-        used = int(self._starts[known])
+        count = len(self)
+        used = int(self._starts[count])
         if used + length > len(self._arena):
             arena = np.empty(max(2 * len(self._arena), used + length), np.uint8)
             arena[:used] = self._arena[:used]
             self._arena = arena
-        if known + 1 >= len(self._starts):
+        if count + 1 >= len(self._starts):
             capacity = 2 * (len(self._starts) - 1)
             assert capacity <= _MAX_CODES, f"an interner numbers at most {_MAX_CODES} values"
             starts = np.zeros(capacity + 1, np.int64)
-            starts[: known + 1] = self._starts[: known + 1]
+            starts[: count + 1] = self._starts[: count + 1]
             self._starts = starts
             self._table = np.zeros(2 * capacity, np.uint64)
-            rehash_codes(self._arena, starts, known, self._table)
+            rehash_codes(self._arena, starts, count, self._table)
 
     def values(self) -> InternedValues:
-        """All values that have a code now, whatever is interned later."""
+        """Return the values that have a code now, unaffected by later ones."""
         return InternedValues(self._starts, self._arena)
 
 
 @dataclass(frozen=True, slots=True)
 class InternedValues:
-    """The values of an interner up to a moment, to be read on any thread while it goes on.
+    """The values of an interner up to a moment, which any thread may read while it continues.
 
-    Sound without a lock, for what is below the number of values of that moment is never written to again: new values
-    go behind it, and growth goes to other arrays.
+    Needs no lock, because the entries of existing values are never written again: new values are appended, and growth
+    allocates other arrays.
     """
 
     starts: Codes
     arena: npt.NDArray[np.uint8]
 
     def of(self, codes: Codes, type_: pa.DataType, bitmap: pa.Buffer | None = None) -> pa.Array:
-        """The values of ``codes`` as an array of ``type_``, in memory of its own; rows of bit 0 in ``bitmap`` are null.
+        """Return the values of ``codes`` as a new array of ``type_``; rows whose bit in ``bitmap`` is 0 are null.
 
-        ``type_`` is a type whose bytes were interned. Raises ``pa.ArrowInvalid`` where a string column of 32-bit
-        offsets would pass 2 GiB.
+        ``type_`` is a type whose bytes were interned. Raises ``pa.ArrowInvalid`` if a string column of 32-bit offsets
+        would exceed 2 GiB.
         """
         from dataflow.state.kernels.interning import gather_bytes
 

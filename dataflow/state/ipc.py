@@ -1,11 +1,11 @@
-"""Reads untrusted Arrow IPC streams so that no kernel sees a value out of bounds.
+"""Read untrusted Arrow IPC streams so that no kernel gets a value out of bounds.
 
-Arrow itself checks that the metadata of a stream is well-formed, but not that it is true: offsets into text, indices
-into dictionaries and run ends are believed, and a compressed body may expand to any size. So every message is checked
-before it is decoded, and every batch is validated in full before it is returned.
+Arrow itself checks that the metadata of a stream is well-formed, but not that it is true: it trusts offsets into text,
+indices into dictionaries and run ends, and a compressed body may expand to any size. So every message is checked before
+it is decoded, and every batch is validated in full before it is returned.
 
-Guarantees: memory is proportional to the bytes of the stream, because our writer never compresses: a body that is
-compressed, or whose buffers overlap, or that is less than its rows need, is damage.
+Guarantees: memory is proportional to the bytes of the stream. Our writer never compresses, so a body that is
+compressed, or whose buffers overlap, or that is smaller than its rows need, is damage.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["Stream", "read_stream"]
 _LENGTH, _NODES, _BUFFERS, _COMPRESSION = 0, 1, 2, 3
 """Fields of the flatbuffer table ``RecordBatch`` (Arrow's Message.fbs)."""
 _HEADER: Final = 2
-"""Of the table ``Message``."""
+"""Field of the table ``Message``."""
 _DATA, _IS_DELTA = 1, 2
-"""Of the table ``DictionaryBatch``."""
+"""Fields of the table ``DictionaryBatch``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The batches of a stream; ``unbacked`` counts rows that took no bytes: of type null, or without columns."""
+    """The batches of a stream; ``unbacked`` is the number of rows without bytes: of type null, or without columns."""
 
     schema: pa.Schema
     batches: list[pa.RecordBatch]
@@ -39,6 +39,7 @@ class Stream:
 
     @property
     def rows(self) -> int:
+        """The number of rows of all batches."""
         return sum(batch.num_rows for batch in self.batches)
 
 
@@ -50,7 +51,7 @@ def read_stream(data: pa.Buffer, what: str) -> Stream:
         what: the name of the stream, for messages.
 
     Raises:
-        CheckpointDamaged: the stream is not complete, or not as our writer writes it, or a value is invalid.
+        CheckpointDamaged: the stream is incomplete, our writer would not write it, or a value is invalid.
 
     >>> out = pa.BufferOutputStream()
     >>> with pa.ipc.new_stream(out, pa.schema({"x": pa.int64()})) as writer:
@@ -80,7 +81,7 @@ def read_stream(data: pa.Buffer, what: str) -> Stream:
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:
-    """Check that all names are text: Arrow keeps bytes, and decodes them when they are read.
+    """Check that all names are text: Arrow keeps bytes, and decodes a name when it is read.
 
     Raises: UnicodeDecodeError.
     """
@@ -91,7 +92,7 @@ def _check_names(fields: Iterable[pa.Field]) -> None:
 
 
 def _check_messages(data: pa.Buffer) -> int:
-    """Check each message's description of its body; return the rows that took no bytes. Raises: ValueError."""
+    """Check each message's description of its body; return the number of rows without bytes. Raises: ValueError."""
     unbacked = 0
     for message in pa.ipc.MessageReader.open_stream(data):
         if message.type == "schema":
@@ -99,20 +100,20 @@ def _check_messages(data: pa.Buffer) -> int:
         header = _Table.root(message.metadata).table(_HEADER)
         if message.type == "dictionary":
             if header.byte(_IS_DELTA):
-                raise ValueError("a dictionary is given in pieces, which no part of a checkpoint has")
+                raise ValueError("the stream has a delta dictionary, which checkpoint parts never contain")
             header = header.table(_DATA)
         if header.has(_COMPRESSION):
-            raise ValueError("a body is compressed, which none in a checkpoint is")
+            raise ValueError("a message body is compressed, which checkpoint parts never contain")
         size = 0 if message.body is None else message.body.size
         if sum(length for _, length in header.pairs(_BUFFERS)) > size:
-            raise ValueError(f"the buffers of a body of {size} bytes overlap")
+            raise ValueError(f"the buffers of a message body of {size} bytes overlap")
         rows = max([header.long(_LENGTH), *(length for length, _ in header.pairs(_NODES))])
         unbacked += max(0, rows - 8 * size)
     return unbacked
 
 
 class _Table:
-    """A table of a flatbuffer, which Arrow has verified: where its fields are."""
+    """A table of a flatbuffer that Arrow has verified, for reading its fields."""
 
     def __init__(self, data: memoryview, at: int) -> None:
         self._data = data
@@ -121,16 +122,17 @@ class _Table:
 
     @staticmethod
     def root(metadata: pa.Buffer) -> _Table:
+        """Return the root table of the metadata of a message."""
         data = memoryview(metadata)
         return _Table(data, struct.unpack_from("<I", data)[0])
 
     def _read(self, form: str, at: int) -> int:
         if at < 0:
-            raise ValueError("the metadata of a message leads out of it")
+            raise ValueError("the metadata of a message refers to bytes before it")
         return int(struct.unpack_from(form, self._data, at)[0])
 
     def _place(self, field: int) -> int:
-        """Return the position of the value of ``field``; 0: the table has none."""
+        """Return the position of the value of ``field``; 0 if the table has none."""
         entry = 4 + 2 * field
         if entry >= self._read("<H", self._fields):
             return 0
@@ -138,29 +140,33 @@ class _Table:
         return self._at + offset if offset else 0
 
     def has(self, field: int) -> bool:
+        """Return whether the table has ``field``."""
         return self._place(field) != 0
 
     def byte(self, field: int) -> int:
+        """Return a field of one byte; 0 if the table has none."""
         place = self._place(field)
         return self._read("<B", place) if place else 0
 
     def long(self, field: int) -> int:
+        """Return an int64 field; 0 if the table has none."""
         place = self._place(field)
         return self._read("<q", place) if place else 0
 
     def table(self, field: int) -> _Table:
+        """Return a field that is a table. Raises: ValueError if there is none."""
         place = self._place(field)
         if not place:
             raise ValueError("a message has no header")
         return _Table(self._data, place + self._read("<I", place))
 
     def pairs(self, field: int) -> list[tuple[int, int]]:
-        """A vector of structs of two int64. Raises: ValueError for a negative one."""
+        """Return a vector of structs of two int64. Raises: ValueError for a negative one."""
         place = self._place(field)
         if not place:
             return []
         start = place + self._read("<I", place)
-        found = list(struct.iter_unpack("<qq", self._data[start + 4 : start + 4 + 16 * self._read("<I", start)]))
-        if any(number < 0 for pair in found for number in pair):
+        pairs = list(struct.iter_unpack("<qq", self._data[start + 4 : start + 4 + 16 * self._read("<I", start)]))
+        if any(number < 0 for pair in pairs for number in pair):
             raise ValueError("a length or an offset is negative")
-        return found
+        return pairs

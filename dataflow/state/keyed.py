@@ -1,8 +1,8 @@
-"""Key columns of any type to slots, and back: the part of keyed state that knows types.
+"""Key columns of any type to slots, and back: the part of keyed state that depends on types.
 
-Every key column becomes one 64-bit word a row: numbers and times are their own word, strings and decimals the code an
-interner gives them. One column makes a one-word key, whose null has a slot of its own; several columns make a key of
-one word each and a last one that marks which of them are null.
+Every key column becomes one 64-bit word per row: numbers and times are their own word, strings and decimals the code of
+an interner. One column makes a one-word key, and null has a slot of its own. Several columns make a key of one word
+each and a last word that marks the null columns.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = ["KeyIndex", "index_kernels"]
 Words = npt.NDArray[np.int64]
 
 _FIRST = 512
-"""Keys there is room for at first."""
+"""Initial capacity, in keys."""
 _SHARED = 4
-"""Entries a shared dictionary may have for each row of the column."""
+"""Maximum entries of a shared dictionary per row of the column."""
 
 
 def index_kernels(key_schema: pa.Schema) -> tuple[str, ...]:
-    """Return the modules with the kernels that a ``KeyIndex`` of these columns calls."""
+    """Return the names of the modules with the kernels that a ``KeyIndex`` of these columns calls."""
     types = key_schema.types
     interned = any([_interner(field) is not None for field in key_schema])
     encoded = len(types) == 1 and pa.types.is_dictionary(types[0])
@@ -45,12 +45,12 @@ def index_kernels(key_schema: pa.Schema) -> tuple[str, ...]:
 
 
 class KeyIndex:
-    """The keys of one subtask, numbered by slot in the order in which they first came.
+    """The keys of one subtask, numbered by slot in the order of their first rows.
 
-    Nulls are keys, one per column; -0.0 is the key 0.0 and all NaNs are one key. ``key_schema`` has the key columns
-    and nothing else. Dictionary keys come in with indices of any width and go out with int32 ones, as in ``schema``:
-    all keys together may be more than a batch could number. Raises ``SchemaMismatch`` for types that cannot be keys
-    (nested ones) and for no columns at all.
+    Nulls are keys, one per column; -0.0 is the key 0.0 and all NaNs are one key. ``key_schema`` has only the key
+    columns. Dictionary keys may have indices of any width and are returned with int32 ones, as in ``schema``, because
+    all keys together may overflow the index type of a batch. Raises ``SchemaMismatch`` for types that cannot be keys
+    (nested ones) and for no columns.
 
     >>> index = KeyIndex(pa.schema({"user": pa.string(), "day": pa.int8()}))
     >>> batch = pa.record_batch({"user": ["ann", "bob", "ann"], "day": pa.array([1, None, 1], pa.int8())})
@@ -61,7 +61,7 @@ class KeyIndex:
     """
 
     def __init__(self, key_schema: pa.Schema, expected: int = 0) -> None:
-        """``expected``: how many keys there will be, as far as one can tell; memory and time, not a limit."""
+        """``expected`` is the estimated number of keys; it sizes the memory and is no limit."""
         if not len(key_schema):
             raise SchemaMismatch("keyed state needs at least one key column")
         self.schema = wide_schema(key_schema)
@@ -77,9 +77,9 @@ class KeyIndex:
         return len(self._wide) if self._one is None else len(self._one)
 
     def slots(self, columns: Sequence[pa.Array]) -> Slots:
-        """The slot of each row's key, new keys getting the next slots. Columns come in the order of the schema.
+        """Return the slot of each row's key; new keys get the next slots. Columns are in the order of the schema.
 
-        The answer is scratch memory, valid until the next call.
+        The result is scratch memory, valid until the next call.
         """
         assert [wide_type(column.type) for column in columns] == self.schema.types, (
             f"key columns of types {[str(column.type) for column in columns]}, expected {self.schema.types}"
@@ -100,7 +100,7 @@ class KeyIndex:
         return self._wide.lookup(words)
 
     def _slots_of_values(self, values: pa.Array) -> Slots:
-        """The slots of a single, plain key column."""
+        """Return the slots of a single, plain key column."""
         assert self._one is not None, "an index of several key columns"
         return self._one.lookup(self._words(0, values), _bits(values))
 
@@ -113,9 +113,9 @@ class KeyIndex:
         return canonical_words(array)
 
     def keys(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> list[pa.Array]:
-        """The key columns of ``slots``, in the exact types of ``schema``; the arrays own their memory.
+        """Return the key columns of ``slots``, in the exact types of ``schema``; the arrays own their memory.
 
-        A dictionary column that has most of the keys shares its dictionary with the ones before it.
+        A dictionary column with many of the keys shares its dictionary with the columns returned before.
         """
         dictionary = self._shared(slots)
         if dictionary is None:
@@ -124,10 +124,10 @@ class KeyIndex:
         return [pa.DictionaryArray.from_arrays(indices, dictionary, ordered=self.schema.types[0].ordered)]
 
     def _shared(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> pa.Array | None:
-        """A dictionary in which every one of ``slots`` is an index, made again only for keys that it does not have.
+        """Return a dictionary in which each of ``slots`` is an index; it is rebuilt only for keys it does not have.
 
-        Whoever takes batches of one dictionary looks at it once. None where it would be much larger than the column,
-        and where null is a key: a dictionary has no place for it.
+        A receiver processes a shared dictionary once. None if it would be much larger than the column, or if null is a
+        key, because a dictionary cannot hold it.
         """
         if self._entries is None or self._one is None or self._one.null_slot is not None:
             return None
@@ -145,30 +145,32 @@ class KeyIndex:
         return _KnownKeys(self.schema, self._one.words, self._one.null_slot, values)
 
     def snapshot(self) -> pa.RecordBatchReader:
-        """All keys of this moment in the order of their slots, to be read later on any thread."""
+        """Return a reader of all keys of this moment in the order of their slots, for use on any thread."""
         return pa.RecordBatchReader.from_batches(self.schema, self._known().batches())
 
     def restore(self, table: pa.Table) -> None:
-        """Take over the keys of a snapshot: row i becomes slot i. Only for an index that knows no key yet.
+        """Restore the keys of a snapshot: row i becomes slot i. Only for an index without keys.
 
         Raises: CheckpointDamaged if a key occurs twice, or has another type.
         """
         assert not len(self), f"restore is for an empty index; this one has {len(self)} keys"
-        found = [wide_type(type_) for type_ in table.schema.types]
-        if found != self.schema.types:
-            raise CheckpointDamaged(f"the keys of the checkpoint are {found}, expected {self.schema.types}")
+        types = [wide_type(type_) for type_ in table.schema.types]
+        if types != self.schema.types:
+            raise CheckpointDamaged(f"the checkpoint has keys of types {types}, expected {self.schema.types}")
         for batch in table.to_batches():
             self.slots(batch.columns)
         if len(self) != table.num_rows:
-            raise CheckpointDamaged(f"{table.num_rows} keys of the checkpoint are only {len(self)} different ones")
+            raise CheckpointDamaged(
+                f"the checkpoint has {table.num_rows} keys, but only {len(self)} distinct ones: expected each once"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownKeys:
-    """The keys up to a moment, which may be read on any thread while the index goes on.
+    """The keys up to a moment, which any thread may read while the index continues.
 
-    Sound without a lock or a copy, for a slot keeps its key: new keys go behind these, growth goes to another array.
-    ``words`` has one row a slot, whose last word marks the null columns, unless there is one column and ``null_slot``.
+    Needs no lock and no copy, because a slot keeps its key: new keys are appended, growth allocates another array.
+    ``words`` has one row per slot, whose last word marks the null columns; with one column, ``null_slot`` does.
     """
 
     schema: pa.Schema
@@ -177,6 +179,7 @@ class _KnownKeys:
     values: Sequence[InternedValues | None]
 
     def columns(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> list[pa.Array]:
+        """Return the key columns of ``slots``; the arrays own their memory."""
         words = self.words
         chosen = words[slots.start : slots.stop : slots.step] if isinstance(slots, range) else words.take(slots, axis=0)
         if len(self.schema) > 1:
@@ -201,10 +204,11 @@ class _KnownKeys:
         return from_words(words, type_, bitmap) if values is None else values.of(words, type_, bitmap)
 
     def values_of(self, column: int) -> pa.Array:
-        """A key column of all slots, without nulls and not encoded."""
+        """Return a key column of all slots, without nulls and not dictionary-encoded."""
         return self._plain(column, _copy(self.words[:, column]), None)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all keys in the order of their slots, at most ``CHUNK`` rows at a time."""
         for start in range(0, len(self.words), CHUNK):
             slots = range(start, min(start + CHUNK, len(self.words)))
             yield pa.RecordBatch.from_arrays(self.columns(slots), schema=self.schema)
@@ -229,7 +233,7 @@ def _copy(words: Words) -> Words:
 
 
 def _bits(array: pa.Array) -> tuple[npt.NDArray[np.uint8], int]:
-    """The validity of the rows; a dictionary array may have its nulls in the dictionary as well."""
+    """Return the validity of the rows; a dictionary array may have nulls in its dictionary as well."""
     if pa.types.is_dictionary(array.type):
         if array.dictionary.null_count:
             valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
@@ -240,7 +244,7 @@ def _bits(array: pa.Array) -> tuple[npt.NDArray[np.uint8], int]:
 
 
 def _encoded(words: Words, absent: npt.NDArray[np.bool_], interned: InternedValues, declared: pa.DataType) -> pa.Array:
-    """Return the dictionary column of interned values, each of which is in memory once, however many keys have it."""
+    """Return a dictionary column of interned values, with each value in memory once."""
     codes, numbers = np.unique(words[~absent], return_inverse=True)
     indices = np.zeros(len(words), np.int32)
     indices[~absent] = numbers

@@ -1,7 +1,7 @@
-"""A batch split by key: every row to the subtask that owns its key group.
+"""Split a batch by key: every row goes to the subtask that owns its key group.
 
-One counting pass and one scatter order the rows by target; one gather a column makes a batch in that order; the parts
-are slices of it. No mask is ever built, so the cost does not grow with the number of targets.
+One counting pass and one scatter order the rows by target. One gather per column makes a batch in that order, and the
+parts are slices of it. There are no masks, so the cost does not grow with the number of targets.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["gather_rows", "hash_partition", "order_by_target", "owners_of", "par
 def partition_rows(
     hashes: Hashes, parallelism: int, max_key_groups: int
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Row numbers ordered by target, and the ``parallelism + 1`` offsets of the targets among them.
+    """Return the row numbers ordered by target, and the ``parallelism + 1`` offsets of the targets among them.
 
-    Rows of one target keep their order. Raises ``ValueError`` where there are fewer key groups than subtasks.
+    Rows of one target keep their order. Raises ``ValueError`` if there are fewer key groups than subtasks.
 
     >>> order, offsets = partition_rows(np.array([0, 2**64 - 1, 0], np.uint64), 2, 128)
     >>> order.tolist(), offsets.tolist()
@@ -41,7 +41,7 @@ def partition_rows(
 
 
 def order_by_target(targets: Targets, count: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Row numbers ordered by target (0 .. ``count`` - 1), and the ``count + 1`` offsets of the targets among them.
+    """Return the row numbers ordered by target (0 .. ``count`` - 1), and the ``count + 1`` offsets of the targets.
 
     >>> order, offsets = order_by_target(np.array([1, 0, 1], np.int32), 2)
     >>> order.tolist(), offsets.tolist()
@@ -63,10 +63,10 @@ def _scattered(targets: Targets, counts: npt.NDArray[np.int64]) -> tuple[Targets
 def hash_partition(
     batch: pa.RecordBatch, keys: Sequence[str], parallelism: int, max_key_groups: int
 ) -> list[pa.RecordBatch | None]:
-    """The part of ``batch`` for each of ``parallelism`` subtasks, None where it is empty.
+    """Return the part of ``batch`` for each of ``parallelism`` subtasks, None for an empty part.
 
-    Rows of one subtask keep their order. The parts are slices that share memory with each other; where a single
-    subtask gets every row its part is ``batch`` itself.
+    Rows of one subtask keep their order. The parts are slices that share memory with each other. If a single subtask
+    gets every row, its part is ``batch`` itself.
 
     >>> batch = pa.record_batch({"k": [1, 2, 3, 1], "v": ["a", "b", "c", "d"]})
     >>> parts = hash_partition(batch, ["k"], parallelism=2, max_key_groups=128)
@@ -90,7 +90,7 @@ def hash_partition(
 
 
 def gather_rows(batch: pa.RecordBatch, order: npt.NDArray[np.int32]) -> pa.RecordBatch:
-    """The rows of ``batch`` in ``order``, in memory of their own."""
+    """Return the rows of ``batch`` in ``order``, copied to new memory."""
     return pa.RecordBatch.from_arrays([_gather(column, order) for column in batch.columns], schema=batch.schema)
 
 
@@ -107,7 +107,7 @@ def _gather(column: pa.Array, order: npt.NDArray[np.int32]) -> pa.Array:
 
 
 def _gather_wide(column: pa.Array, order: npt.NDArray[np.int32]) -> pa.Array:
-    """Values of several words each."""
+    """Gather values of several words each."""
     from dataflow.state.kernels.partition import gather_wide
 
     width = column.type.byte_width // 8
@@ -119,7 +119,7 @@ def _gather_wide(column: pa.Array, order: npt.NDArray[np.int32]) -> pa.Array:
 
 @lru_cache(maxsize=64)
 def owners_of(parallelism: int, max_key_groups: int) -> npt.NDArray[np.int32]:
-    """The subtask of each key group. Raises ``ValueError`` where there are fewer key groups than subtasks."""
+    """Return the subtask of each key group. Raises ``ValueError`` if there are fewer key groups than subtasks."""
     if parallelism > max_key_groups:
         raise ValueError(f"{parallelism} subtasks need at least as many key groups, got {max_key_groups}")
     return np.array([subtask_of(group, parallelism, max_key_groups) for group in range(max_key_groups)], np.int32)

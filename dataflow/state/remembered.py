@@ -1,15 +1,15 @@
-"""What was found out about the dictionaries of the last batches, so that each is looked at once.
+"""A cache of values computed from the dictionaries of the last batches, so that each dictionary is processed once.
 
-Slices of one batch share a dictionary: the same rows of the same buffers. Batches of one row group have equal ones, for
-readers make a copy for each batch; to compare texts is much less work than to look each of them up. A task that reads
-several channels sees a few dictionaries in turn.
+Slices of one batch share a dictionary: the same rows of the same buffers. Batches of one row group have equal ones,
+because readers make a copy for each batch; comparing the texts is much less work than looking each of them up. A task
+that reads several channels receives a few dictionaries in turn.
 
 >>> remembered = Remembered[str]()
 >>> dictionary = pa.array(["x", "y"])
->>> remembered.of(dictionary, lambda: "made"), remembered.of(dictionary, lambda: "made again")
-('made', 'made')
->>> remembered.of(pa.array(["x", "y"]), lambda: "made again")
-'made'
+>>> remembered.of(dictionary, lambda: "computed"), remembered.of(dictionary, lambda: "computed again")
+('computed', 'computed')
+>>> remembered.of(pa.array(["x", "y"]), lambda: "computed again")
+'computed'
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ __all__ = ["Remembered"]
 _T = TypeVar("_T")
 
 KEPT = 8
-"""Dictionaries that are remembered: a dictionary may be large, and is kept alive."""
+"""Maximum number of cached dictionaries. The cache keeps them alive, and they may be large."""
 
 
 class Remembered(Generic[_T]):
-    """One value for each of the last dictionaries, all of one type.
+    """A cache with one value for each of the last dictionaries, which all have one type.
 
-    Holding a dictionary keeps its addresses from being used again, so the same addresses are the same values.
+    A cached dictionary stays alive, so its addresses are not reused: equal addresses mean equal contents.
     """
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int | None, ...], tuple[pa.Array, _T]] = {}  # the one used last comes last
+        self._entries: dict[tuple[int | None, ...], tuple[pa.Array, _T]] = {}  # least recently used first
 
     def of(self, dictionary: pa.Array, make: Callable[[], _T]) -> _T:
-        """What ``make`` answered for this dictionary, or an equal one, the first time."""
+        """Return the cached value of this dictionary, or of an equal one; call ``make`` if there is none."""
         addresses = [None if buffer is None else buffer.address for buffer in dictionary.buffers()]
         identity = (dictionary.offset, len(dictionary), *addresses)
-        entry = self._found.pop(identity, None)
+        entry = self._entries.pop(identity, None)
         if entry is None:
-            known = self._equal(dictionary)
-            entry = (dictionary, make() if known is None else known[1])
-            if len(self._found) >= KEPT:
-                del self._found[next(iter(self._found))]
-        self._found[identity] = entry
+            equal = self._equal(dictionary)
+            entry = (dictionary, make() if equal is None else equal[1])
+            if len(self._entries) >= KEPT:
+                del self._entries[next(iter(self._entries))]
+        self._entries[identity] = entry
         return entry[1]
 
     def _equal(self, dictionary: pa.Array) -> tuple[pa.Array, _T] | None:
-        """The newest entry whose values are the same bytes. (Equal floats need not be: 0.0 and -0.0 are.)"""
+        """Return the newest entry with the same bytes. (Equal floats may differ in bytes: 0.0 and -0.0 are equal.)"""
         if not is_bytes(dictionary.type):
             return None
-        found = reversed(self._found.values())
-        return next((e for e in found if len(e[0]) == len(dictionary) and e[0].equals(dictionary)), None)
+        entries = reversed(self._entries.values())
+        return next((e for e in entries if len(e[0]) == len(dictionary) and e[0].equals(dictionary)), None)

@@ -3,12 +3,12 @@
 The calls of one checkpoint::
 
     handle = store.write(7, task, data)      # by every task, from any thread; durable on return
-    store.commit(Manifest(checkpoint=7, parts=handles, ...))     # from here on checkpoint 7 exists
-    store.discard(7, handles)                # or: it was given up
+    store.commit(Manifest(checkpoint=7, parts=handles, ...))     # checkpoint 7 exists after this
+    store.discard(7, handles)                # or: it was aborted
     store.retire(7)                          # later: newer ones replaced it
 
-Invariant: a checkpoint exists if, and only if, its manifest does; an existing one has all its parts, unless a disk
-lost them, and then ``read`` says so.
+Invariant: a checkpoint exists if, and only if, its manifest does. An existing one has all its parts, unless a disk
+lost them; then ``read`` raises.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ __all__ = ["CheckpointStore"]
 
 
 class CheckpointStore(ABC):
-    """Where checkpoints are kept. Reading needs no ``open``; writing does."""
+    """A store of checkpoints. Writing requires ``open``; reading does not."""
 
     @property
     @abstractmethod
     def location(self) -> str:
-        """Where this is, for messages."""
+        """The name of this store, for messages."""
 
     @abstractmethod
     def open(self, run_id: str = "run") -> None:
-        """Become the only writer. Raises: DirectoryInUse, naming the holder; StoreError where writing cannot work."""
+        """Become the only writer. Raises: DirectoryInUse, naming the holder; StoreError if writing is impossible."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let others write. Harmless when not open."""
+        """Release the right to write, if it is held."""
 
     def __enter__(self) -> Self:
         self.open()
@@ -51,53 +51,56 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def write(self, checkpoint: int, task: str, data: Buffer) -> PartHandle:
-        """Keep the state of ``task``, durably; ``data`` is not used after the call. Thread-safe.
+        """Store the state of ``task`` durably; ``data`` is not used after the call. Thread-safe.
 
-        A second write for the same checkpoint and task replaces the first. Raises: StoreError; nothing is kept then.
+        A second write for the same checkpoint and task replaces the first. Raises: StoreError; then nothing is stored.
         """
 
     @abstractmethod
     def commit(self, manifest: Manifest) -> None:
-        """Make ``manifest.checkpoint`` exist, durably and at once. Repeating it is harmless.
+        """Make ``manifest.checkpoint`` exist, durably and atomically. It may be repeated.
 
-        Raises: StoreError, after which the checkpoint does not exist here (a power failure may bring it
-        back, whole or detectably damaged; either is sound, for every part was durable); DirectoryInUse when another job
-        has taken over.
+        Raises: StoreError, after which the checkpoint does not exist here (a power failure may bring it back, complete
+        or detectably damaged; both are safe, because every part was durable); DirectoryInUse if another job has taken
+        over.
         """
 
     @abstractmethod
     def checkpoints(self) -> list[int]:
-        """The ids of existing checkpoints and savepoints, ascending, damaged ones included."""
+        """Return the ids of existing checkpoints and savepoints, ascending, damaged ones included."""
 
     @abstractmethod
     def manifest(self, checkpoint: int) -> Manifest:
-        """Raises: NoCheckpoint, CheckpointDamaged, StoreError; CheckpointError for a newer format."""
+        """Return the manifest of ``checkpoint``.
+
+        Raises: NoCheckpoint, CheckpointDamaged, StoreError; CheckpointError for a newer format.
+        """
 
     @abstractmethod
     def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
-        """A part, verified. Raises: CheckpointDamaged naming file, expected and found; StoreError."""
+        """Return a part, verified. Raises: CheckpointDamaged naming file, expected and found; StoreError."""
 
     @abstractmethod
     def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
-        """Delete parts of a checkpoint that was given up; one with a manifest is never touched."""
+        """Delete parts of an aborted checkpoint; a checkpoint with a manifest is never changed."""
 
     @abstractmethod
     def retire(self, checkpoint: int) -> None:
-        """Delete an existing checkpoint: its manifest first, then its parts. Fine where there is none."""
+        """Delete a checkpoint, if it exists: its manifest first, then its parts."""
 
     @abstractmethod
     def highest_id(self) -> int:
-        """The largest id that ever left a trace here, given up and retired ones included; 0 where there is none.
+        """Return the largest id ever used here, aborted and retired ones included; 0 if there is none.
 
-        Ids above it are free. Ids are never used twice, or a late file of the first use would pass for the second's.
+        Ids above it are free. Ids are never reused, or a late file of the first use would be taken for the second's.
         """
 
     @abstractmethod
     def remove_orphans(self) -> list[int]:
-        """Delete what crashes left without a manifest, and answer its ids. Call it while no checkpoint is pending."""
+        """Delete checkpoints that crashes left without a manifest; return their ids. Call it while none is pending."""
 
     def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
-        """What is left of ``task`` in checkpoints above id ``above`` that never came to exist, with their ids.
+        """Return the parts of ``task`` in checkpoints without a manifest above id ``above``, with their ids.
 
         For reports only, before ``remove_orphans``: these parts are not verified. Parts that cannot be read, or have
         more than ``limit`` bytes, are left out. A store that keeps no such parts returns none.
@@ -105,17 +108,17 @@ class CheckpointStore(ABC):
         return iter(())
 
     def manifest_size(self, checkpoint: int) -> int:
-        """Return the bytes of a manifest, without reading it; 0 where that is not known, or there is none.
+        """Return the size of a manifest in bytes, without reading it; 0 if it is unknown, or there is no manifest.
 
         ``Checkpointing(max_restore_bytes=)`` limits the sum of this and the sizes of the parts.
         """
         return 0
 
     def inspect(self, checkpoint: int) -> Found:
-        """What ``recovery.choose`` asks about an existing checkpoint: read all of it.
+        """Read an existing checkpoint completely and return the result, for ``recovery.choose``.
 
-        Raises: StoreError where the disk does not answer, CheckpointError for a newer format: neither is damage, and
-        falling back would be wrong.
+        Raises: StoreError if the disk fails, CheckpointError for a newer format. Neither is damage, so a fallback to an
+        older checkpoint would be wrong.
         """
         try:
             return Found(savepoint=self.verify(checkpoint).kind == BarrierKind.SAVEPOINT.value)
@@ -123,7 +126,7 @@ class CheckpointStore(ABC):
             return Found(damage=str(damage))
 
     def verify(self, checkpoint: int) -> Manifest:
-        """Read every part. Raises what ``manifest`` and ``read`` raise."""
+        """Read every part and return the manifest. Raises the same as ``manifest`` and ``read``."""
         manifest = self.manifest(checkpoint)
         for handle in manifest.parts:
             self.read(checkpoint, handle)

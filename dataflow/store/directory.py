@@ -1,7 +1,7 @@
 """Checkpoints in a directory: one folder each, the manifest written last.
 
-    ckpt/LOCK FENCE          who may write (see ``lock``)
-    ckpt/HIGHEST.12          the largest id whose folder is gone, noted by the owner with fencing token 12
+    ckpt/LOCK FENCE          the lock of the writer (see ``lock``)
+    ckpt/HIGHEST.12          the largest id whose folder is deleted, written by the owner with fencing token 12
     ckpt/chk-00000007/       see ``folder``
 
 >>> import tempfile
@@ -40,9 +40,24 @@ _CLOCK: Final = SystemClock()
 
 
 class DirectoryStore(CheckpointStore):
-    """Checkpoints in directory ``path``, whose parent must exist.
+    """A store of checkpoints in a local directory.
 
-    Thread-safe where the contract asks for it: ``write`` may run in many threads, beside any other call.
+    Thread-safe as far as the contract requires: ``write`` may run in many threads, beside any other call.
+
+    Args:
+        path: the directory. ``open`` makes it if it is missing; its parent must exist.
+        files: the file system to use; tests inject failures with it.
+        clock: the clock of the time that ``open`` records in the lock file.
+
+    Raises:
+        DirectoryInUse: from ``open``, if another job writes there; from writing, if another job has taken over.
+        StoreError: from any call, if the disk fails; the message says what to do.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as path, DirectoryStore(path) as store:
+    ...     handle = store.write(1, "counts-0", b"state")
+    ...     store.checkpoints(), store.highest_id()
+    ([], 1)
     """
 
     def __init__(self, path: str | os.PathLike[str], *, files: FileSystem = DISK, clock: Clock = _CLOCK) -> None:
@@ -69,7 +84,7 @@ class DirectoryStore(CheckpointStore):
         self._lock.release()
 
     def folder(self, checkpoint: int) -> CheckpointFolder:
-        """Where checkpoint ``checkpoint`` is, or would be."""
+        """Return the folder of ``checkpoint``, which need not exist."""
         assert checkpoint > 0, f"checkpoint ids start at 1, got {checkpoint}"
         return CheckpointFolder(self._path / f"chk-{checkpoint:08d}", files=self._files)
 
@@ -95,7 +110,7 @@ class DirectoryStore(CheckpointStore):
         manifest = folder.manifest()
         if manifest.checkpoint != checkpoint:
             raise CheckpointDamaged(
-                f"{folder.path}: the manifest is that of checkpoint {manifest.checkpoint}: rename it back"
+                f"{folder.path}: found the manifest of checkpoint {manifest.checkpoint}: rename the folder back"
             )
         return manifest
 
@@ -138,7 +153,7 @@ class DirectoryStore(CheckpointStore):
         return self.folder(checkpoint).manifest_size
 
     def _exists(self, checkpoint: int) -> bool:
-        """Whether the folder has a manifest. A symbolic link in the folder's place counts as a damaged checkpoint."""
+        """Return whether the folder has a manifest; a symbolic link in its place counts as a damaged checkpoint."""
         folder = self.folder(checkpoint)
         return folder.path.is_symlink() or folder.exists
 
@@ -157,16 +172,16 @@ class DirectoryStore(CheckpointStore):
         return sorted(int(match[1]) for match in matches if match)
 
     def _notes(self) -> dict[str, int]:
-        """The files that note the largest id, with the tokens of their writers; 0: an older version wrote it.
+        """Return the files with the largest id, and the tokens of their writers; 0: an older version wrote it.
 
-        A job that lost the directory without noticing writes a file of its own, so the largest id never decreases.
+        A job that lost the directory without noticing writes its own file, so the largest id never decreases.
         """
         with storing("list", self._path):
-            found = [_NOTE.fullmatch(name) for name in self._files.names(self._path)] if self._path.is_dir() else []
-        return {match[0]: int(match[1] or 0) for match in found if match}
+            matches = [_NOTE.fullmatch(name) for name in self._files.names(self._path)] if self._path.is_dir() else []
+        return {match[0]: int(match[1] or 0) for match in matches if match}
 
     def _counted(self, notes: Iterable[str]) -> int:
-        """The largest id that ``notes`` have; 0 without any. Raises: StoreError."""
+        """Return the largest id in the files ``notes``; 0 if there are none. Raises: StoreError."""
         return max([self._noted(self._path / name) for name in notes], default=0)
 
     def _noted(self, path: Path) -> int:
@@ -179,7 +194,7 @@ class DirectoryStore(CheckpointStore):
         return int(data)
 
     def _remember(self, checkpoint: int) -> None:
-        """Before the folder of ``checkpoint`` goes: keep its id where no other folder and no earlier note does."""
+        """Write the id of ``checkpoint``, whose folder is about to be deleted, unless a higher id is recorded."""
         with self._counting:
             others = [other for other in self._folders() if other != checkpoint]
             notes = self._notes()

@@ -1,7 +1,7 @@
-"""A real file system that fails, crashes or loses power where it is told to: for tests and for the simulator.
+"""A file system with injected failures, crashes and power losses: for tests and for the simulator.
 
-It works on real files. Before each primitive it asks ``fault(number, name, path)``, which may raise: an ``OSError``
-for a disk that says no, a ``Crash`` for a process that ends there. ``lose_power`` then also takes away what was never
+It works on real files. Before each primitive it calls ``fault(number, name, path)``, which may raise: an ``OSError``
+for a failing disk, a ``Crash`` for a process that ends there. ``lose_power`` then also removes everything that was not
 synced.
 
 >>> import tempfile
@@ -33,11 +33,11 @@ Fault = Callable[[int, str, Path], None]
 
 
 class Crash(BaseException):
-    """The process ends here: no handler of ours may run for it."""
+    """The process ends here; no exception handler of this library may catch it."""
 
 
 def no_fault(number: int, name: str, path: Path) -> None:
-    """Everything works."""
+    """Never fail."""
 
 
 def crash_at(at: int) -> Fault:
@@ -51,7 +51,7 @@ def crash_at(at: int) -> Fault:
 
 
 def fail_at(at: int, code: int = errno.ENOSPC) -> Fault:
-    """Refuse operation ``at`` with ``code``, once."""
+    """Fail operation ``at`` with the errno ``code``, once."""
 
     def fault(number: int, name: str, path: Path) -> None:
         if number == at:
@@ -61,7 +61,7 @@ def fail_at(at: int, code: int = errno.ENOSPC) -> Fault:
 
 
 def fail_from(at: int, code: int = errno.ENOSPC) -> Fault:
-    """Refuse operation ``at`` and all later ones with ``code``."""
+    """Fail operation ``at`` and all later ones with the errno ``code``."""
 
     def fault(number: int, name: str, path: Path) -> None:
         if number >= at:
@@ -72,14 +72,14 @@ def fail_from(at: int, code: int = errno.ENOSPC) -> Fault:
 
 @dataclass(slots=True)
 class _Pending:
-    """A directory entry that changed and is not durable; ``undo`` makes it unhappen."""
+    """A change of a directory entry that is not durable; ``undo`` reverts it."""
 
     directory: Path
     undo: Callable[[], None]
 
 
 class FaultyFileSystem(FileSystem):
-    """See the module's text. ``log`` lists the primitives that were asked for. Not thread-safe."""
+    """A file system that calls ``fault`` before each primitive; ``log`` lists the calls. Not thread-safe."""
 
     def __init__(self, fault: Fault = no_fault) -> None:
         self.fault = fault
@@ -168,18 +168,18 @@ class FaultyFileSystem(FileSystem):
         return super().read(path)
 
     def lose_power(self, root: Path, seed: int) -> None:
-        """Take away what was not durable below ``root``: unsynced bytes, and the last few directory entries.
+        """Revert changes below ``root`` that are not durable: unsynced bytes, and the last few directory entries.
 
-        Seed 0 takes all of them; even seeds keep some, the older ones first, as a journal does; odd ones any of them.
+        Seed 0 reverts all of them. Even seeds keep some, the oldest ones, as a journal does; odd seeds keep any.
         """
-        dice = random.Random(f"power failure {seed}")  # small integers alone make similar dice
+        dice = random.Random(f"power failure {seed}")  # small integers alone would give similar sequences
         for path in sorted(root.rglob("*")):
             durable = self._unsynced.get(path.stat().st_ino)
             if durable is not None and path.is_file():
                 size = path.stat().st_size
                 os.truncate(path, durable if seed == 0 else dice.randint(min(durable, size), size))
-        kept = 0 if seed == 0 else dice.randint(0, len(self._pending))
-        lost = [pending for pending in self._pending if dice.random() < 0.5] if seed % 2 else self._pending[kept:]
+        first = 0 if seed == 0 else dice.randint(0, len(self._pending))
+        lost = [pending for pending in self._pending if dice.random() < 0.5] if seed % 2 else self._pending[first:]
         for pending in reversed(lost):
             pending.undo()
         self._pending.clear()

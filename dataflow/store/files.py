@@ -1,11 +1,10 @@
-"""The one place that makes files durable: every write, sync, rename and removal of ours goes through a ``FileSystem``.
+"""The one place that makes files durable: every write, sync, rename and removal goes through a ``FileSystem``.
 
-A file that must survive is written beside its place, synced, renamed, and then its directory is synced: before the
-rename nobody sees it, after the last step no power failure can take it away. Tests (and the simulator) subclass
-``FileSystem`` and fail, or crash, at any one of its primitives; everything above runs unchanged.
+A durable file is written under a temporary name, synced, renamed, and then its directory is synced. Before the rename
+no reader sees it; after the last step it survives a power failure. Tests (and the simulator) subclass ``FileSystem``
+and fail, or crash, at any one of its primitives; all other code runs unchanged.
 
-The library never makes symbolic links. So one in the place of its files or directories was planted, and is not
-followed.
+The library never makes symbolic links. So a link in place of its files or directories was planted, and is not followed.
 
 Assumes: rename replaces atomically within one file system; a synced directory keeps its entries (POSIX).
 
@@ -43,10 +42,10 @@ __all__ = [
 ]
 
 Buffer = bytes | bytearray | memoryview
-"""Bytes in one piece. What is passed in is only read; an Arrow buffer goes in as ``memoryview(buffer)``."""
+"""Contiguous bytes, which callees only read. Pass an Arrow buffer as ``memoryview(buffer)``."""
 
 TEMPORARY: Final = ".tmp"
-"""The ending of a file that ``write_new`` has not finished; after a crash it may be removed by whoever owns it."""
+"""The suffix of a file that ``write_new`` has not finished; after a crash its owner may remove it."""
 
 _ADVICE: Final = {
     errno.ENOSPC: "the disk is full: free some space",
@@ -57,27 +56,27 @@ _ADVICE: Final = {
     errno.EROFS: "the file system is read-only: choose another directory",
     errno.ENOENT: "it does not exist: create the parent directory, or check the path",
     errno.ENOTDIR: "a part of the path is a file: choose another path",
-    errno.EEXIST: "it is in the way: move it, or choose another path",
-    errno.EIO: "the device failed: check it before going on",
+    errno.EEXIST: "it already exists: move it, or choose another path",
+    errno.EIO: "the device failed: check it before you run again",
     errno.ELOOP: "it is a symbolic link, which is not followed here: put the file itself in its place",
 }
 
 
 class NotAFile(OSError):
-    """A symbolic link, a directory or a device where a regular file is expected."""
+    """A symbolic link, a directory or a device instead of a regular file."""
 
 
 class FileSystem:
-    """The primitives. Each raises ``OSError`` and leaves nothing half-visible under the name it was asked for.
+    """The file operations. Each may raise ``OSError``, and then leaves nothing half-visible under its final name.
 
-    The elementary ones (what a faulty file system overrides): ``make_directory create write sync rename remove
+    The primitives, which a faulty file system overrides: ``make_directory create write sync rename remove
     remove_directory sync_directory read``. Thread-safe: an instance holds no state.
     """
 
     def make_directory(self, path: Path) -> None:
-        """Make ``path``, whose parent exists, unless it is there; its entry in the parent is durable afterwards.
+        """Make the directory ``path`` in an existing parent, unless it exists; its new entry is durable on return.
 
-        Raises: FileExistsError where something else is there, a symbolic link included.
+        Raises: FileExistsError if ``path`` is anything else, a symbolic link included.
         """
         try:
             os.mkdir(path)
@@ -88,37 +87,37 @@ class FileSystem:
         self.sync_directory(path.parent)
 
     def create(self, path: Path) -> io.FileIO:
-        """A new empty file, open for writing; ``FileExistsError`` where there is one."""
+        """Create an empty file and open it for writing. Raises: FileExistsError if it exists."""
         return io.FileIO(path, "xb")
 
     def write(self, file: io.FileIO, data: Buffer, offset: int) -> int:
-        """Write some of ``data`` at ``offset`` and answer how many bytes; the rest is for the next call."""
+        """Write ``data`` at ``offset`` and return the number of bytes written; write the rest with the next call."""
         return os.pwrite(file.fileno(), data, offset)
 
     def sync(self, file: io.FileIO) -> None:
-        """What was written is on the device. After an error nothing about the file's content may be assumed."""
-        if sys.platform == "darwin":  # there fsync stops at the drive's cache
+        """Make the bytes written durable. After an error nothing about the file's content may be assumed."""
+        if sys.platform == "darwin":  # fsync does not flush the drive's cache on macOS
             import fcntl
 
             try:
                 fcntl.fcntl(file.fileno(), fcntl.F_FULLFSYNC)
                 return
             except OSError as error:
-                if error.errno not in {errno.ENOTSUP, errno.EINVAL}:  # network file systems do not know it
+                if error.errno not in {errno.ENOTSUP, errno.EINVAL}:  # network file systems do not support it
                     raise
         os.fsync(file.fileno())
 
     def rename(self, source: Path, target: Path) -> None:
-        """Atomically give ``source`` the name ``target``, replacing it; durable after ``sync_directory`` of both."""
+        """Atomically rename ``source``, replacing ``target``; durable after ``sync_directory`` of both parents."""
         os.replace(source, target)
 
     def remove(self, path: Path) -> None:
-        """Remove a file; fine where there is none."""
+        """Remove a file, if it exists."""
         with suppress(FileNotFoundError):
             os.unlink(path)
 
     def remove_directory(self, path: Path) -> None:
-        """Remove a directory if it is empty; fine where there is none, or where something is left in it."""
+        """Remove a directory if it exists and is empty."""
         try:
             os.rmdir(path)
         except OSError as error:
@@ -126,23 +125,23 @@ class FileSystem:
                 raise
 
     def sync_directory(self, path: Path) -> None:
-        """Entries made, renamed and removed in ``path`` so far are on the device."""
+        """Make the entries added, renamed and removed in ``path`` so far durable."""
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # a file system that does not sync directories at all
+            if error.errno != errno.EINVAL:  # a file system that cannot sync directories
                 raise
         finally:
             os.close(descriptor)
 
     def read(self, path: Path) -> bytes:
-        """Return the whole content of a regular file. Raises: NotAFile for anything else, without waiting for it."""
+        """Return the whole content of a regular file. Raises: NotAFile for anything else, without blocking on it."""
         with self.open(path) as file:
             return file.readall()
 
     def open(self, path: Path) -> io.FileIO:
-        """Open a regular file for reading. Raises: NotAFile for anything else, without waiting for it."""
+        """Open a regular file for reading. Raises: NotAFile for anything else, without blocking on it."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
@@ -155,11 +154,11 @@ class FileSystem:
         return io.FileIO(descriptor, "rb")
 
     def names(self, path: Path) -> list[str]:
-        """The names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
         return sorted(os.listdir(path))
 
     def size(self, path: Path) -> int | None:
-        """The size of a regular file in bytes; None where there is none. Symbolic links are none."""
+        """Return the size of a regular file in bytes, or None if ``path`` is no regular file (a link, for example)."""
         try:
             status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -167,7 +166,7 @@ class FileSystem:
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def make_directories(self, path: Path) -> None:
-        """Make ``path``, which the user chose, and missing directories above it, durably."""
+        """Make the user's directory ``path``, and missing directories above it, durably."""
         if path.is_dir():
             return
         if not path.parent.exists():
@@ -175,7 +174,7 @@ class FileSystem:
         self.make_directory(path)
 
     def write_all(self, file: io.FileIO, data: Buffer, offset: int) -> int:
-        """Write all of ``data`` at ``offset``; the offset behind it."""
+        """Write all of ``data`` at ``offset``; return the offset after it."""
         view = memoryview(data).cast("B")
         while view:
             written = self.write(file, view, offset)
@@ -183,9 +182,9 @@ class FileSystem:
         return offset
 
     def write_new(self, path: Path, *pieces: Buffer) -> None:
-        """Put a file with these bytes at ``path``, whole or not at all, replacing what was there; durable on return.
+        """Write a file with these bytes at ``path``, atomically, replacing an existing one; durable on return.
 
-        After an error the old file, or the new one, is there; a crash leaves at most a ``.tmp`` file beside it.
+        After an error ``path`` is the old file or the new one. A crash leaves at most a ``.tmp`` file beside it.
         """
         temporary = path.with_name(path.name + TEMPORARY)
         self.remove(temporary)
@@ -212,7 +211,7 @@ def is_directory(path: Path) -> bool:
 
 
 def is_entry_of(file: io.FileIO, path: Path) -> bool:
-    """Return whether ``path`` names the file that is open as ``file``, and not one that took its place since."""
+    """Return whether ``path`` names the open ``file``, and not another one that replaced it."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -220,7 +219,7 @@ def is_entry_of(file: io.FileIO, path: Path) -> bool:
 
 
 class PlainSync(FileSystem):
-    """``fsync`` and no more: on macOS much faster, and only as durable as the drive's cache."""
+    """A file system that only calls ``fsync``: on macOS much faster, and only as durable as the drive's cache."""
 
     def sync(self, file: io.FileIO) -> None:
         os.fsync(file.fileno())
@@ -232,7 +231,7 @@ DISK: Final = FileSystem()
 
 @contextmanager
 def storing(doing: str, path: Path) -> Iterator[None]:
-    """Turn an ``OSError`` into a ``StoreError`` that says what was tried, where, and what to do about it."""
+    """Turn an ``OSError`` into a ``StoreError`` that names the operation, the path, the cause and a remedy."""
     try:
         yield
     except OSError as error:

@@ -1,9 +1,9 @@
-"""One checkpoint on disk: a folder of parts with a manifest written last. It can be moved and read by path alone.
+"""One checkpoint on disk: a folder of parts, with the manifest written last. It may be moved, and read by its path.
 
 chk-00000007/counts-0.12.part  ...  manifest.json
 
 The number in the name of a part is the fencing token of the job that wrote it (see ``lock``). A job that lost the
-directory without noticing, and writes late, has another token: it cannot replace a part of its successor's.
+directory without noticing, and writes late, has another token: it cannot replace a part of its successor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OURS: Final = (".part", ".part" + TEMPORARY, MANIFEST, MANIFEST + TEMPORARY)
 
 
 class CheckpointFolder:
-    """The checkpoint in directory ``path`` (the path of its manifest will do, too)."""
+    """The checkpoint in directory ``path``, which may also be the path of its manifest."""
 
     def __init__(self, path: str | Path, *, files: FileSystem = DISK) -> None:
         path = Path(path)
@@ -37,21 +37,21 @@ class CheckpointFolder:
 
     @property
     def exists(self) -> bool:
-        """A checkpoint exists iff its manifest does; anything else of that name counts as a damaged one.
+        """Whether the manifest exists; anything else of that name counts as a damaged manifest.
 
-        Raises: StoreError where nobody can tell.
+        Raises: StoreError if the folder cannot be read.
         """
         with storing("look at", self.path / MANIFEST):
             return self._files.size(self.path / MANIFEST) is not None or os.path.lexists(self.path / MANIFEST)
 
     @property
     def manifest_size(self) -> int:
-        """The bytes of the manifest; 0 where there is none. Raises: StoreError."""
+        """The size of the manifest in bytes; 0 if there is none. Raises: StoreError."""
         with storing("look at", self.path / MANIFEST):
             return self._files.size(self.path / MANIFEST) or 0
 
     def write(self, task: str, data: Buffer, token: int = 0) -> PartHandle:
-        """Write one part, durably; ``token`` is the fencing token of the writer (0: there is no other writer).
+        """Write one part durably; ``token`` is the fencing token of the writer (0: there is no other writer).
 
         Raises: StoreError.
         """
@@ -62,19 +62,22 @@ class CheckpointFolder:
         return handle
 
     def commit(self, manifest: Manifest) -> None:
-        """Make the checkpoint exist. Raises: StoreError, after which it does not, as far as the disk obeys."""
+        """Make the checkpoint exist. Raises: StoreError, after which it does not exist, unless the disk fails again."""
         target = self.path / MANIFEST
         with storing("write", target):
             self._files.make_directory(self.path)
-            self._files.sync_directory(self.path.parent)  # the folder itself, where an earlier attempt failed to
+            self._files.sync_directory(self.path.parent)  # an earlier attempt may have failed to sync it
             try:
                 self._files.write_new(target, encode(manifest))
             except OSError:
-                self._files.remove(target)  # renamed, but perhaps not durable: take it back
+                self._files.remove(target)  # renamed, but perhaps not durable: revert it
                 raise
 
     def manifest(self) -> Manifest:
-        """Raises: NoCheckpoint, CheckpointDamaged, StoreError; CheckpointError for a newer format."""
+        """Return the manifest.
+
+        Raises: NoCheckpoint, CheckpointDamaged, StoreError; CheckpointError for a newer format.
+        """
         target = self.path / MANIFEST
         if not self.exists:
             inside = self._files.names(self.path) if self.path.is_dir() else "nothing: there is no such directory"
@@ -83,14 +86,14 @@ class CheckpointFolder:
             try:
                 data = self._files.read(target)
             except NotAFile as error:
-                found = "a directory" if target.is_dir() and not target.is_symlink() else error.strerror
+                cause = "it is a directory" if target.is_dir() and not target.is_symlink() else error.strerror
                 raise CheckpointDamaged(
-                    f"{target}: expected a file, found {found}: put the manifest back, if you have it"
+                    f"{target}: expected a file, but {cause}: put the manifest back, if you have it"
                 ) from error
         return decode(data, str(target))
 
     def read(self, handle: PartHandle) -> bytes:
-        """A part, verified. Raises: CheckpointDamaged, StoreError."""
+        """Return a part, verified. Raises: CheckpointDamaged, StoreError."""
         path = self.path / plain_name(handle.file, f"{self.path}: the part of task {handle.task!r}")
         with storing("read", path):
             size = self._files.size(path)
@@ -107,14 +110,14 @@ class CheckpointFolder:
                 ) from error
             except NotAFile as error:
                 raise CheckpointDamaged(
-                    f"{path}: expected the part of task {handle.task!r}: {error.strerror}"
+                    f"{path}: expected the part of task {handle.task!r}, but {error.strerror}"
                 ) from error
         return check_part(handle, data, str(path))
 
     def remains(self, task: str, limit: int | None = None) -> Iterator[bytes]:
         """Yield the readable parts of ``task`` in a folder without a manifest; they are not verified.
 
-        ``limit``: parts of more bytes are left out.
+        Parts of more than ``limit`` bytes are left out.
         """
         try:
             names = [name for name in self._files.names(self.path) if part_of(name, task)]
@@ -126,26 +129,26 @@ class CheckpointFolder:
                 if limit is None or (self._files.size(self.path / name) or 0) <= limit:
                     yield self._files.read(self.path / name)
             except OSError as error:
-                log.debug("%s has nothing of task %r to read: %s", self.path / name, task, error)
+                log.debug("%s: the part of task %r cannot be read: %s", self.path / name, task, error)
 
     def verify(self) -> Manifest:
-        """Read everything. Raises what ``manifest`` and ``read`` raise."""
+        """Read every part and return the manifest. Raises the same as ``manifest`` and ``read``."""
         manifest = self.manifest()
         for handle in manifest.parts:
             self.read(handle)
         return manifest
 
     def remove_parts(self, parts: Iterable[PartHandle]) -> None:
-        """Delete these parts, and the folder with the last one. Raises: StoreError."""
+        """Delete these parts, and the folder if it is empty then. Raises: StoreError."""
         with storing("clean up", self.path):
             for handle in parts:
                 self._files.remove(self.path / handle.file)
             self._files.remove_directory(self.path)
 
     def remove(self) -> None:
-        """Delete the checkpoint, manifest first and durably; other people's files stay. Raises: StoreError.
+        """Delete the checkpoint, manifest first and durably; foreign files stay. Raises: StoreError.
 
-        Where the folder is a symbolic link, the link is deleted, and nothing that it leads to.
+        If the folder is a symbolic link, only the link is deleted.
         """
         with storing("delete", self.path):
             if not is_directory(self.path):
@@ -161,7 +164,7 @@ class CheckpointFolder:
             self._files.remove_directory(self.path)
 
     def _remove(self, path: Path) -> None:
-        """Remove a file of ours; a directory in its place only where it is empty, for it is not ours."""
+        """Remove a file of ours; a directory in its place is not ours, and is removed only if it is empty."""
         if is_directory(path):
             self._files.remove_directory(path)
         else:

@@ -1,12 +1,12 @@
-"""Who may write into a directory: a lock that dies with its process, and a token for the one that does not notice.
+"""The lock of a directory: it ends with its process, and a fencing token stops a holder that lost it unnoticed.
 
-The lock is ``flock`` on ``LOCK``: the kernel lets go of it when the process is killed, so none is ever stale. Where a
-lock is lost without the holder's knowledge (the file was deleted, a network file system forgot it) the *fencing token*
-helps: each owner durably raises the number in ``FENCE`` and, before each commit, finds its own number there or stops
-(M. Kleppmann, "How to do distributed locking", 2016).
+The lock is ``flock`` on ``LOCK``: the kernel releases it when the process is killed, so it is never stale. A holder may
+lose the lock without noticing (the file was deleted, or a network file system lost it). The *fencing token* covers
+that: each owner durably raises the number in ``FENCE``, and before each commit it stops unless its own number is still
+there (M. Kleppmann, "How to do distributed locking", 2016).
 
-This code assumes: between a look at the token and the rename that follows it, no second job takes over. POSIX has no
-way to make the two one.
+This code assumes: no second job takes over between the check of the token and the rename after it. POSIX cannot do both
+in one atomic step.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _MAX_TOKEN: Final = 2**62
 class DirectoryLock:
     """The right to write into ``guards``, held from ``acquire`` to ``release``; the lock's files are in ``directory``.
 
-    Programs that are started meanwhile do not inherit the lock (``os.open`` sets O_CLOEXEC). A forked child does: it
-    keeps the lock of a parent that is killed, but not of one that releases.
+    Programs started meanwhile do not inherit the lock (``os.open`` sets O_CLOEXEC). A forked child does: it keeps the
+    lock if the parent is killed, but not if the parent releases it.
     """
 
     def __init__(self, directory: Path, *, files: FileSystem, clock: Clock, guards: Path | None = None) -> None:
@@ -46,11 +46,14 @@ class DirectoryLock:
 
     @property
     def held(self) -> bool:
-        """Whether ``acquire`` succeeded; ``check`` tells whether that is still so."""
+        """Whether ``acquire`` succeeded; ``check`` verifies that the lock is still ours."""
         return self._descriptor is not None
 
     def acquire(self, run_id: str) -> None:
-        """Raises: DirectoryInUse naming the holder; StoreError where the directory cannot be written."""
+        """Take the lock and raise the fencing token.
+
+        Raises: DirectoryInUse naming the holder; StoreError if the directory cannot be written.
+        """
         if self.held:
             raise DirectoryInUse(f"{self._guards} is already open in this object: close it first")
         owner = {
@@ -71,7 +74,10 @@ class DirectoryLock:
             raise
 
     def check(self) -> None:
-        """Raises: StoreError when not acquired; DirectoryInUse when another job has taken over."""
+        """Check that the lock is still ours.
+
+        Raises: StoreError if it was not acquired; DirectoryInUse if another job has taken over.
+        """
         if not self.held:
             raise StoreError(f"{self._guards} is not open for writing: call open() first")
         fence = self._fence()
@@ -87,11 +93,11 @@ class DirectoryLock:
         return self._token
 
     def release(self) -> None:
-        """Let go; harmless when not held."""
+        """Release the lock, if it is held."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing alone would leave it to the children forked meanwhile
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # close() alone would leave it to children forked meanwhile
             finally:
                 os.close(descriptor)
 
@@ -100,8 +106,8 @@ class DirectoryLock:
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
-                if os.fstat(descriptor).st_nlink > 1:  # it is written to below, and has another name elsewhere
-                    raise StoreError(f"{path}: expected a file of its own, found one with several names; remove it")
+                if os.fstat(descriptor).st_nlink > 1:  # written to below, under every name
+                    raise StoreError(f"{path}: expected a file with one name, found other hard links; remove it")
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -116,7 +122,7 @@ class DirectoryLock:
             except BaseException:
                 os.close(descriptor)
                 raise
-            os.close(descriptor)  # someone deleted the file before we locked it: that lock protects nothing
+            os.close(descriptor)  # the file was deleted before we locked it: that lock protects nothing
 
     def _fence(self) -> dict[str, Any]:
         path = self._directory / FENCE
@@ -142,10 +148,10 @@ def _same_file(descriptor: int, path: Path) -> bool:
 
 def _parse(data: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(data)
+        owner = json.loads(data)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return owner if isinstance(owner, dict) else {}
 
 
 def _describe(owner: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""The manifest: what a checkpoint consists of. A checkpoint exists if, and only if, its manifest does.
+"""The manifest of a checkpoint, which lists its contents. A checkpoint exists if, and only if, its manifest does.
 
-It is JSON in an envelope with the checksum of its own bytes, because a flipped digit in a manifest is still JSON.
-The envelope never changes; what is inside has a format number, and old formats stay readable.
+It is JSON in an envelope with the checksum of its bytes, because a manifest with a flipped digit is still valid JSON.
+The envelope never changes; the manifest inside has a format number, and old formats stay readable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Id = Annotated[int, msgspec.Meta(ge=1, lt=2**62)]
 
 
 class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file of a checkpoint: whose state it is, and what must be found in it (xxh3-64 as 16 hex digits)."""
+    """One file of a checkpoint: the task it belongs to, its size in bytes and its xxh3-64 as 16 hex digits."""
 
     task: str
     file: str
@@ -33,11 +33,11 @@ class PartHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything about a checkpoint but the state itself.
+    """The description of a checkpoint, without the state itself.
 
-    ``kind`` is "checkpoint", "savepoint" or "final"; ``nodes`` describes the operators (name, kind, parallelism,
-    detail, inputs, schema), to be compared with the pipeline that restores it; ``transactions`` has the handles each
-    sink must commit; ``created`` is in seconds since 1970; ``summary`` is for people.
+    ``kind`` is "checkpoint", "savepoint" or "final". ``nodes`` describes the operators (name, kind, parallelism,
+    detail, inputs, schema), for comparison with the pipeline that restores it. ``transactions`` has the handles each
+    sink must commit. ``created`` is in seconds since 1970. ``summary`` is for people.
 
     >>> manifest = Manifest(format=FORMAT, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
     ...                     guarantee="exactly once", finished=False, created=0.0, run_id="a")
@@ -70,22 +70,22 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The manifest as it stands on disk."""
+    """Return the bytes of the manifest on disk."""
     assert manifest.format == FORMAT, f"only format {FORMAT} is written, got {manifest.format}"
     body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     return b'{"xxh3": "%s",\n"manifest": %s}\n' % (xxhash.xxh3_64_hexdigest(body).encode(), body)
 
 
 def decode(data: bytes, where: str) -> Manifest:
-    """The manifest in ``data``; ``where`` is for messages.
+    """Return the manifest in ``data``; ``where`` is for messages.
 
-    Raises: CheckpointDamaged where the bytes are not what was written; CheckpointError for a newer format.
+    Raises: CheckpointDamaged if the bytes are not those written; CheckpointError for a newer format.
     """
     try:
         envelope = msgspec.json.decode(data, type=_Envelope)
-        found = xxhash.xxh3_64_hexdigest(envelope.manifest)
-        if found != envelope.xxh3:
-            raise CheckpointDamaged(f"{where}: the manifest was written with xxh3 {envelope.xxh3}, found {found}")
+        checksum = xxhash.xxh3_64_hexdigest(envelope.manifest)
+        if checksum != envelope.xxh3:
+            raise CheckpointDamaged(f"{where}: the manifest was written with xxh3 {envelope.xxh3}, found {checksum}")
         newest = msgspec.json.decode(envelope.manifest, type=_Header).format
         if newest > FORMAT:
             raise CheckpointError(
@@ -94,7 +94,9 @@ def decode(data: bytes, where: str) -> Manifest:
             )
         manifest = msgspec.json.decode(envelope.manifest, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise CheckpointDamaged(f"{where}: not a whole manifest of {len(data)} bytes ({error})") from error
+        raise CheckpointDamaged(
+            f"{where}: the manifest is incomplete or damaged, found {len(data)} bytes ({error})"
+        ) from error
     _check(manifest, where)
     return manifest
 
@@ -107,11 +109,11 @@ def _check(manifest: Manifest, where: str) -> None:
     parsed(_Summary, manifest.summary, f"{where}: the summary")
     for word in (manifest.kind, manifest.mode, manifest.guarantee):  # shown on terminals
         if not word.isprintable():
-            raise CheckpointDamaged(f"{where}: expected a word, found {excerpt(word)}")
+            raise CheckpointDamaged(f"{where}: expected printable text in the manifest, found {excerpt(word)}")
     for node in manifest.nodes:
         for key, kind in _NODE.items():
             if key in node and not isinstance(node[key], kind):
-                raise CheckpointDamaged(f"{where}: {key!r} of an operator is {excerpt(node[key])}")
+                raise CheckpointDamaged(f"{where}: {key!r} of an operator has the wrong type: {excerpt(node[key])}")
         if "name" not in node:
             raise CheckpointDamaged(f"{where}: an operator has no name")
     for part in manifest.parts:
@@ -135,12 +137,12 @@ _NODE: Final = {"name": str, "kind": str, "parallelism": int, "stateful": bool, 
 
 
 def part_handle(task: str, data: bytes | bytearray | memoryview, token: int = 0) -> PartHandle:
-    """Return the handle of a part; ``token`` is the fencing token of its writer, 0 if there can be no other writer."""
+    """Return the handle of a part; ``token`` is the fencing token of its writer, or 0 if there is only one writer."""
     return PartHandle(task, part_file(task, token), memoryview(data).nbytes, xxhash.xxh3_64_hexdigest(data))
 
 
 def part_file(task: str, token: int = 0) -> str:
-    """Return the name of the file with the part of ``task``: safe on every file system, also a case-blind one.
+    """Return the file name of the part of ``task``: valid on every file system, also a case-insensitive one.
 
     >>> part_file("counts-0"), part_file("counts[0]", 12)
     ('counts-0.part', 'counts-0-ea55e9fb16c91206.12.part')
@@ -151,7 +153,7 @@ def part_file(task: str, token: int = 0) -> str:
 
 
 def part_of(name: str, task: str) -> bool:
-    """Return whether ``name`` is the name of a part of ``task``, by any writer.
+    """Return whether ``name`` is the file name of a part of ``task``, by any writer.
 
     >>> part_of("counts-0.12.part", "counts-0"), part_of("counts-0.part.tmp", "counts-0")
     (True, False)
@@ -161,14 +163,14 @@ def part_of(name: str, task: str) -> bool:
 
 
 def check_part(handle: PartHandle, data: bytes, where: str) -> bytes:
-    """``data``, if it is what ``handle`` promises; else CheckpointDamaged."""
+    """Return ``data``. Raises: CheckpointDamaged if its size or checksum differs from the handle's."""
     if len(data) != handle.size:
         raise CheckpointDamaged(
             f"{where}: the part of task {handle.task!r} had {handle.size} bytes when it was written, found {len(data)}"
         )
-    found = xxhash.xxh3_64_hexdigest(data)
-    if found != handle.xxh3:
+    checksum = xxhash.xxh3_64_hexdigest(data)
+    if checksum != handle.xxh3:
         raise CheckpointDamaged(
-            f"{where}: the part of task {handle.task!r} was written with xxh3 {handle.xxh3}, found {found}"
+            f"{where}: the part of task {handle.task!r} was written with xxh3 {handle.xxh3}, found {checksum}"
         )
     return data

@@ -1,4 +1,4 @@
-"""Checkpoints in memory: they survive a job that crashes, because the store outlives it, and nothing more.
+"""Checkpoints in memory: they survive the crash of a job, but not the end of the process.
 
 >>> store = MemoryStore()
 >>> with store:
@@ -21,13 +21,24 @@ __all__ = ["MemoryStore"]
 
 
 class MemoryStore(CheckpointStore):
-    """Keeps copies of parts, and manifests in the bytes they would have on disk.
+    """A store that holds checkpoints in memory: copies of parts, and manifests in the bytes they would have on disk.
 
-    ``open`` always succeeds: the job that held it may have crashed without a ``close``.
+    Pass it as the location of `Checkpointing`, and to a second run to restore from it. ``open`` always succeeds,
+    because the job that held it may have crashed without a ``close``. Thread-safe.
+
+    Raises:
+        StoreError: from ``write``, if the checkpoint is complete already.
+        NoCheckpoint: from ``manifest``, if there is no such checkpoint.
+        CheckpointDamaged: from ``read``, if the part is missing or differs from its handle.
+
+    >>> with MemoryStore() as store:
+    ...     handle = store.write(1, "counts-0", b"state")
+    ...     store.read(1, handle)
+    b'state'
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the three below; parts are written from several threads
+        self._lock = threading.Lock()  # guards the three attributes below; several threads write parts
         self._parts: dict[int, dict[str, bytes]] = {}
         self._manifests: dict[int, bytes] = {}
         self._highest = 0
@@ -99,5 +110,5 @@ class MemoryStore(CheckpointStore):
         file = part_file(task)
         with self._lock:
             orphans = sorted(self._parts.keys() - self._manifests.keys())
-            found = [(n, self._parts[n][file]) for n in orphans if n > above and file in self._parts[n]]
-        return iter([(n, data) for n, data in found if limit is None or len(data) <= limit])
+            parts = [(n, self._parts[n][file]) for n in orphans if n > above and file in self._parts[n]]
+        return iter([(n, data) for n, data in parts if limit is None or len(data) <= limit])

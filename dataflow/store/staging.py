@@ -1,13 +1,13 @@
-"""A file that is written little by little and loses nothing when the disk refuses: what a two-phase sink stages.
+"""A file of a two-phase sink that is written bit by bit and loses nothing if a write fails.
 
-A refused write does not fail: the bytes wait in memory, up to ``limit`` of them, and are offered again. Only ``sync``
-insists. A refused *sync* is worse than a refused write, because the kernel may have dropped the pages and may call the
-next sync a success (Rebello et al., "Can applications recover from fsync failures?", ATC 2020). So after one the file
-is suspect: the next ``sync`` reads it back, and only if its checksum is that of what was written copies it to a new
-file, which is then synced.
+A failed write raises nothing: the bytes wait in memory, up to ``limit`` of them, and are written again later. Only
+``sync`` raises. A failed *sync* is worse than a failed write, because the kernel may have dropped the pages and may
+report success for the next sync (Rebello et al., "Can applications recover from fsync failures?", ATC 2020). So after
+one the file is suspect: the next ``sync`` reads it back, compares its checksum with that of the bytes written, and only
+if they are equal copies it to a new file, which is then synced.
 
-Guarantees: after ``sync`` returned, exactly the bytes written are durable in ``path``. StoreError: not now, nothing is
-lost, call ``sync`` again. SinkBroken: bytes are lost.
+Guarantees: after ``sync`` returned, exactly the bytes written are durable in ``path``. StoreError: it failed, nothing
+is lost, call ``sync`` again. SinkBroken: bytes are lost.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _CHUNK: Final = 1 << 20
 
 
 class StagedFile:
-    """A new file at ``path``, in a directory that exists; ``limit`` bytes may wait for a disk that refuses them.
+    """A new file at ``path``, in an existing directory; at most ``limit`` bytes wait in memory if writes fail.
 
-    It has what pyarrow asks of a file object that is written.
+    It has the methods that pyarrow requires of a writable file object.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory:
@@ -43,7 +43,7 @@ class StagedFile:
     b'rows'
     """
 
-    closed = False  # for pyarrow, which asks
+    closed = False  # pyarrow reads it
 
     def __init__(self, path: Path, *, files: FileSystem = DISK, limit: int = 64 << 20) -> None:
         self.path = path
@@ -58,7 +58,7 @@ class StagedFile:
 
     @property
     def size(self) -> int:
-        """Bytes written so far, those that wait included."""
+        """Bytes written so far, including those that wait in memory."""
         return self._on_disk + len(self._waiting)
 
     @property
@@ -67,8 +67,8 @@ class StagedFile:
         return self._checksum.hexdigest()
 
     def write(self, data: Buffer) -> int:
-        """Take ``data``. Raises: SinkBroken where more than ``limit`` bytes would have to wait."""
-        if self._discarded:  # pyarrow closes a writer that is dropped, footer and all
+        """Write ``data``, or keep it in memory. Raises: SinkBroken if more than ``limit`` bytes would have to wait."""
+        if self._discarded:  # pyarrow writes the footer when a writer is dropped
             return len(data)
         self._checksum.update(data)
         before = len(self._waiting)
@@ -80,23 +80,23 @@ class StagedFile:
             except StoreError as error:
                 if len(self._waiting) > self._limit:
                     raise SinkBroken(
-                        f"{self.path}: {len(self._waiting)} bytes wait for a disk that refuses them and at most "
-                        f"{self._limit} may: restart from the last checkpoint when there is room ({error})"
+                        f"{self.path}: {len(self._waiting)} bytes wait because writes fail, and at most {self._limit} "
+                        f"may wait: restart from the last checkpoint when the disk has room ({error})"
                     ) from error
         return len(data)
 
     def tell(self) -> int:
-        """The position behind the last byte written."""
+        """Return the position after the last byte written."""
         return self.size
 
     def flush(self) -> None:
-        """Nothing: ``sync`` is what counts."""
+        """Do nothing: only ``sync`` makes bytes durable."""
 
     def close(self) -> None:
-        """Nothing: pyarrow is done with the file, we are not."""
+        """Do nothing: pyarrow has finished with the file, but the sink has not."""
 
     def sync(self) -> None:
-        """Make it all durable, in a directory entry, too. Raises: StoreError, SinkBroken. May be repeated."""
+        """Make all bytes and the directory entry durable. Raises: StoreError, SinkBroken. May be repeated."""
         assert not self._discarded, f"{self.path} was discarded"
         with storing("stage", self.path):
             self._drain()
@@ -112,13 +112,13 @@ class StagedFile:
 
     @property
     def in_place(self) -> bool:
-        """Whether ``path`` names the file that is open, and not another one that took its place."""
+        """Whether ``path`` names the open file, and not another one that replaced it."""
         return self._file is not None and not self._file.closed and is_entry_of(self._file, self.path)
 
     def check_in_place(self) -> None:
-        """Check that the synced file can be found under its name.
+        """Check that the synced file still has its name.
 
-        Raises: SinkBroken where ``path`` names another file, or none: a job that took the directory over deleted ours.
+        Raises: SinkBroken if ``path`` names another file, or none: a job that took the directory over deleted ours.
         """
         if not self.in_place:
             raise SinkBroken(
@@ -154,20 +154,20 @@ class StagedFile:
             self._on_disk += written
 
     def _rewrite(self) -> None:
-        """Copy a suspect file, proving on the way that it still holds what was written."""
-        old, found, offset = self.path, xxhash.xxh3_64(), 0
+        """Copy a suspect file, and verify that it still holds the bytes written."""
+        old, checksum, offset = self.path, xxhash.xxh3_64(), 0
         file, path = _create(self._files, self.path)
         try:
             with open(old, "rb") as source:
                 while chunk := source.read(_CHUNK):
-                    found.update(chunk)
+                    checksum.update(chunk)
                     offset = self._files.write_all(file, chunk, offset)
         except OSError:
             file.close()
             with suppress(OSError):
                 self._files.remove(path)
             raise
-        if found.intdigest() != self._checksum.intdigest():
+        if checksum.intdigest() != self._checksum.intdigest():
             file.close()
             raise SinkBroken(
                 f"{old}: {self.size} bytes were written, could not be synced, and read back differently: the device "
@@ -182,7 +182,7 @@ class StagedFile:
 
 
 def _create(files: FileSystem, wanted: Path) -> tuple[io.FileIO, Path]:
-    """A new file named like ``wanted``, numbered on where that is taken: a zombie may still be writing there."""
+    """Create a file named like ``wanted``, with a number if that name is taken: a zombie may still write there."""
     stem = wanted.name.partition(".")[0]
     for again in count():
         path = wanted if again == 0 else wanted.with_name(f"{stem}.{again}{wanted.suffix}")

@@ -1,4 +1,4 @@
-"""URLs where paths are expected: how one is recognised, and the local path that a ``file:`` URL names."""
+"""URLs in place of paths: recognise them, and get the local path of a ``file:`` URL."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from urllib.parse import unquote
 
 __all__ = ["is_url", "local_path"]
 
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib makes one slash of two
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # pathlib collapses two slashes into one
 
 
 def is_url(path: str) -> bool:
-    """Return True if ``path`` begins like a URL, which is no local path.
+    """Return whether ``path`` begins like a URL, and so is no local path.
 
     >>> is_url("s3://bucket/key"), is_url("data/2024")
     (True, False)
@@ -21,11 +21,11 @@ def is_url(path: str) -> bool:
 
 
 def local_path(path: str) -> str | None:
-    """Return the path that ``path``, or the ``file:`` URL that it is, names on this machine; None for other URLs.
+    """Return the local path of ``path``, which is a path or a ``file:`` URL; None for other URLs and machines.
 
     >>> local_path("file:///data/my%20job"), local_path("data"), local_path("s3://bucket/job")
     ('/data/my job', 'data', None)
-    >>> local_path("file://localhost/data"), local_path("file://elsewhere/data")  # one that names another machine
+    >>> local_path("file://localhost/data"), local_path("file://elsewhere/data")  # the last one names another machine
     ('/data', None)
     """
     if path.startswith("file:/"):

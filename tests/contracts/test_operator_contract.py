@@ -69,7 +69,7 @@ def test_an_open_that_yields_is_an_error_because_it_did_not_run() -> None:
     [
         ({"n": 1}, r"snapshot\(\) returns a Snapshot, but returned a dict"),
         (None, r"snapshot\(\) returns a Snapshot, but returned None"),
-        (flow.Snapshot({"n": np.int64(3)}), r"values\['n'\] is a int64, which JSON cannot say.*int\(...\)"),
+        (flow.Snapshot({"n": np.int64(3)}), r"values\['n'\] is a int64, which is not JSON-serialisable.*int\(...\)"),
         (flow.Snapshot({"n": np.float64(3)}), r"values\['n'\] is a float64"),
         (flow.Snapshot({"n": {1}}), r"values\['n'\] is a set"),
         (flow.Snapshot({"n": float("nan")}), r"values\['n'\] is nan"),

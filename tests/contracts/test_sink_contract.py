@@ -59,7 +59,7 @@ def test_a_writer_that_emits_rows_is_an_error() -> None:
         (None, r"prepare\(\) returns a sequence of handles, \(\) for none, but returned None"),
         ({"name": "x"}, r"prepare\(\) returns a sequence of handles, .*returned a dict"),
         (["x"], r"a handle is a dict of JSON, but prepare\(\) returned a str"),
-        ([{"n": np.int64(1)}], r"handle 0\['n'\] is a int64, which JSON cannot say"),
+        ([{"n": np.int64(1)}], r"handle 0\['n'\] is a int64, which is not JSON-serialisable"),
     ],
 )
 def test_a_writer_that_prepares_no_handles_is_named(handles: Any, problem: str) -> None:

@@ -87,7 +87,7 @@ def test_a_reader_that_cannot_be_closed_is_named_in_a_warning_and_its_rows_are_k
         (Once(BATCH.select(["a", "b"])), r"a batch of its reader does not have .*column 'w' \(int64\) is missing"),
         (Once(ROWS), r"split 'one': poll\(\) returns a pa.RecordBatch, None or .*returned a pyarrow.lib.Table"),
         (Once([BATCH]), r"poll\(\) returns .*returned a list"),
-        (Once(BATCH, np.int64(4)), r"split 'one': offset is a int64, which JSON cannot say"),
+        (Once(BATCH, np.int64(4)), r"split 'one': offset is a int64, which is not JSON-serialisable"),
         (Once(BATCH, {"at": {1}}), r"offset\['at'\] is a set"),
         (Once(BATCH, "\udcff"), r"split 'one': offset is '\\udcff', which is not Unicode text"),
         (Once(BATCH, aside=BATCH), r"rejected\(\) returned 4 rows, but the source has no side output 'errors'"),

@@ -227,7 +227,7 @@ def test_what_is_under_way_is_neither_durable_nor_given_up() -> None:
 def test_the_store_answers_only_for_what_it_was_given(answer: str) -> None:
     coordinator = Coordinator(chain(["s", "k"]), CheckpointPolicy(), next_id=1, now=0)
     play(coordinator, "checkpoint", 0)
-    with pytest.raises(AssertionError, match=r"the store answered for 1 with the parts of \[\] only"):
+    with pytest.raises(AssertionError, match=r"the store reported on 1, but only \[\] acknowledged"):
         play(coordinator, answer, 0)
 
 

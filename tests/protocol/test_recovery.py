@@ -85,7 +85,7 @@ def test_an_id_gets_exactly_that_or_an_error() -> None:
     assert choose(2, *store("1 2s 3"), WHERE) == Restore(2)
     with pytest.raises(NoCheckpoint, match=r"there is no checkpoint 5 in ckpt/; there are \[1, 3\]"):
         choose(5, *store("3 1"), WHERE)
-    with pytest.raises(CheckpointDamaged, match="checkpoint 3 in ckpt/ was asked for and is damaged: torn"):
+    with pytest.raises(CheckpointDamaged, match="the requested checkpoint 3 in ckpt/ is damaged: torn"):
         choose(3, *store("1 2 3x"), WHERE)
 
 

@@ -125,7 +125,7 @@ def test_a_file_in_place_of_a_directory_is_refused_before_anything_runs(
     few_orders: Path, tmp_path: Path, where: str
 ) -> None:
     (tmp_path / where).write_text("in the way")
-    with pytest.raises(StoreError, match=rf"{where}.*choose another path|{where}.*in the way: move it"):
+    with pytest.raises(StoreError, match=rf"{where}.*choose another path|{where}.*already exists: move it"):
         copy(few_orders, tmp_path / "out").run(checkpoint=flow.Checkpointing(tmp_path / "ckpt"))
 
 

@@ -25,7 +25,7 @@ def test_a_dictionary_that_grows_from_batch_to_batch_is_damage() -> None:
     ) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    with pytest.raises(CheckpointDamaged, match="a dictionary is given in pieces"):
+    with pytest.raises(CheckpointDamaged, match="the stream has a delta dictionary"):
         read_stream(out.getvalue(), "table")
 
 

@@ -192,7 +192,7 @@ def test_every_truncation_of_a_manifest_is_found(store: DirectoryStore, save: Sa
     whole = path.read_bytes().rstrip()
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
-        with pytest.raises(CheckpointDamaged, match="not a whole manifest"):
+        with pytest.raises(CheckpointDamaged, match="the manifest is incomplete or damaged"):
             store.manifest(2)
     assert store.checkpoints() == [1, 2]
     store.verify(1)
@@ -224,7 +224,7 @@ def test_a_directory_in_place_of_a_manifest_is_damage_and_never_in_the_way(
     strange.mkdir()
     if inside:
         (strange / "notes").write_text("somebody's")
-    with pytest.raises(CheckpointDamaged, match="expected a file, found a directory"):
+    with pytest.raises(CheckpointDamaged, match="expected a file, but it is a directory"):
         store.manifest(1)
     assert store.remove_orphans() == []
     store.retire(1)
@@ -269,7 +269,7 @@ def test_a_checkpoint_that_may_not_be_looked_at_is_not_called_missing(ordinary_d
 def test_a_renamed_folder_is_damage(store: DirectoryStore, save: Save) -> None:
     save(store, 1)
     store.folder(1).path.rename(store.folder(2).path)
-    with pytest.raises(CheckpointDamaged, match="the manifest is that of checkpoint 1: rename it back"):
+    with pytest.raises(CheckpointDamaged, match="found the manifest of checkpoint 1: rename the folder back"):
         store.manifest(2)
 
 

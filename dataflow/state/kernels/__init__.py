@@ -1,5 +1,5 @@
-"""The numba kernels under ``dataflow.state``. Importing one of these modules imports numba, so their users do it late.
+"""The numba kernels of ``dataflow.state``. Importing one of these modules imports numba, so users import them late.
 
-Every kernel is compiled for exactly one signature, which is written at its head: the number of compilations on a fresh
-machine is the number of kernels. Inputs are declared read-only, because Arrow memory is; writable arrays fit as well.
+Every kernel is compiled for exactly one signature, which its decorator states: a fresh machine compiles as many times
+as there are kernels. Inputs are declared read-only, because Arrow memory is; writable arrays are accepted as well.
 """

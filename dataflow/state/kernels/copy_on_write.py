@@ -1,4 +1,4 @@
-"""Kernels of frozen rows: save what is about to be overwritten, and put it back into a copy."""
+"""Kernels of frozen rows: save rows before they are overwritten, and put them back into a copy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataflow.state.kernels.words import RI32, WI32, WI64, prefetch
 __all__ = ["put_back", "save_rows"]
 
 AHEAD = 16
-"""How many rows ahead a record is asked for; the fold that follows finds it in the cache."""
+"""How many rows ahead a record is prefetched; the fold that follows finds it in the cache."""
 
 RO64 = types.Array(types.int64, 2, "C", readonly=True)
 
@@ -26,8 +26,8 @@ def save_rows(
 ) -> Any:
     """Append ``rows[slot]`` to the log for each slot from ``low`` to ``high`` that is not marked in ``saved``; mark it.
 
-    ``used`` is (entries of the log). Begins at ``slots[start]``; returns the first place for which the log had no room,
-    or the length.
+    ``used`` is (entries of the log). Begins at ``slots[start]``. Returns the first position for which the log had no
+    room, or the length.
     """
     entries = used[0]
     for i in range(start, slots.size):
@@ -50,7 +50,7 @@ def save_rows(
 
 @njit(types.void(RI32, RO64, types.int64, types.int64[:, ::1]), nogil=True, cache=True)
 def put_back(log_slots: Any, log_rows: Any, first: Any, copy: Any) -> None:
-    """Overwrite the rows of ``copy``, which begins at slot ``first``, with those that the log has of them."""
+    """Overwrite the rows of ``copy``, which begins at slot ``first``, with the logged ones."""
     for entry in range(log_slots.size):
         place = types.uint64(types.int64(log_slots[entry]) - first)
         if place < types.uint64(copy.shape[0]):

@@ -1,4 +1,4 @@
-"""The kernel that reads the slots of dictionary rows off a table."""
+"""The kernel that reads the slots of dictionary rows from a table."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ASKED_FOR = -2
 
 @njit(types.int64(RI32, RU8, types.int64, WI32, WI32, WI32), nogil=True, cache=True)
 def read_slots(indices: Any, bits: Any, offset: Any, table: Any, missing: Any, slots: Any) -> Any:
-    """Write ``table[indices[i]]`` into ``slots[i]``; a row that is null has the last entry of the table.
+    """Write ``table[indices[i]]`` into ``slots[i]``; a null row uses the last entry of the table.
 
     Entries whose slot is unknown are listed in ``missing``, each once, in the order of their first rows, and marked in
-    the table. Returns how many there are: the caller fills them in and calls again.
+    the table. Returns their number; the caller sets their slots and calls again.
     """
     count = 0
     null = table.size - 1

@@ -13,6 +13,7 @@ __all__ = ["combine", "gather_hashes", "hash_strings", "hash_words"]
 
 @njit(types.void(RI64, RU8, types.int64, WU64), nogil=True, cache=True)
 def hash_words(words: Any, bits: Any, offset: Any, out: Any) -> None:
+    """Write the hash of each word to ``out``; null rows get ``NULL_HASH``."""
     if bits.size == 0:
         for i in range(words.size):
             out[i] = hash_word(types.uint64(words[i]))
@@ -23,6 +24,7 @@ def hash_words(words: Any, bits: Any, offset: Any, out: Any) -> None:
 
 @njit(types.void(RU8, RI64, RU8, types.int64, WU64), nogil=True, cache=True)
 def hash_strings(data: Any, offsets: Any, bits: Any, offset: Any, out: Any) -> None:
+    """Write the hash of the bytes of each row to ``out``; null rows get ``NULL_HASH``."""
     for i in range(offsets.size - 1):
         if bits.size == 0 or valid(bits, offset + i):
             out[i] = hash_bytes(data, offsets[i], offsets[i + 1])
@@ -32,7 +34,7 @@ def hash_strings(data: Any, offsets: Any, bits: Any, offset: Any, out: Any) -> N
 
 @njit(types.void(RU64, RI64, RU8, types.int64, WU64), nogil=True, cache=True)
 def gather_hashes(hashes: Any, indices: Any, bits: Any, offset: Any, out: Any) -> None:
-    """The hash of each row of a dictionary array from the hashes of its dictionary."""
+    """Write the hash of each row of a dictionary array to ``out``, given the hashes of its dictionary."""
     for i in range(indices.size):
         if bits.size == 0 or valid(bits, offset + i):
             out[i] = hashes[indices[i]]
@@ -42,6 +44,6 @@ def gather_hashes(hashes: Any, indices: Any, bits: Any, offset: Any, out: Any) -
 
 @njit(types.void(WU64, RU64), nogil=True, cache=True)
 def combine(hashes: Any, more: Any) -> None:
-    """Fold the hashes of the next column into those of the columns before it; the order of columns counts."""
+    """Fold the hashes of the next column into the combined ones so far; the order of columns matters."""
     for i in range(hashes.size):
         hashes[i] = hash_word(hashes[i] * types.uint64(GOLDEN) + more[i])

@@ -1,8 +1,8 @@
 """Kernels of the slot index: key words to dense slots, by open addressing with linear probing.
 
-One-word keys stand in the table itself, beside their slot, so that a hit costs one cache line: ``table[p]`` is
-``(key, slot + 1)``. Wider keys leave a tag there, half their hash, and stand in ``keys``; ``table[p]`` is
-``tag << 32 | slot + 1``. A slot part of 0 is a free entry in both.
+One-word keys are stored in the table itself, beside their slot, so that a hit costs one cache line: ``table[p]`` is
+``(key, slot + 1)``. Wider keys are stored in ``keys``, and the table has a tag, half their hash: ``table[p]`` is
+``tag << 32 | slot + 1``. In both, a slot part of 0 marks a free entry.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ HIGH = 0xFFFFFFFF00000000
 LOW = 0x00000000FFFFFFFF
 
 AHEAD = 32
-"""How many rows ahead a table entry is asked for: a quarter faster with millions of keys, no slower with few."""
+"""How many rows ahead a table entry is prefetched: a quarter faster with millions of keys, no slower with few."""
 
 
 @njit(types.uint64(types.int64, types.uint64), nogil=True, cache=True)
 def home(key: Any, shift: Any) -> Any:
-    """Where in a table of ``2**(64 - shift)`` entries a key belongs: Fibonacci hashing of its folded halves."""
+    """Return the preferred position of a key in a table of ``2**(64 - shift)`` entries (Fibonacci hashing)."""
     word = types.uint64(key)
     return ((word ^ (word >> types.uint64(32))) * types.uint64(GOLDEN)) >> shift
 
@@ -37,23 +37,23 @@ def home(key: Any, shift: Any) -> Any:
 def find_words(
     words: Any, bits: Any, offset: Any, row: Any, table: Any, shift: Any, keys: Any, state: Any, slots: Any
 ) -> Any:
-    """The slot of each one-word key from ``row`` on, entering new ones, until ``keys`` is full.
+    """Write the slot of each one-word key from ``row`` on into ``slots``, entering new keys, until ``keys`` is full.
 
     ``state`` is (number of slots, slot of the null key or -1). Returns the first row without a slot, or the length.
     """
     mask = types.uint64(table.shape[0] - 1)
-    known = state[0]
+    count = state[0]
     for i in range(row, words.size):
         if i + AHEAD < words.size:
             prefetch(table, types.int64(home(words[i + AHEAD], shift)) * 2)
         if bits.size != 0 and not valid(bits, offset + i):
             if state[1] < 0:
-                if known == keys.size:
-                    state[0] = known
+                if count == keys.size:
+                    state[0] = count
                     return i
-                keys[known] = 0
-                state[1] = known
-                known += 1
+                keys[count] = 0
+                state[1] = count
+                count += 1
             slots[i] = state[1]
             continue
         key = words[i]
@@ -61,28 +61,28 @@ def find_words(
         while True:
             slot = table[place, 1]
             if slot == 0:
-                if known == keys.size:
-                    state[0] = known
+                if count == keys.size:
+                    state[0] = count
                     return i
-                keys[known] = key
-                known += 1
+                keys[count] = key
+                count += 1
                 table[place, 0] = key
-                table[place, 1] = known
-                slot = known
+                table[place, 1] = count
+                slot = count
                 break
             if table[place, 0] == key:
                 break
             place = (place + types.uint64(1)) & mask
         slots[i] = slot - 1
-    state[0] = known
+    state[0] = count
     return words.size
 
 
 @njit(types.void(RI64, types.int64, types.int64, types.int64[:, ::1], types.uint64), nogil=True, cache=True)
-def rehash_words(keys: Any, known: Any, null_slot: Any, table: Any, shift: Any) -> None:
-    """Enter the first ``known`` keys into an empty ``table``."""
+def rehash_words(keys: Any, count: Any, null_slot: Any, table: Any, shift: Any) -> None:
+    """Enter the first ``count`` keys into an empty ``table``."""
     mask = types.uint64(table.shape[0] - 1)
-    for slot in range(known):
+    for slot in range(count):
         if slot != null_slot:
             place = home(keys[slot], shift)
             while table[place, 1] != 0:
@@ -97,10 +97,10 @@ def rehash_words(keys: Any, known: Any, null_slot: Any, table: Any, shift: Any) 
     cache=True,
 )
 def find_rows(words: Any, row: Any, table: Any, keys: Any, state: Any, slots: Any) -> Any:
-    """As ``find_words``, for the keys ``words[:, i]`` of several words."""
+    """Do the same as ``find_words`` for the keys ``words[:, i]`` of several words."""
     mask = types.uint64(table.size - 1)
     width = words.shape[0]
-    known = state[0]
+    count = state[0]
     for i in range(row, words.shape[1]):
         hashed = types.uint64(0)
         for c in range(width):
@@ -109,14 +109,14 @@ def find_rows(words: Any, row: Any, table: Any, keys: Any, state: Any, slots: An
         while True:
             entry = table[place]
             if entry == 0:
-                if known == keys.shape[0]:
-                    state[0] = known
+                if count == keys.shape[0]:
+                    state[0] = count
                     return i
                 for c in range(width):
-                    keys[known, c] = words[c, i]
-                slots[i] = known
-                known += 1
-                table[place] = (hashed & types.uint64(HIGH)) | types.uint64(known)
+                    keys[count, c] = words[c, i]
+                slots[i] = count
+                count += 1
+                table[place] = (hashed & types.uint64(HIGH)) | types.uint64(count)
                 break
             if (entry ^ hashed) & types.uint64(HIGH) == 0:
                 slot = types.int64(entry & types.uint64(LOW)) - 1
@@ -127,15 +127,15 @@ def find_rows(words: Any, row: Any, table: Any, keys: Any, state: Any, slots: An
                     slots[i] = slot
                     break
             place = (place + types.uint64(1)) & mask
-    state[0] = known
+    state[0] = count
     return words.shape[1]
 
 
 @njit(types.void(types.int64[:, ::1], types.int64, WU64), nogil=True, cache=True)
-def rehash_rows(keys: Any, known: Any, table: Any) -> None:
-    """Enter the first ``known`` keys of several words into an empty ``table``."""
+def rehash_rows(keys: Any, count: Any, table: Any) -> None:
+    """Enter the first ``count`` keys of several words into an empty ``table``."""
     mask = types.uint64(table.size - 1)
-    for slot in range(known):
+    for slot in range(count):
         hashed = types.uint64(0)
         for c in range(keys.shape[1]):
             hashed = hash_word(hashed * types.uint64(GOLDEN) + types.uint64(keys[slot, c]))

@@ -1,4 +1,4 @@
-"""Kernels of the interner: runs of bytes to dense codes.
+"""Kernels of the interner: byte strings to dense codes.
 
 A table entry is one word: the upper half of the hash, and the code plus one; 0 is a free entry. Probing is linear.
 """
@@ -34,12 +34,12 @@ def intern_rows(
     state: Any,
     codes: Any,
 ) -> Any:
-    """Write the code of every row from ``row`` on into ``codes`` (0 for null), until something is full.
+    """Write the code of every row from ``row`` on into ``codes`` (0 for null), until ``starts`` or ``arena`` is full.
 
-    ``state`` is (number of values), and ``starts[k]`` is where value k begins in ``arena``, the end being the last one.
+    ``state`` is (number of values). Value k begins at ``starts[k]`` in ``arena`` and ends at ``starts[k + 1]``.
     Returns the first row without a code, or the number of rows.
     """
-    known = state[0]
+    count = state[0]
     mask = types.uint64(table.size - 1)
     for i in range(row, offsets.size - 1):
         if bits.size != 0 and not valid(bits, offset + i):
@@ -52,16 +52,16 @@ def intern_rows(
         while True:
             entry = table[place]
             if entry == 0:
-                at = starts[known]
-                if known + 1 >= starts.size or at + length > arena.size:
-                    state[0] = known
+                at = starts[count]
+                if count + 1 >= starts.size or at + length > arena.size:
+                    state[0] = count
                     return i
                 for k in range(length):
                     arena[at + k] = data[start + k]
-                codes[i] = known
-                known += 1
-                starts[known] = at + length
-                table[place] = (hashed & types.uint64(HIGH)) | types.uint64(known)
+                codes[i] = count
+                count += 1
+                starts[count] = at + length
+                table[place] = (hashed & types.uint64(HIGH)) | types.uint64(count)
                 break
             if (entry ^ hashed) & types.uint64(HIGH) == 0:
                 code = types.int64(entry & types.uint64(LOW)) - 1
@@ -69,15 +69,15 @@ def intern_rows(
                     codes[i] = code
                     break
             place = (place + types.uint64(1)) & mask
-    state[0] = known
+    state[0] = count
     return offsets.size - 1
 
 
 @njit(types.void(RU8, RI64, types.int64, WU64), nogil=True, cache=True)
-def rehash_codes(arena: Any, starts: Any, known: Any, table: Any) -> None:
-    """Enter the first ``known`` values of the arena into an empty ``table``."""
+def rehash_codes(arena: Any, starts: Any, count: Any, table: Any) -> None:
+    """Enter the first ``count`` values of the arena into an empty ``table``."""
     mask = types.uint64(table.size - 1)
-    for code in range(known):
+    for code in range(count):
         hashed = hash_bytes(arena, starts[code], starts[code + 1])
         place = hashed & mask
         while table[place] != 0:
@@ -87,7 +87,7 @@ def rehash_codes(arena: Any, starts: Any, known: Any, table: Any) -> None:
 
 @njit(types.void(RU8, RI64, RI64, RU8, RI64, types.uint8[::1]), nogil=True, cache=True)
 def gather_bytes(arena: Any, starts: Any, codes: Any, bits: Any, ends: Any, out: Any) -> None:
-    """Copy the bytes of each code to ``out``, row i ending at ``ends[i]``; rows that are null (bit i) are left out."""
+    """Copy the bytes of each code to ``out``, where row i ends at ``ends[i]``; null rows (bit i is 0) are skipped."""
     for i in range(codes.size):
         if bits.size == 0 or valid(bits, i):
             length = starts[codes[i] + 1] - starts[codes[i]]

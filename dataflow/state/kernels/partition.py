@@ -1,4 +1,4 @@
-"""Kernels that split a batch by target: one counting pass, one scatter, one gather a column."""
+"""Kernels that split a batch by target: one counting pass, one scatter, one gather per column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["count_targets", "gather_wide", "gather_words", "scatter_rows"]
 
 @njit(types.void(RU64, RI32, WI32, WI64), nogil=True, cache=True)
 def count_targets(hashes: Any, owners: Any, targets: Any, counts: Any) -> None:
-    """The target of each row, and how many rows each target gets. ``owners`` maps a key group to its target."""
+    """Write the target of each row, and add up the rows per target. ``owners`` maps a key group to its target."""
     groups = types.uint64(owners.size)
     for i in range(hashes.size):
         target = owners[((hashes[i] >> types.uint64(32)) * groups) >> types.uint64(32)]
@@ -23,7 +23,7 @@ def count_targets(hashes: Any, owners: Any, targets: Any, counts: Any) -> None:
 
 @njit(types.void(RI32, WI64, WI32), nogil=True, cache=True)
 def scatter_rows(targets: Any, places: Any, order: Any) -> None:
-    """Write each row's number to the next place of its target, which keeps rows of a target in their order."""
+    """Write each row's number to the next place of its target, so that rows of a target keep their order."""
     for i in range(targets.size):
         target = types.uint64(targets[i])
         order[places[target]] = i
@@ -32,13 +32,14 @@ def scatter_rows(targets: Any, places: Any, order: Any) -> None:
 
 @njit(types.void(RI64, RI32, WI64), nogil=True, cache=True)
 def gather_words(words: Any, order: Any, out: Any) -> None:
+    """Copy ``words[order[i]]`` to ``out[i]``."""
     for i in range(order.size):
         out[i] = words[types.uint64(order[i])]
 
 
 @njit(types.void(types.Array(types.int64, 2, "C", readonly=True), RI32, types.int64[:, ::1]), nogil=True, cache=True)
 def gather_wide(rows: Any, order: Any, out: Any) -> None:
-    """The same for values of several words each."""
+    """Copy ``rows[order[i]]``, of several words each, to ``out[i]``."""
     for i in range(order.size):
         row = types.uint64(order[i])
         for word in range(rows.shape[1]):

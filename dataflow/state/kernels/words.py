@@ -1,10 +1,10 @@
-"""What the kernels share: array types, unaligned loads, validity bits, and the one 64-bit hash.
+"""Shared parts of the kernels: array types, unaligned loads, validity bits, and the one 64-bit hash.
 
 The hash of a word is the finaliser of splitmix64 (Steele, Lea, Flood 2014: "Fast splittable pseudorandom number
 generators"), moved by the golden ratio so that zero does not hash to zero. The hash of bytes folds their little-endian
-8-byte words, the last one filled up with zeros, into the hash of their length.
+8-byte words, the last one padded with zeros, into the hash of their length.
 
-Numba caches do not see changes of *inlined helpers* in another file: after editing this file remove ``__pycache__``.
+Numba caches do not detect changes of *inlined helpers* in another file: after editing this file remove ``__pycache__``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NULL_HASH = 0x6E756C6C6B657921
 
 @intrinsic
 def load(typing_context: Any, data: Any, at: Any) -> Any:
-    """The 8 bytes of ``data`` from byte ``at`` on as a little-endian uint64; the caller keeps inside the array."""
+    """Return the 8 bytes of ``data`` from byte ``at`` on as a little-endian uint64. Unchecked: stay in the array."""
     signature = types.uint64(data, at)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -48,7 +48,7 @@ def load(typing_context: Any, data: Any, at: Any) -> Any:
 
 @intrinsic
 def prefetch(typing_context: Any, array: Any, at: Any) -> Any:
-    """Ask for the cache line of the word ``at`` of a contiguous array, whatever its shape; never faults."""
+    """Prefetch the cache line of the word ``at`` of a contiguous array of any shape; never faults."""
     signature = types.void(array, at)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -65,12 +65,13 @@ def prefetch(typing_context: Any, array: Any, at: Any) -> Any:
 
 @njit(types.boolean(RU8, types.int64), nogil=True, cache=True)
 def valid(bits: Any, position: Any) -> Any:
-    """Whether the row at bit ``position`` of an Arrow validity bitmap has a value."""
+    """Return whether the row at bit ``position`` of an Arrow validity bitmap has a value."""
     return (bits[position >> 3] >> (position & 7)) & 1 == 1
 
 
 @njit(types.uint64(types.uint64), nogil=True, cache=True)
 def hash_word(word: Any) -> Any:
+    """Return the hash of a 64-bit word."""
     word += types.uint64(GOLDEN)
     word = (word ^ (word >> types.uint64(30))) * types.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> types.uint64(27))) * types.uint64(0x94D049BB133111EB)
@@ -79,7 +80,7 @@ def hash_word(word: Any) -> Any:
 
 @njit(types.uint64(RU8, types.int64, types.int64), nogil=True, cache=True)
 def hash_bytes(data: Any, start: Any, stop: Any) -> Any:
-    """The hash of ``data[start:stop]``."""
+    """Return the hash of ``data[start:stop]``."""
     length = stop - start
     state = types.uint64(length) * types.uint64(GOLDEN)
     at = start
@@ -104,7 +105,7 @@ def hash_bytes(data: Any, start: Any, stop: Any) -> Any:
 
 @njit(types.boolean(RU8, types.int64, RU8, types.int64, types.int64), nogil=True, cache=True)
 def same_bytes(left: Any, left_at: Any, right: Any, right_at: Any, length: Any) -> Any:
-    """Whether ``length`` bytes are the same from the two places on."""
+    """Return whether ``length`` bytes from ``left_at`` and ``right_at`` on are equal."""
     done = 0
     while done + 8 <= length:
         if load(left, left_at + done) != load(right, right_at + done):
