@@ -46,7 +46,7 @@ from dataflow.expressions.patterns import Pattern
         ("[]a]", r"a set that begins with \]"),
         ("[[:alpha:]]", "a POSIX class"),
         (r"[\S]", r"\\S in a set"),
-        (r"[\w-z]", "a - behind a class"),
+        (r"[\w-z]", "a - after a class"),
         (r"[a-\d]", "a range that ends in a class"),
         ("[a-c-e]", "a - that makes no range"),
         (r"\Z", r"the escape \\Z"),
