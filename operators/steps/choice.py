@@ -1,7 +1,7 @@
 """First, last, arg_min and arg_max: the values of one chosen row.
 
-Aggregates that choose by the same order among the same rows are columns of one ``Choice``: the row is chosen once, and
-its values are kept together, so they come from the same row even if several rows tie.
+Aggregates that choose by the same order among the same rows are columns of one ``Choice``. The row is chosen once and
+its values are stored together, so they come from the same row even if several rows tie.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Choice", "ChosenColumn", "ValuePlace"]
 _SIGN, _REST = -(2**63), 2**63 - 1
 _NO_ORDERS = np.empty(0, np.int64)
 _BITS = 63
-"""Bits of a state word: all but the sign."""
+"""The usable bits of a state word: all but the sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ class ChosenColumn:
         self.dtype = place.dtype
         self.argument = place.argument
         self.kept = None if is_word(place.dtype) or pa.types.is_null(place.dtype) else KeptBytes(word, flag, self.dtype)
-        """The values that do not fit into a word, which then has the number of one."""
+        """Values of a type that does not fit into a word; the word then holds the number of a value."""
         self._word = word
         self._bit = bit
         self._order = order
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, chosen: Rows, array: pa.Array) -> None:
-        """Keep row ``chosen[i]`` of ``array`` in the record of ``slots[i]``."""
+        """Store row ``chosen[i]`` of ``array`` in the record of ``slots[i]``."""
         from operators.kernels.choice import keep_values
 
         values = words(array) if self.kept is None else self.kept.row_numbers(len(array))
@@ -102,7 +102,7 @@ class ChosenColumn:
         return [*order, pa.field(f"{self.name}.value", self.dtype)]
 
     def freeze(self) -> Store:
-        """Return how to make these columns from frozen records."""
+        """Return a function that makes these columns from frozen records."""
         kept = self._kept_values()
 
         def store(records: Rows, start: int) -> list[pa.Array]:
@@ -143,11 +143,11 @@ class _Order:
 
 
 class Choice(Fold):
-    """The row chosen by ``order``, or without one by arrival, and its values. See the kernels for its words.
+    """The row chosen by ``order`` or by arrival, and its values. See the kernels for its words.
 
     Args:
-        order: number and type of the argument that rows are compared by.
-        ignore_nulls: skip rows where the value is null; ``places`` then have one argument among them.
+        order: number and type of the argument that rows are compared by; None: arrival.
+        ignore_nulls: skip rows where the value is null; all ``places`` must then have the same argument.
     """
 
     def __init__(
