@@ -152,8 +152,8 @@ class Aggregation:
         if self.argument is None:
             return pa.int64()
         given = resolve(self.argument, schema, where).dtype
-        found = self._result(value_type(given))
-        if found is None:
+        result = self._result(value_type(given))
+        if result is None:
             raise SchemaMismatch(
                 f"{where}: {self._word} takes {self._takes()}, but {self.argument} is {given}; to aggregate it as a "
                 "number, .cast(type) it first (or, if it is read from text, give its type in schema= of the source), "
@@ -166,7 +166,7 @@ class Aggregation:
                     f"{where}: {self._word} compares numbers, booleans, dates or times, but {self.by} is {order}; "
                     "to compare it as a number, .cast(type) it first"
                 )
-        return found
+        return result
 
     def takes(self, schema: pa.Schema) -> bool:
         """Return whether the argument's type over rows of ``schema`` has this aggregate. Raises: UnknownColumn."""

@@ -36,8 +36,8 @@ def choose(predicates: Sequence[Lowered], values: Sequence[Lowered], fallback: L
             rest = _without(rest, taken)
             if rest is not None and not rest.true_count:
                 break
-        nobody = rest is not None and not rest.true_count
-        result = pa.scalar(None, dtype) if nobody else _over(fallback, batch, rest)
+        complete = rest is not None and not rest.true_count
+        result = pa.scalar(None, dtype) if complete else _over(fallback, batch, rest)
         for taken, made in reversed(chosen):
             result = made if taken is None else pc.if_else(taken, made, result)
         return result
@@ -70,8 +70,8 @@ def _over(lowered: Lowered, batch: pa.RecordBatch, rows: Rows) -> Value:
     except (OverflowError, ValueError):
         if rows.true_count == len(rows):
             raise
-    made = lowered(batch.filter(rows))
-    return made if isinstance(made, pa.Scalar) else made.take(places(rows))
+    values = lowered(batch.filter(rows))
+    return values if isinstance(values, pa.Scalar) else values.take(places(rows))
 
 
 def places(rows: pa.BooleanArray) -> pa.Array:

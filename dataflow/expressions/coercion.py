@@ -70,24 +70,24 @@ def common_type(left: Typed, right: Typed) -> pa.DataType | None:
     return pa.float64() if families <= {"int", "float", "decimal"} else None
 
 
-_SEVERAL: Final = Column("")  # stands for several values; not a literal, which could still take another type
+_SEVERAL: Final = Column("")  # represents several values; not a literal, which could still take another type
 
 
 def common_type_of(sides: Sequence[Typed]) -> pa.DataType | None:
     """Return the type that holds the values of all ``sides``, or None; the null type if all are null."""
     ordered = sorted(sides, key=lambda side: isinstance(side.node, Literal))  # literals take the columns' type
-    found = replace(ordered[0], dtype=value_type(ordered[0].dtype))
+    result = replace(ordered[0], dtype=value_type(ordered[0].dtype))
     for side in ordered[1:]:
         if types.is_null(value_type(side.dtype)):
             continue
-        if types.is_null(found.dtype):
-            found = replace(side, dtype=value_type(side.dtype))
+        if types.is_null(result.dtype):
+            result = replace(side, dtype=value_type(side.dtype))
             continue
-        common = common_type(found, side)
+        common = common_type(result, side)
         if common is None:
             return None
-        found = replace(found, node=_SEVERAL, dtype=common)
-    return found.dtype
+        result = replace(result, node=_SEVERAL, dtype=common)
+    return result.dtype
 
 
 def _fits(value: object, dtype: pa.DataType) -> bool:

@@ -202,9 +202,9 @@ def _refuse_hexadecimal(value: Value, target: pa.DataType) -> None:
     entries = values.dictionary if encoded else values
     if not _has_x(entries):
         return
-    found = pc.or_(pc.starts_with(entries, "0x"), pc.starts_with(entries, "0X"))
-    if pc.any(found).as_py():
-        rows = found.take(values.indices) if encoded else found  # entries that no row has do not count
+    hexadecimal = pc.or_(pc.starts_with(entries, "0x"), pc.starts_with(entries, "0X"))
+    if pc.any(hexadecimal).as_py():
+        rows = hexadecimal.take(values.indices) if encoded else hexadecimal  # entries that no row has do not count
         for text in values.filter(rows).to_pylist()[:1]:
             raise pa.ArrowInvalid(f"Failed to parse string: {text!r} as a scalar of type {target}")
 
@@ -219,8 +219,8 @@ def _has_x(texts: pa.Array) -> bool:
         return False
     ends = np.frombuffer(offsets, np.int64 if wide else np.int32)
     inside = data.slice(int(ends[texts.offset]), int(ends[texts.offset + len(texts)] - ends[texts.offset]))
-    found = inside.to_pybytes()
-    return b"x" in found or b"X" in found
+    encoded = inside.to_pybytes()
+    return b"x" in encoded or b"X" in encoded
 
 
 def _reporting(function: Callable[..., Value], node: Expr, where: str) -> Callable[..., Value]:
@@ -289,10 +289,10 @@ def _membership(values: tuple[object, ...], compute: pa.DataType) -> Callable[..
     )
 
     def is_in(value: Value) -> Value:
-        found = pc.is_in(value, value_set=options)
+        result = pc.is_in(value, value_set=options)
         if isinstance(value, pa.Scalar):
-            return found if value.is_valid else pa.scalar(None, pa.bool_())
-        return pc.if_else(value.is_valid(), found, pa.scalar(None, pa.bool_())) if value.null_count else found
+            return result if value.is_valid else pa.scalar(None, pa.bool_())
+        return pc.if_else(value.is_valid(), result, pa.scalar(None, pa.bool_())) if value.null_count else result
 
     return is_in
 

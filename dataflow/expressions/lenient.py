@@ -54,8 +54,8 @@ def try_cast(value: Value, target: pa.DataType, cast: _Cast) -> Value:
     if looks is None or family(value.type) != "string":
         return _cast_one_by_one(entries, target, cast).take(distinct.indices)
     possible = pc.match_substring_regex(entries, pattern=looks)
-    made = _cast_one_by_one(entries.filter(possible), target, cast)
-    return made.take(places(possible)).take(distinct.indices)
+    results = _cast_one_by_one(entries.filter(possible), target, cast)
+    return results.take(places(possible)).take(distinct.indices)
 
 
 def _narrowed(value: pa.Array, target: pa.DataType) -> pa.Array:

@@ -198,11 +198,19 @@ class Expr(Methods, Aggregated):
         raise TypeError(f"{self} is one column, not a sequence: pass a list of expressions")
 
     def abs(self) -> Expr:
-        """Return the absolute value."""
+        """Return the absolute value.
+
+        >>> col("x").abs().evaluate(pa.record_batch({"x": [-2, None]})).to_pylist()
+        [2, None]
+        """
         return Unary(UnaryOperator.ABS, self)
 
     def is_null(self) -> Expr:
-        """Return whether the value is null (NaN is not)."""
+        """Return whether the value is null (NaN is not).
+
+        >>> col("x").is_null().evaluate(pa.record_batch({"x": [1, None]})).to_pylist()
+        [False, True]
+        """
         return Unary(UnaryOperator.IS_NULL, self)
 
     def is_not_null(self) -> Expr:
@@ -210,7 +218,11 @@ class Expr(Methods, Aggregated):
         return Unary(UnaryOperator.IS_NOT_NULL, self)
 
     def fill_null(self, value: object) -> Expr:
-        """Replace nulls with ``value`` (or another expression)."""
+        """Replace nulls with ``value`` (or another expression).
+
+        >>> col("x").fill_null(0).evaluate(pa.record_batch({"x": [1, None]})).to_pylist()
+        [1, 0]
+        """
         return FillNull(self, _operand(value))
 
     def cast(self, target: pa.DataType | str, *, strict: bool = True) -> Expr:
@@ -251,7 +263,11 @@ class Expr(Methods, Aggregated):
         return IsIn(self, listed)
 
     def between(self, lower: object, upper: object) -> Expr:
-        """Return ``(self >= lower) & (self <= upper)``: both ends are included."""
+        """Return ``(self >= lower) & (self <= upper)``: both ends are included.
+
+        >>> col("x").between(1, 2).evaluate(pa.record_batch({"x": [0, 1, 2]})).to_pylist()
+        [False, True, True]
+        """
         return (self >= _operand(lower)) & (self <= _operand(upper))
 
     def alias(self, name: str) -> Expr:

@@ -69,13 +69,13 @@ class Pattern:
         nullable = reader.alternatives(depth=0)
         if reader.at < len(text):
             reader.refuse("an unmatched )", "write \\) for the character")
-        made = cls(text, tuple(reader.pieces), reader.dotall, nullable)
+        pattern = cls(text, tuple(reader.pieces), reader.dotall, nullable)
         try:
-            pc.match_substring_regex(pa.array([""]), made.re2())
+            pc.match_substring_regex(pa.array([""]), pattern.re2())
         except (pa.ArrowInvalid, UnicodeEncodeError) as error:
             reason = str(error).removeprefix("Invalid regular expression: ")
             raise GraphError(f"{where}: {text!r} is no regular expression: {reason}") from None
-        return made
+        return pattern
 
     def re2(self, group: int | None = None) -> str:
         """Return the pattern for RE2; ``group`` gets the name ``GROUP``, the others do not capture."""

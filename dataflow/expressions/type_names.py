@@ -68,9 +68,9 @@ def named_type(name: str, where: str) -> pa.DataType:
 
 
 def _zoned(unit: str, zone: str, where: str) -> pa.DataType:
-    made = pa.timestamp(unit, zone)
+    dtype = pa.timestamp(unit, zone)
     try:
-        pc.local_timestamp(pa.array([0], made))
+        pc.local_timestamp(pa.array([0], dtype))
     except pa.ArrowInvalid as error:
-        raise GraphError(f"{where}: {made}: no such time zone: {error}; write one such as Europe/Berlin") from None
-    return made
+        raise GraphError(f"{where}: {dtype}: no such time zone: {error}; write one such as Europe/Berlin") from None
+    return dtype

@@ -74,15 +74,15 @@ def resolve(expr: Expr, schema: pa.Schema, where: str) -> Typed:
     operands = tuple(resolve(operand, schema, where) for operand in expr.operands())
     match expr:
         case Call():
-            found = signature(expr, operands, where)
+            rule = signature(expr, operands, where)
         case Conditional():
-            found = _choice(operands)
+            rule = _choice(operands)
         case _:
-            found = _operation(expr, *operands)
-    if found is None:
+            rule = _operation(expr, *operands)
+    if rule is None:
         given = ", ".join(f"{operand.node} is {operand.dtype}" for operand in operands)
         raise SchemaMismatch(f"{where}: {expr} cannot be computed: {given}{_hint(expr, operands)}")
-    dtype, compute = found
+    dtype, compute = rule
     for operand, target in zip(operands, compute, strict=True):
         _check_literal(expr, operand, target, where)
     return Typed(expr, dtype, operands, compute)
@@ -99,6 +99,11 @@ def _check_literal(expr: Expr, operand: Typed, target: pa.DataType, where: str) 
 
 def output_schema(columns: list[Expr] | tuple[Expr, ...], schema: pa.Schema, where: str) -> pa.Schema:
     """Return the schema of a projection. A plain column keeps its field, nullability and metadata included.
+
+    Args:
+        columns: the expressions of the projection.
+        schema: the schema of its input.
+        where: begins the error's text.
 
     Raises: GraphError for a duplicate name, or a literal without a name; otherwise as ``resolve``.
 
@@ -155,8 +160,8 @@ def _operation(expr: Expr, first: Typed, second: Typed | None = None) -> _Found 
     assert second is not None, f"{type(expr).__name__} has two operands"
     if isinstance(expr, FillNull):
         if first.dtype.equals(second.dtype):
-            kept = first.dtype if types.is_dictionary(first.dtype) else own  # a view becomes the large type
-            return kept, (kept, kept)
+            dtype = first.dtype if types.is_dictionary(first.dtype) else own  # a view becomes the large type
+            return dtype, (dtype, dtype)
         common = common_type(first, second)
         return None if common is None else (common, (common, common))
     assert isinstance(expr, Binary), f"no typing for a {type(expr).__name__}"
