@@ -123,10 +123,11 @@ class KeyedAggregate(Operator):
         )
 
     def _restore(self, restored: Snapshot) -> None:
-        found = restored.values.get("aggregations")
-        if found != self._described():
+        aggregations = restored.values.get("aggregations")
+        if aggregations != self._described():
             raise CheckpointMismatch(
-                f"{self._context.name}: the checkpoint holds the aggregates {found}, the pipeline {self._described()}"
+                f"{self._context.name}: the checkpoint holds the aggregates {aggregations}, "
+                f"the pipeline {self._described()}"
             )
         keys, records = restored.tables["keys"], restored.tables["records"]
         if keys.num_rows != records.num_rows:

@@ -49,7 +49,7 @@ class Field:
 
     @property
     def stored_type(self) -> pa.DataType:
-        """Return the type of the word in a snapshot."""
+        """The type of the word in a snapshot."""
         return pa.float64() if self.operation == SUM_FLOAT else pa.int64()
 
 
@@ -192,7 +192,7 @@ class Layout:
         by, order = members[0].by, None
         if by is not None:
             order = self._argument(by, None, schema), value_type(by.dtype(schema, where))
-        made = Choice(
+        choice = Choice(
             members[0].kind,
             len(self._initial),
             self._next_flag(),
@@ -200,9 +200,9 @@ class Layout:
             order,
             ignore_nulls=members[0].ignore_nulls,
         )
-        self._initial += made.initial
-        self.steps.append(made)
-        return made.columns
+        self._initial += choice.initial
+        self.steps.append(choice)
+        return choice.columns
 
     def _next_flag(self) -> int:
         self._flags += 1

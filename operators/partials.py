@@ -57,7 +57,7 @@ def check_partial(batch: pa.RecordBatch, spec: object, what: str) -> None:
     """
     own = [name for name in (RECORD, ROWS, WINDOW) if name in batch.schema.names]
     if any([batch.column(name).null_count for name in own]):
-        raise CheckpointDamaged(f"{what}: records are null")
+        raise CheckpointDamaged(f"{what}: some records are null")
     if isinstance(spec, WindowAggregate):
         check_windows(batch.column(WINDOW), spec.window.size, what)
 

@@ -270,8 +270,8 @@ def _records_of(partials: pa.Array, width: int) -> npt.NDArray[np.int64]:
     """Return the words of the records in ``partials``: a view if aligned, else a copy."""
     if not len(partials):
         return np.empty((0, width), np.int64)
-    found = np.frombuffer(partials.buffers()[1], np.int64, len(partials) * width, partials.offset * width * 8)
-    return (found if found.flags.aligned else found.copy()).reshape(len(partials), width)
+    view = np.frombuffer(partials.buffers()[1], np.int64, len(partials) * width, partials.offset * width * 8)
+    return (view if view.flags.aligned else view.copy()).reshape(len(partials), width)
 
 
 @contextmanager

@@ -80,17 +80,17 @@ class RowBatches:
         return None if any(misplaced_nulls(column, field)) else column
 
     def _misfits(self, field: pa.Field, values: Sequence[object]) -> dict[int, Exception]:
-        found: dict[int, Exception] = {}
+        errors: dict[int, Exception] = {}
         for i, value in enumerate(values):
             if self._column(field, [value]) is None:
                 kind = f"{field.type}" if field.nullable else f"{field.type}, not null,"
-                found[i] = SchemaMismatch(
+                errors[i] = SchemaMismatch(
                     f"{self._where}: column {field.name!r} should be {kind} but the row has {_shown(value)}"
                 )
-        assert found, (
+        assert errors, (
             f"{self._where}: column {field.name!r}: each of {len(values)} values converts, but not all of them"
         )
-        return found
+        return errors
 
 
 _EXACT: Final = {int, bool, str, bytes, type(None)}

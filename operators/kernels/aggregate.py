@@ -110,7 +110,7 @@ def fold(
     Returns (entries of touched, row, instruction); the last two are -1 unless a sum would exceed 64 bits there.
     """
     floats = records.view(types.float64)
-    nobody = records.shape[0] - 1
+    spare = records.shape[0] - 1
     some_slots = np.empty(BLOCK, np.int32)
     some_values = np.empty(BLOCK, np.int64)
     for start in range(0, slots.size, BLOCK):
@@ -132,7 +132,7 @@ def fold(
             else:
                 for i in range(start, stop):
                     present = valid(bits, firsts[a] + i)
-                    some_slots[i - start] = slots[i] if present else nobody
+                    some_slots[i - start] = slots[i] if present else spare
                     some_values[i - start] = column[i] if present and column.size > 0 else 0
                 bad = run_instruction(
                     records, floats, some_slots[: stop - start], some_values[: stop - start], program[a]

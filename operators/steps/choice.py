@@ -39,17 +39,19 @@ class ValuePlace:
 
 @dataclass(frozen=True, slots=True)
 class _Bit:
+    """A bit of a state word, ``mask``, in every record."""
+
     word: int
     mask: int
 
     def of(self, records: Rows) -> npt.NDArray[np.bool_]:
-        found: npt.NDArray[np.bool_] = records[:, self.word] & self.mask != 0
-        return found
+        bits: npt.NDArray[np.bool_] = records[:, self.word] & self.mask != 0
+        return bits
 
     def bitmap(self, records: Rows) -> pa.Buffer | None:
         """Return the validity bitmap of records that have the bit; None if all do."""
-        found = self.of(records)
-        return None if found.all() else pa.py_buffer(np.packbits(found, bitorder="little"))
+        bits = self.of(records)
+        return None if bits.all() else pa.py_buffer(np.packbits(bits, bitorder="little"))
 
     def put(self, records: Rows, array: pa.Array) -> None:
         """Set the bit in the records whose row of ``array`` is not null."""
@@ -103,11 +105,11 @@ class ChosenColumn:
 
     def freeze(self) -> Store:
         """Return a function that makes these columns from frozen records."""
-        kept = self._kept_values()
+        values = self._kept_values()
 
         def store(records: Rows, start: int) -> list[pa.Array]:
             order = [] if self._order is None else [self._order.read(records)]
-            return [*order, self._values(records, self._bit.bitmap(records), kept)]
+            return [*order, self._values(records, self._bit.bitmap(records), values)]
 
         return store
 
@@ -173,8 +175,8 @@ class Choice(Fold):
         ]
         self.initial = (0,) * (1 + states + len(places))
         self.mergeable = all(column.kept is None for column in self.columns)
-        kept = () if self.mergeable else ("operators.kernels.kept", "dataflow.state.kernels.interning")
-        self.kernels = ("operators.kernels.choice", *kept)
+        byte_kernels = () if self.mergeable else ("operators.kernels.kept", "dataflow.state.kernels.interning")
+        self.kernels = ("operators.kernels.choice", *byte_kernels)
         self._word, self._states, self._flag = word, states, flag
         self._ignore_nulls = ignore_nulls
         self._latest = int(kind is AggregateKind.LAST)
@@ -218,5 +220,5 @@ class Choice(Fold):
 
 
 def _present(array: pa.Array) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    valid: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid
