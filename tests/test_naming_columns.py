@@ -87,8 +87,8 @@ def test_plain_values_with_a_name_are_constants() -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (Decimal("NaN"), "is no decimal number"),
-        (Decimal("-Infinity"), "is no decimal number"),
+        (Decimal("NaN"), "is not a decimal number"),
+        (Decimal("-Infinity"), "is not a decimal number"),
         (Decimal("1e100"), "fits no type: Decimal precision"),
         (Decimal("1e-80"), "fits no type: Decimal precision"),
         (timedelta.max, "fits no type: Timedelta too large"),

@@ -141,7 +141,7 @@ class Aggregation:
         first, last,            all but nested types, and     the argument's type
         arg_min, arg_max        null; ``by`` numbers, bools
                                 or times
-        a kernel                what it is declared to take   what it is declared to give
+        a kernel                its declared ``takes``        its declared ``gives``
         ======================  ============================  ==========================================================
 
         A sum of integers, durations or decimals never wraps: it raises OverflowError as soon as the running sum exceeds

@@ -245,8 +245,8 @@ def _reporting(function: Callable[..., Value], node: Expr, where: str) -> Callab
 def _advice(node: Expr, reason: str) -> str:
     if isinstance(node, Cast) and (reason.startswith("Failed to parse") or "is not a valid" in reason):
         return (
-            f"not all of this text can be read as {node.target}: filter such rows out before the cast, or parse them "
-            f"as they are written in map_batches"
+            f"some of this text cannot be read as {node.target}: filter such rows out before the cast, or parse them "
+            "in map_batches"
         )
     return "cast to a wider type, or filter such rows out first"
 

@@ -41,7 +41,7 @@ def _check(value: object) -> None:
 
     shown = f"the literal {value!r}"
     if isinstance(value, Decimal) and not value.is_finite():
-        raise GraphError(f"{shown} is no decimal number: use a float, such as float('nan'), or None")
+        raise GraphError(f"{shown} is not a decimal number: use a float, such as float('nan'), or None")
     if isinstance(value, datetime.time) and value.tzinfo is not None:
         raise GraphError(f"{shown} has a zone, which a time of day cannot have: leave it out")
     try:

@@ -1,4 +1,4 @@
-r"""Regular expressions that mean the same on every engine: what RE2 (Arrow) and Java (Spark) have in common.
+r"""Regular expressions that mean the same on every engine: the common part of RE2 (Arrow) and Java (Spark).
 
 ==========================  ==========================================================================================
 characters                  themselves; ``\.`` and the like; ``\t \n \r \f \a \x41 \x{1F600}``
@@ -74,7 +74,7 @@ class Pattern:
             pc.match_substring_regex(pa.array([""]), pattern.re2())
         except (pa.ArrowInvalid, UnicodeEncodeError) as error:
             reason = str(error).removeprefix("Invalid regular expression: ")
-            raise GraphError(f"{where}: {text!r} is no regular expression: {reason}") from None
+            raise GraphError(f"{where}: {text!r} is not a regular expression: {reason}") from None
         return pattern
 
     def re2(self, group: int | None = None) -> str:
@@ -193,7 +193,7 @@ class _Reader:
             return nullable
         if nullable:
             what = "an anchor" if anchor else "something that can match the empty text"
-            self.refuse(f"a repetition of {what}", "engines differ in how often that is; make it match a character")
+            self.refuse(f"a repetition of {what}", "engines differ in how often it matches; make it match a character")
         optional = (count is not None and int(count[1]) == 0) or self.ahead("*") or self.ahead("?")
         self.take(count[0] if count else self.text[self.at])
         if self.ahead("+"):

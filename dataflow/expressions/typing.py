@@ -256,7 +256,7 @@ _TAKES: Final = {
     "is_nan": "; it takes integers and floats",
     "is_finite": "; it takes integers and floats",
     "hash": "; it takes numbers, text, bytes and times",
-    "from_epoch": "; it takes integers: .cast() decimals, floats and text to int64, and take times as they are",
+    "from_epoch": "; it takes integers: .cast() decimals, floats and text to int64, and use times without it",
     "concat_str": '; it takes text: .cast("string") other types',
     "str": '; it takes text: .cast("string") other types',
     "dt": "; years to days are parts of timestamps and dates, hours and smaller of timestamps and times of day",
