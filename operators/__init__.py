@@ -1,4 +1,4 @@
-"""Sources, transforms, windows, joins and sinks. Names are imported on first use: ``import operators`` is light."""
+"""Sources, transforms, windows, joins and sinks. Names are imported on first use, so ``import operators`` is fast."""
 
 from __future__ import annotations
 

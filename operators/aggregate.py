@@ -1,7 +1,7 @@
-"""Running aggregates per key: counts, sums, extremes, means and more that grow with every batch.
+"""Running aggregates per key: counts, sums, extremes, means and more, updated with every batch.
 
-What comes out is a changelog with ``Emit.UPDATES`` (one row for each key a batch touched, or at intervals), or one row
-a key at the end with ``Emit.FINAL``.
+With ``Emit.UPDATES`` the output is a changelog (one row for each key a batch touched, or at intervals), with
+``Emit.FINAL`` one row a key at the end.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from operators.sums import overflow_of
 __all__ = ["KeyedAggregate"]
 
 CHUNK = 65_536
-"""The most rows of an emission that goes out in several batches."""
+"""The largest batch, in rows, of an emission that is split into several batches."""
 
 
 class KeyedAggregate(Operator):
     """Folds rows, or partial records of them (``operators.combine``), into one record a key.
 
     Emission: with ``Emit.UPDATES``, every ``process`` emits one row for each key of its batch, in order of first touch;
-    with ``every`` (microseconds) the keys touched since the last emission come out at timers, and the rest in
-    ``finish``. With ``Emit.FINAL``, ``finish`` emits one row a key, in the order in which keys first came, and drops
-    the state.
+    with ``every`` (microseconds) the keys touched since the last emission are emitted by timers, and the rest by
+    ``finish``. With ``Emit.FINAL``, ``finish`` emits one row a key, in the order of the keys' first rows, and drops the
+    state.
 
-    State: one slot a key; see ``operators.records``. The snapshot's tables ``keys`` and ``records`` belong together row
-    by row. To rescale, join the tables of several subtasks: rows outside the context's key groups are left out.
+    State: one slot a key; see ``operators.records``. Row i of the snapshot's table ``keys`` belongs to row i of
+    ``records``. To rescale, concatenate the tables of several subtasks: rows outside the context's key groups are
+    dropped.
 
-    Raises: ``UnknownColumn`` and ``SchemaMismatch`` when built, ``CheckpointMismatch`` when the restored state is of
-    other aggregates, and ``OverflowError`` when a sum of integers leaves 64 bits, naming the key and the column.
+    Raises: ``UnknownColumn`` and ``SchemaMismatch`` when built, ``CheckpointMismatch`` if the restored state is of
+    other aggregates, and ``OverflowError`` when a sum of integers exceeds 64 bits, naming the key and the column.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class KeyedAggregate(Operator):
             self._restore(context.restored)
 
     def _start(self) -> None:
-        """Begin with no key."""
+        """Begin with empty state."""
         self._index = KeyIndex(self._key_schema)
         self._records = Records(self._aggregations, self._context.input_schemas[0], self._context.name)
 
@@ -116,21 +117,22 @@ class KeyedAggregate(Operator):
         return Snapshot(
             values={"aggregations": self._described()},
             tables={
-                "records": self._records.snapshot(len(self._index)),  # read first: until then folds have to save rows
+                "records": self._records.snapshot(len(self._index)),  # read first: folds must save rows until then
                 "keys": self._index.snapshot(),
             },
         )
 
     def _restore(self, restored: Snapshot) -> None:
-        found = restored.values.get("aggregations")
-        if found != self._described():
+        aggregations = restored.values.get("aggregations")
+        if aggregations != self._described():
             raise CheckpointMismatch(
-                f"{self._context.name}: the checkpoint holds the aggregates {found}, the pipeline {self._described()}"
+                f"{self._context.name}: the checkpoint holds the aggregates {aggregations}, "
+                f"the pipeline {self._described()}"
             )
         keys, records = restored.tables["keys"], restored.tables["records"]
         if keys.num_rows != records.num_rows:
             raise CheckpointDamaged(
-                f"{self._context.name}: {keys.num_rows} keys have {records.num_rows} records: the checkpoint is damaged"
+                f"{self._context.name}: the checkpoint is damaged: {keys.num_rows} keys, {records.num_rows} records"
             )
         if keys.schema.types != self._key_schema.types:
             raise CheckpointMismatch(
@@ -174,6 +176,6 @@ class KeyedAggregate(Operator):
         expected = [*self._key_schema.types, *self._records.types]
         if self._context.output_schema.types != expected:
             raise SchemaMismatch(
-                f"{self._context.name}: keys and aggregates have the types {[str(t) for t in expected]}, the output "
-                f"schema says {[str(t) for t in self._context.output_schema.types]}"
+                f"{self._context.name}: keys and aggregates have the types {[str(t) for t in expected]}, but the "
+                f"output schema has {[str(t) for t in self._context.output_schema.types]}"
             )

@@ -1,4 +1,4 @@
-"""Whatever speaks Arrow to record batches of a declared schema, or an error that says which column does not fit."""
+"""Conversion of Arrow data to record batches of a declared schema, with errors that name columns that do not fit."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from operators.declared_schema import DeclaredSchema
 
 __all__ = ["ArrowBatches", "speaks_arrow"]
 
-_UNNAMED_INDEX: Final = re.compile(r"__index_level_\d+__")  # what pandas calls an index that nobody named
+_UNNAMED_INDEX: Final = re.compile(r"__index_level_\d+__")  # pandas' name for an index without a name
 
 
 class ArrowBatches:
-    """Makes batches of ``schema``. ``where`` names, in messages, who made the data.
+    """Makes batches of ``schema``. ``where`` names the producer of the data in messages.
 
-    Columns may come in any order, dictionaries with indices of any width. Frames of other libraries are imported; they
-    lay out text as they like (views, large, dictionaries of it), so theirs is brought to the declared type, and the
-    index that pandas leaves behind a filter is dropped.
+    Columns may come in any order, dictionaries with indices of any width. Frames of other libraries are imported. Their
+    text layout varies (views, large, dictionaries), so it is converted to the declared type, and the index that pandas
+    adds after a filter is dropped.
     """
 
     def __init__(self, schema: pa.Schema, where: str) -> None:
@@ -30,33 +30,33 @@ class ArrowBatches:
             schema, f"{where}: the function's output", "change the function or the schema declared for it"
         )
 
-    def parts(self, answer: Any) -> Iterator[pa.RecordBatch]:
-        """The batches of a batch, table, frame or iterable of these. Raises: TypeError for anything else."""
-        if isinstance(answer, pa.RecordBatch):
-            yield answer
-        elif isinstance(answer, pa.Table):
-            self._declared.check(answer.schema)
-            yield from answer.to_batches()
-        elif speaks_arrow(answer) and not isinstance(answer, pa.RecordBatchReader):
-            yield from self.parts(self._imported(answer))
-        elif isinstance(answer, Iterable) and not isinstance(answer, str | bytes | dict):
-            for part in answer:
+    def parts(self, output: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a batch, table, frame or iterable of these. Raises: TypeError for anything else."""
+        if isinstance(output, pa.RecordBatch):
+            yield output
+        elif isinstance(output, pa.Table):
+            self._declared.check(output.schema)
+            yield from output.to_batches()
+        elif speaks_arrow(output) and not isinstance(output, pa.RecordBatchReader):
+            yield from self.parts(self._imported(output))
+        elif isinstance(output, Iterable) and not isinstance(output, str | bytes | dict):
+            for part in output:
                 if part is None:
                     continue
                 if not speaks_arrow(part):
                     raise self._no_batch(part)
                 yield from self.parts(part)
         else:
-            raise self._no_batch(answer)
+            raise self._no_batch(output)
 
     def _imported(self, frame: Any) -> pa.Table:
-        """A frame of another library as a table, its text in the layout that was declared."""
+        """Return a frame of another library as a table, its text in the declared layout."""
         try:
             streams = hasattr(frame, "__arrow_c_stream__")
-            made = pa.RecordBatchReader.from_stream(frame) if streams else pa.record_batch(frame)
-        except (pa.ArrowException, TypeError, ValueError) as error:  # one column without a name: a series, an array
+            data = pa.RecordBatchReader.from_stream(frame) if streams else pa.record_batch(frame)
+        except (pa.ArrowException, TypeError, ValueError) as error:  # a series or an array has no column name
             raise self._no_batch(frame) from error
-        table = made.read_all() if streams else pa.Table.from_batches([made])
+        table = data.read_all() if streams else pa.Table.from_batches([data])
         expected = {field.name: field.type for field in self._schema}
         for i in range(table.num_columns - 1, -1, -1):
             name, found = table.schema.names[i], table.schema.types[i]
@@ -66,25 +66,25 @@ class ArrowBatches:
                 table = table.set_column(i, name, table.column(i).cast(expected[name]))
         return table
 
-    def _no_batch(self, answer: object) -> TypeError:
+    def _no_batch(self, output: object) -> TypeError:
         return TypeError(
             f"{self._where}: the function must return a RecordBatch, a Table, a polars or pandas frame, an iterable of "
             f"them, or None; "
-            f"it returned a {type(answer).__module__}.{type(answer).__qualname__}"
+            f"it returned a {type(output).__module__}.{type(output).__qualname__}"
         )
 
     def conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return ``batch`` in the declared schema. Raises: SchemaMismatch that names the columns which do not fit."""
+        """Return ``batch`` in the declared schema. Raises: SchemaMismatch that names the columns that do not fit."""
         return self._declared.conformed(batch)
 
 
-def speaks_arrow(answer: object) -> bool:
-    """Whether ``answer`` has one of Arrow's C interfaces."""
-    return hasattr(answer, "__arrow_c_stream__") or hasattr(answer, "__arrow_c_array__")
+def speaks_arrow(output: object) -> bool:
+    """Return whether ``output`` has one of Arrow's C interfaces."""
+    return hasattr(output, "__arrow_c_stream__") or hasattr(output, "__arrow_c_array__")
 
 
 def _layout(type_: pa.DataType) -> pa.DataType:
-    """One type for all that hold the same text, or bytes, in different layouts."""
+    """Return one representative for all types that hold the same text, or bytes, in different layouts."""
     types = pa.types
     if types.is_dictionary(type_):
         return pa.dictionary(pa.int32(), _layout(type_.value_type))

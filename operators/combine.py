@@ -1,8 +1,8 @@
-"""Combine: rows of a batch are folded per key before they are dealt out by key, so that fewer have to move.
+"""Combine: fold the rows of a batch per key before the shuffle, so that fewer rows move.
 
-What comes out of a batch depends on that batch alone: no state, no flush, and checkpoints need not know of it. Where
-folding does not pay, because most rows of the last batch had a key of their own or the batch is small, rows pass as
-they are; the aggregate behind takes both.
+The output for a batch depends on that batch alone: there is no state, no flush and nothing to checkpoint. If folding
+does not pay, because the batch is small or most rows of the last batch had distinct keys, rows pass unchanged; the
+aggregate downstream takes both.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = ["Combine"]
 _SMALL = 4_096
 """Rows of a batch below which folding costs more than it saves."""
 _PAYS = 2
-"""Rows a record must hold on average."""
+"""Rows that a record must hold on average for folding to pay."""
 _PAUSE = 8
-"""Batches of the same size that pass as they are, after one that did not pay, until the next attempt."""
+"""Batches of the same size that pass unchanged after a batch for which folding did not pay, until the next attempt."""
 _MOST_MEMORY = 1 << 25
-"""Bytes of records that there is room for: of the keys that are remembered, times the windows of a batch."""
+"""Limit for the bytes of records: remembered keys times windows of a batch."""
 _MOST_KEYS = 1 << 20
-"""Keys that are remembered from batch to batch, to save their hashing."""
+"""Limit for the keys remembered from batch to batch, which saves hashing them again."""
 
 
 class Combine(Operator):
-    """Emits batches of partial records (``operators.partials``), or rows as they came. See the module's text."""
+    """Emits batches of partial records (``operators.partials``), or rows unchanged. See the module's text."""
 
     stateless = True
 
@@ -49,7 +49,7 @@ class Combine(Operator):
         self._key_schema = key_schema(schema, spec.keys)
         self._schema = wide_schema(partial_schema(spec, schema))
         self._rows = folded_columns(schema, spec.keys, spec.aggregations)
-        self._pause = 0  # rows
+        self._pause = 0  # rows that still pass unchanged
         self._start()
 
     def _start(self) -> None:
@@ -74,7 +74,7 @@ class Combine(Operator):
         out.emit(batch)
 
     def _fold(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """The records of a batch; None where it is spread too thin."""
+        """Return the records of a batch; None if a time is null, or its windows are too many."""
         spec, rows = self._spec, batch.select(self._rows.names)
         if len(self._index) > _MOST_KEYS:
             self._start()
@@ -95,7 +95,7 @@ class Combine(Operator):
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _windows(self, spec: WindowAggregate, times: pa.Array) -> tuple[Numbers, int, int] | None:
-        """The window of each row, the first, and how many; None of too many, or of a null: the aggregate refuses it."""
+        """Return each row's window, the first, and their number; None if too many, or a time is null."""
         if times.null_count:
             return None
         numbers, low, high = window_numbers(times, spec.window, spec.time.back)
@@ -106,9 +106,9 @@ class Combine(Operator):
     def _fold_windows(
         self, slots: Slots, rows: pa.RecordBatch, numbers: Numbers, low: int, spread: int
     ) -> list[pa.Array]:
-        """A record for each key and window: that of slot s out of n in window low + w stands in place w * n + s.
+        """Return a record for each key and window; the record of slot s out of n in window low + w is at w * n + s.
 
-        Rows are mostly in order of time, so the records of a moment lie together.
+        Rows are mostly in order of time, so the records in use at a time are adjacent.
         """
         from operators.kernels.windows import count_places, find_places
 

@@ -1,4 +1,4 @@
-"""Aggregates of one's own: a few plain Python functions of numbers, compiled into a loop over the rows of a batch."""
+"""User-defined aggregates: a few plain Python functions of numbers, compiled into a loop over the rows of a batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_WORDS = 32
 
 @dataclass(frozen=True, slots=True)
 class CustomAggregate:
-    """What ``aggregate_kernel`` makes: called with a column, or an expression, it is an aggregate of it."""
+    """An aggregate function, returned by ``aggregate_kernel``: call it with a column or an expression."""
 
     kernel: AggregateKernel
 
@@ -38,25 +38,27 @@ def aggregate_kernel(
     takes: pa.DataType | None = None,
     gives: pa.DataType | None = None,
 ) -> CustomAggregate:
-    """An aggregate of one's own, compiled by numba here and now, so that a mistake shows up while the graph is built.
+    """Return a user-defined aggregate, compiled by numba at once, so that errors show while the graph is built.
 
     Args:
         name: names the result's column, ``{column}_{name}``, and the aggregate in errors and checkpoints.
         init: the state of a key without rows: up to 32 numbers. It is an int64 array if all of them are ints, else a
             float64 array.
-        step: ``step(state, value)`` changes ``state`` in place; rows with a null are put aside.
-        finish: ``finish(state)`` is the result, a number of type ``gives``; a key without values has null instead.
-        merge: ``merge(state, other)`` takes the rows of ``other``, which came later, into ``state``. Without it, rows
-            are not aggregated before they are dealt out by key.
-        takes: what ``value`` is: ``pa.float64()`` (the default; of ints, floats, decimals, booleans), or ``pa.int64()``
-            (of ints, booleans, and of dates and times, as their numbers of units).
+        step: ``step(state, value)`` changes ``state`` in place; rows with a null are skipped.
+        finish: ``finish(state)`` returns the result, a number of type ``gives``; a key without values has null instead.
+        merge: ``merge(state, other)`` adds the rows of ``other``, which came later, to ``state``. Without it, rows are
+            not aggregated before the shuffle by key.
+        takes: the type of ``value``: ``pa.float64()`` (the default; for ints, floats, decimals, booleans), or
+            ``pa.int64()`` (for ints, booleans, and for dates and times, as their numbers of units).
         gives: the type of the result: float64 by default, else int64, bool, a date or a time.
 
-    The functions are plain Python over numbers, as numba understands it (``math`` and numpy's scalar functions
-    included); division by zero gives inf or NaN. What they refer to is compiled in as it is now, and is no part of the
-    fingerprint by which a restore tells whether the checkpoint's aggregate is this one: their own text is.
+    Returns: a function of a column's name, or an expression, that returns an ``Aggregation``.
 
-    Raises ``ConfigurationError`` where a function does not compile.
+    The functions are plain Python over numbers, as far as numba compiles it (``math`` and numpy's scalar functions
+    included); division by zero gives inf or NaN. Globals that they refer to are compiled in with their current values.
+    A restore compares the functions' own source with the checkpoint's, but not those globals.
+
+    Raises: ``ConfigurationError`` if an argument is invalid or a function does not compile.
 
     >>> import math
     >>> def add_logarithm(state, value):
@@ -83,13 +85,15 @@ def aggregate_kernel(
     """
     takes, gives = takes or pa.float64(), gives or pa.float64()
     if not name.isidentifier():
-        raise ConfigurationError(f"aggregate_kernel: a name is a word like 'geometric_mean', got {name!r}")
+        raise ConfigurationError(f"aggregate_kernel: name must be a word like 'geometric_mean', got {name!r}")
     if not 1 <= len(init) <= _MAX_WORDS or not all(type(number) in (int, float) for number in init):
-        raise ConfigurationError(f"aggregate_kernel {name!r}: init is 1 to {_MAX_WORDS} ints and floats, got {init!r}")
+        raise ConfigurationError(f"aggregate_kernel {name!r}: init must be 1 to {_MAX_WORDS} numbers, got {init!r}")
     if takes not in (pa.int64(), pa.float64()):
-        raise ConfigurationError(f"aggregate_kernel {name!r}: takes is pa.float64() or pa.int64(), got {takes}")
+        raise ConfigurationError(f"aggregate_kernel {name!r}: takes must be pa.float64() or pa.int64(), got {takes}")
     if not _is_result(gives):
-        raise ConfigurationError(f"aggregate_kernel {name!r}: gives is float64, int64, bool or a time, got {gives}")
+        raise ConfigurationError(
+            f"aggregate_kernel {name!r}: gives must be float64, int64, bool, a date or a time, got {gives}"
+        )
     from operators.steps.custom import compiled
 
     kernel = AggregateKernel(name, tuple(init), step, merge, finish, takes, gives)

@@ -1,9 +1,9 @@
-"""Hold batches to the schema that was declared for them: columns by name, never by position.
+"""Check batches against the schema declared for them: columns by name, never by position.
 
 One rule for functions, operators and sources of users: the names are compared as a set, types must be equal (an index
-of a dictionary may be narrower). Whether a batch calls a column nullable is ignored, and so is metadata, but a column
-that is declared not null holds no null: a sink would write a file that breaks its own schema, or be blamed for it.
-A batch that fits leaves in the declared order.
+of a dictionary may be narrower). A batch's nullability flags and metadata are ignored, but a column declared not null
+must hold no null: else a sink would write a file that violates its own schema, or be blamed for it. Batches that fit
+are returned with columns in the declared order.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dataflow.state.dictionaries import wide_type, widened_array
 __all__ = ["DeclaredSchema", "misplaced_nulls"]
 
 _SHOWN = 8
-"""Columns of each schema in a message."""
+"""Limit for the columns of each schema shown in a message."""
 
 
 class DeclaredSchema:
-    """Bring batches to ``schema``. ``found`` names the data in messages, ``advice`` says what to change.
+    """Converts batches to ``schema``. ``found`` names the data in messages, ``advice`` says what to change.
 
     >>> declared = DeclaredSchema(pa.schema({"a": pa.int64(), "b": pa.int64()}), "operator 'swap': its output")
     >>> declared.conformed(pa.record_batch({"b": [2], "a": [1]})).to_pylist()
@@ -40,9 +40,9 @@ class DeclaredSchema:
         self._strict = [(index, field) for index, field in enumerate(schema) if _has_strict(field)]
 
     def conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return ``batch`` with the declared columns in their order; the same object where it has them already.
+        """Return ``batch`` with the declared columns in their order; the same object if it already has them.
 
-        Raises: SchemaMismatch that names the columns which do not fit, or have nulls where none are declared.
+        Raises: SchemaMismatch that names the columns that do not fit, or have nulls although declared not null.
         """
         schema = self.schema
         if not batch.schema.equals(schema, check_metadata=True):
@@ -66,7 +66,7 @@ class DeclaredSchema:
                 )
 
     def check(self, found: pa.Schema) -> None:
-        """Raise SchemaMismatch unless batches of schema ``found`` can be brought to the declared one."""
+        """Raise SchemaMismatch unless batches of schema ``found`` can be converted to the declared one."""
         expected = self.schema
         problems = [
             f"column {name!r} occurs twice" for name in dict.fromkeys(found.names) if found.names.count(name) > 1
@@ -111,8 +111,8 @@ def misplaced_nulls(
 ) -> Iterator[tuple[str, int]]:
     """Yield each field of ``column`` that ``field`` declares not null and that has nulls, and how many.
 
-    The values inside a null do not count. ``name`` is shown in the place of the field's own. ``rows`` says which rows
-    count; None: all.
+    The values inside a null do not count. ``name``, if given, is reported instead of the field's own. ``rows`` says
+    which rows count; None: all.
     """
     name = name or field.name
     if not field.nullable and (nulls := _null_count(column, rows)):
@@ -157,7 +157,8 @@ def _values(column: pa.Array, child: int) -> pa.Array:
 
 
 def _columns(schema: pa.Schema) -> str:
-    """
+    """Return the columns of ``schema`` as text, at most ``_SHOWN`` of them.
+
     >>> _columns(pa.schema([(f"c{i}", pa.int8()) for i in range(9)]))
     'c0: int8, c1: int8, c2: int8, c3: int8, c4: int8, c5: int8, c6: int8, c7: int8, 1 more'
     """

@@ -1,6 +1,6 @@
-"""What the words of a record are: the fields of each aggregate, the programs that change them, the columns they become.
+"""The layout of a record: the fields of each aggregate, the programs that change them, the columns they become.
 
-Word 0 of a record holds flags; each aggregate has its fields in the words behind them, in the order given.
+Word 0 of a record holds flags; the aggregates' fields follow, in the order given.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Program = list[tuple[npt.NDArray[np.int64], list[int]]]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One word of a record, and the instruction that changes it. The words are those of the kernel's docstring."""
+    """One word of a record, and the instruction that changes it. The kernel's docstring explains the attributes."""
 
     name: str
     operation: int
@@ -54,9 +54,9 @@ class Field:
 
 
 class WordColumn:
-    """An aggregate whose words the kernel of all such aggregates changes, one instruction each.
+    """An aggregate whose words are changed by the common kernel, one instruction each.
 
-    ``flag`` says whether there is a value (0: there always is).
+    ``flag`` is the bit of word 0 that is set if there is a value (0: there always is one).
     """
 
     def __init__(self, kind: AggregateKind, place: Place, fields: tuple[Field, ...]) -> None:
@@ -68,11 +68,11 @@ class WordColumn:
 
     @property
     def initial(self) -> tuple[int, ...]:
-        """The words of a record that has seen nothing."""
+        """The words of a record without rows."""
         return tuple(_LEAST if field.operation == EXTREME else 0 for field in self.fields)
 
     def read(self, records: Rows, always: int) -> pa.Array:
-        """The column of gathered records; ``always`` holds the flags that all of them have."""
+        """Return the column of gathered records; ``always`` holds the flags that all of them have."""
         first = _words_of(self.fields[0], records)
         if self._kind is AggregateKind.MEAN:
             counts = _words_of(self.fields[1], records)
@@ -80,21 +80,21 @@ class WordColumn:
         return from_words(first, self.dtype, seen(self.flag, records, always))
 
     def stored(self) -> list[pa.Field]:
-        """The columns of a snapshot."""
+        """Return the columns of a snapshot."""
         return [pa.field(field.name, field.stored_type) for field in self.fields]
 
     def freeze(self) -> Store:
-        """How to make these columns from frozen records."""
+        """Return a function that makes these columns from frozen records."""
         return lambda records, start: [read_word(records, field.word, field.stored_type) for field in self.fields]
 
     def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
-        """The inverse of ``freeze``."""
+        """Restore the columns that ``freeze`` stored."""
         for field, column in zip(self.fields, columns, strict=True):
             records[:, field.word] = words(column)
 
 
 class Layout:
-    """The records of ``aggregations`` over rows of ``schema``; knows no record itself.
+    """The layout of records of ``aggregations`` over rows of ``schema``; holds no records itself.
 
     Raises ``SchemaMismatch`` for arguments that cannot be aggregated, ``ConfigurationError`` for too many aggregates.
     """
@@ -109,15 +109,15 @@ class Layout:
         self.columns = [self._column(aggregation, schema, where) for aggregation in aggregations]
         if self._flags > _MAX_FLAGS:
             raise ConfigurationError(
-                f"{where}: at most {_MAX_FLAGS} aggregates other than counts, where those that choose the same row "
-                f"are one; got {self._flags}"
+                f"{where}: at most {_MAX_FLAGS} aggregates other than counts are possible (those that choose the same "
+                f"row count once), got {self._flags}"
             )
         self._kernels = tuple(
             name for a in aggregations for e in (a.argument, a.by) if e is not None for name in e.kernels()
         )
         self.template = np.array(self._initial, np.int64)
         self.operations = np.full(self.width, KEEP, np.int64)
-        """The operation of each word, by which two records become one; KEEP where a step has to do it."""
+        """The operation that merges each word of two records; KEEP if a step does it."""
         for column in self._word_columns():
             for field in column.fields:
                 self.operations[field.word] = field.operation
@@ -134,33 +134,33 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """The words of a record."""
+        """The number of words in a record."""
         return len(self._initial)
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The modules with the kernels that fold, read and store these records; those that merge are not among them."""
+        """The modules with the kernels that fold, read and store these records, without those that merge."""
         return ("operators.kernels.aggregate", *(name for step in self.steps for name in step.kernels), *self._kernels)
 
     @property
     def mergeable(self) -> bool:
-        """Whether the words of a record are all there is to know."""
+        """True if the words of a record are its complete state."""
         return all(step.mergeable for step in self.steps)
 
     @property
     def partial_type(self) -> pa.DataType:
-        """The type of records that go from one subtask to another."""
+        """The type of records sent between subtasks."""
         return pa.binary(8 * self.width)
 
     def name_of(self, word: int) -> str:
-        """The aggregate that ``word`` belongs to."""
+        """Return the name of the aggregate that ``word`` belongs to."""
         return next(c.name for c in self._word_columns() if any(f.word == word for f in c.fields))
 
     def _word_columns(self) -> list[WordColumn]:
         return [column for column in self.columns if isinstance(column, WordColumn)]
 
     def _column(self, aggregation: Aggregation, schema: pa.Schema, where: str) -> WordColumn | Step | ChosenColumn:
-        """Give an aggregate its words and its flag, and collect its arguments, each once."""
+        """Assign words and a flag to an aggregate, and collect its arguments, each once."""
         if aggregation.chooses_a_row:
             alike = _choice_key(aggregation)
             if alike not in self._choices:
@@ -192,7 +192,7 @@ class Layout:
         by, order = members[0].by, None
         if by is not None:
             order = self._argument(by, None, schema), value_type(by.dtype(schema, where))
-        made = Choice(
+        choice = Choice(
             members[0].kind,
             len(self._initial),
             self._next_flag(),
@@ -200,16 +200,16 @@ class Layout:
             order,
             ignore_nulls=members[0].ignore_nulls,
         )
-        self._initial += made.initial
-        self.steps.append(made)
-        return made.columns
+        self._initial += choice.initial
+        self.steps.append(choice)
+        return choice.columns
 
     def _next_flag(self) -> int:
         self._flags += 1
         return 1 << self._flags
 
     def _argument(self, expression: Expr, target: pa.DataType | None, schema: pa.Schema) -> int:
-        """The number of the argument, from 1 on (0 is no argument); equal arguments are evaluated once."""
+        """Return the argument's number, from 1 on (0 is no argument); equal arguments are evaluated once."""
         identity = f"{target} {expression.fingerprint()}"
         if identity not in self._known:
             evaluate = compile_expression(expression, schema)
@@ -218,9 +218,9 @@ class Layout:
         return self._known[identity]
 
     def program(self, nullable: tuple[bool, ...]) -> Program:
-        """The calls of ``fold`` for a batch whose arguments do (True) or do not have nulls: instructions and arguments.
+        """Return the calls of ``fold``, each with instructions and arguments; ``nullable``: which arguments have nulls.
 
-        Aggregates without nulls are marked by the touch itself; each with nulls by an instruction of its own.
+        The touch itself sets the flags of aggregates without nulls; for each with nulls, an instruction sets it.
         """
         if nullable not in self._programs:
             touch, steps = 1, []
@@ -241,11 +241,11 @@ class Layout:
 
 
 _ALWAYS = (AggregateKind.COUNT, AggregateKind.COUNT_DISTINCT, AggregateKind.VARIANCE, AggregateKind.STDDEV)
-"""What needs no flag."""
+"""The kinds that need no flag."""
 
 
 def _taken_as(aggregation: Aggregation, given: pa.DataType) -> pa.DataType | None:
-    """The type an argument is cast to; None: as it comes."""
+    """Return the type that an argument is cast to; None: no cast."""
     match aggregation.kind:
         case AggregateKind.MEAN | AggregateKind.VARIANCE | AggregateKind.STDDEV:
             return pa.float64()
@@ -257,7 +257,7 @@ def _taken_as(aggregation: Aggregation, given: pa.DataType) -> pa.DataType | Non
 
 
 def _step(aggregation: Aggregation, place: Place) -> Step | None:
-    """The aggregate as a step of its own; None where instructions do."""
+    """Return the step of an aggregate with a kernel of its own; None if instructions suffice."""
     match aggregation.kind:
         case AggregateKind.VARIANCE:
             return Variance(place, aggregation.ddof)

@@ -1,4 +1,4 @@
-"""Which restored rows belong to a subtask: those whose key is in one of its key groups."""
+"""Selection of the restored rows that belong to a subtask: those whose key is in one of its key groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["owned_rows"]
 
 
 def owned_rows(keys: pa.Table, context: OperatorContext) -> npt.NDArray[np.bool_]:
-    """True for each row of ``keys`` (key columns and no others) that belongs to the context's subtask."""
+    """Return a mask: true for each row of ``keys`` (key columns only) that belongs to the context's subtask."""
     groups, total = context.key_groups, context.max_key_groups
     if len(groups) == total:
         return np.ones(keys.num_rows, bool)

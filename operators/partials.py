@@ -1,7 +1,7 @@
-"""Rows of keyed aggregates on their way to the subtask that keeps the key: as they are, or folded into records.
+"""Partial batches: rows of keyed aggregates folded into records before the shuffle to the subtask that owns the key.
 
-A partial batch has the key columns, ``WINDOW`` and ``ROWS`` where there are windows, and ``RECORD``. Both kinds travel
-on one channel; a batch's schema says which kind it is.
+A partial batch has the key columns, ``WINDOW`` and ``ROWS`` if there are windows, and ``RECORD``. Channels carry
+partial and plain batches; the schema tells them apart.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ __all__ = [
 RECORD: Final = "barrierflow:record"
 """The column of records, in the memory layout of ``Records``."""
 WINDOW: Final = "barrierflow:window"
-"""The column of windows' numbers."""
+"""The column of window numbers."""
 ROWS: Final = "barrierflow:rows"
-"""The column that says how many rows a record holds."""
+"""The column with the number of rows that a record holds."""
 
 
 def is_partial(schema: pa.Schema) -> bool:
-    """Whether batches of ``schema`` hold records."""
+    """Return whether batches of ``schema`` hold records."""
     return RECORD in schema.names
 
 
 def partial_schema(spec: Aggregate | WindowAggregate, schema: pa.Schema) -> pa.Schema:
-    """The columns of partial batches for ``spec`` over rows of ``schema``."""
+    """Return the columns of partial batches for ``spec`` over rows of ``schema``."""
     keys: Sequence[pa.Field] = [schema.field(key) for key in spec.keys]
     record = pa.field(RECORD, partial_type(spec.aggregations, schema))
     if isinstance(spec, Aggregate):
@@ -57,25 +57,25 @@ def check_partial(batch: pa.RecordBatch, spec: object, what: str) -> None:
     """
     own = [name for name in (RECORD, ROWS, WINDOW) if name in batch.schema.names]
     if any([batch.column(name).null_count for name in own]):
-        raise CheckpointDamaged(f"{what}: records are null")
+        raise CheckpointDamaged(f"{what}: some records are null")
     if isinstance(spec, WindowAggregate):
         check_windows(batch.column(WINDOW), spec.window.size, what)
 
 
 def check_windows(numbers: pa.Array | pa.ChunkedArray, size: int, what: str) -> None:
-    """Check the ``numbers`` of windows of ``size`` microseconds: all must begin and end at some time.
+    """Raise CheckpointDamaged unless ``numbers`` are of windows that begin and end within 64 bits.
 
-    Raises: CheckpointDamaged.
+    ``size`` is the length of a window in microseconds.
     """
     if numbers.type != pa.int64() or numbers.null_count:
-        raise CheckpointDamaged(f"{what}: the numbers of windows are {numbers.type} with {numbers.null_count} nulls")
+        raise CheckpointDamaged(f"{what}: window numbers are {numbers.type} with {numbers.null_count} nulls")
     bounds = pc.min_max(numbers).as_py() if len(numbers) else {"min": 0, "max": 0}
     most = 2**62 // size
     if not -most <= bounds["min"] <= bounds["max"] <= most:
-        raise CheckpointDamaged(f"{what}: there are windows {bounds['min']} to {bounds['max']}, which are at no time")
+        raise CheckpointDamaged(f"{what}: window numbers {bounds['min']} to {bounds['max']} are out of range")
 
 
 def folded_columns(schema: pa.Schema, keys: Sequence[str], aggregations: Sequence[Aggregation]) -> pa.Schema:
-    """The columns of rows of ``schema`` that keyed ``aggregations`` look at: keys and arguments, in their order."""
+    """Return the columns of ``schema`` that keyed ``aggregations`` use: keys and arguments, in their order."""
     needed = {*keys, *(name for a in aggregations for name in a.columns())}
     return pa.schema([field for field in schema if field.name in needed])

@@ -1,20 +1,20 @@
 """The state of aggregates: one record of interleaved words a slot, folded by a kernel and read back as Arrow columns.
 
-Interleaving puts everything a row changes into one cache line. What each aggregate means:
+Interleaving puts everything a row changes into one cache line. Meaning of the aggregates:
 
 - ``count()`` counts rows, ``count`` of a column its values that are not null;
-- ``first``, ``last``, ``arg_min`` and ``arg_max`` return the value of a row, null or not, unless told to skip nulls;
-- all others skip nulls, and are null where no value was left (``count_distinct``: 0);
+- ``first``, ``last``, ``arg_min`` and ``arg_max`` return the value of a row, null or not, unless nulls are ignored;
+- all others skip nulls, and are null if no value is left (``count_distinct``: 0);
 - sums of integers and durations raise ``OverflowError`` past 64 bits, of decimals past 38 digits, and never wrap; sums
   of floats add in the order of the rows;
-- NaN is greater than every number, as in DuckDB: ``max`` is NaN where one came, ``min`` only where nothing else did;
-  where both zeros came, either may be the minimum or maximum;
-- ``mean`` adds float64s: of integers past 2**53, it is as exact as they are;
-- what aggregates with a kernel of their own do (``variance``, ``first``, ``arg_min``, ``count_distinct``, text,
-  decimals, aggregates of users) is said in ``operators.steps``.
+- NaN is greater than every number, as in DuckDB: ``max`` is NaN if there is one, ``min`` only if there is nothing else;
+  of both zeros, either may be the minimum or maximum;
+- ``mean`` adds float64s: integers past 2**53 are rounded first;
+- ``operators.steps`` describes aggregates with a kernel of their own (``variance``, ``first``, ``arg_min``,
+  ``count_distinct``, text, decimals, aggregates of users).
 
-Records merge: subtasks that saw different rows of a key send their records, ``partials``, to the one that keeps the
-key, whose record after ``merge`` is that of all rows (sums of floats but for the order of additions).
+Records merge: subtasks with different rows of a key send their records, ``partials``, to the owner of the key. After
+``merge``, its record is the record of all rows (except that sums of floats depend on the order of additions).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FIRST = 512
 
 
 class SumOverflow(OverflowError):
-    """The sum ``column`` left its ``room`` at row ``row`` of the batch; the caller knows the key, and says it."""
+    """The sum ``column`` exceeds its ``room`` at row ``row`` of the batch; the caller adds the key to the message."""
 
     def __init__(self, row: int, column: str, room: str = "64 bits") -> None:
         super().__init__(f"the sum {column!r} does not fit into {room} (at row {row} of the batch)")
@@ -50,7 +50,7 @@ class SumOverflow(OverflowError):
 
 
 def partial_type(aggregations: Sequence[Aggregation], schema: pa.Schema, where: str = "aggregate") -> pa.DataType:
-    """The type of ``Records.partials``, known before there are rows.
+    """Return the type of ``Records.partials``.
 
     >>> from dataflow.expressions import col, count
     >>> partial_type([count(), col("x").mean()], pa.schema({"x": pa.int32()}))
@@ -60,7 +60,7 @@ def partial_type(aggregations: Sequence[Aggregation], schema: pa.Schema, where: 
 
 
 def is_mergeable(aggregations: Sequence[Aggregation], schema: pa.Schema) -> bool:
-    """Whether records of ``aggregations`` over rows of ``schema`` can be merged."""
+    """Return whether records of ``aggregations`` over rows of ``schema`` can be merged."""
     return Records(aggregations, schema, "aggregate").mergeable
 
 
@@ -68,8 +68,7 @@ class Records:
     """One record a slot for ``aggregations`` over rows of ``schema``.
 
     Slots that a fold or a merge touched are listed in ``touched`` until ``forget_touched`` or ``clear``. Raises
-    ``SchemaMismatch`` for arguments that cannot be aggregated: see
-    ``Aggregation.dtype``.
+    ``SchemaMismatch`` for arguments that cannot be aggregated: see ``Aggregation.dtype``.
     """
 
     def __init__(self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str) -> None:
@@ -84,7 +83,7 @@ class Records:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The modules with the kernels that all methods but ``merge`` and ``clear`` call."""
+        """The modules with the kernels called by all methods but ``merge`` and ``clear``."""
         return self._layout.kernels
 
     @property
@@ -94,7 +93,7 @@ class Records:
 
     @property
     def mergeable(self) -> bool:
-        """Whether ``partials`` and ``merge`` may be called: whether the words of a record are all there is to know."""
+        """True if ``partials`` and ``merge`` may be called: the words of a record are its complete state."""
         return self._layout.mergeable
 
     @property
@@ -111,10 +110,10 @@ class Records:
         self._touches = 0
 
     def clear(self) -> None:
-        """Make the records of the touched slots those of keys without rows, and begin a new list of touched slots.
+        """Reset the records of the touched slots, and begin a new list of touched slots.
 
-        Whoever never calls ``forget_touched`` has empty records again, at the cost of the slots that were used. Only
-        for records that are ``mergeable``.
+        If ``forget_touched`` was never called, all records are empty again, at a cost by used slots only. Only for
+        records that are ``mergeable``.
         """
         from operators.kernels.merging import reset_records
 
@@ -126,7 +125,7 @@ class Records:
     def fold(self, batch: pa.RecordBatch, slots: Slots, known: int) -> None:
         """Fold row i of ``batch`` into the record of ``slots[i]``; all slots are below ``known``.
 
-        Raises ``SumOverflow``; the records are then partly folded and of no use any more.
+        Raises ``SumOverflow``; the batch is then partly folded, so the records must not be used again.
         """
         from operators.kernels.aggregate import fold
 
@@ -153,25 +152,25 @@ class Records:
                 step.fold(self._records, slots, [arguments[number - 1] for number in step.arguments])
 
     def rows(self, slots: Slots) -> npt.NDArray[np.int64] | None:
-        """How many rows the record of each slot holds; None: none of the aggregates counts them."""
+        """Return how many rows the record of each slot holds; None if no aggregate counts rows."""
         word = self._layout.rows_word
         return None if word is None else self._records.rows[slots, word]
 
     def partials(self, slots: Slots) -> pa.FixedSizeBinaryArray:
-        """The records of ``slots`` as they are, for ``merge`` elsewhere: one value a record, in memory of its own."""
+        """Return a copy of the records of ``slots``, one value a record, for ``merge`` in another subtask."""
         from operators.kernels.aggregate import gather_records
 
         assert self.mergeable, "these records are more than their words"
         memory = fresh_words(len(slots) * self._layout.width)
         records = memory.reshape(len(slots), self._layout.width)
         gather_records(self._records.rows, slots, records)
-        records[:, 0] &= ~1  # who touched what stays here
+        records[:, 0] &= ~1  # clear the bit "touched", which is local
         return pa.Array.from_buffers(self._layout.partial_type, len(slots), [None, pa.py_buffer(memory)])
 
     def merge(self, partials: pa.Array, slots: Slots, known: int) -> None:
         """Fold record i of ``partials`` into that of ``slots[i]``, as if its rows came now; slots are below ``known``.
 
-        Raises ``SumOverflow`` with the row of ``partials``; the records are then of no use any more.
+        Raises ``SumOverflow`` with the row of ``partials``; the records must not be used again.
         """
         from operators.kernels.merging import merge_records
 
@@ -199,7 +198,7 @@ class Records:
             raise SumOverflow(row, self._layout.name_of(word))
 
     def read(self, slots: Slots) -> list[pa.Array]:
-        """The aggregates of ``slots``, a column each, in memory of their own."""
+        """Return a copy of the aggregates of ``slots``, a column each."""
         from operators.kernels.aggregate import gather_records
 
         if len(self._scratch) < len(slots):
@@ -210,15 +209,16 @@ class Records:
         return [column.read(records, always) for column in self._layout.columns]
 
     def snapshot(self, known: int) -> pa.RecordBatchReader:
-        """The words of the first ``known`` records as they are now, a column each, to be read later on any thread.
+        """Return a reader of the first ``known`` records as of now, a column each word, to be read on any thread.
 
-        Row i belongs to slot i. No row refers to another: rows can be dropped, and tables of several subtasks joined.
+        Row i belongs to slot i. No row refers to another, so rows can be dropped, and tables of several subtasks
+        concatenated.
         """
         frozen, stores = self._records.freeze(known), [column.freeze() for column in self._layout.columns]
         return pa.RecordBatchReader.from_batches(self._stored, _stored(frozen, self._stored, stores))
 
     def restore(self, table: pa.Table) -> None:
-        """Take over the records of a snapshot; record i is that of slot i. Touched slots come back in slot order.
+        """Restore the records of a snapshot; record i is that of slot i. Touched slots are listed in slot order.
 
         Raises ``CheckpointMismatch`` for a snapshot of other columns.
         """
@@ -239,7 +239,7 @@ class Records:
 
     def _make_room(self, known: int) -> None:
         held = len(self._records.rows)
-        if known >= held:  # one more than needed: the last record is the kernel's
+        if known >= held:  # one more than needed: the kernel writes to the last record
             grown = self._allocate(max(known + 1, 2 * held))
             grown[: held - 1] = self._records.rows[:-1]
             self._records.replace(grown)
@@ -248,14 +248,14 @@ class Records:
             self._touched = touched
 
     def _allocate(self, capacity: int) -> npt.NDArray[np.int64]:
-        """Fresh records, beginning at a cache line."""
+        """Return new records, aligned to a cache line."""
         width = self._layout.width
         memory = np.empty(capacity * width + 8, np.int64)
         skip = -memory.ctypes.data % 64 // 8
         records = memory[skip : skip + capacity * width].reshape(capacity, width)
         filled = min(64, capacity)
         records[:filled] = self._layout.template
-        while filled < capacity:  # copies of what is there: numpy spreads one short row slowly
+        while filled < capacity:  # double the filled part: numpy broadcasts one short row slowly
             more = min(filled, capacity - filled)
             records[filled : filled + more] = records[:more]
             filled += more
@@ -267,11 +267,11 @@ _NOT_NULL = (np.empty(0, np.uint8), 0)
 
 
 def _records_of(partials: pa.Array, width: int) -> npt.NDArray[np.int64]:
-    """The words of the records in ``partials``, a view wherever they are aligned."""
+    """Return the words of the records in ``partials``: a view if aligned, else a copy."""
     if not len(partials):
         return np.empty((0, width), np.int64)
-    found = np.frombuffer(partials.buffers()[1], np.int64, len(partials) * width, partials.offset * width * 8)
-    return (found if found.flags.aligned else found.copy()).reshape(len(partials), width)
+    view = np.frombuffer(partials.buffers()[1], np.int64, len(partials) * width, partials.offset * width * 8)
+    return (view if view.flags.aligned else view.copy()).reshape(len(partials), width)
 
 
 @contextmanager
@@ -284,7 +284,7 @@ def _named(step: Fold) -> Iterator[None]:
 
 
 def _stored(frozen: FrozenRows, schema: pa.Schema, stores: Sequence[Store]) -> Iterator[pa.RecordBatch]:
-    """The rows of a snapshot; on the thread that writes it."""
+    """Yield the rows of a snapshot; runs on the thread that writes it."""
     start = 0
     for records in frozen.chunks(CHUNK):
         columns = [read_word(records, 0, pa.int64()), *(array for store in stores for array in store(records, start))]
@@ -301,10 +301,10 @@ def _check_stored(found: pa.Schema, expected: pa.Schema, where: str) -> None:
         ]
         raise CheckpointMismatch(
             f"{where}: the checkpoint's records have {len(found)} columns, this version's {len(expected)}; "
-            f"of other types are {differing}: the state cannot be taken over, so start anew or with the version before"
+            f"other types: {differing}; this state cannot be restored: start without it, or with the previous version"
         )
 
 
 def _argument_words(array: pa.Array) -> npt.NDArray[np.int64]:
-    """One word a row; types without words are only ever counted, so only their validity is read."""
+    """Return one word a row; types without words are only counted, so only their validity is read."""
     return words(array) if is_word(array.type) else _NO_WORDS

@@ -1,4 +1,4 @@
-"""Rows of Python values to record batches of a declared schema; a value that does not fit is told by row and column.
+"""Conversion of rows of Python values to record batches of a declared schema, with errors by row and column.
 
 >>> rows = RowBatches(pa.schema({"x": pa.int64()}), "map 'double'")
 >>> batch, misfits = rows.batch([{"x": 1}, {"x": "two"}, {"x": 3}])
@@ -28,10 +28,10 @@ _SHOWN = 80
 
 
 class RowBatches:
-    """Makes batches of ``schema``. ``where`` names, in messages, who made the rows.
+    """Makes batches of ``schema``. ``where`` names the producer of the rows in messages.
 
-    Values are converted where nothing is lost: an int to a float column, 2.0 to an integer, an aware datetime to a
-    timestamp of any zone. Inside of lists and structs pyarrow's own conversion holds, which cuts fractions off.
+    Values are converted if nothing is lost: an int to a float column, 2.0 to an integer, an aware datetime to a
+    timestamp of any zone. Inside lists and structs pyarrow's own conversion applies, which truncates fractions.
     """
 
     def __init__(self, schema: pa.Schema, where: str) -> None:
@@ -40,11 +40,11 @@ class RowBatches:
         self._where = where
 
     def check(self, row: object) -> None:
-        """Raise TypeError for what is no mapping, SchemaMismatch for one whose keys are not the schema's columns."""
-        if type(row) is not dict and not isinstance(row, Mapping):  # the first is ten times as fast
+        """Raise TypeError if ``row`` is not a mapping, SchemaMismatch if its keys are not the schema's columns."""
+        if type(row) is not dict and not isinstance(row, Mapping):  # the first test is ten times as fast
             raise TypeError(
-                f"{self._where}: a row is a dict with the columns {self._schema.names}, got {_shown(row)}; "
-                "functions over whole batches belong into map_batches"
+                f"{self._where}: a row must be a dict with the columns {self._schema.names}, got {_shown(row)}; "
+                "use map_batches for functions over whole batches"
             )
         if row.keys() != self._names:
             missing = [name for name in self._schema.names if name not in row]
@@ -57,7 +57,7 @@ class RowBatches:
             raise SchemaMismatch(f"{self._where}: {'; '.join(problems)}; change the row or the declared schema=")
 
     def batch(self, rows: Sequence[Row]) -> tuple[pa.RecordBatch, dict[int, Exception]]:
-        """The checked ``rows`` that fit as a batch, and for each that does not its index and what is wrong with it."""
+        """Return the checked ``rows`` that fit as a batch, and an error for each that does not, by its index."""
         columns, misfits = [], dict[int, Exception]()
         for field in self._schema:
             values = [row[field.name] for row in rows]
@@ -70,25 +70,27 @@ class RowBatches:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema), misfits
 
     def _column(self, field: pa.Field, values: Sequence[object]) -> pa.Array | None:
-        """The values as a column; None: some do not fit."""
+        """Return the values as a column; None if some do not fit."""
         try:
             column = pa.array(values, field.type)
-        except Exception:  # pyarrow raises a dozen kinds; which value it was is found one by one
+        except Exception:  # pyarrow raises a dozen kinds; _misfits finds the value, one by one
             return None
         if _cuts(field.type, values):
             return None
         return None if any(misplaced_nulls(column, field)) else column
 
     def _misfits(self, field: pa.Field, values: Sequence[object]) -> dict[int, Exception]:
-        found: dict[int, Exception] = {}
+        errors: dict[int, Exception] = {}
         for i, value in enumerate(values):
             if self._column(field, [value]) is None:
                 kind = f"{field.type}" if field.nullable else f"{field.type}, not null,"
-                found[i] = SchemaMismatch(
+                errors[i] = SchemaMismatch(
                     f"{self._where}: column {field.name!r} should be {kind} but the row has {_shown(value)}"
                 )
-        assert found, f"{self._where}: column {field.name!r} of {len(values)} values cannot be made, but each of it can"
-        return found
+        assert errors, (
+            f"{self._where}: column {field.name!r}: each of {len(values)} values converts, but not all of them"
+        )
+        return errors
 
 
 _EXACT: Final = {int, bool, str, bytes, type(None)}
@@ -96,7 +98,7 @@ _STEPS: Final = {"s": 1_000_000, "ms": 1_000}
 
 
 def _cuts(type_: pa.DataType, values: Sequence[object]) -> bool:
-    """Whether pyarrow cuts something off, which it does without a word: 1.5 as an integer, a datetime as a date."""
+    """Return whether pyarrow would truncate silently: 1.5 as an integer, a datetime as a date."""
     whole = pa.types.is_integer(type_) or pa.types.is_temporal(type_)
     return whole and not _EXACT.issuperset(map(type, values)) and any([_is_cut(type_, value) for value in values])
 

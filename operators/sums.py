@@ -1,4 +1,4 @@
-"""What is said of a sum that left its 64 bits."""
+"""The error of a sum that overflows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["overflow_of"]
 
 
 def overflow_of(name: str, error: SumOverflow, key: Sequence[pa.Array], schema: pa.Schema) -> OverflowError:
-    """The error for the user: operator ``name``, and the key (one row) whose sum it was."""
+    """Return the error for the user, with the operator's ``name`` and the sum's key (one row)."""
     (named,) = shown(pa.Table.from_arrays(list(key), schema=schema))
     return OverflowError(
         f"{name}: the sum {error.column!r} of key {named} does not fit into {error.room}: cast its argument to float64"

@@ -261,7 +261,7 @@ FAR = [("s", 9_223_372_036_854), ("s", 2**63 - 1), ("ms", 10**16), ("us", 2**63 
 def test_a_time_without_a_window_is_an_error_and_not_a_lost_row(unit: str, time: int) -> None:
     rows = pa.table({"k": [1, 1], "ts": pa.array([0, time], pa.timestamp(unit))})
     timed = flow.Pipeline().source(op.from_arrow(rows), name="in").with_watermark("ts").key_by("k")
-    with pytest.raises(OverflowError, match="beyond what a window's edges can be"):
+    with pytest.raises(OverflowError, match="are out of range for window edges"):
         timed.window(op.tumbling("1h")).agg(op.count().alias("n"), name="n").collect()
 
 

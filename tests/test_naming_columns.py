@@ -87,8 +87,8 @@ def test_plain_values_with_a_name_are_constants() -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (Decimal("NaN"), "is no decimal number"),
-        (Decimal("-Infinity"), "is no decimal number"),
+        (Decimal("NaN"), "is not a decimal number"),
+        (Decimal("-Infinity"), "is not a decimal number"),
         (Decimal("1e100"), "fits no type: Decimal precision"),
         (Decimal("1e-80"), "fits no type: Decimal precision"),
         (timedelta.max, "fits no type: Timedelta too large"),
@@ -135,7 +135,7 @@ def test_a_time_that_a_column_of_nanoseconds_has_no_room_for_is_refused_while_th
 
 
 def test_a_literal_above_int64_is_refused_where_int64_is_computed() -> None:
-    with pytest.raises(SchemaMismatch, match=r'computed in int64, and 9223372036854775808 is above.*cast\("uint64"\)'):
+    with pytest.raises(SchemaMismatch, match=r'is in int64, and 9223372036854775808 exceeds it.*cast\("uint64"\)'):
         rows().select(y=col("id") + 2**63)
     assert rows().filter(col("id") < 2**63).collect().num_rows == 3
 

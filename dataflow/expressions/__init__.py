@@ -16,14 +16,14 @@ dataflow.errors.UnknownColumn: filter 'cheap': there is no column 'prize' (did y
 Arithmetic is defined here, once for every engine; ``tests/expressions/semantics.py`` has an example of every line:
 
 =====================  =================================================================================================
-``+ - *``              ints are computed in 64 bits: in int64, or in uint64 where a side is uint64 and the other is too,
+``+ - *``              ints are computed in 64 bits: in int64, or in uint64 if one side is uint64 and the other is too,
                        or is a literal >= 0; overflow raises ``OverflowError``. A float side makes both float64, by
                        IEEE 754. Decimals grow in precision; timestamps and durations combine. Bools, text: refused
 ``/``                  always float64: both sides become float64 first, then IEEE: x/0 is +-inf, 0/0 is NaN
 ``//``                 the floor of the quotient (Python's sign). Ints: null where the divisor is 0. Floats: Python's
-                       result, and by zero that of ``/``. Not for decimals
+                       result, and for a zero divisor the result of ``/``. Not for decimals
 ``%``                  the remainder with the divisor's sign (Python's). Ints: null where the divisor is 0. Floats: NaN
-``-x``, ``abs``        as 0 - x; int64's least value raises ``OverflowError``
+``-x``, ``abs``        computed as 0 - x; int64's least value raises ``OverflowError``
 int with float         the int is rounded to the nearest float64, in arithmetic and in comparisons
 null                   an operand that is null makes the result null, in comparisons and functions, too
 ``& | ~``              booleans only, in Kleene's logic: null & False is False, null | True is True
@@ -33,32 +33,35 @@ comparisons            exact between ints of any width; floats by IEEE: NaN is u
 ``between``            ``(x >= lower) & (x <= upper)``
 ``is_in``              an OR of ``==``: null where the value is null; NaN is in no list; None may not be listed
 ``is_null``            nulls only; NaN is a value
-``is_nan``             of ints and floats, as is ``is_finite``: not NaN, and not infinite
-``fill_null``          the result has the column's type where the literal fits it, else a type that holds both
+``is_nan``             for ints and floats, as ``is_finite``, which is true for neither NaN nor infinity
+``fill_null``          the result has the column's type if the literal fits it, else a type that holds both
 ``when``               each row takes the first branch whose predicate is true (null is not), else ``otherwise``, else
-                       null. Lazy: what a row does not take cannot raise. The type holds all values, as ``fill_null``
+                       null. Lazy: a branch that a row does not take cannot raise. The type is as for ``fill_null``
 ``cast``               float to int truncates toward zero; int to float rounds to the nearest; a value out of range (NaN
                        to int too) raises ``OverflowError``, text that does not parse ``ValueError``
                        Text is read whole, no spaces around it: ``12``, ``-1.5e3``, ``true``, ``2024-02-29``, ISO times
 ``cast, not strict``   the same values, and null where ``cast`` would raise
-``hash``               64 bits as int64, the same everywhere and in every release; -0.0 as 0.0, one NaN, int8 as int64
+``hash``               64 bits as int64, equal on every engine and release; -0.0 hashes as 0.0, int8 as int64, all NaNs
+                       as one
 narrow types           results of ``+ - * // %`` are 64 bits wide: ``.cast("int32")`` narrows, checked
 dictionaries           operations see the values; comparisons and functions look at each dictionary entry once
 filters                keep a row where the predicate is true: false and null drop it
 =====================  =================================================================================================
 
-Text is a sequence of Unicode characters (code points), large or not, or a view; functions of it keep what it is (views
-become large). Patterns are of a dialect in which engines agree (``expressions.patterns``), refused when built:
+Text is a sequence of Unicode characters (code points). Its type is string, large_string or a view; functions keep the
+type (views become large). Patterns use a dialect in which engines agree (``expressions.patterns``); others are refused
+when the expression is built:
 
 =====================  =================================================================================================
-``str.length``         how many characters
+``str.length``         the number of characters
 ``str.lower, upper``   each character by itself, by Unicode's simple mapping (and upper ß is ẞ): the length stays
-``str.strip``          at both ends, characters of a set: Unicode's White_Space, or those given
+``str.strip``          remove characters of a set at both ends: Unicode's White_Space, or those given
 ``str.starts_with``    and ``str.ends_with``: compare characters; every text starts and ends with the empty one
-``str.contains``       a pattern, found anywhere; with ``literal=True`` the very text
-``str.replace_all``    matches left to right, none overlapping, by plain text; patterns that match nothing are refused
+``str.contains``       whether a pattern matches anywhere; with ``literal=True`` the exact text
+``str.replace_all``    replace matches, left to right, none overlapping, with plain text; a pattern that can match the
+                       empty text is refused
 ``str.extract``        a group of the first match; null without a match, "" for a group that took no part in it
-``str.split``          by plain text; empty pieces stay, and of "" it is [""]
+``str.split``          at plain text; empty pieces stay, and "" becomes [""]
 ``concat_str``         null where one of the texts is null
 =====================  =================================================================================================
 
@@ -66,14 +69,15 @@ Timestamps with a zone are read on its clock; the calendar is the Gregorian, als
 
 =====================  =================================================================================================
 ``dt.year``            ``month``, ``day``: of timestamps and dates
-``dt.hour``            ``minute``, ``second``: of timestamps and times of day, those before 1970 like all others
-``dt.millisecond``     and ``dt.microsecond``: all that there is since the second, up to 999 and 999,999
+``dt.hour``            ``minute``, ``second``: of timestamps and times of day, also before 1970
+``dt.millisecond``     and ``dt.microsecond``: the whole fraction of the second, up to 999 and 999,999
 ``dt.weekday``         Monday is 1, Sunday 7 (ISO 8601)
 ``dt.ordinal_day``     1 to 366
 ``dt.date``            the day, as date32
 ``from_epoch``         ints that count a unit since 1970-01-01 00:00 UTC, as timestamps of that unit in UTC
-``dt.truncate``        down to a multiple of a length of time since 1970-01-01 00:00 + ``offset``. On a zone's clock:
-                       the latest instant, not after the time, that shows this reading; the end of a gap that skips it
+``dt.truncate``        down to a multiple of a length of time since 1970-01-01 00:00 + ``offset``. With a zone: the
+                       latest instant, not after the time, at which its clock shows the result; if the clock skips it,
+                       the end of that gap
 =====================  =================================================================================================
 """
 

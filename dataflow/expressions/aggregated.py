@@ -1,4 +1,4 @@
-"""The aggregates that an expression has as methods; ``aggregates`` explains the rules that they share.
+"""The methods of an expression that return aggregates; see ``aggregates`` for their common rules.
 
 ``first``, ``last``, ``arg_min`` and ``arg_max`` choose a row and return its value, null or not, so several of them with
 the same ``by`` return columns of the same row. With ``ignore_nulls=True`` each chooses among the rows where its own
@@ -17,48 +17,47 @@ __all__ = ["Aggregated"]
 
 
 class Aggregated:
-    """Aggregates of all rows of a key or a window; all but those that choose a row skip rows where it is null."""
+    """Aggregates over all rows of a key or a window; all but those that choose a row skip nulls."""
 
     __slots__ = ()
 
     def count(self) -> Aggregation:
-        """How many values are not null, as int64."""
+        """Return the number of values that are not null, as int64."""
         return _aggregation("count", self)
 
     def count_distinct(self) -> Aggregation:
-        """How many different values there are, exactly, as int64: all NaNs are one value, and so are 0.0 and -0.0.
+        """Return the exact number of different values, as int64: all NaNs are one value, and so are 0.0 and -0.0.
 
         The state holds every value of every key.
         """
         return _aggregation("count_distinct", self)
 
     def sum(self) -> Aggregation:
-        """The sum of the values that are not null; null when there is none. Of booleans: how many are true."""
+        """Return the sum of the values that are not null; null if there is none. Of booleans: how many are true."""
         return _aggregation("sum", self)
 
     def min(self) -> Aggregation:
-        """The least value that is not null."""
+        """Return the least value that is not null."""
         return _aggregation("min", self)
 
     def max(self) -> Aggregation:
-        """The greatest value that is not null."""
+        """Return the greatest value that is not null."""
         return _aggregation("max", self)
 
     def mean(self) -> Aggregation:
-        """The mean of the values that are not null, as float64."""
+        """Return the mean of the values that are not null, as float64."""
         return _aggregation("mean", self)
 
     def variance(self, ddof: int = 1) -> Aggregation:
-        """The variance as float64: squared deviations from the mean, divided by the number of values less ``ddof``.
+        """Return the variance as float64: squared deviations from the mean over the number of values less ``ddof``.
 
-        Null where there are not more than ``ddof`` values, NaN where one is NaN or infinite. Computed by Welford's
-        recurrence, so of values far from zero and close to each other most digits are right (1e9 and
-        1e9 + 1: to some 1e-7 of the variance).
+        Null if there are not more than ``ddof`` values, NaN if one is NaN or infinite. Welford's recurrence keeps most
+        digits for values far from zero and close to each other (1e9 and 1e9 + 1: to some 1e-7 of the variance).
         """
         return _aggregation("variance", self, ddof=ddof)
 
     def stddev(self, ddof: int = 1) -> Aggregation:
-        """The standard deviation: the root of ``variance(ddof)``."""
+        """Return the standard deviation: the square root of ``variance(ddof)``."""
         return _aggregation("stddev", self, ddof=ddof)
 
     def first(self, by: str | Expr | None = None, *, ignore_nulls: bool = False) -> Aggregation:
@@ -73,7 +72,7 @@ class Aggregated:
         Rows of one split arrive in their order. Over several splits, or after a shuffle from several subtasks, arrival
         may differ from run to run: only a ``by`` without ties returns the same row each time.
 
-        Null where there is no row. Raises: TypeError, ValueError for wrong arguments.
+        Null if there is no row. Raises: TypeError, ValueError for wrong arguments.
 
         >>> from dataflow.expressions import col
         >>> col("status").first("ts")
@@ -96,7 +95,7 @@ class Aggregated:
         """Return the value in the row where ``by`` is least, of several the one that arrived first; it may be null.
 
         Rows where ``by`` is null are skipped, as by ``min``; with ``ignore_nulls``, rows where the value is null as
-        well. NaN is greater than every number. Null where no row is left.
+        well. NaN is greater than every number. Null if no row is left.
 
         >>> from dataflow.expressions import col
         >>> col("bidder").arg_min("price")

@@ -1,4 +1,4 @@
-"""Aggregates: what can be asked of all rows of a key or a window. Operators and engines implement them.
+"""Aggregates over all rows of a key or a window: their declarations. Operators and engines implement them.
 
 >>> from dataflow.expressions import col, count
 >>> count(), count().name
@@ -9,7 +9,7 @@
 col('bidder').arg_max(col('price'), ignore_nulls=False)
 
 The state of ``count_distinct``, and of values that are text, binary or decimals, does not merge: such rows are not
-aggregated before they are dealt out by key.
+aggregated before the shuffle by key.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["AggregateKind", "Aggregation", "count"]
 
 
 class AggregateKind(Enum):
-    """The aggregates there are. All but COUNT and COUNT_DISTINCT answer null where no value is left to speak of."""
+    """The kinds of aggregates. All but COUNT and COUNT_DISTINCT return null if no value counts."""
 
     COUNT = "count"
     COUNT_DISTINCT = "count_distinct"
@@ -56,14 +56,24 @@ _SPREADS = (AggregateKind.VARIANCE, AggregateKind.STDDEV)
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Aggregation:
-    """An aggregate of ``argument``; None counts rows.
+    """An aggregate of an expression, built by its methods such as ``col("x").sum()``.
 
-    An empty ``name`` becomes ``{column}_{kind}``, or the kind's word where there is no column. Like expressions,
-    aggregations compare by identity; ``equals`` compares by structure.
+    Like expressions, aggregations compare by identity; ``equals`` compares by structure.
 
-    ``by`` orders the rows of ``first``, ``last``, ``arg_min`` and ``arg_max``, and ``ignore_nulls`` makes these skip
-    rows where the argument is null; ``ddof`` is for ``variance`` and ``stddev``; ``kernel`` is an aggregate of one's
-    own.
+    Args:
+        kind: the aggregate.
+        argument: the expression; None: count rows.
+        name: the name of the result; empty: ``{column}_{kind}``, or the kind's word if there is no column.
+        by: the expression that orders the rows of ``first``, ``last``, ``arg_min`` and ``arg_max``.
+        ddof: of ``variance`` and ``stddev``: the divisor is the number of values less ``ddof``.
+        kernel: the user's own aggregate, for the kind KERNEL.
+        ignore_nulls: make ``first``, ``last``, ``arg_min`` and ``arg_max`` skip rows where the argument is null.
+
+    Raises: ValueError, TypeError for an argument that the kind lacks or does not take.
+
+    >>> from dataflow.expressions import col
+    >>> col("price").variance(ddof=0)
+    col('price').variance(ddof=0)
     """
 
     kind: AggregateKind
@@ -87,14 +97,14 @@ class Aggregation:
                 f"{self.ignore_nulls!r}"
             )
         if not isinstance(self.ddof, int) or self.ddof < 0 or (self.ddof != 1 and self.kind not in _SPREADS):
-            raise ValueError(f"{self._word}(ddof=) is a whole number from 0 on, got {self.ddof!r}")
+            raise ValueError(f"{self._word}(ddof=) must be a whole number >= 0, got {self.ddof!r}")
         assert (self.kernel is not None) == (self.kind is AggregateKind.KERNEL), f"{self.kind} with {self.kernel}"
         if not self.name:
             object.__setattr__(self, "name", self._default_name())
 
     @property
     def chooses_a_row(self) -> bool:
-        """Whether the result is the argument's value in one row, as for first, last, arg_min and arg_max."""
+        """True if the result is the argument's value in one row, as for first, last, arg_min and arg_max."""
         return self.kind in _MAY_HAVE_BY
 
     @property
@@ -106,16 +116,16 @@ class Aggregation:
         return self._word if column is None else f"{column}_{self._word}"
 
     def alias(self, name: str) -> Aggregation:
-        """The same aggregate under another name."""
+        """Return the same aggregate under another name."""
         return replace(self, name=name)
 
     def columns(self) -> tuple[str, ...]:
-        """The columns referenced, in order of first use."""
+        """Return the columns referenced, in order of first use."""
         expressions = [expression for expression in (self.argument, self.by) if expression is not None]
         return tuple(dict.fromkeys(name for expression in expressions for name in expression.columns()))
 
     def dtype(self, schema: pa.Schema, where: str = "aggregate") -> pa.DataType:
-        """The type of the result over rows of ``schema``; a dictionary counts as the type of its values.
+        """Return the type of the result over rows of ``schema``; a dictionary counts as the type of its values.
 
         ======================  ============================  ==========================================================
         aggregate               takes                         gives
@@ -131,32 +141,32 @@ class Aggregation:
         first, last,            all but nested types, and     the argument's type
         arg_min, arg_max        null; ``by`` numbers, bools
                                 or times
-        a kernel                what it is declared to take   what it is declared to give
+        a kernel                its declared ``takes``        its declared ``gives``
         ======================  ============================  ==========================================================
 
-        A sum of integers, durations or decimals never wraps: it raises OverflowError as soon as the running sum leaves
-        its 64 bits (or 38 digits), so close to the limits the order of rows may decide whether it does.
+        A sum of integers, durations or decimals never wraps: it raises OverflowError as soon as the running sum exceeds
+        64 bits (or 38 digits). Near the limits this may depend on the order of rows.
 
-        Raises: UnknownColumn; SchemaMismatch where the type has no such aggregate.
+        Raises: UnknownColumn; SchemaMismatch if the type has no such aggregate.
         """
         if self.argument is None:
             return pa.int64()
         given = resolve(self.argument, schema, where).dtype
-        found = self._result(value_type(given))
-        if found is None:
+        result = self._result(value_type(given))
+        if result is None:
             raise SchemaMismatch(
-                f"{where}: {self._word} takes {self._takes()}, but {self.argument} is {given}; where a number "
-                "will do .cast(type) it first (of what is read from text, schema= of the source says the type), else "
-                "write an operator of your own for stream.apply(...)"
+                f"{where}: {self._word} takes {self._takes()}, but {self.argument} is {given}; to aggregate it as a "
+                "number, .cast(type) it first (or, if it is read from text, give its type in schema= of the source), "
+                "else write an operator of your own for stream.apply(...)"
             )
         if self.by is not None:
             order = resolve(self.by, schema, where).dtype
             if not _is_word(value_type(order)):
                 raise SchemaMismatch(
                     f"{where}: {self._word} compares numbers, booleans, dates or times, but {self.by} is {order}; "
-                    "where a number will do .cast(type) it first"
+                    "to compare it as a number, .cast(type) it first"
                 )
-        return found
+        return result
 
     def takes(self, schema: pa.Schema) -> bool:
         """Return whether the argument's type over rows of ``schema`` has this aggregate. Raises: UnknownColumn."""
@@ -206,7 +216,7 @@ class Aggregation:
         return f"{receiver}{word}({', '.join([*options, *more])}){alias}"
 
     def equals(self, other: Aggregation) -> bool:
-        """Whether ``other`` is the same aggregate under the same name."""
+        """Return whether ``other`` is the same aggregate under the same name."""
         return self.fingerprint() == other.fingerprint()
 
     def __repr__(self) -> str:
@@ -214,7 +224,7 @@ class Aggregation:
 
 
 def _is_word(given: pa.DataType) -> bool:
-    """Whether values fit into 64 bits and have an order."""
+    """Return whether values fit into 64 bits and have an order."""
     kind = family(given)
     return kind in ("int", "float", "bool", "date", "time", "duration") or kind.startswith("timestamp")
 
@@ -257,5 +267,9 @@ _TAKES = {
 
 
 def count() -> Aggregation:
-    """How many rows there are, as int64."""
+    """Return an aggregate that counts rows, as int64.
+
+    >>> count().alias("bids")
+    count().alias('bids')
+    """
     return Aggregation(AggregateKind.COUNT, None)

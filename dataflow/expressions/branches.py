@@ -1,7 +1,7 @@
-"""``when ... then ... otherwise`` on the local engine: whole columns where that goes well, else the rows it is about.
+"""``when ... then ... otherwise`` on the local engine: whole columns, or only the rows of a branch if that raises.
 
-A branch is computed over the whole batch first, which costs less than picking out its rows. Only where that raises, and
-other rows would not take the branch, it is computed again over those that do; then an error is their own.
+A branch is computed over the whole batch first, which costs less than selecting its rows. Only if that raises, and some
+rows do not take the branch, it is computed again over those that do; then an error is due to one of these rows.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ __all__ = ["choose", "places"]
 
 Value = Any  # pa.Array | pa.Scalar; pyarrow has no types
 Lowered = Callable[[pa.RecordBatch], Value]
-Rows = Any  # pa.BooleanArray | None: the rows something is about, none of it null; None for all of them
+Rows = Any  # pa.BooleanArray without nulls: true for the rows concerned; None: all rows
 
 
 def choose(predicates: Sequence[Lowered], values: Sequence[Lowered], fallback: Lowered, dtype: pa.DataType) -> Lowered:
-    """The value of the first branch whose predicate is true, row by row; all values are of ``dtype``.
+    """Return a function that takes each row's value from the first branch whose predicate is true, as ``dtype``.
 
-    Rows are picked out of the whole batch: give it no column that no branch needs.
+    It may copy rows of all columns of a batch, so pass it only the columns that branches need.
     """
 
     def evaluate(batch: pa.RecordBatch) -> Value:
@@ -36,8 +36,8 @@ def choose(predicates: Sequence[Lowered], values: Sequence[Lowered], fallback: L
             rest = _without(rest, taken)
             if rest is not None and not rest.true_count:
                 break
-        nobody = rest is not None and not rest.true_count
-        result = pa.scalar(None, dtype) if nobody else _over(fallback, batch, rest)
+        complete = rest is not None and not rest.true_count
+        result = pa.scalar(None, dtype) if complete else _over(fallback, batch, rest)
         for taken, made in reversed(chosen):
             result = made if taken is None else pc.if_else(taken, made, result)
         return result
@@ -46,7 +46,7 @@ def choose(predicates: Sequence[Lowered], values: Sequence[Lowered], fallback: L
 
 
 def _taken(condition: Value, rest: Rows) -> Rows:
-    """The rows of ``rest`` where ``condition`` is true."""
+    """Return the rows of ``rest`` where ``condition`` is true."""
     if isinstance(condition, pa.Scalar):
         return rest if condition.as_py() else pa.array([], pa.bool_())
     sure = condition.fill_null(fill_value=False) if condition.null_count else condition
@@ -62,7 +62,7 @@ def _without(rest: Rows, taken: Rows) -> Rows:
 
 
 def _over(lowered: Lowered, batch: pa.RecordBatch, rows: Rows) -> Value:
-    """The values for ``rows``; those of other rows have no meaning."""
+    """Return the values for ``rows``; those of other rows are arbitrary."""
     if rows is None:
         return lowered(batch)
     try:
@@ -70,11 +70,11 @@ def _over(lowered: Lowered, batch: pa.RecordBatch, rows: Rows) -> Value:
     except (OverflowError, ValueError):
         if rows.true_count == len(rows):
             raise
-    made = lowered(batch.filter(rows))
-    return made if isinstance(made, pa.Scalar) else made.take(places(rows))
+    values = lowered(batch.filter(rows))
+    return values if isinstance(values, pa.Scalar) else values.take(places(rows))
 
 
 def places(rows: pa.BooleanArray) -> pa.Array:
-    """Where the value of each row stands among those of the true rows alone; null for the others."""
+    """Return each true row's position among the true rows; null for the others."""
     taken = rows.to_numpy(zero_copy_only=False)
     return pa.array(np.cumsum(taken) - 1, pa.int64(), mask=~taken)

@@ -1,7 +1,7 @@
-"""Functions of columns: one node for all of them, told apart by a closed enum.
+"""Functions of columns: one node for all of them, and a closed enum of the functions.
 
-A ``Call`` holds the columns a function is given and the plain values that shape it (a pattern, a length of time),
-which are checked when the node is built: an engine finds nothing to complain about in them.
+A ``Call`` holds the argument columns and the plain parameters (a pattern, a length of time). Parameters are checked
+when the node is built, so engines need not check them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Call", "Function", "concat_str", "from_epoch"]
 
 
 class Function(Enum):
-    """What can be called; the value is how it is written behind the column. Parameters stand in brackets."""
+    """The functions; a value is the text after the column in code. Comments list the parameters in brackets."""
 
     IS_NAN = "is_nan"
     IS_FINITE = "is_finite"
@@ -52,7 +52,7 @@ class Function(Enum):
 
 @_node
 class Call(Expr):
-    """``function`` of ``arguments``, shaped by ``parameters``, which are plain text and ints."""
+    """A call of ``function`` with ``arguments`` and ``parameters``, which are plain text and ints."""
 
     function: Function
     arguments: tuple[Expr, ...]
@@ -67,11 +67,15 @@ class Call(Expr):
 
 
 def concat_str(columns: list[object] | tuple[object, ...], separator: str = "") -> Expr:
-    """Texts joined row by row; null where one of them is null. A plain str is itself, not a column's name.
+    """Join texts row by row; null where one of them is null.
 
-    Numbers and times are no text: ``.cast("string")`` them first.
+    Args:
+        columns: text expressions and plain text. A plain str is a constant, not a column's name. Numbers and times are
+            not text: ``.cast("string")`` them first.
+        separator: text between the pieces.
 
-    Raises: TypeError for what is no list, and for a list of plain text, where columns must have been meant.
+    Raises: TypeError if ``columns`` is not a list or tuple, is empty, or holds plain text alone, which was probably
+    meant as column names.
 
     >>> import pyarrow as pa
     >>> from dataflow.expressions import col
@@ -83,11 +87,11 @@ def concat_str(columns: list[object] | tuple[object, ...], separator: str = "") 
         raise TypeError(f"concat_str takes a list of at least one column or text, got {columns!r}")
     if all([isinstance(column, str) for column in columns]):
         raise TypeError(
-            f"concat_str: {columns!r} is text alone, without a column: write col({columns[0]!r}) for a column, "
+            f"concat_str: {columns!r} has no column, only plain text: write col({columns[0]!r}) for a column, "
             "or lit(...) if the same text is meant for all rows"
         )
     if not isinstance(separator, str):
-        raise TypeError(f"concat_str: separator is text, got {separator!r}")
+        raise TypeError(f"concat_str: separator must be text, got {separator!r}")
     return Call(Function.CONCAT, tuple(_operand(column) for column in columns), (separator,))
 
 
@@ -102,7 +106,7 @@ def from_epoch(column: str | Expr, unit: str) -> Expr:
         unit: the unit of the numbers: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
 
     Raises: GraphError for another unit; TypeError if ``column`` is neither text nor an expression; SchemaMismatch, when
-    it is used, if the column has no integers; OverflowError, while the job runs, for a uint64 above int64.
+    it is used, if the column is not of integers; OverflowError, while the job runs, for a uint64 above int64.
 
     >>> import pyarrow as pa
     >>> batch = pa.record_batch({"at": [1_700_000_000, -1, None]})

@@ -1,4 +1,4 @@
-"""Which types go together, and as what: families of types, and the type in which two sides can be compared."""
+"""Families of types, and the common type in which two sides can be compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["common_type", "common_type_of", "family", "literal_type", "value_typ
 
 
 def value_type(dtype: pa.DataType) -> pa.DataType:
-    """The type of the values: what a dictionary holds, a view's text or bytes as large ones, else ``dtype`` itself."""
+    """Return the type of the values: of a dictionary its entries', of a view the large type, else ``dtype`` itself."""
     if types.is_dictionary(dtype):
         return value_type(dtype.value_type)
     if types.is_string_view(dtype):
@@ -27,7 +27,7 @@ def value_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def family(dtype: pa.DataType) -> str:
-    """Types of one family compare with each other; "other" types (lists, structs, ...) do not compare at all."""
+    """Return the family of ``dtype``; types of one family compare, those of "other" (lists, structs, ...) do not."""
     dtype = value_type(dtype)
     for name, belongs in _FAMILIES.items():
         if belongs(dtype):
@@ -52,7 +52,7 @@ _FAMILIES: Final[dict[str, Callable[[pa.DataType], bool]]] = {
 
 
 def common_type(left: Typed, right: Typed) -> pa.DataType | None:
-    """The type in which values of both sides can be compared, or None; a literal takes the other's type if it fits."""
+    """Return the type in which both sides can be compared, or None; a literal takes the other's type if it fits."""
     a, b = value_type(left.dtype), value_type(right.dtype)
     if a.equals(b) or types.is_null(b):
         return a if not types.is_null(a) else pa.int64()
@@ -70,24 +70,24 @@ def common_type(left: Typed, right: Typed) -> pa.DataType | None:
     return pa.float64() if families <= {"int", "float", "decimal"} else None
 
 
-_SEVERAL: Final = Column("")  # values of more than one origin: no literal, which could still take on another type
+_SEVERAL: Final = Column("")  # represents several values; not a literal, which could still take another type
 
 
 def common_type_of(sides: Sequence[Typed]) -> pa.DataType | None:
-    """The type that holds the values of all ``sides``, or None; of nulls alone, the null type."""
-    ordered = sorted(sides, key=lambda side: isinstance(side.node, Literal))  # literals take on the columns' type
-    found = replace(ordered[0], dtype=value_type(ordered[0].dtype))
+    """Return the type that holds the values of all ``sides``, or None; the null type if all are null."""
+    ordered = sorted(sides, key=lambda side: isinstance(side.node, Literal))  # literals take the columns' type
+    result = replace(ordered[0], dtype=value_type(ordered[0].dtype))
     for side in ordered[1:]:
         if types.is_null(value_type(side.dtype)):
             continue
-        if types.is_null(found.dtype):
-            found = replace(side, dtype=value_type(side.dtype))
+        if types.is_null(result.dtype):
+            result = replace(side, dtype=value_type(side.dtype))
             continue
-        common = common_type(found, side)
+        common = common_type(result, side)
         if common is None:
             return None
-        found = replace(found, node=_SEVERAL, dtype=common)
-    return found.dtype
+        result = replace(result, node=_SEVERAL, dtype=common)
+    return result.dtype
 
 
 def _fits(value: object, dtype: pa.DataType) -> bool:
@@ -150,5 +150,5 @@ def _widest_decimal(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 
 def literal_type(value: object) -> pa.DataType:
-    """The type of a constant by itself."""
+    """Return the type of a constant by itself."""
     return pa.uint64() if isinstance(value, int) and value >= 2**63 else pa.scalar(value).type

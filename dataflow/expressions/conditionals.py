@@ -1,7 +1,7 @@
 """``when(predicate).then(value)...``: each row takes the first branch whose predicate is true.
 
-Branches are lazy, as those of Python's ``if`` are: a predicate is asked only of rows that no earlier branch took, and
-a value is computed only for the rows that take it, so what cannot be computed elsewhere raises nothing.
+Branches are lazy, as in Python's ``if``: a predicate is evaluated only for rows that no earlier branch took, and a
+value only for the rows that take it. So a value that cannot be computed for other rows raises nothing.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["Conditional", "When", "when"]
 
 @_node
 class Conditional(Expr):
-    """``values[n]`` where ``predicates[n]`` is the first that is true, ``fallback`` where none is."""
+    """A choice per row: ``values[n]`` where ``predicates[n]`` is the first that is true, ``fallback`` where none is."""
 
     predicates: tuple[Expr, ...]
     values: tuple[Expr, ...]
     fallback: Expr
 
     def operands(self) -> tuple[Expr, ...]:
-        """Predicate and value of each branch in turn, the fallback last."""
+        """Return predicate and value of each branch in turn, the fallback last."""
         branches = zip(self.predicates, self.values, strict=True)
         return (*(operand for branch in branches for operand in branch), self.fallback)
 
@@ -32,12 +32,12 @@ class Conditional(Expr):
         return next((name for name in named if name is not None), None)
 
     def when(self, predicate: Expr) -> When:
-        """A further branch, for rows that none before took."""
+        """Begin another branch, for rows that no earlier branch took."""
         self._open("when")
         return When(_predicate(predicate), self)
 
     def otherwise(self, value: object) -> Expr:
-        """``value`` (or another expression) where no predicate is true; without it such rows are null."""
+        """Return ``value`` (or another expression) where no predicate is true; without it such rows are null."""
         self._open("otherwise")
         return Conditional(self.predicates, self.values, _operand(value))
 
@@ -48,13 +48,13 @@ class Conditional(Expr):
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A predicate that waits for its ``then``."""
+    """A branch that still needs its value: call ``then``."""
 
     predicate: Expr
     earlier: Conditional | None = None
 
     def then(self, value: object) -> Conditional:
-        """``value`` (or another expression) where the predicate is true. A plain str is itself, not a column's name."""
+        """Set the branch's value (or expression). A plain str is a constant, not a column's name."""
         if self.earlier is None:
             return Conditional((self.predicate,), (_operand(value),), Literal(None))
         predicates, values = self.earlier.predicates, self.earlier.values
@@ -62,9 +62,16 @@ class When:
 
 
 def when(predicate: Expr) -> When:
-    """Begin a choice: ``when(p).then(x).when(q).then(y).otherwise(z)``. A predicate that is null is not true.
+    """Begin a choice: ``when(p).then(x).when(q).then(y).otherwise(z)``.
 
-    Its name is that of the first value that has one; its type holds all values, as that of ``fill_null`` does.
+    The result takes its name from the first value that has one; its type holds all values, as with ``fill_null``.
+
+    Args:
+        predicate: a boolean expression. A null is not true.
+
+    Returns: an object whose ``then(value)`` gives the branch its value.
+
+    Raises: TypeError if ``predicate`` is not an expression.
 
     >>> import pyarrow as pa
     >>> from dataflow.expressions import col

@@ -1,6 +1,6 @@
-"""What an aggregate of one's own is to a graph: a name, functions of one value each, types, and a fingerprint.
+"""The declaration of a user's own aggregate: a name, functions of one value each, types, and a fingerprint.
 
-Nothing here compiles or calls them: an engine does.
+Nothing here compiles or calls the functions: an engine does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["AggregateKernel"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AggregateKernel:
-    """A fold over the values of a key that are not null; ``operators.aggregate_kernel`` makes one, and says how."""
+    """A fold over the values of a key that are not null, built by ``operators.aggregate_kernel``; see there."""
 
     name: str
     init: tuple[int | float, ...]
@@ -31,9 +31,9 @@ class AggregateKernel:
     takes: pa.DataType
     gives: pa.DataType
     fingerprint: str = field(init=False)
-    """The name and a hash of everything else: of functions the text when this is made, less comments and spaces.
+    """The name and a hash of all other fields; functions count by their source without comments and spaces.
 
-    What a function refers to outside of itself is not in it. Without its source, its bytecode stands for it.
+    Globals that a function refers to do not count. A function without source counts by its bytecode.
     """
 
     def __post_init__(self) -> None:

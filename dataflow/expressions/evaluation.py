@@ -1,7 +1,7 @@
 """Expressions on the local engine: lowered once to a chain of pyarrow kernels, then called batch by batch.
 
-A lowered node is a function of a batch that answers an Array or, where no column is involved, a Scalar. pyarrow's own
-integer division is C's and raises on zero, so ``//`` and ``%`` of ints go through numpy over the same buffers.
+A lowered node is a function that takes a batch and returns an Array, or a Scalar if no column is involved. pyarrow
+divides integers as C does and raises on zero, so ``//`` and ``%`` of ints use numpy over the same buffers.
 """
 
 from __future__ import annotations
@@ -48,9 +48,22 @@ _O, _U = BinaryOperator, UnaryOperator
 def compile_expression(
     expr: Expr, schema: pa.Schema, where: str = "expression"
 ) -> Callable[[pa.RecordBatch], pa.Array]:
-    """A function from batches of ``schema`` to arrays of as many values, of type ``expr.dtype(schema)``.
+    """Return a function that evaluates ``expr`` on a batch; faster for many batches than ``expr.evaluate``.
 
-    Raises: UnknownColumn, SchemaMismatch. The function raises OverflowError, and ValueError where a cast fails.
+    Args:
+        expr: the expression.
+        schema: the schema of every batch.
+        where: begins the error's text.
+
+    Returns: a function from a batch to an array of as many values, of type ``expr.dtype(schema)``. It raises
+    OverflowError, and ValueError if a cast fails.
+
+    Raises: UnknownColumn, SchemaMismatch.
+
+    >>> from dataflow.expressions import col
+    >>> batch = pa.record_batch({"x": [1, None]})
+    >>> compile_expression(col("x") + 1, batch.schema)(batch).to_pylist()
+    [2, None]
     """
     lowered = compile_value(expr, schema, where)
 
@@ -62,7 +75,13 @@ def compile_expression(
 
 
 def compile_value(expr: Expr, schema: pa.Schema, where: str = "expression") -> Lowered:
-    """As ``compile_expression``, but what is the same in every row stays a Scalar."""
+    """Return a function as ``compile_expression`` does, which returns a Scalar for an expression without columns.
+
+    >>> from dataflow.expressions import lit
+    >>> batch = pa.record_batch({"x": [1, None]})
+    >>> compile_value(lit(1), batch.schema)(batch)
+    <pyarrow.Int64Scalar: 1>
+    """
     return _lower(resolve(expr, schema, where), schema, where)
 
 
@@ -113,7 +132,7 @@ def _choice(typed: Typed, schema: pa.Schema, where: str) -> Lowered:
 
 
 def _sees_entries(node: Expr) -> bool:
-    """Whether the operation raises for no value, so that it may look at each dictionary entry, used or not."""
+    """Return whether the operation never raises, so that it may run on every dictionary entry, used or not."""
     if isinstance(node, Call):
         return node.function is not Function.TRUNCATE
     return isinstance(node, IsIn) or (isinstance(node, Binary) and node.operator in COMPARISONS)
@@ -122,7 +141,7 @@ def _sees_entries(node: Expr) -> bool:
 def _through_dictionary(
     function: Callable[..., Value], sides: list[Lowered], compute: tuple[pa.DataType, ...]
 ) -> Lowered:
-    """Look at each dictionary entry once, instead of at each row."""
+    """Return a function that evaluates each dictionary entry once, instead of each row."""
 
     def look_up(batch: pa.RecordBatch) -> Value:
         values = [side(batch) for side in sides]
@@ -131,8 +150,8 @@ def _through_dictionary(
         if not constant or len(encoded[0].dictionary) > len(encoded[0]):
             return function(*(_implicit(value, target) for value, target in zip(values, compute, strict=True)))
         entries = [value.dictionary if value is encoded[0] else value for value in values]
-        answers = function(*(_implicit(value, target) for value, target in zip(entries, compute, strict=True)))
-        return answers.take(encoded[0].indices)
+        results = function(*(_implicit(value, target) for value, target in zip(entries, compute, strict=True)))
+        return results.take(encoded[0].indices)
 
     return look_up
 
@@ -150,12 +169,12 @@ def _operand(typed: Typed, target: pa.DataType, schema: pa.Schema, where: str, p
 
 def _constant(value: object, dtype: pa.DataType, target: pa.DataType) -> Value:
     if type(value) is int and types.is_decimal(target):
-        return pa.scalar(Decimal(value), target)  # the cast would ask for the digits of any int64
+        return pa.scalar(Decimal(value), target)  # the cast would need room for the digits of any int64
     return _implicit(pa.scalar(value, dtype), target)
 
 
 def _implicit(value: Value, target: pa.DataType) -> Value:
-    """Bring an operand to the type of its operation: ints round to the nearest float, all else is exact or raises."""
+    """Convert an operand to the type of its operation: ints round to the nearest float, all else is exact or raises."""
     if types.is_dictionary(value.type) and not types.is_dictionary(target):
         value = value.cast(value.type.value_type)
     if value.type.equals(target):
@@ -175,7 +194,7 @@ def _cast(value: Value, target: pa.DataType) -> Value:
 
 
 def _refuse_hexadecimal(value: Value, target: pa.DataType) -> None:
-    """Raise ArrowInvalid for text such as 0xFF, which Arrow reads by its bits: it makes -1 of it as int8."""
+    """Raise ArrowInvalid for text such as 0xFF: Arrow takes its bits as they are, so as int8 it would be -1."""
     values = pa.array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else value
     if types.is_string_view(values.type) or types.is_binary_view(values.type):
         values = values.cast(value_type(values.type))
@@ -183,9 +202,9 @@ def _refuse_hexadecimal(value: Value, target: pa.DataType) -> None:
     entries = values.dictionary if encoded else values
     if not _has_x(entries):
         return
-    found = pc.or_(pc.starts_with(entries, "0x"), pc.starts_with(entries, "0X"))
-    if pc.any(found).as_py():
-        rows = found.take(values.indices) if encoded else found  # entries that no row has do not count
+    hexadecimal = pc.or_(pc.starts_with(entries, "0x"), pc.starts_with(entries, "0X"))
+    if pc.any(hexadecimal).as_py():
+        rows = hexadecimal.take(values.indices) if encoded else hexadecimal  # entries that no row has do not count
         for text in values.filter(rows).to_pylist()[:1]:
             raise pa.ArrowInvalid(f"Failed to parse string: {text!r} as a scalar of type {target}")
 
@@ -200,12 +219,12 @@ def _has_x(texts: pa.Array) -> bool:
         return False
     ends = np.frombuffer(offsets, np.int64 if wide else np.int32)
     inside = data.slice(int(ends[texts.offset]), int(ends[texts.offset + len(texts)] - ends[texts.offset]))
-    found = inside.to_pybytes()
-    return b"x" in found or b"X" in found
+    encoded = inside.to_pybytes()
+    return b"x" in encoded or b"X" in encoded
 
 
 def _reporting(function: Callable[..., Value], node: Expr, where: str) -> Callable[..., Value]:
-    """Kernels report overflow as ArrowInvalid, a ValueError; say OverflowError, and say where."""
+    """Wrap ``function`` so that its errors say where; overflow becomes OverflowError instead of ArrowInvalid."""
 
     def call(*values: Value) -> Value:
         try:
@@ -226,8 +245,8 @@ def _reporting(function: Callable[..., Value], node: Expr, where: str) -> Callab
 def _advice(node: Expr, reason: str) -> str:
     if isinstance(node, Cast) and (reason.startswith("Failed to parse") or "is not a valid" in reason):
         return (
-            f"not all of this text can be read as {node.target}: filter such rows out before the cast, or parse them "
-            f"as they are written in map_batches"
+            f"some of this text cannot be read as {node.target}: filter such rows out before the cast, or parse them "
+            "in map_batches"
         )
     return "cast to a wider type, or filter such rows out first"
 
@@ -261,7 +280,7 @@ def _fill_null(value: Value, replacement: Value) -> Value:
 
 
 def _membership(values: tuple[object, ...], compute: pa.DataType) -> Callable[..., Value]:
-    """IEEE equality, which pyarrow's hash set does not keep: NaN equals nothing and the two zeros are equal."""
+    """Return ``is_in`` by IEEE equality (NaN equals nothing, both zeros are equal), unlike pyarrow's hash set."""
     listed = [value for value in values if value == value]
     if types.is_floating(compute):
         listed = [*listed, 0.0, -0.0] if 0 in listed else listed
@@ -270,16 +289,16 @@ def _membership(values: tuple[object, ...], compute: pa.DataType) -> Callable[..
     )
 
     def is_in(value: Value) -> Value:
-        found = pc.is_in(value, value_set=options)
+        result = pc.is_in(value, value_set=options)
         if isinstance(value, pa.Scalar):
-            return found if value.is_valid else pa.scalar(None, pa.bool_())
-        return pc.if_else(value.is_valid(), found, pa.scalar(None, pa.bool_())) if value.null_count else found
+            return result if value.is_valid else pa.scalar(None, pa.bool_())
+        return pc.if_else(value.is_valid(), result, pa.scalar(None, pa.bool_())) if value.null_count else result
 
     return is_in
 
 
 def _whole(on_floats: np.ufunc, left: Value, right: Value) -> Value:
-    """``//`` or ``%`` through numpy, whose signs are Python's: null where a side is null or an int divisor is zero."""
+    """Return ``//`` or ``%`` by numpy, with Python's signs: null where a side is null or an int divisor is zero."""
     if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
         return _whole(on_floats, pa.repeat(left, 1), right)[0]
     if types.is_integer(left.type):
@@ -309,7 +328,7 @@ def _length(left: Value, right: Value) -> int:
 
 
 def _raw(value: Value) -> Any:
-    """The numbers of an int64, uint64 or float64 array without a copy, whatever lies under its nulls included."""
+    """Return the numbers of an int64, uint64 or float64 array without a copy; those under nulls are arbitrary."""
     dtype = np.dtype(value.type.to_pandas_dtype())
     if isinstance(value, pa.Scalar):
         return dtype.type(value.as_py())

@@ -1,4 +1,4 @@
-"""The functions of ``Function`` on the local engine, as pyarrow kernels over columns of the types they compute in."""
+"""The functions of ``Function`` on the local engine: pyarrow kernels over columns already converted to their types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _F = Function
 
 
 def kernel(call: Call) -> _Kernel:
-    """A function of as many columns as ``call`` has arguments; constants give a constant."""
+    """Return a function of as many columns as ``call`` has arguments; of scalars alone it returns a scalar."""
     on_columns = _kernel(call)
 
     def apply(*values: Value) -> Value:
@@ -103,12 +103,12 @@ def _kernel(call: Call) -> _Kernel:
 
 
 def _second(value: pa.Array) -> pa.Array:
-    """Return the second on the clock of the zone: Arrow's ``second`` takes every offset for whole minutes."""
+    """Return the second on the clock of the zone: Arrow's ``second`` assumes offsets of whole minutes."""
     return pc.second(pc.local_timestamp(value) if pa.types.is_timestamp(value.type) and value.type.tz else value)
 
 
 def _hash(value: pa.Array) -> pa.Array:
-    """The key hash of ``dataflow.state``, a sibling storey, so it comes by name; the bits of its uint64."""
+    """Return the key hash, its uint64 as int64; by name, because ``dataflow.state`` is a sibling layer."""
     hashes = resolve("function", "hash_rows")([value]).view(np.int64)
     nulls = pc.is_null(value).to_numpy(zero_copy_only=False) if value.null_count else None
     return pa.array(hashes, pa.int64(), mask=nulls)

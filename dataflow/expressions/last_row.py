@@ -17,7 +17,7 @@ __all__ = ["Latest", "latest"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Latest:
-    """An argument for ``KeyedStream.agg``: columns of the last row; none: all but the keys. ``latest`` returns it."""
+    """An argument for ``KeyedStream.agg``, returned by ``latest``: columns of the last row; none: all but the keys."""
 
     columns: tuple[str | Expr, ...]
     by: str | Expr | None
@@ -25,8 +25,8 @@ class Latest:
     def alias(self, name: str) -> NoReturn:
         """Raise GraphError: several columns cannot share a name."""
         raise GraphError(
-            f"latest makes several columns, which cannot all be called {name!r}; rename a column by an expression, as "
-            f"in op.latest(col('x').alias({name!r}), ...)"
+            f"latest makes several columns, which cannot share the name {name!r}; rename one column by an expression, "
+            f"as in op.latest(col('x').alias({name!r}), ...)"
         )
 
 

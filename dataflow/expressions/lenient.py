@@ -1,8 +1,8 @@
-"""``cast(type, strict=False)`` on the local engine: what the strict cast makes, and null where it would raise.
+"""``cast(type, strict=False)`` on the local engine: the result of the strict cast, and null where it would raise.
 
-Whether a value can be cast is the strict cast's to say: it is tried on everything, and where that fails, on halves of
-the distinct values, once text is put aside that looks like nothing it reads. Numbers that become integers go by their
-range instead, for most of them may be out of it.
+The strict cast decides whether a value can be cast: it is tried on all values. If it fails, it is tried on halves of
+the distinct values, without text that cannot be read by its look. Numbers that become integers are checked by range
+instead, because most of them may be out of it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _LOOKS: Final = (
     (lambda dtype: types.is_floating(dtype) or types.is_decimal(dtype), r"^[+-]?(?:[0-9.][0-9.eE+-]*|(?i:inf|nan).*)$"),
     (lambda dtype: types.is_date(dtype) or types.is_timestamp(dtype), r"^[0-9][0-9T:. Z+-]*$"),
 )
-"""What text must look like for the strict cast to read it, and more: that only saves trying."""
+"""Patterns that all text read by the strict cast matches; text that does not match need not be tried."""
 
 
 def try_cast(value: Value, target: pa.DataType, cast: _Cast) -> Value:
-    """``cast(value, target)`` with null for each value of which it raises."""
+    """Return ``cast(value, target)`` with null for each value that makes it raise."""
     try:
         return cast(value, target)
     except _REFUSALS:
@@ -42,7 +42,7 @@ def try_cast(value: Value, target: pa.DataType, cast: _Cast) -> Value:
         return pa.scalar(None, target)
     if types.is_dictionary(target):
         return try_cast(value, target.value_type, cast).cast(target)
-    if value.type != value_type(value.type):  # of a dictionary, or of a view, which has few kernels
+    if value.type != value_type(value.type):  # a dictionary, or a view, which has few kernels
         value = value.cast(value_type(value.type))
     if types.is_integer(target) and types.is_integer(value.type):
         return _narrowed(value, target)
@@ -54,12 +54,12 @@ def try_cast(value: Value, target: pa.DataType, cast: _Cast) -> Value:
     if looks is None or family(value.type) != "string":
         return _cast_one_by_one(entries, target, cast).take(distinct.indices)
     possible = pc.match_substring_regex(entries, pattern=looks)
-    made = _cast_one_by_one(entries.filter(possible), target, cast)
-    return made.take(places(possible)).take(distinct.indices)
+    results = _cast_one_by_one(entries.filter(possible), target, cast)
+    return results.take(places(possible)).take(distinct.indices)
 
 
 def _narrowed(value: pa.Array, target: pa.DataType) -> pa.Array:
-    """Ints that survive the way there and back with their sign."""
+    """Return ints as ``target``, and null where the cast back gives another value or sign."""
     wrapped = value.cast(target, safe=False)
     survives = pc.equal(wrapped.cast(value.type, safe=False), value)
     same_sign = pc.equal(*(pc.less(side, pa.scalar(0, side.type)) for side in (wrapped, value)))

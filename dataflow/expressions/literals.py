@@ -1,4 +1,4 @@
-"""What a literal may be."""
+"""The values that a literal may have."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PLAIN = (bool, int, float, str, bytes, Decimal, datetime.date, datetime.time, d
 
 
 def plain(value: object) -> object:
-    """``value``, numpy's scalars as Python's own.
+    """Return ``value``; numpy scalars become Python values.
 
-    Raises: TypeError for a value no column can hold; GraphError for one that Arrow has no room for, such as an int that
+    Raises: TypeError for a value no column can hold; GraphError for one that Arrow cannot hold, such as an int that
     does not fit 64 bits.
     """
     if isinstance(value, np.datetime64 | np.timedelta64):
@@ -36,12 +36,12 @@ def plain(value: object) -> object:
 
 
 def _check(value: object) -> None:
-    """Raise GraphError for a value that Arrow cannot hold, or holds without a part of it."""
+    """Raise GraphError for a value that Arrow cannot hold without loss."""
     import pyarrow as pa
 
     shown = f"the literal {value!r}"
     if isinstance(value, Decimal) and not value.is_finite():
-        raise GraphError(f"{shown} is no decimal number: use a float, such as float('nan'), or None")
+        raise GraphError(f"{shown} is not a decimal number: use a float, such as float('nan'), or None")
     if isinstance(value, datetime.time) and value.tzinfo is not None:
         raise GraphError(f"{shown} has a zone, which a time of day cannot have: leave it out")
     try:

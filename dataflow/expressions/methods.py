@@ -1,4 +1,4 @@
-"""What can be called on a column beside the operators: functions of numbers, and the namespaces ``str`` and ``dt``."""
+"""Methods of a column: functions of numbers, and the namespaces ``str`` and ``dt``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Methods"]
 
 
 class Methods:
-    """The base of ``Expr``: in its own class body ``str`` would no longer mean text."""
+    """The base of ``Expr``, separate because in a class body with this property ``str`` no longer means the type."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class Methods:
         return TemporalMethods(self)
 
     def is_nan(self: Expr) -> Expr:  # type: ignore[misc]
-        """True where a number is NaN, null where it is null; no integer is.
+        """Return whether a number is NaN, or null if it is null; no integer is NaN.
 
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col
@@ -44,7 +44,7 @@ class Methods:
         return Call(Function.IS_NAN, (self,))
 
     def is_finite(self: Expr) -> Expr:  # type: ignore[misc]
-        """True where a number is neither NaN nor infinite, null where it is null.
+        """Return whether a number is neither NaN nor infinite, or null if it is null.
 
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col
@@ -56,11 +56,11 @@ class Methods:
         return Call(Function.IS_FINITE, (self,))
 
     def hash(self: Expr) -> Expr:  # type: ignore[misc]
-        """64 bits that scatter equal values alike, as int64: the same in every process, engine and release.
+        """Return a 64-bit hash as int64: the same in every process, engine and release.
 
-        Null has no hash: it stays null. Text hashes alike in any encoding, ints in any width, -0.0 as 0.0, and all
-        NaNs as one; a number and a timestamp hash by their 64 bits, so ``1``, ``1.0`` and ``"1"`` differ, and so do
-        times of different units. It is not meant to withstand an adversary.
+        A null stays null. The hash does not depend on the encoding of text or the width of ints; -0.0 hashes as 0.0,
+        and all NaNs as one. Numbers and timestamps hash by their 64 bits, so ``1``, ``1.0`` and ``"1"`` differ, and so
+        do times of different units. An adversary can find collisions.
 
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col

@@ -1,7 +1,7 @@
 """The nodes of the expression tree, and the Python operators that build it.
 
-Nodes are frozen and know no engine: typing is in ``typing``, the pyarrow lowering in ``evaluation``, the text in
-``text``. Since ``==`` builds a node, nodes compare and hash by identity; ``equals`` compares by structure.
+Nodes are frozen and independent of engines: typing is in ``typing``, the pyarrow lowering in ``evaluation``, the text
+in ``text``. Because ``==`` builds a node, nodes compare and hash by identity; ``equals`` compares by structure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class UnaryOperator(Enum):
-    """Operations on one operand; a word is written as a method, a sign in front."""
+    """Operations on one operand; words are methods, signs are prefix operators."""
 
     NEGATE = "-"
     NOT = "~"
@@ -89,16 +89,16 @@ class Expr(Methods, Aggregated):
     """
 
     __slots__ = ()
-    __array_ufunc__ = None  # else numpy scalars on the left would swallow the tree into an object array
+    __array_ufunc__ = None  # else a numpy scalar on the left would wrap the tree in an object array
 
-    # -- what an engine asks ------------------------------------------------------------------------------------------
+    # -- for engines --------------------------------------------------------------------------------------------------
 
     def operands(self) -> tuple[Expr, ...]:
-        """The nodes directly below, left to right."""
+        """Return the nodes directly below, left to right."""
         return ()
 
     def columns(self) -> tuple[str, ...]:
-        """The columns referenced, in order of first use."""
+        """Return the names of the columns referenced, in order of first use."""
         return tuple(dict.fromkeys(_referenced(self)))
 
     def kernels(self) -> tuple[str, ...]:
@@ -107,54 +107,61 @@ class Expr(Methods, Aggregated):
 
     @property
     def name(self) -> str:
-        """The name of the column this makes: the alias, else that of the leftmost column.
+        """The name of the resulting column: the alias, else the leftmost column's name.
 
-        Raises: GraphError where there is neither.
+        Raises: GraphError if there is neither.
         """
-        found = self._output_name()
-        if found is None:
+        name = self._output_name()
+        if name is None:
             raise GraphError(f"{self} refers to no column, so it has no name: add .alias(name)")
-        return found
+        return name
 
     def _output_name(self) -> str | None:
         return next((name for operand in self.operands() if (name := operand._output_name()) is not None), None)
 
     def is_column(self, name: str) -> bool:
-        """Whether this is the column ``name`` as it is, under its own or another name."""
+        """Return whether this is the column ``name`` unchanged, under its own or another name."""
         return False
 
     def dtype(self, schema: pa.Schema, where: str = "expression") -> pa.DataType:
-        """The type of the result over rows of ``schema``; ``where`` begins the error's text.
+        """Return the type of the result over rows of ``schema``; ``where`` begins the error's text.
 
-        Raises: UnknownColumn; SchemaMismatch where an operation does not take its operands' types.
+        Raises: UnknownColumn; SchemaMismatch if an operation does not take its operands' types.
+
+        >>> (col("x") / 2).dtype(pa.schema({"x": pa.int32()}))
+        DataType(double)
         """
         from dataflow.expressions.typing import resolve
 
         return resolve(self, schema, where).dtype
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
-        """The values for ``batch``, as many as it has rows. For many batches, ``compile_expression`` once instead.
+        """Return the values for ``batch``, one a row. For many batches, call ``compile_expression`` once instead.
 
-        Raises: what ``dtype`` raises; OverflowError; ValueError where a cast cannot read a value.
+        Raises: as ``dtype``; OverflowError; ValueError if a cast cannot read a value.
         """
         from dataflow.expressions.evaluation import compile_expression
 
         return compile_expression(self, batch.schema)(batch)
 
     def fingerprint(self) -> str:
-        """The expression as text: equal for equal trees, stable between runs and versions."""
+        """Return the expression as text: equal for equal trees, stable between runs and versions."""
         from dataflow.expressions.text import render
 
         return render(self)
 
     def equals(self, other: Expr) -> bool:
-        """Whether ``other`` is the same tree (``==`` builds a comparison)."""
+        """Return whether ``other`` is the same tree (``==`` builds a comparison).
+
+        >>> (col("x") + 1).equals(col("x") + 1)
+        True
+        """
         return self.fingerprint() == other.fingerprint()
 
     def __repr__(self) -> str:
         return self.fingerprint()
 
-    # -- what a user writes -------------------------------------------------------------------------------------------
+    # -- for users ----------------------------------------------------------------------------------------------------
 
     __add__, __radd__ = _both_sides(BinaryOperator.ADD)
     __sub__, __rsub__ = _both_sides(BinaryOperator.SUBTRACT)
@@ -180,8 +187,8 @@ class Expr(Methods, Aggregated):
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
-            f"the truth of {self} is known only row by row: use & | ~ in place of and/or/not, write each comparison of "
-            f"a chain (a < b < c) in parentheses of its own joined by &, and compare trees with .equals()"
+            f"{self} has no single truth value, but one for each row: use & | ~ instead of and/or/not, write a chain "
+            f"(a < b < c) as (a < b) & (b < c), and compare trees with .equals()"
         )
 
     def __contains__(self, value: object) -> NoReturn:
@@ -191,28 +198,41 @@ class Expr(Methods, Aggregated):
         raise TypeError(f"{self} is one column, not a sequence: pass a list of expressions")
 
     def abs(self) -> Expr:
-        """The absolute value."""
+        """Return the absolute value.
+
+        >>> col("x").abs().evaluate(pa.record_batch({"x": [-2, None]})).to_pylist()
+        [2, None]
+        """
         return Unary(UnaryOperator.ABS, self)
 
     def is_null(self) -> Expr:
-        """True where the value is null (NaN is not)."""
+        """Return whether the value is null (NaN is not).
+
+        >>> col("x").is_null().evaluate(pa.record_batch({"x": [1, None]})).to_pylist()
+        [False, True]
+        """
         return Unary(UnaryOperator.IS_NULL, self)
 
     def is_not_null(self) -> Expr:
-        """True where the value is not null."""
+        """Return whether the value is not null."""
         return Unary(UnaryOperator.IS_NOT_NULL, self)
 
     def fill_null(self, value: object) -> Expr:
-        """``value`` (or another expression) in place of nulls."""
+        """Replace nulls with ``value`` (or another expression).
+
+        >>> col("x").fill_null(0).evaluate(pa.record_batch({"x": [1, None]})).to_pylist()
+        [1, 0]
+        """
         return FillNull(self, _operand(value))
 
     def cast(self, target: pa.DataType | str, *, strict: bool = True) -> Expr:
-        """The values as ``target``, a pyarrow type or its name (``"int32"``, ``"timestamp[us, tz=UTC]"``).
+        """Convert the values to another type. Whole numbers count a timestamp's units; see ``from_epoch`` for others.
 
-        A value that ``target`` cannot hold raises when it is met; with ``strict=False`` it becomes null. Whole numbers
-        count the units of a timestamp: seconds since 1970 are read by ``from_epoch(column, "s")``.
+        Args:
+            target: a pyarrow type or its name (``"int32"``, ``"timestamp[us, tz=UTC]"``).
+            strict: raise during evaluation for a value that ``target`` cannot hold; False: make it null.
 
-        Raises: GraphError for a name that is unknown, or ambiguous as ``"float"`` is (see ``expressions.type_names``).
+        Raises: GraphError for a name that is unknown, or ambiguous such as ``"float"``: see ``expressions.type_names``.
 
         >>> batch = pa.record_batch({"s": ["1", "x", None]})
         >>> col("s").cast("int64", strict=False).evaluate(batch).to_pylist()
@@ -227,21 +247,31 @@ class Expr(Methods, Aggregated):
         return Cast(self, target) if strict else TryCast(self, target)
 
     def is_in(self, values: Iterable[object]) -> Expr:
-        """True where the value equals one of ``values``, null where it is null."""
+        """Return whether the value equals one of ``values``, or null if it is null.
+
+        Raises: TypeError if ``values`` is not a collection of plain values; GraphError if it contains None.
+
+        >>> col("x").is_in([1, 2]).evaluate(pa.record_batch({"x": [1, 3, None]})).to_pylist()
+        [True, False, None]
+        """
         if isinstance(values, str | bytes | Expr):
             raise TypeError(f"is_in takes a collection of plain values, got {values!r}")
         ordered = sorted(values, key=repr) if isinstance(values, Set) else values
         listed = tuple(plain(value) for value in ordered)
         if any(value is None for value in listed):
-            raise GraphError(f"{self}.is_in(...): nothing equals null, so None cannot be listed: add | x.is_null()")
+            raise GraphError(f"{self}.is_in(...): nothing equals null: leave out None and add | {self}.is_null()")
         return IsIn(self, listed)
 
     def between(self, lower: object, upper: object) -> Expr:
-        """``(self >= lower) & (self <= upper)``: both ends belong to it."""
+        """Return ``(self >= lower) & (self <= upper)``: both ends are included.
+
+        >>> col("x").between(1, 2).evaluate(pa.record_batch({"x": [0, 1, 2]})).to_pylist()
+        [False, True, True]
+        """
         return (self >= _operand(lower)) & (self <= _operand(upper))
 
     def alias(self, name: str) -> Expr:
-        """The same values under another name."""
+        """Return the same values under another name."""
         if not isinstance(name, str):
             raise TypeError(f"alias takes a name, got {name!r}")
         return Alias(self, name)
@@ -300,7 +330,7 @@ class Binary(Expr):
 
 @_node
 class FillNull(Expr):
-    """``replacement`` where ``operand`` is null."""
+    """A replacement of nulls in ``operand`` by ``replacement``."""
 
     operand: Expr
     replacement: Expr
@@ -311,7 +341,7 @@ class FillNull(Expr):
 
 @_node
 class Cast(Expr):
-    """``operand`` as another type."""
+    """A cast of ``operand`` to another type."""
 
     operand: Expr
     target: pa.DataType
@@ -322,7 +352,7 @@ class Cast(Expr):
 
 @_node
 class TryCast(Expr):
-    """``operand`` as another type, null where that type cannot hold the value."""
+    """A cast of ``operand`` to another type, null where that type cannot hold the value."""
 
     operand: Expr
     target: pa.DataType
@@ -333,7 +363,7 @@ class TryCast(Expr):
 
 @_node
 class IsIn(Expr):
-    """Whether ``operand`` equals one of ``values``; none of them is None."""
+    """A test whether ``operand`` equals one of ``values``; none of them is None."""
 
     operand: Expr
     values: tuple[object, ...]
@@ -344,7 +374,7 @@ class IsIn(Expr):
 
 @_node
 class Alias(Expr):
-    """``operand`` under the name ``label``."""
+    """A new name, ``label``, for ``operand``."""
 
     operand: Expr
     label: str
@@ -360,16 +390,28 @@ class Alias(Expr):
 
 
 def col(name: str) -> Expr:
-    """The column ``name`` of the input."""
+    """Return an expression for the column ``name`` of the input.
+
+    Raises: TypeError if ``name`` is not text.
+
+    >>> (col("price") * 2).evaluate(pa.record_batch({"price": [3, None]})).to_pylist()
+    [6, None]
+    """
     if not isinstance(name, str):
         raise TypeError(f"col takes a column's name, got {name!r}; a constant is lit({name!r})")
     return Column(name)
 
 
 def lit(value: object) -> Expr:
-    """A constant, the same in every row. In an operation a plain value does: ``col("x") + 1``.
+    """Return a constant expression. In an operation, a plain value is enough: ``col("x") + 1``.
 
-    Raises: TypeError for a value no column can hold; GraphError for an int that 64 bits cannot.
+    Args:
+        value: None, bool, int, float, str, bytes, Decimal, date, time, datetime, timedelta or a numpy scalar.
+
+    Raises: TypeError for a value no column can hold; GraphError for an int that 64 bits cannot hold.
+
+    >>> lit(1).alias("one").evaluate(pa.record_batch({"x": [7, 8]})).to_pylist()
+    [1, 1]
     """
     return Literal(plain(value))
 

@@ -1,18 +1,18 @@
-r"""Regular expressions that mean the same on every engine: what RE2 (Arrow) and Java (Spark) have in common.
+r"""Regular expressions that mean the same on every engine: the common part of RE2 (Arrow) and Java (Spark).
 
 ==========================  ==========================================================================================
 characters                  themselves; ``\.`` and the like; ``\t \n \r \f \a \x41 \x{1F600}``
-``.``                       any character but ``\n``; any at all where the pattern begins with ``(?s)``
+``.``                       any character but ``\n``; any at all if the pattern begins with ``(?s)``
 ``\d \w \s \D \W \S``       ASCII: ``[0-9]``, ``[0-9A-Za-z_]``, ``[\t\n\f\r ]``, and their opposites, not in ``[]``
 ``\p{L} \P{Lu}``            general categories L M N P S Z, with or without their second letter
-``[a-z_] [^;]``             one character of a set; ``[ ^ - \`` in it with a backslash, where they are meant as such
+``[a-z_] [^;]``             one character of a set; in it, ``[ ^ - \`` as characters need a backslash
 ``^ $ \A \z``               begin and end of the text, never of a line; ``\b`` an edge of a word of ``\w``
 ``| (...) (?:...)``         alternatives, the first that fits; groups, also ``(?P<name>...)``, whose name goes unused
-``* + ? {2} {2,} {2,5}``    greedy, or lazy with a ``?`` behind; not of what can match the empty text
+``* + ? {2} {2,} {2,5}``    greedy, or lazy with a ``?`` after it; not for a part that can match the empty text
 ==========================  ==========================================================================================
 
 All else is refused when the expression is built: look-around, back references, possessive quantifiers, other flags
-(lower case first, or write ``[Bb]id``), and the corners in which the two differ in silence.
+(lower case first, or write ``[Bb]id``), and syntax that both accept but interpret differently.
 
 >>> Pattern.of(r"^(\w+)-(?P<year>\d{4})$", "extract").re2(2)
 '^(?:\\w+)-(?P<it>\\d{4})$'
@@ -40,7 +40,7 @@ GROUP: Final = "it"
 
 _SPACE: Final = r"\t\n\f\r "
 _WORD: Final = "[0-9A-Za-z_]"
-_EDGE: Final = f"(?:(?<={_WORD})(?!{_WORD})|(?<!{_WORD})(?={_WORD}))"  # before 19, Java's own is not that of its \w
+_EDGE: Final = f"(?:(?<={_WORD})(?!{_WORD})|(?<!{_WORD})(?={_WORD}))"  # before 19, Java's own \b does not match its \w
 _CATEGORY: Final = re.compile(r"\{(L[ultmo]?|M[nce]?|N[dlo]?|P[cdseifo]?|S[mcko]?|Z[slp]?)\}")
 _HEX: Final = re.compile(r"x(?:[0-9A-Fa-f]{2}|\{[0-9A-Fa-f]{1,6}\})")
 _COUNT: Final = re.compile(r"\{(\d+)(,?)(\d*)\}")
@@ -50,9 +50,9 @@ _CONTROLS: Final = "tnrfa"
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A pattern of the dialect, in each engine's own words.
+    """A pattern of the dialect, in each engine's own syntax.
 
-    ``pieces`` holds RE2's and Java's text for each part in turn, and for the opening of a capturing group its number.
+    ``pieces`` holds, for each part in turn, RE2's and Java's text, or the number of a capturing group that opens.
     """
 
     text: str
@@ -62,28 +62,28 @@ class Pattern:
 
     @classmethod
     def of(cls, text: str, where: str) -> Pattern:
-        """Read ``text``. Raises: GraphError for what is not of the dialect, or no pattern at all."""
+        """Parse ``text``. Raises: GraphError if it is outside the dialect, or not a pattern."""
         if not isinstance(text, str):
             raise TypeError(f"{where} takes a pattern as text, the same for every row, got {text!r}")
         reader = _Reader(text, where)
         nullable = reader.alternatives(depth=0)
         if reader.at < len(text):
             reader.refuse("an unmatched )", "write \\) for the character")
-        made = cls(text, tuple(reader.pieces), reader.dotall, nullable)
+        pattern = cls(text, tuple(reader.pieces), reader.dotall, nullable)
         try:
-            pc.match_substring_regex(pa.array([""]), made.re2())
+            pc.match_substring_regex(pa.array([""]), pattern.re2())
         except (pa.ArrowInvalid, UnicodeEncodeError) as error:
             reason = str(error).removeprefix("Invalid regular expression: ")
-            raise GraphError(f"{where}: {text!r} is no regular expression: {reason}") from None
-        return made
+            raise GraphError(f"{where}: {text!r} is not a regular expression: {reason}") from None
+        return pattern
 
     def re2(self, group: int | None = None) -> str:
-        """The pattern for RE2; ``group`` is kept under the name ``GROUP``, the others do not capture."""
+        """Return the pattern for RE2; ``group`` gets the name ``GROUP``, the others do not capture."""
         body = "".join(self._opening(piece, group) if isinstance(piece, int) else piece[0] for piece in self.pieces)
         return ("(?s)" if self.dotall else "") + (f"(?P<{GROUP}>{body})" if group == 0 else body)
 
     def java(self) -> str:
-        """The pattern for java.util.regex, its groups numbered as they are written."""
+        """Return the pattern for java.util.regex, its groups numbered as they are written."""
         flags = "(?ds)" if self.dotall else "(?d)"
         return flags + "".join("(" if isinstance(piece, int) else piece[1] for piece in self.pieces)
 
@@ -92,24 +92,24 @@ class Pattern:
         return f"(?P<{GROUP}>" if number == group else "(?:"
 
     def group(self, number: int, where: str) -> None:
-        """Raises: GraphError where there is no group ``number``."""
+        """Raise GraphError if there is no group ``number``."""
         groups = sum(isinstance(piece, int) for piece in self.pieces)
         if isinstance(number, bool) or not isinstance(number, int):
             raise TypeError(f"{where}: the group is a number, got {number!r}")
         if not 0 <= number <= groups:
             raise GraphError(
-                f"{where}: {self.text!r} has groups 0 (all of it) to {groups}, and no group {number}; put what is "
-                "wanted in parentheses"
+                f"{where}: {self.text!r} has groups 0 (all of it) to {groups}, and no group {number}; put parentheses "
+                "around the part to extract"
             )
 
     def consuming(self, where: str) -> None:
-        """Raises: GraphError where the pattern can match the empty text; how often it does there differs by engine."""
+        """Raise GraphError if the pattern can match the empty text: engines differ in how often it does."""
         if self.nullable:
-            raise GraphError(f"{where}: {self.text!r} can match the empty text; make it match a character at least")
+            raise GraphError(f"{where}: {self.text!r} can match the empty text; make it match at least one character")
 
 
 class _Reader:
-    """Recursive descent over the pattern; each method answers whether what it read can match the empty text."""
+    """A recursive descent parser; each method returns whether the part it read can match the empty text."""
 
     def __init__(self, text: str, where: str) -> None:
         self.text, self.where = text, where
@@ -118,7 +118,7 @@ class _Reader:
         self.groups = 0
         self.pieces: list[tuple[str, str] | int] = []
 
-    def refuse(self, what: str, instead: str = "not every engine can do that, or does it alike") -> NoReturn:
+    def refuse(self, what: str, instead: str = "not every engine can do that, or engines differ") -> NoReturn:
         raise GraphError(f"{self.where}: the pattern {self.text!r} has {what} at character {self.at}: {instead}")
 
     def ahead(self, text: str) -> bool:
@@ -145,7 +145,7 @@ class _Reader:
         return nullable
 
     def atom(self, depth: int) -> tuple[bool, bool]:
-        """Whether it can match the empty text, and whether it can do nothing else."""
+        """Return whether the atom can match the empty text, and whether it can match nothing else."""
         character = self.text[self.at]
         match character:
             case "(":
@@ -187,13 +187,13 @@ class _Reader:
         self.take(")")
         return nullable
 
-    def quantified(self, nullable: bool, anchor: bool) -> bool:  # noqa: FBT001 - what was read, not a mode
+    def quantified(self, nullable: bool, anchor: bool) -> bool:  # noqa: FBT001 - properties of the atom, not modes
         count = _COUNT.match(self.text, self.at)
         if not (count or any(self.ahead(sign) for sign in "*+?")):
             return nullable
         if nullable:
             what = "an anchor" if anchor else "something that can match the empty text"
-            self.refuse(f"a repetition of {what}", "engines differ in how often that is; make it match a character")
+            self.refuse(f"a repetition of {what}", "engines differ in how often it matches; make it match a character")
         optional = (count is not None and int(count[1]) == 0) or self.ahead("*") or self.ahead("?")
         self.take(count[0] if count else self.text[self.at])
         if self.ahead("+"):
@@ -205,7 +205,7 @@ class _Reader:
         return optional
 
     def escape(self) -> bool:
-        """An escape outside of a set; answers whether it is an anchor."""
+        """Read an escape outside of a set; return whether it is an anchor."""
         letter = self.text[self.at + 1 : self.at + 2]
         match letter:
             case "A" | "z":
@@ -251,21 +251,21 @@ class _Reader:
             single = self.member()
             if self.ahead("-") and not self.ahead("-]"):
                 if not single:
-                    self.refuse("a - behind a class", "write \\- for the character")
+                    self.refuse("a - after a class", "write \\- for the character")
                 self.take("-")
                 if self.at < len(self.text) and not self.member():
                     self.refuse("a range that ends in a class", "write \\- for the character")
         self.take("]")
 
     def member(self) -> bool:
-        """One member of a set; answers whether it is a single character, which can begin or end a range."""
+        """Read one member of a set; return whether it is a single character, which can begin or end a range."""
         character = self.text[self.at]
         if character != "\\":
             self.take(character, _java(character))
             return True
         letter = self.text[self.at + 1 : self.at + 2]
         if letter and letter in "DWS":
-            self.refuse(f"\\{letter} in a set", "write the set of what it is not, [^...]")
+            self.refuse(f"\\{letter} in a set", "write a set of the characters to exclude, [^...]")
         if letter == "s":
             self.take(r"\s", _SPACE)
         else:

@@ -1,4 +1,4 @@
-"""Which types a function takes and makes: one rule for each member of ``Function``."""
+"""Argument and result types of functions: one rule for each member of ``Function``."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _Signature = tuple[pa.DataType, tuple[pa.DataType, ...]]
 
 
 def signature(call: Call, arguments: tuple[Typed, ...], where: str) -> _Signature | None:
-    """The type of the result and those the arguments are brought to; None where the function does not take them.
+    """Return the result's type and the types to convert the arguments to; None if the function does not take them.
 
-    Raises: SchemaMismatch for a zone nobody knows, and for a length of time that the column's unit cannot express.
+    Raises: SchemaMismatch for an unknown time zone, and for a length of time that the column's unit cannot express.
     """
     given = [value_type(argument.dtype) for argument in arguments]
     families = {family(dtype) for dtype in given} - {"null"}
@@ -84,11 +84,11 @@ def _check_zone(call: Call, own: pa.DataType, where: str) -> None:
 
 
 def _check_lengths(call: Call, own: pa.DataType, where: str) -> None:
-    """Intervals have to begin where the column has a value."""
+    """Raise SchemaMismatch if an interval begins at a time that the column's type cannot hold."""
     unit = _DAY if types.is_date(own) else NANOSECONDS[own.unit]
     lengths = [1000 * int(length) for length in call.parameters]
     if any(length % unit for length in lengths):
         finer = "a timestamp" if types.is_date(own) else "a finer unit"
-        raise SchemaMismatch(f"{where}: {call}: {own} has no such times; .cast() it to {finer} first")
+        raise SchemaMismatch(f"{where}: {call}: {own} is too coarse for it; .cast() it to {finer} first")
     if any(length // unit >= 2**63 for length in lengths):
-        raise SchemaMismatch(f"{where}: {call}: {own} does not reach that far; make the interval shorter")
+        raise SchemaMismatch(f"{where}: {call}: the interval is too long for {own}; make it shorter")

@@ -26,15 +26,15 @@ WHITESPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StringMethods:
-    """Functions of text columns, plain or dictionary encoded; of null they are null.
+    """Functions of text columns, plain or dictionary encoded; a null gives null.
 
-    Patterns are regular expressions in a dialect that means the same on every engine: ``expressions.patterns``.
+    Patterns are regular expressions in a dialect that means the same on every engine: see ``expressions.patterns``.
     """
 
     _text: Expr
 
     def length(self) -> Expr:
-        """The number of characters, as int64.
+        """Return the number of characters, as int64.
 
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col
@@ -44,7 +44,7 @@ class StringMethods:
         return Call(Function.LENGTH, (self._text,))
 
     def lower(self) -> Expr:
-        """Each character by itself in lower case (Unicode's simple mapping), so the length stays.
+        """Return each character by itself in lower case (Unicode's simple mapping), so the length stays.
 
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col
@@ -54,7 +54,7 @@ class StringMethods:
         return Call(Function.LOWER, (self._text,))
 
     def upper(self) -> Expr:
-        """Each character by itself in upper case (Unicode's simple mapping, and ẞ for ß), so the length stays.
+        """Return each character by itself in upper case (Unicode's simple mapping, and ẞ for ß), so the length stays.
 
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col
@@ -64,7 +64,7 @@ class StringMethods:
         return Call(Function.UPPER, (self._text,))
 
     def strip(self, characters: str | None = None) -> Expr:
-        """Without ``characters`` at both ends, in any order; by default, those of Unicode's White_Space.
+        """Return the text without ``characters`` at both ends, in any order; by default, Unicode's White_Space.
 
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col
@@ -76,7 +76,7 @@ class StringMethods:
         return Call(Function.STRIP, (self._text,), (WHITESPACE if characters is None else _text(characters, "strip"),))
 
     def starts_with(self, prefix: str) -> Expr:
-        """True where the text begins with ``prefix``.
+        """Return whether the text begins with ``prefix``.
 
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col
@@ -86,7 +86,7 @@ class StringMethods:
         return Call(Function.STARTS_WITH, (self._text,), (_text(prefix, "starts_with"),))
 
     def ends_with(self, suffix: str) -> Expr:
-        """True where the text ends with ``suffix``.
+        """Return whether the text ends with ``suffix``.
 
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col
@@ -96,7 +96,7 @@ class StringMethods:
         return Call(Function.ENDS_WITH, (self._text,), (_text(suffix, "ends_with"),))
 
     def contains(self, pattern: str, *, literal: bool = False) -> Expr:
-        """True where ``pattern`` matches somewhere; with ``literal=True``, where it occurs as it stands.
+        """Return whether ``pattern`` matches anywhere; with ``literal=True``, whether it occurs as plain text.
 
         Raises: GraphError for a pattern outside the dialect.
 
@@ -113,9 +113,13 @@ class StringMethods:
         return Call(Function.CONTAINS, (self._text,), (Pattern.of(pattern, "contains").text,))
 
     def replace_all(self, pattern: str, value: str, *, literal: bool = False) -> Expr:
-        """``value``, which is plain text, in place of each match of ``pattern``, left to right.
+        """Replace each match of ``pattern``, left to right, with ``value``, which is plain text.
 
-        Raises: GraphError for a pattern outside the dialect, or that can match the empty text.
+        Args:
+            pattern: a regular expression; with ``literal=True``, plain text.
+            value: the replacement, with no references to groups.
+
+        Raises: GraphError for a pattern outside the dialect, or one that can match the empty text.
 
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col
@@ -125,15 +129,16 @@ class StringMethods:
         _text(value, "replace_all")
         if literal:
             if not _text(pattern, "replace_all"):
-                raise GraphError("replace_all: the text to replace is empty, which is everywhere; give some characters")
+                raise GraphError("replace_all: the text to replace is empty; give at least one character")
             return Call(Function.REPLACE_ALL_LITERAL, (self._text,), (pattern, value))
         Pattern.of(pattern, "replace_all").consuming("replace_all")
         return Call(Function.REPLACE_ALL, (self._text,), (pattern, value))
 
     def extract(self, pattern: str, group: int = 1) -> Expr:
-        """What group ``group`` of ``pattern`` matched at its first match (0: the whole); null where nothing matches.
+        """Return the text of group ``group`` in the first match of ``pattern`` (0: all of it); null without a match.
 
         A group that took no part in the match gives the empty text.
+
         Raises: GraphError for a pattern outside the dialect, or without such a group.
 
         >>> import pyarrow as pa
@@ -145,7 +150,7 @@ class StringMethods:
         return Call(Function.EXTRACT, (self._text,), (pattern, int(group)))
 
     def split(self, separator: str) -> Expr:
-        """The pieces between occurrences of ``separator``, which is plain text, as a list; empty pieces stay.
+        """Return a list of the pieces between occurrences of ``separator``, which is plain text; empty pieces stay.
 
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col

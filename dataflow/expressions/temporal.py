@@ -1,9 +1,9 @@
 """``col(name).dt``: parts of timestamps, dates and times of day, and truncation.
 
-Timestamps with a zone are read on that zone's own clock and calendar; those without, as they stand. Days are those of
-the Gregorian calendar, extended back before 1582, and times before 1970 count from the day's start like all others.
-What a zone's clock shows comes from the system's time zone database; Arrow reads summer time from it up to 2037 only,
-and may take standard time for the local time of places before they had it.
+Timestamps with a zone are read on that zone's own clock and calendar; those without, unchanged. The calendar is the
+Gregorian, extended back before 1582, and times before 1970 also count from the start of their day. Zones come from the
+system's time zone database; Arrow reads summer time from it up to 2037 only, and may use a place's standard time for
+the local time before its introduction.
 
 >>> import pyarrow as pa
 >>> from datetime import datetime, UTC
@@ -31,40 +31,40 @@ __all__ = ["TemporalMethods"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TemporalMethods:
-    """Functions of timestamps, dates and times of day; of null they are null. Parts are int64."""
+    """Functions of timestamps, dates and times of day; a null gives null. Parts are int64."""
 
     _time: Expr
 
     def year(self) -> Expr:
-        """The year, of timestamps and dates."""
+        """Return the year of timestamps and dates."""
         return Call(Function.YEAR, (self._time,))
 
     def month(self) -> Expr:
-        """1 to 12, of timestamps and dates."""
+        """Return the month of timestamps and dates, 1 to 12."""
         return Call(Function.MONTH, (self._time,))
 
     def day(self) -> Expr:
-        """The day of the month, 1 to 31, of timestamps and dates."""
+        """Return the day of the month of timestamps and dates, 1 to 31."""
         return Call(Function.DAY, (self._time,))
 
     def hour(self) -> Expr:
-        """0 to 23, of timestamps and times of day."""
+        """Return the hour of timestamps and times of day, 0 to 23."""
         return Call(Function.HOUR, (self._time,))
 
     def minute(self) -> Expr:
-        """0 to 59, of timestamps and times of day."""
+        """Return the minute of timestamps and times of day, 0 to 59."""
         return Call(Function.MINUTE, (self._time,))
 
     def second(self) -> Expr:
-        """0 to 59, of timestamps and times of day."""
+        """Return the second of timestamps and times of day, 0 to 59."""
         return Call(Function.SECOND, (self._time,))
 
     def millisecond(self) -> Expr:
-        """Whole milliseconds since the second, 0 to 999, of timestamps and times of day."""
+        """Return the whole milliseconds since the second, 0 to 999, of timestamps and times of day."""
         return Call(Function.MILLISECOND, (self._time,))
 
     def microsecond(self) -> Expr:
-        """Whole microseconds since the second, 0 to 999,999 (Python's ``datetime.microsecond``).
+        """Return the whole microseconds since the second, 0 to 999,999 (Python's ``datetime.microsecond``).
 
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col
@@ -75,27 +75,31 @@ class TemporalMethods:
         return Call(Function.MICROSECOND, (self._time,))
 
     def weekday(self) -> Expr:
-        """Monday is 1 and Sunday 7 (ISO 8601), of timestamps and dates."""
+        """Return the weekday of timestamps and dates; Monday is 1 and Sunday 7 (ISO 8601)."""
         return Call(Function.WEEKDAY, (self._time,))
 
     def ordinal_day(self) -> Expr:
-        """The day of the year, 1 to 366, of timestamps and dates."""
+        """Return the day of the year of timestamps and dates, 1 to 366."""
         return Call(Function.ORDINAL_DAY, (self._time,))
 
     def date(self) -> Expr:
-        """The day as date32, of timestamps and dates."""
+        """Return the day of timestamps and dates, as date32."""
         return Call(Function.DATE, (self._time,))
 
     def truncate(self, every: Duration, *, offset: Duration = timedelta(0)) -> Expr:
-        """The start of the interval a time lies in, of timestamps and dates; the type stays.
+        """Return the start of the interval that contains each time, for timestamps and dates; the type stays.
 
-        Intervals are ``every`` long, and one of them starts ``offset`` after 1970-01-01 00:00; ``"7d"`` with
-        ``offset="4d"`` starts on Mondays. Times before 1970 go down, too. With a zone, both are meant on its clock:
-        the answer is the latest instant, not after the time itself, at which that clock shows the interval's start;
-        where it skips that reading (summer time begins), the end of the gap.
+        Times before 1970 are rounded down, too. With a zone, both lengths are read on its clock: the result is the
+        latest instant, not after the time itself, at which that clock shows the interval's start; if the clock skips
+        it (summer time begins), the end of the gap.
 
-        Raises: ConfigurationError for a length without meaning; SchemaMismatch where the column's unit is too coarse
-        for it; OverflowError, when it is met, below the earliest time of the type.
+        Args:
+            every: length of the intervals, at least a microsecond.
+            offset: one interval starts this long after 1970-01-01 00:00; ``"7d"`` with ``offset="4d"`` starts on
+                Mondays.
+
+        Raises: ConfigurationError for an invalid length; GraphError if ``every`` is 0; SchemaMismatch if the column's
+        unit is too coarse; OverflowError, during evaluation, below the earliest time of the type.
 
         >>> import pyarrow as pa
         >>> from dataflow.expressions import col
@@ -108,5 +112,5 @@ class TemporalMethods:
         """
         length = microseconds(every, "truncate: every")
         if length == 0:
-            raise GraphError(f"truncate: every has to be at least a microsecond, got {every!r}")
+            raise GraphError(f"truncate: every must be at least a microsecond, got {every!r}")
         return Call(Function.TRUNCATE, (self._time,), (length, microseconds(offset, "truncate: offset") % length))

@@ -1,8 +1,8 @@
-"""An expression as the Python that builds it, with no parentheses but the needed ones.
+"""An expression as the Python code that builds it, with only the parentheses it needs.
 
-The text is the expression's fingerprint, kept in checkpoints: two trees have one text exactly if they are the same
-tree, and evaluating the text gives the tree back. One exception keeps the text that older checkpoints have: a cast to
-float32 is ``.cast('float')``, which is refused when evaluated.
+The text is the expression's fingerprint, stored in checkpoints: two trees have the same text if and only if they are
+equal, and evaluating the text returns the tree. One exception keeps the text of older checkpoints: a cast to float32 is
+``.cast('float')``, which is refused when evaluated.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LEVELS: Final = {
 
 
 def render(expr: Expr) -> str:
-    """The text of ``expr``."""
+    """Return ``expr`` as text."""
     match expr:
         case Column(label):
             return f"col({label!r})"
@@ -83,7 +83,7 @@ def render(expr: Expr) -> str:
 
 
 def _call(call: Call) -> str:
-    """``receiver.word(parameters)``, those left out that are as they are by default."""
+    """Return ``receiver.word(parameters)`` without parameters that have their default."""
     word, _, literally = call.function.value.partition(", ")
     parameters = [repr(parameter) for parameter in call.parameters]
     match call.function:
@@ -106,7 +106,7 @@ def _call(call: Call) -> str:
 
 
 def render_receiver(expr: Expr) -> str:
-    """The text of ``expr`` as it stands before ``.method()``."""
+    """Return ``expr`` as text that ``.method()`` can follow."""
     return _within(expr, _ATOM)
 
 
@@ -125,7 +125,7 @@ def _within(expr: Expr, level: int) -> str:
 
 
 def _needs_lit(expr: Binary) -> bool:
-    """Whether Python would not hand ``left operator right`` to us, or would swap it, were the left a bare value."""
+    """Return whether, with a bare left value, Python would swap the operands or not call our operator at all."""
     if not isinstance(expr.left, Literal):
         return False
     comparison = expr.operator not in _LEVELS

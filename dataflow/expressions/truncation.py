@@ -1,6 +1,6 @@
 """``dt.truncate`` on the local engine: integer arithmetic in the column's own unit, on the clock of its zone.
 
-Arrow's own ``floor_temporal`` raises where a zone's clock shows a time twice, as it does each autumn.
+Arrow's own ``floor_temporal`` raises if a zone's clock shows a time twice, as it does each autumn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LEAST: Final = np.iinfo(np.int64).min
 
 
 def truncate(times: pa.Array, every: int, offset: int) -> pa.Array:
-    """The start of each time's interval; ``every`` and ``offset`` in microseconds, which the unit can express.
+    """Return the start of each time's interval; ``every`` and ``offset`` in microseconds, which the unit can express.
 
     Raises: OverflowError below the earliest time.
     """
@@ -36,14 +36,14 @@ def truncate(times: pa.Array, every: int, offset: int) -> pa.Array:
     shown = pc.local_timestamp(times).cast(pa.int64())
     starts = _floored(shown, length, start)
     back = pc.subtract(shown, starts)
-    made = pc.subtract_checked(times.cast(pa.int64()), back).cast(dtype)
-    if every <= _DAY and pc.all(pc.equal(pc.local_timestamp(made).cast(pa.int64()), starts)).as_py() is not False:
-        return made  # no clock was changed on the way back
+    result = pc.subtract_checked(times.cast(pa.int64()), back).cast(dtype)
+    if every <= _DAY and pc.all(pc.equal(pc.local_timestamp(result).cast(pa.int64()), starts)).as_py() is not False:
+        return result  # no clock changed between the start and the time
     return _on_the_clock(starts.cast(pa.timestamp(unit)), times)
 
 
 def _on_the_clock(readings: pa.Array, times: pa.Array) -> pa.Array:
-    """The latest instants up to ``times`` at which their zone's clock shows ``readings``, else where that gap ends."""
+    """Return the latest instants up to ``times`` at which the zone's clock shows ``readings``, else the gap's end."""
     first, last = (
         pc.assume_timezone(readings, times.type.tz, ambiguous=which, nonexistent="latest")
         for which in ("earliest", "latest")

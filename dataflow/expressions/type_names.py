@@ -1,4 +1,4 @@
-"""Types by name, as ``cast`` and ``schema=`` of text sources take them.
+"""Types by name, for ``cast`` and ``schema=`` of text sources.
 
 Names are pyarrow's; times with a zone and decimals are written as pyarrow prints them. A name that means another width
 elsewhere is refused: ``float`` has 32 bits in Arrow and SQL and 64 in Python, ``i8`` 64 in numpy and 8 in Rust.
@@ -68,9 +68,9 @@ def named_type(name: str, where: str) -> pa.DataType:
 
 
 def _zoned(unit: str, zone: str, where: str) -> pa.DataType:
-    made = pa.timestamp(unit, zone)
+    dtype = pa.timestamp(unit, zone)
     try:
-        pc.local_timestamp(pa.array([0], made))
+        pc.local_timestamp(pa.array([0], dtype))
     except pa.ArrowInvalid as error:
-        raise GraphError(f"{where}: {made} has no such zone: {error}; write one such as UTC or Europe/Berlin") from None
-    return made
+        raise GraphError(f"{where}: {dtype}: no such time zone: {error}; write one such as Europe/Berlin") from None
+    return dtype

@@ -1,7 +1,7 @@
-"""Which types an expression has: one pass that every engine's lowering starts from.
+"""Types of expressions: one pass that every engine's lowering starts from.
 
-``resolve`` turns a tree into ``Typed`` nodes, which say the type of the result and the types the operands are brought
-to before the operation. All coercion is decided here, so that lowerings only carry it out.
+``resolve`` turns a tree into ``Typed`` nodes, which hold the result's type and the types that operands are converted to
+before the operation. All coercion is decided here; lowerings only execute it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PROBES: Final[dict[BinaryOperator, Callable[..., pa.Array]]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Typed:
-    """A node with its type. ``compute`` holds the type each operand is brought to first."""
+    """A node with its type. ``compute`` holds the type each operand is converted to first."""
 
     node: Expr
     dtype: pa.DataType
@@ -58,9 +58,9 @@ class Typed:
 
 
 def resolve(expr: Expr, schema: pa.Schema, where: str) -> Typed:
-    """Type ``expr`` over rows of ``schema``.
+    """Determine the types of ``expr`` over rows of ``schema``.
 
-    Raises: UnknownColumn; SchemaMismatch. Both begin with ``where``.
+    Raises: UnknownColumn; SchemaMismatch. Both messages begin with ``where``.
     """
     match expr:
         case Column(label):
@@ -74,33 +74,43 @@ def resolve(expr: Expr, schema: pa.Schema, where: str) -> Typed:
     operands = tuple(resolve(operand, schema, where) for operand in expr.operands())
     match expr:
         case Call():
-            found = signature(expr, operands, where)
+            rule = signature(expr, operands, where)
         case Conditional():
-            found = _choice(operands)
+            rule = _choice(operands)
         case _:
-            found = _operation(expr, *operands)
-    if found is None:
+            rule = _operation(expr, *operands)
+    if rule is None:
         given = ", ".join(f"{operand.node} is {operand.dtype}" for operand in operands)
         raise SchemaMismatch(f"{where}: {expr} cannot be computed: {given}{_hint(expr, operands)}")
-    dtype, compute = found
+    dtype, compute = rule
     for operand, target in zip(operands, compute, strict=True):
         _check_literal(expr, operand, target, where)
     return Typed(expr, dtype, operands, compute)
 
 
 def _check_literal(expr: Expr, operand: Typed, target: pa.DataType, where: str) -> None:
-    """Refuse an int literal above int64 in an operation on int64; all other literals fit where they take part."""
+    """Refuse an int literal above int64 in an operation on int64; all other literals fit their operations."""
     if isinstance(operand.node, Literal) and types.is_uint64(operand.dtype) and types.is_int64(target):
         raise SchemaMismatch(
-            f"{where}: {expr} cannot be computed: it is computed in int64, and {operand.node.value} is above it; "
-            f'.cast("uint64") the column, or "float64" if rounding does no harm'
+            f"{where}: {expr} cannot be computed: the operation is in int64, and {operand.node.value} exceeds it; "
+            f'.cast("uint64") the column, or "float64" if it may be rounded'
         )
 
 
 def output_schema(columns: list[Expr] | tuple[Expr, ...], schema: pa.Schema, where: str) -> pa.Schema:
-    """The schema of a projection. A plain column keeps its field, nullability and metadata included.
+    """Return the schema of a projection. A plain column keeps its field, nullability and metadata included.
 
-    Raises: GraphError for two columns of one name or a literal without a name; what ``resolve`` raises.
+    Args:
+        columns: the expressions of the projection.
+        schema: the schema of its input.
+        where: begins the error's text.
+
+    Raises: GraphError for a duplicate name, or a literal without a name; otherwise as ``resolve``.
+
+    >>> from dataflow.expressions import col
+    >>> print(output_schema([col("x"), (col("x") / 2).alias("half")], pa.schema({"x": pa.int64()}), "select"))
+    x: int64
+    half: double
     """
     fields = []
     for expr in columns:
@@ -126,7 +136,7 @@ def _choice(operands: tuple[Typed, ...]) -> _Found | None:
 
 
 def _operation(expr: Expr, first: Typed, second: Typed | None = None) -> _Found | None:
-    """The result type and the operands' types, or None where the operation does not exist."""
+    """Return the result type and the operands' types, or None if the operation does not exist."""
     own = value_type(first.dtype)
     match expr:
         case Alias():
@@ -150,8 +160,8 @@ def _operation(expr: Expr, first: Typed, second: Typed | None = None) -> _Found 
     assert second is not None, f"{type(expr).__name__} has two operands"
     if isinstance(expr, FillNull):
         if first.dtype.equals(second.dtype):
-            kept = first.dtype if types.is_dictionary(first.dtype) else own  # a view becomes what it is a view of
-            return kept, (kept, kept)
+            dtype = first.dtype if types.is_dictionary(first.dtype) else own  # a view becomes the large type
+            return dtype, (dtype, dtype)
         common = common_type(first, second)
         return None if common is None else (common, (common, common))
     assert isinstance(expr, Binary), f"no typing for a {type(expr).__name__}"
@@ -178,7 +188,7 @@ def _arithmetic(operator: BinaryOperator, first: Typed, second: Typed) -> _Found
             return wide, (wide, wide)
     probe = _PROBES.get(operator)
     if probe is None or families & {"bool", "string", "binary"}:
-        return None  # Python's sequence arithmetic is not ours
+        return None  # no arithmetic on text and bytes, unlike Python
     try:
         return probe(pa.array([], left), pa.array([], right)).type, (left, right)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -186,14 +196,14 @@ def _arithmetic(operator: BinaryOperator, first: Typed, second: Typed) -> _Found
 
 
 def _decimal_literal(side: Typed, other: Typed) -> pa.DataType:
-    """An int literal beside a decimal is a decimal of just its digits, or precision would run out at once."""
+    """Return the side's type; an int literal beside a decimal gets just its own digits, to save precision."""
     if isinstance(side.node, Literal) and family(other.dtype) == "decimal" and type(side.node.value) is int:
         return pa.decimal128(len(str(abs(side.node.value))), 0)
     return value_type(side.dtype)
 
 
 def _wide(left: pa.DataType, right: pa.DataType, first: Typed, second: Typed) -> pa.DataType:
-    """Integer arithmetic is done in 64 bits: uint64 among uint64 and literals from 0 up, else int64."""
+    """Return the type for integer arithmetic: uint64 for uint64 with uint64 or literals >= 0, else int64."""
     unsigned = (types.is_uint64(dtype) or _is_natural(side) for dtype, side in ((left, first), (right, second)))
     return pa.uint64() if (types.is_uint64(left) or types.is_uint64(right)) and all(unsigned) else pa.int64()
 
@@ -230,24 +240,24 @@ def _hint(expr: Expr, operands: Sequence[Typed]) -> str:
         case Binary(BinaryOperator.ADD) if all([family(operand.dtype) == "string" for operand in operands]):
             return f"; join text with flow.concat_str([{', '.join(str(operand.node) for operand in operands)}])"
         case Binary(operator) if operator in LOGIC:
-            return "; & | take booleans: put each comparison in parentheses"
+            return "; & | need booleans: put each comparison in parentheses"
         case Unary(UnaryOperator.NOT):
-            return "; ~ takes booleans"
+            return "; ~ needs booleans"
         case Conditional():
-            return "; predicates are booleans, and the values of all branches go together: .cast(type) them"
+            return "; predicates must be booleans, and all values of a common type: .cast(type) them"
         case Call():
             return _TAKES[expr.function.value.partition(".")[0]]
         case Binary() | FillNull() | IsIn():
-            return "; the types do not go together: .cast(type) one of them"
+            return "; these types cannot be combined: .cast(type) one of them"
     return ""
 
 
 _TAKES: Final = {
-    "is_nan": "; it takes a number that is no decimal",
-    "is_finite": "; it takes a number that is no decimal",
+    "is_nan": "; it takes integers and floats",
+    "is_finite": "; it takes integers and floats",
     "hash": "; it takes numbers, text, bytes and times",
-    "from_epoch": "; it takes integers: .cast() decimals, floats and text to int64, and take times as they are",
-    "concat_str": '; it takes text: .cast("string") what is none',
-    "str": '; it takes text: .cast("string") what is none',
-    "dt": "; years to days are parts of timestamps and dates, hours and less of timestamps and times of day",
+    "from_epoch": "; it takes integers: .cast() decimals, floats and text to int64, and use times without it",
+    "concat_str": '; it takes text: .cast("string") other types',
+    "str": '; it takes text: .cast("string") other types',
+    "dt": "; years to days are parts of timestamps and dates, hours and smaller of timestamps and times of day",
 }

@@ -1,4 +1,4 @@
-"""Generated modules as files, so that numba keeps what it compiled beside them, for every later process.
+"""Generated modules as files, so that numba caches the compiled code next to them, for every later process.
 
 The folder is ``$BARRIERFLOW_CACHE``, else ``kernels`` in ``$XDG_CACHE_HOME/barrierflow`` or ``~/.cache/barrierflow``.
 Numba's files are pickles, so a user who can write there can run code here. A folder or file is used only if it
@@ -7,11 +7,11 @@ is ignored, with one warning (``UnsafeCacheWarning``), and this process uses a f
 does so without a warning if the folder cannot be written. Other users get no right to write to the files, whatever the
 umask is.
 
-A file is named by the hash of its text, of the kernels that get compiled into it, and of numba's version. Its time is
-set to a constant: some versions of numba drop what they compiled when the time changes, and processes that begin
+A file is named by the hash of its text, of the kernels compiled into it, and of numba's version. Its modification time
+is set to a constant: some versions of numba drop the compiled code when the time changes, and processes that start
 together all write the file.
 
-Guarantees: a file is there whole or not at all, and its text is compared before it is run.
+Guarantees: a file exists complete or not at all, and its text is compared before it is run.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ def _kept(path: Path) -> list[Path]:
 
 
 def compiled(text: str) -> bool:
-    """Whether some process has compiled ``text`` before: then loading it is a matter of milliseconds."""
+    """Return whether some process has compiled ``text`` before: then loading it takes milliseconds."""
     path = path_of(text)
     return path.exists() and any(path.parent.glob(f"__pycache__/{path.stem}.*.nbc"))
 
 
 def load(text: str) -> ModuleType:
-    """Write ``text`` where it is missing or was changed, and run it: numba loads what it has, else it compiles.
+    """Write ``text`` if its file is missing or changed, and run it: numba loads cached code, else it compiles.
 
-    Raises: OSError where not even the temporary directory can be written; what numba raises.
+    Raises: OSError if not even the temporary directory can be written; numba's errors.
     """
     path = path_of(text)
     if not _holds(path, text):
@@ -74,7 +74,7 @@ def load(text: str) -> ModuleType:
     (path.parent / "__pycache__").mkdir(mode=0o700, exist_ok=True)
     module = ModuleType(path.stem)
     module.__file__ = str(path)
-    sys.modules[path.stem] = module  # numba looks there for the globals of what it kept
+    sys.modules[path.stem] = module  # numba looks there for the globals of cached code
     try:
         exec(compile(text, str(path), "exec"), module.__dict__)
     except BaseException:
@@ -85,24 +85,24 @@ def load(text: str) -> ModuleType:
 
 
 def _withdraw_rights(path: Path) -> None:
-    """Make files that numba wrote unwritable for others: it has left their rights to the umask."""
+    """Make files that numba wrote unwritable for others: numba leaves their rights to the umask."""
     for written in path.parent.glob(f"__pycache__/{path.stem}.*"):
         with suppress(OSError):  # another process has replaced it, or owns it
             written.chmod(stat.S_IMODE(written.lstat().st_mode) & ~_OTHERS_WRITE)
 
 
 def compile_apart(text: str) -> subprocess.Popen[bytes] | None:
-    """Start a process that compiles ``text`` into the folder; None: no process can be started here.
+    """Start a process that compiles ``text`` into the folder; return None if no process can be started here.
 
-    Numba compiles in Python: on a thread beside a job it would hold the interpreter's lock most of the time, and each
-    worker would wait for it whenever it comes out of a kernel. Nobody has to wait for the process: where this one ends
-    first, the next one finds what it made. Raises: OSError where the file cannot be written.
+    Numba compiles in Python: on a thread of this process it would hold the interpreter's lock most of the time, and
+    each worker would wait for it after every kernel. This process need not wait for the other: if it ends first, the
+    next process finds the result. Raises: OSError if the file cannot be written.
     """
     path = path_of(text)
     if not _holds(path, text):
         _write(path, text)
     if getattr(sys, "frozen", False):
-        return None  # an application in one file: its executable is no Python
+        return None  # an application in one file: its executable is not Python
     program = (
         "import os, sys; os.nice(5); os.umask(0o077)\n"
         "from operators.fusion.cache import load; load(open(sys.argv[1]).read())"
@@ -116,7 +116,7 @@ def compile_apart(text: str) -> subprocess.Popen[bytes] | None:
             stdin=nowhere,
             stdout=nowhere,
             stderr=nowhere,
-            start_new_session=True,  # what interrupts the job is not meant for it
+            start_new_session=True,  # an interrupt of the job must not reach it
         )
     except OSError:
         return None
@@ -125,13 +125,13 @@ def compile_apart(text: str) -> subprocess.Popen[bytes] | None:
 
 
 def _let_go(process: subprocess.Popen[bytes]) -> None:
-    """At the end of this process: the other one goes on, and is not to be warned of."""
+    """Leave ``process`` running at the end of this one, without the warning of Popen about it."""
     if process.poll() is None:
         process.returncode = 0
 
 
 def forget(text: str) -> None:
-    """Remove all there is of ``text``, compiled or not."""
+    """Remove the files of ``text``, compiled or not."""
     path = path_of(text)
     for found in [path, *path.parent.glob(f"__pycache__/{path.stem}.*")]:
         found.unlink(missing_ok=True)
@@ -139,17 +139,17 @@ def forget(text: str) -> None:
 
 @cache
 def folder() -> Path:
-    """The folder of this process. It is chosen once."""
-    wanted = _wanted()
+    """Return the folder of this process. It is chosen once."""
+    preferred = _wanted()
     try:
-        wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
-        safe = _is_safe(wanted) and all(_holds_names(above) for above in wanted.resolve().parents)
-        if safe and os.access(wanted, os.W_OK | os.X_OK):
-            return wanted
+        preferred.mkdir(mode=0o700, parents=True, exist_ok=True)
+        safe = _is_safe(preferred) and all(_holds_names(above) for above in preferred.resolve().parents)
+        if safe and os.access(preferred, os.W_OK | os.X_OK):
+            return preferred
     except OSError:
-        safe = True  # there is none
+        safe = True  # the folder does not exist and cannot be created
     if not safe:
-        _warn(wanted)
+        _warn(preferred)
     return Path(_temporary().name)
 
 
@@ -157,9 +157,9 @@ def folder() -> Path:
 def _warn(path: Path) -> None:
     """Warn once a process and path."""
     warnings.warn(
-        f"the kernel cache {path} is ignored: expected it, and the folders it lies in, to belong to user {os.getuid()} "
+        f"the kernel cache {path} is ignored: expected it, and the folders above it, to belong to user {os.getuid()} "
         "or to root, with no right to write for others, because files in it are run; remove it, or set "
-        "BARRIERFLOW_CACHE to a folder of your own. Loops are compiled again in every process until then",
+        "BARRIERFLOW_CACHE to a folder of your own. Until then, every process compiles loops again",
         UnsafeCacheWarning,
         stacklevel=user_frame(),
     )
@@ -173,10 +173,10 @@ def _wanted() -> Path:
 
 
 def _is_safe(path: Path) -> bool:
-    """Return whether only the user and root can have changed a file or folder, which is not a link."""
-    found = path.lstat()
-    shared = found.st_mode & _OTHERS_WRITE
-    return not stat.S_ISLNK(found.st_mode) and found.st_uid in (0, os.getuid()) and not shared
+    """Return whether ``path`` is not a link, and only the user and root can have changed it."""
+    status = path.lstat()
+    shared = status.st_mode & _OTHERS_WRITE
+    return not stat.S_ISLNK(status.st_mode) and status.st_uid in (0, os.getuid()) and not shared
 
 
 def _holds_names(path: Path) -> bool:
@@ -184,14 +184,14 @@ def _holds_names(path: Path) -> bool:
 
     The user's own group counts as the user: with a umask of 002 the group may write to every folder.
     """
-    found = path.stat()
-    shared = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getgid()))
-    return found.st_uid in (0, os.getuid()) and (not shared or bool(found.st_mode & stat.S_ISVTX))
+    status = path.stat()
+    shared = status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.getgid()))
+    return status.st_uid in (0, os.getuid()) and (not shared or bool(status.st_mode & stat.S_ISVTX))
 
 
 @cache
 def _temporary() -> tempfile.TemporaryDirectory[str]:
-    """Gone with this process."""
+    """Return a temporary folder, removed at the end of this process."""
     return tempfile.TemporaryDirectory(prefix="barrierflow-kernels-")
 
 
@@ -216,11 +216,11 @@ def _write(path: Path, text: str) -> None:
 
 @cache
 def _surroundings() -> bytes:
-    """What a compiled loop depends on beside its text."""
-    found = blake2b(metadata.version("numba").encode(), digest_size=16)
+    """Return a hash of the things that a compiled loop depends on, apart from its text."""
+    digest = blake2b(metadata.version("numba").encode(), digest_size=16)
     for name in _INLINED:
         spec = find_spec(name)
         assert spec is not None, f"{name} is a module of this distribution"
         assert spec.origin is not None, f"{name} has a file"
-        found.update(Path(spec.origin).read_bytes())
-    return found.digest()
+        digest.update(Path(spec.origin).read_bytes())
+    return digest.digest()

@@ -1,9 +1,9 @@
-"""A run of filters and projections on batches: through its loop where that is ready and able, else one by one.
+"""A run of filters and projections on batches: through its loop if that is ready and able, else operator by operator.
 
-``Fused`` stands at the head of the run, in the place of the first operator, which it keeps, as the chain keeps all the
-others. A batch that the loop has done leaves behind the last of them; a batch that it has not (the loop is not compiled
-yet, an operation would raise, a schema is not the planned one) goes to the first operator as if there were no loop. So
-errors are the operators' own, and which way a batch went shows in nothing but time.
+``Fused`` replaces the first operator of the run in the chain and keeps it; the chain keeps all the others. A batch that
+the loop has processed is emitted after the last of them. Any other batch (the loop is not compiled yet, an operation
+would raise, a schema is not the planned one) goes to the first operator as if there were no loop. So errors are the
+operators' own, and both ways differ only in time.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ __all__ = ["Beyond", "Fused", "Patience", "Spread"]
 Array = npt.NDArray[Any]
 
 LANE = "loops"
-"""The background lane that compiles."""
+"""The name of the background lane that compiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How much work a subtask gives to pyarrow before it asks for a loop, in rows times operations: ``load`` in case
-    some process has compiled it before, ``compile`` in case none has.
+    """The work that a subtask gives to pyarrow before it asks for a loop, in rows times operations: ``load`` if some
+    process has compiled it before, ``compile`` if none has.
 
-    An operation costs pyarrow some 2 ns a row more than a loop. Loading costs 30 ms, and half a second where nobody has
-    imported numba yet; compiling costs one to two seconds of another core. So a job is let alone until it has worked
-    about as long as it would have to pay for.
+    An operation costs pyarrow some 2 ns a row more than a loop. Loading costs 30 ms, and half a second if numba is not
+    imported yet; compiling costs one to two seconds of another core. So a loop is requested once the job has worked for
+    about as long as the request costs.
     """
 
     load: int = 1 << 23
@@ -52,27 +52,27 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Rows go to ``parallelism`` subtasks, by the key groups of their keys."""
+    """The distribution of rows to ``parallelism`` subtasks, by the key groups of their keys."""
 
     parallelism: int
     max_key_groups: int
 
 
 class Beyond(Protocol):
-    """What lies behind the last operator of a run."""
+    """The receiver of the output of a run's last operator."""
 
     def passed(self, rows: Sequence[int]) -> None:
         """Count the rows that each operator of the run would have emitted."""
 
     def emit(self, batch: pa.RecordBatch) -> None:
-        """The last operator emits ``batch``, which is not empty."""
+        """Emit ``batch``, which is not empty, as the last operator's output."""
 
     def emit_parts(self, parts: Sequence[pa.RecordBatch | None]) -> None:
-        """As ``emit``, of rows that are spread already: a part for each subtask, None where there are no rows."""
+        """Emit rows already split by target: a part for each subtask, None if it has no rows."""
 
 
 class _Loop:
-    """One of the two loops of a run, and how far it is from being asked for."""
+    """One of the two loops of a run, and the work counted before it is requested."""
 
     def __init__(self, run: Run, nulls: Nulls, patience: Patience) -> None:
         self.generated: Generated = source_of(run, nulls)
@@ -84,8 +84,8 @@ class _Loop:
         self._due = patience.load
 
     def asks(self, rows: int) -> bool:
-        """Whether to have it loaded now, before ``rows`` more go to pyarrow: once it is worth it, and once more when
-        it has been compiled.
+        """Return whether to load the loop now, before pyarrow gets ``rows`` more: once when it pays, and once more
+        when it has been compiled.
         """
         if self._asked:
             return self.kernel.waits
@@ -102,8 +102,8 @@ class _Loop:
 class Fused(Operator):
     """Does the work of a run of operators; ``first`` is the operator of its first step.
 
-    ``submit`` runs a job in the background, in the lane it is given. ``spread`` says how rows are spread where the run
-    has keys. Raises: Unfusable.
+    ``submit`` runs a function in the background, in the given lane. ``spread`` is the distribution of rows, required if
+    the run has keys. Raises: Unfusable.
     """
 
     stateless = True
@@ -135,7 +135,7 @@ class Fused(Operator):
 
     @property
     def kernels(self) -> Sequence[str]:
-        return self.first.kernels  # loops are compiled beside the job
+        return self.first.kernels  # loops are compiled in another process
 
     def open(self) -> None:
         self.first.open()
@@ -149,7 +149,7 @@ class Fused(Operator):
         return None
 
     def _looped(self, batch: pa.RecordBatch) -> bool:
-        """Whether the loop has done the batch."""
+        """Process the batch by the loop if possible; return whether it did."""
         reads = self.loops[Nulls.NONE].generated.reads
         nulls = Nulls.ANY if any([batch.column(i).null_count for i in reads]) else Nulls.NONE
         loop = self.loops[nulls]
@@ -199,7 +199,7 @@ class Fused(Operator):
                 dictionary = batch.column(slot.index).dictionary if _encoded(self._output, place) else None  # type: ignore[union-attr]
                 arrays.append(made.array(place, dictionary))
                 continue
-            assert isinstance(slot, Source), f"column {place} is computed, and no loop writes it"
+            assert isinstance(slot, Source), f"column {place} is computed, but no loop writes it"
             column = batch.column(slot.index)
             arrays.append(column.take(pa.array(order[:k])) if self._moves else column)
         return pa.RecordBatch.from_arrays(arrays, schema=self._output)
@@ -212,11 +212,11 @@ class Fused(Operator):
         return tally
 
     def _room(self, name: str, rows: int) -> npt.NDArray[np.int32]:
-        """Memory that a batch leaves behind for the next one; it holds nothing in between."""
-        found = self._scratch.get(name)
-        if found is None or len(found) < rows:
-            found = self._scratch[name] = np.empty(rows, np.int32)
-        return found
+        """Return scratch memory, reused from batch to batch, for at least ``rows`` numbers."""
+        scratch = self._scratch.get(name)
+        if scratch is None or len(scratch) < rows:
+            scratch = self._scratch[name] = np.empty(rows, np.int32)
+        return scratch
 
 
 def _encoded(schema: pa.Schema, place: int) -> bool:
@@ -224,7 +224,7 @@ def _encoded(schema: pa.Schema, place: int) -> bool:
 
 
 class _Columns:
-    """The memory of the columns that a loop writes, as many rows as were chosen."""
+    """The memory of the columns that a loop writes, one row for each chosen row."""
 
     def __init__(self, schema: pa.Schema, generated: Generated, rows: int) -> None:
         self.buffers: dict[int, tuple[Any, Array | None]] = {}
@@ -247,7 +247,7 @@ class _Columns:
             self.buffers[place] = (data, valid)
 
     def array(self, place: int, dictionary: pa.Array | None) -> pa.Array:
-        """The finished column ``place``; ``dictionary`` where its type is one."""
+        """Return the finished column ``place``, with ``dictionary`` if its type is a dictionary."""
         dtype = self._types[place]
         data, valid = self.buffers[place]
         buffers = [None if valid is None else pa.py_buffer(valid), data]
@@ -258,15 +258,15 @@ class _Columns:
 
 
 def _arguments(batch: pa.RecordBatch, reads: Sequence[int], nulls: Nulls) -> list[Any]:
-    """The columns ``reads`` as a loop takes them: values, and where it looks for nulls, validity with its first bit."""
-    found: list[Any] = []
+    """Return the columns ``reads`` as a loop takes them: values, and if it looks for nulls, validity and first bit."""
+    arguments: list[Any] = []
     for i in reads:
         column = batch.column(i)
         column = column.indices if pa.types.is_dictionary(column.type) else column
         if (kind := storage(column.type)) == "bool":
-            found += [np.frombuffer(column.buffers()[1], np.uint8), column.offset]
+            arguments += [np.frombuffer(column.buffers()[1], np.uint8), column.offset]
         else:
-            found.append(memory(column).view(kind))
+            arguments.append(memory(column).view(kind))
         if nulls is Nulls.ANY:
-            found += validity(column)
-    return found
+            arguments += validity(column)
+    return arguments

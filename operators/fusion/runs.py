@@ -1,4 +1,4 @@
-"""A run: filters and projections in a row, and where each of its columns comes from."""
+"""A run: consecutive filters and projections, and the origin of each of its columns."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Step = Filter | Project
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A column of the input, by its place."""
+    """A column of the input, by its index."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Made:
-    """A column that a projection computes from the columns it saw. ``stage`` counts the filters before it."""
+    """A column that a projection computes from its input columns, ``seen``. ``stage`` counts the filters before it."""
 
     typed: Typed
     seen: Columns
@@ -39,7 +39,7 @@ Columns = tuple[tuple[str, Slot], ...]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Filters and projections in a row, over rows of ``schema``; ``keys`` say by what the rows are spread, if they are.
+    """Consecutive filters and projections over rows of ``schema``; ``keys``: columns to split the output by, if any.
 
     >>> from dataflow import col
     >>> run = Run(pa.schema({"a": pa.int64(), "s": pa.string()}), (Filter(col("a") > 1), Project((col("s"),))))
@@ -57,7 +57,7 @@ class Run:
 
     @property
     def output(self) -> pa.Schema:
-        """The schema of what the last step emits."""
+        """The schema of the last step's output."""
         schema = self.schema
         for step in self.steps:
             schema = output_schema(step.columns, schema, "run") if isinstance(step, Project) else schema
@@ -65,12 +65,12 @@ class Run:
 
     @property
     def columns(self) -> tuple[Slot, ...]:
-        """Where each column of the output comes from."""
+        """The origin of each column of the output."""
         return tuple(slot for _, slot in Layout(self).last)
 
     @property
     def operations(self) -> int:
-        """How many operations the expressions have, as a measure of what one pass saves."""
+        """The number of operations in the expressions, as a measure of the time that one pass saves."""
         exprs = [e for s in self.steps for e in (s.columns if isinstance(s, Project) else (s.predicate,))]
         return sum(map(_operations, exprs))
 
@@ -80,7 +80,7 @@ def _operations(expr: Expr) -> int:
 
 
 class Layout:
-    """The columns after each step: ``before[i]`` are those that filter number i sees, with their schema."""
+    """The columns after each step: ``before[i]`` has the input columns of filter i, their schema and its predicate."""
 
     def __init__(self, run: Run) -> None:
         schema = run.schema
@@ -93,7 +93,7 @@ class Layout:
                 self.made.append([])
                 continue
             if not step.columns:
-                raise Unfusable("a projection on no columns has rows all the same")
+                raise Unfusable("a projection on no columns still has rows")
             columns = tuple((expr.name, self._slot(expr, columns, schema)) for expr in step.columns)
             schema = output_schema(step.columns, schema, "run")
         self.last = columns
@@ -104,6 +104,6 @@ class Layout:
             plain = plain.operand
         if isinstance(plain, Column):
             return dict(seen)[plain.label]
-        made = Made(resolve(expr, schema, "run"), seen, len(self.before))
-        self.made[-1].append(made)
-        return made
+        slot = Made(resolve(expr, schema, "run"), seen, len(self.before))
+        self.made[-1].append(slot)
+        return slot

@@ -1,16 +1,16 @@
 """A run of filters and projections as the source of a module with two functions: ``choose`` and ``make``.
 
-``choose`` finds the rows that pass all filters: the first filter is a loop over all rows that makes a mask, block by
-block, and the numbers of the rows in it; each later one is a loop over those numbers. There is no branch for a
-processor to guess wrong. ``make`` computes the columns of the chosen rows, which by then are counted, so its memory has
-their size. Where the rows go to subtasks by key, ``choose`` also finds the target of each row, and ``make`` writes each
-row where its target's rows are: the columns are in order already when they are made.
+``choose`` finds the rows that pass all filters. The first filter is a loop over all rows that makes a mask, block by
+block, and the numbers of the rows in it; each later filter is a loop over those numbers. No branch is hard to predict.
+``make`` computes the columns of the chosen rows; their number is known by then, so its memory has the exact size. If
+the rows go to subtasks by key, ``choose`` also finds the target of each row, and ``make`` writes the rows ordered by
+target.
 
-Both functions answer -1 where an operation would raise. The checks of a projection are made where its rows are those
-that the projection would see: in front of the next filter, or in ``make``.
+Both functions return -1 if an operation would raise. The checks of a projection run over exactly the rows that the
+projection would see: before the next filter, or in ``make``.
 
-A loop is written for rows without nulls or for rows with them (``Nulls``); in the latter every column may have some.
-Columns that a loop cannot copy are taken by pyarrow, or passed on as they are where no row is dropped or moved.
+A loop is generated for rows without nulls, or for rows with nulls in any column (``Nulls``). Columns that a loop cannot
+copy are taken by pyarrow, or passed on unchanged if no row is dropped or moved.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from operators.fusion.statements import Statements, Unfusable, Value, kind_of
 __all__ = ["BLOCK", "Generated", "Nulls", "fuses", "source_of", "storage"]
 
 BLOCK = 1024
-"""Rows of one mask, a multiple of 8: it is read by eights, for most of a strict filter's are empty."""
+"""Rows of one mask, a multiple of 8: it is read by eights, because a strict filter leaves most of them empty."""
 
 _MOST_COPIED = 16
-"""Columns that are only carried along: more of them are taken by pyarrow, for each makes compiling longer."""
+"""The most columns that a loop only copies: pyarrow takes the others, because each one makes compiling slower."""
 
 
 class Nulls(Enum):
-    """Whether a loop looks for nulls."""
+    """The nulls that a loop looks for: none, or in any column."""
 
     NONE = "none"
     ANY = "any"
 
 
 def storage(dtype: pa.DataType) -> str | None:
-    """The numpy name of the memory of a column that a loop can copy row by row; None: pyarrow must take it."""
+    """Return the numpy type of a column's memory if a loop can copy it row by row; None: pyarrow must take it."""
     if types.is_dictionary(dtype):
         return storage(dtype.index_type)
     if types.is_boolean(dtype):
@@ -59,8 +59,9 @@ def storage(dtype: pa.DataType) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """A module's text, and by number the columns of the input that it reads, of the output that it writes, and of
-    these the ones that it may give nulls to."""
+    """A module's text, and the indices of the input columns that it reads, the output columns that it writes, and those
+    of them that may get nulls.
+    """
 
     text: str
     reads: tuple[int, ...]
@@ -69,7 +70,7 @@ class Generated:
 
 
 def source_of(run: Run, nulls: Nulls) -> Generated:
-    """The module of a run. Raises: Unfusable, where an expression has no statements or the keys no words."""
+    """Return the module of a run. Raises: Unfusable if an expression has no statements, or the keys have no words."""
     draft = _Writer(run, nulls, tuple(range(len(run.schema))))
     draft.module()
     reads = tuple(sorted(draft.used))
@@ -78,7 +79,7 @@ def source_of(run: Run, nulls: Nulls) -> Generated:
 
 
 def fuses(run: Run) -> bool:
-    """Whether there is a loop for all of ``run``.
+    """Return whether all of ``run`` can be a loop.
 
     >>> from dataflow import col
     >>> from dataflow.specs import Filter
@@ -94,7 +95,7 @@ def fuses(run: Run) -> bool:
 
 @dataclass
 class _Body:
-    """A loop body: ``i`` is the row among the input's."""
+    """A loop body; in it, ``i`` is the input row's number."""
 
     statements: Statements
     stage: int
@@ -102,6 +103,8 @@ class _Body:
 
 
 class _Writer:
+    """Writes the module of a run whose loops read the input columns ``reads``."""
+
     def __init__(self, run: Run, nulls: Nulls, reads: Sequence[int]) -> None:
         self.run = run
         self.nulls = nulls
@@ -118,7 +121,7 @@ class _Writer:
     def body(self, stage: int) -> _Body:
         body = _Body(Statements(), stage)
         for made in self.layout.made[stage]:
-            self.slot(made, body)  # also what nobody reads: it may raise
+            self.slot(made, body)  # also columns that are not used: they may raise
         return body
 
     def slot(self, slot: Slot, body: _Body) -> Value:
@@ -129,9 +132,9 @@ class _Writer:
     def compute(self, made: Made, body: _Body) -> Value:
         value_of = dict(made.seen)
         outer, body.statements.checked = body.statements.checked, made.stage == body.stage
-        found = body.statements.value(made.typed, lambda label: self.slot(value_of[label], body))
+        value = body.statements.value(made.typed, lambda label: self.slot(value_of[label], body))
         body.statements.checked = outer
-        return found
+        return value
 
     def load(self, source: Source, body: _Body) -> Value:
         i, dtype = source.index, self.types[source.index]
@@ -159,9 +162,9 @@ class _Writer:
     def signature(self, name: str, before: list[tuple[str, str]], after: list[tuple[str, str]]) -> list[str]:
         columns = []
         for i in self.reads:
-            made = storage(self.types[i]) or "uint8"  # any will do for a draft
-            columns += [(f"c{i}", "R(uint8)" if made == "bool" else f"R({made})")]
-            columns += [(f"p{i}", "int64")] if made == "bool" else []
+            dtype = storage(self.types[i]) or "uint8"  # any type will do for a draft
+            columns += [(f"c{i}", "R(uint8)" if dtype == "bool" else f"R({dtype})")]
+            columns += [(f"p{i}", "int64")] if dtype == "bool" else []
             columns += [(f"b{i}", "R(uint8)"), (f"o{i}", "int64")] if self.nulls is Nulls.ANY else []
         arguments = [*before, *columns, *after]
         return [
@@ -225,7 +228,7 @@ class _Writer:
         ]
 
     def spread(self) -> list[str]:
-        """The target of each row, by the same words and hashes as ``dataflow.state.hashing``."""
+        """Return the lines that find each row's target, by the same words and hashes as ``dataflow.state.hashing``."""
         body = _Body(Statements(), self.run.filters)
         body.statements.checked = False
         hashed = ""
@@ -255,20 +258,20 @@ class _Writer:
         copied = 0
         for place, (_, slot) in enumerate(self.layout.last):
             dtype = self.made_types[place]
-            found = storage(dtype)
-            if found is None or (isinstance(slot, Source) and not filtered and not spread):
+            kind = storage(dtype)
+            if kind is None or (isinstance(slot, Source) and not filtered and not spread):
                 continue
             copied += isinstance(slot, Source)
             if isinstance(slot, Source) and copied > _MOST_COPIED:
                 continue
-            if isinstance(slot, Source) and found != "bool":
+            if isinstance(slot, Source) and kind != "bool":
                 self.used.add(slot.index)
                 code, valid = f"c{slot.index}[i]", self.valid(slot, body)
             else:
                 value = self.slot(slot, body)
                 code, valid = value.code, value.valid
-            after.append((f"r{place}", "uint8[::1]" if found == "bool" else f"{found}[::1]"))
-            writes.append(_set_bit(f"r{place}", code) if found == "bool" else f"r{place}[at] = {code}")
+            after.append((f"r{place}", "uint8[::1]" if kind == "bool" else f"{kind}[::1]"))
+            writes.append(_set_bit(f"r{place}", code) if kind == "bool" else f"r{place}[at] = {code}")
             self.writes.append(place)
             if valid is not None:
                 self.nullable.append(place)

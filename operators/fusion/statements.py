@@ -1,11 +1,11 @@
 """Expressions as statements of a generated loop: one row at a time, exact by the table of ``dataflow.expressions``.
 
-A value is a name and the name of its validity (None: never null). Integers of any width are int64 here, uint64 alone is
-itself; floats are float64, for which every float32 is exact; times are their integers. What would raise an error sets
-``bad`` instead: the batch is then done again by the operators one by one, which find the error and say where it is.
-So ``bad`` may be set once too often, but never once too little.
+A value is a name and the name of its validity (None: never null). Integers of any width are int64 here, except uint64;
+floats are float64, which holds every float32 exactly; times are their integers. An operation that would raise sets
+``bad`` instead: the operators then process the batch again one by one, and raise the error with its place. So ``bad``
+may be set without need, but must never be missed.
 
-Numba makes a float of an int64 that meets a uint64, so every literal has its type written out.
+Numba converts an int64 combined with a uint64 to a float, so every literal has its type written out.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ __all__ = ["Kind", "Statements", "Unfusable", "Value", "kind_of"]
 Kind = Literal["int", "uint", "float", "bool"]
 
 _MOST_LISTED = 16
-"""An ``is_in`` of more values is a chain of comparisons no longer worth it: pyarrow hashes them."""
+"""The most values of an ``is_in`` for which a chain of comparisons pays: pyarrow hashes them."""
 
 _O = BinaryOperator
 _CASTS: Final = {"int": "int64", "uint": "uint64", "float": "float64"}
 
 
 class Unfusable(Exception):
-    """There is no loop for this expression; pyarrow computes it."""
+    """An expression without a loop; pyarrow computes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a row has in an expression: source text of the value and of its validity."""
+    """The value of an expression in a row: source text of the value and of its validity."""
 
     code: str
     valid: str | None
@@ -49,7 +49,7 @@ class Value:
 
 
 def kind_of(dtype: pa.DataType) -> Kind | None:
-    """How a loop holds values of ``dtype``; None: not at all."""
+    """Return the kind of variable that holds values of ``dtype`` in a loop; None if none does."""
     if types.is_boolean(dtype):
         return "bool"
     if types.is_float32(dtype) or types.is_float64(dtype):
@@ -61,7 +61,7 @@ def kind_of(dtype: pa.DataType) -> Kind | None:
 
 
 class Statements:
-    """Collects the statements of one loop body. ``column`` answers a column of the rows at hand by its name."""
+    """Collects the statements of one loop body. The argument ``column`` of methods returns a column by its name."""
 
     def __init__(self, prefix: str = "v") -> None:
         self.lines: list[str] = []
@@ -70,14 +70,14 @@ class Statements:
         self._count = 0
 
     def name(self, code: str) -> str:
-        """Give ``code`` a name."""
+        """Assign ``code`` to a new variable and return its name."""
         self._count += 1
-        made = f"{self._prefix}{self._count}"
-        self.lines.append(f"{made} = {code}")
-        return made
+        name = f"{self._prefix}{self._count}"
+        self.lines.append(f"{name} = {code}")
+        return name
 
     def value(self, typed: Typed, column: Callable[[str], Value]) -> Value:
-        """The statements that compute ``typed``. Raises: Unfusable."""
+        """Add the statements that compute ``typed`` and return its value. Raises: Unfusable."""
         node = typed.node
         match node:
             case nodes.Column(label):
@@ -114,7 +114,7 @@ class Statements:
         return self._convert(self.value(operand, column), operand.dtype, target)
 
     def _convert(self, value: Value, source: pa.DataType, target: pa.DataType) -> Value:
-        """``value`` as ``target``, by the rules of ``cast``; the implicit ones are among them."""
+        """Return ``value`` as ``target``, by the rules of ``cast``, which include the implicit ones."""
         if source.equals(target):
             return value
         if not (_is_number(source) and _is_number(target)):
@@ -197,42 +197,42 @@ class Statements:
         a, b = left.code, right.code
         if operator is _O.MULTIPLY:
             function = "multiply" if left.kind == "int" else "multiply_unsigned"
-            made = self.name(f"{function}({a}, {b})")
+            result = self.name(f"{function}({a}, {b})")
             self._bad(f"{function}_overflows({a}, {b})", valid)
-            return made
-        made = self.name(f"{a} {operator.value} {b}")
+            return result
+        result = self.name(f"{a} {operator.value} {b}")
         if left.kind == "uint":
-            self._bad(f"{made} < {a}" if operator is _O.ADD else f"{a} < {b}", valid)
+            self._bad(f"{result} < {a}" if operator is _O.ADD else f"{a} < {b}", valid)
         elif operator is _O.ADD:  # the sum's sign differs from both
-            self._bad(f"(({a} ^ {made}) & ({b} ^ {made})) < int64(0)", valid)
+            self._bad(f"(({a} ^ {result}) & ({b} ^ {result})) < int64(0)", valid)
         else:
-            self._bad(f"(({a} ^ {b}) & ({a} ^ {made})) < int64(0)", valid)
-        return made
+            self._bad(f"(({a} ^ {b}) & ({a} ^ {result})) < int64(0)", valid)
+        return result
 
     def _kleene(self, operator: BinaryOperator, left: Value, right: Value) -> Value:
-        """A false side decides ``&`` whatever the other is, a true side ``|``."""
+        """Return ``&`` or ``|`` in Kleene's logic: a false side alone decides ``&``, a true side ``|``."""
         a, b = left.code, right.code
-        made = self.name(f"{a} {operator.value} {b}")
+        result = self.name(f"{a} {operator.value} {b}")
         if left.valid is None and right.valid is None:
-            return Value(made, None, "bool")
+            return Value(result, None, "bool")
         va, vb = left.valid or "True", right.valid or "True"
         decides = "not " if operator is _O.AND else ""
         valid = self.name(f"({va} & {vb}) | ({va} & ({decides}{a})) | ({vb} & ({decides}{b}))")
-        return Value(made, valid, "bool")
+        return Value(result, valid, "bool")
 
     def _fill_null(self, value: Value, replacement: Value) -> Value:
         if value.valid is None:
             return value
-        made = self.name(f"{value.code} if {value.valid} else {replacement.code}")
+        result = self.name(f"{value.code} if {value.valid} else {replacement.code}")
         valid = None if replacement.valid is None else self.name(f"{value.valid} | {replacement.valid}")
-        return Value(made, valid, value.kind)
+        return Value(result, valid, value.kind)
 
     def _is_in(self, node: nodes.IsIn, typed: Typed, value: Value) -> Value:
         if len(node.values) > _MOST_LISTED:
             raise Unfusable(f"{node}: more than {_MOST_LISTED} values")
         listed = [_constant(each, literal_type(each), typed.compute[0]).code for each in node.values]
-        found = " | ".join(f"({value.code} == {each})" for each in listed) or "False"
-        return Value(self.name(found), value.valid, "bool")
+        comparisons = " | ".join(f"({value.code} == {each})" for each in listed) or "False"
+        return Value(self.name(comparisons), value.valid, "bool")
 
     def _both(self, left: str | None, right: str | None) -> str | None:
         if left is None or right is None:
@@ -250,7 +250,7 @@ class Statements:
         return Value(self._by_value(operator, left, right, valid), valid, left.kind)
 
     def _by_literal(self, operator: BinaryOperator, left: Value, divisor: int) -> Value:
-        """A divisor that the compiler sees: it multiplies and shifts instead."""
+        """Return code for a divisor known to the compiler, which multiplies and shifts instead of dividing."""
         a, floor = left.code, operator is _O.FLOOR_DIVIDE
         if left.kind == "uint":
             code = f"{'quotient' if floor else 'remainder'}_unsigned({a}, uint64({divisor}))"
@@ -281,7 +281,7 @@ class Statements:
         return self.name(f"(int64(0) - {a}) if {minus} else quotient({a}, {safe}) - int64({crosses})")
 
     def _divisible(self, node: nodes.Binary, typed: Typed, column: Callable[[str], Value]) -> Value | None:
-        """``x % 123 == 0``: the sign of the remainder does not matter, and the compiler knows a shortcut."""
+        """Return the value of ``x % 123 == 0``, else None: the sign does not matter, so it is cheaper."""
         left, right = typed.operands
         inner = left.node
         if node.operator not in (_O.EQUAL, _O.NOT_EQUAL) or _literal_int(right) != 0:

@@ -1,1 +1,1 @@
-"""The numba kernels of the operators. Importing a module of this package imports numba, so their users do it late."""
+"""The numba kernels of the operators. Importing a module of this package imports numba, so import it on first use."""

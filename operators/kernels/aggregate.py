@@ -1,16 +1,16 @@
 """The kernel that folds a batch into records, and those that read records back.
 
-A record is a row of int64 words, one record a slot. Word 0 holds flags: bit 0 says that the slot is in the list of
-touched ones, bit b that the aggregate of bit b has seen a value. The other words belong to *instructions*: a batch is
-folded by a small program of them, block by block, so that the records of a block are still in the cache when the next
-instruction comes; each instruction is a tight loop of its own.
+A record is a row of int64 words, one record a slot. Word 0 holds flags: bit 0 means that the slot is in the list of
+touched slots, bit b that the aggregate of bit b has seen a value. The other words belong to *instructions*: a small
+program of them folds a batch block by block, so that a block's records are still in the cache for the next instruction.
+Each instruction is a tight loop of its own.
 
-``EXTREME`` serves minimum and maximum of every type: a value is turned into a word whose order as a signed integer is
-the order wanted, and the record keeps the largest one. For a word v the order is ``v ^ flip ^ ((v >> 63) & mask)``:
+``EXTREME`` computes minimum and maximum of every type: it maps a value to a word whose order as a signed integer is the
+required order, and the record holds the largest word. For a word v the order is ``v ^ flip ^ ((v >> 63) & mask)``:
 
 - signed integers: flip = 0, mask = 0; unsigned ones: flip = the sign bit;
-- floats: mask = all but the sign bit, which is IEEE 754's totalOrder; a NaN of either sign first becomes the positive
-  one, the greatest of all;
+- floats: mask = all but the sign bit, which gives IEEE 754's totalOrder; a NaN of either sign first becomes the
+  positive NaN, the greatest of all;
 - a minimum is the maximum of the complement: flip is inverted.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-import dataflow.state.kernels.copy_on_write  # noqa: F401  loaded with the first fold, not with the first after a barrier
+import dataflow.state.kernels.copy_on_write  # noqa: F401  load it with the first fold, not with the first fold after a barrier
 from dataflow.state.kernels.words import RI32, RI64, RU8, WI32, WI64, valid
 from operators.kernels.instructions import COUNT, MARK, SUM, SUM_FLOAT, SUM_UNSIGNED, TOUCH, WIDTH
 
@@ -40,7 +40,7 @@ READ_RECORDS = types.Array(types.int64, 2, "C", readonly=True)
     cache=True,
 )
 def run_instruction(records: Any, floats: Any, slots: Any, column: Any, instruction: Any) -> Any:
-    """Run one instruction over a block without nulls; returns the row where a sum would have left 64 bits, or -1."""
+    """Run one instruction over a block without nulls; returns the row where a sum would exceed 64 bits, or -1."""
     operation = instruction[0]
     word = types.uint64(instruction[1])
     if operation == COUNT:
@@ -104,13 +104,13 @@ def fold(
 ) -> Any:
     """Run ``program``, rows of (operation, word, flags, flip, mask, largest), over all rows of the batch.
 
-    Instruction a reads ``columns[a]``, one word a row (none for a count); an empty ``bitmaps[a]`` says that no row is
-    null, else bit ``firsts[a] + i`` belongs to row i. The last record is nobody's: rows that are null go there, as 0.
-    ``touched`` has ``count`` entries, and room for every slot and one more.
-    Returns (entries of touched, row, instruction), the last two -1, or where a sum would have left 64 bits.
+    Instruction a reads ``columns[a]``, one word a row (none for a count); an empty ``bitmaps[a]`` means that no row is
+    null, else bit ``firsts[a] + i`` belongs to row i. The last record belongs to no slot: rows that are null are folded
+    into it as 0. ``touched`` has ``count`` entries, and room for every slot and one more.
+    Returns (entries of touched, row, instruction); the last two are -1 unless a sum would exceed 64 bits there.
     """
     floats = records.view(types.float64)
-    nobody = records.shape[0] - 1
+    spare = records.shape[0] - 1
     some_slots = np.empty(BLOCK, np.int32)
     some_values = np.empty(BLOCK, np.int64)
     for start in range(0, slots.size, BLOCK):
@@ -124,7 +124,7 @@ def fold(
                     slot = types.uint64(slots[i])
                     before = records[slot, 0]
                     records[slot, 0] = before | flags
-                    touched[count] = slots[i]  # no branch: which row is the first of its key cannot be predicted
+                    touched[count] = slots[i]  # no branch: the first row of a key cannot be predicted
                     count += 1 - (before & 1)
                 continue
             if bits.size == 0:
@@ -132,7 +132,7 @@ def fold(
             else:
                 for i in range(start, stop):
                     present = valid(bits, firsts[a] + i)
-                    some_slots[i - start] = slots[i] if present else nobody
+                    some_slots[i - start] = slots[i] if present else spare
                     some_values[i - start] = column[i] if present and column.size > 0 else 0
                 bad = run_instruction(
                     records, floats, some_slots[: stop - start], some_values[: stop - start], program[a]
@@ -144,7 +144,7 @@ def fold(
 
 @njit(types.void(READ_RECORDS, RI32, RECORDS), nogil=True, cache=True)
 def gather_records(records: Any, slots: Any, out: Any) -> None:
-    """Copy the record of each slot to ``out``: the one random pass, after which a column is a stride."""
+    """Copy the record of each slot to ``out``: the only random pass; columns are then read by a stride."""
     for i in range(slots.size):
         slot = types.uint64(slots[i])
         for word in range(records.shape[1]):
@@ -153,7 +153,7 @@ def gather_records(records: Any, slots: Any, out: Any) -> None:
 
 @njit(types.void(READ_RECORDS, types.int64, types.int64, types.int64, WI64), nogil=True, cache=True)
 def read_words(records: Any, word: Any, flip: Any, mask: Any, out: Any) -> None:
-    """One word of every record; ``flip`` and ``mask`` undo the order of an ``EXTREME`` (else 0)."""
+    """Write one word of every record to ``out``; ``flip`` and ``mask`` undo the order of an ``EXTREME`` (else 0)."""
     for i in range(out.size):
         value = records[i, types.uint64(word)] ^ flip
         out[i] = value ^ ((value >> 63) & mask)

@@ -1,7 +1,7 @@
-"""What the machine can do and Python cannot say: products that tell of overflow, and division that truncates.
+"""Machine instructions that Python lacks: multiplication that detects overflow, and division that truncates.
 
-Generated loops are made of these. The caller sees to it that no divisor is zero, and that the least int64 is never
-divided by -1: both are undefined here.
+Generated loops use them. The caller must ensure that no divisor is zero, and that the least int64 is never divided by
+-1: both are undefined here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PRODUCT, _OVERFLOW = 0, 1
 
 
 def _multiplied(name: str, part: int) -> _Generate:
-    """One of the two answers of a product that tells of overflow; asking for both costs one multiplication."""
+    """Return the code of one part of a checked product: the number or the overflow; both cost one multiplication."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = ir.IntType(64)
@@ -39,61 +39,61 @@ def _multiplied(name: str, part: int) -> _Generate:
 
 
 def _instruction(name: str) -> _Generate:
-    """One instruction of the machine, on the operands as they are."""
+    """Return the code of one machine instruction on the two operands."""
     return lambda context, builder, signature, arguments: getattr(builder, name)(*arguments)
 
 
 @intrinsic
 def multiply(typing_context: Any, left: Any, right: Any) -> Any:
-    """The product of two int64, modulo 2**64."""
+    """Return the product of two int64, modulo 2**64."""
     return types.int64(types.int64, types.int64), _multiplied(_SIGNED, _PRODUCT)
 
 
 @intrinsic
 def multiply_overflows(typing_context: Any, left: Any, right: Any) -> Any:
-    """Whether the product of two int64 is none; costs nothing beside ``multiply`` of the same two."""
+    """Return whether the product of two int64 overflows; free next to ``multiply`` of the same operands."""
     return types.boolean(types.int64, types.int64), _multiplied(_SIGNED, _OVERFLOW)
 
 
 @intrinsic
 def multiply_unsigned(typing_context: Any, left: Any, right: Any) -> Any:
-    """The product of two uint64, modulo 2**64."""
+    """Return the product of two uint64, modulo 2**64."""
     return types.uint64(types.uint64, types.uint64), _multiplied(_UNSIGNED, _PRODUCT)
 
 
 @intrinsic
 def multiply_unsigned_overflows(typing_context: Any, left: Any, right: Any) -> Any:
-    """Whether the product of two uint64 is none."""
+    """Return whether the product of two uint64 overflows."""
     return types.boolean(types.uint64, types.uint64), _multiplied(_UNSIGNED, _OVERFLOW)
 
 
 @intrinsic
 def quotient(typing_context: Any, left: Any, right: Any) -> Any:
-    """The quotient of two int64, truncated toward zero."""
+    """Return the quotient of two int64, truncated toward zero."""
     return types.int64(types.int64, types.int64), _instruction("sdiv")
 
 
 @intrinsic
 def remainder(typing_context: Any, left: Any, right: Any) -> Any:
-    """What ``quotient`` leaves, with the sign of ``left``."""
+    """Return the remainder of ``quotient``, with the sign of ``left``."""
     return types.int64(types.int64, types.int64), _instruction("srem")
 
 
 @intrinsic
 def quotient_unsigned(typing_context: Any, left: Any, right: Any) -> Any:
-    """The quotient of two uint64."""
+    """Return the quotient of two uint64."""
     return types.uint64(types.uint64, types.uint64), _instruction("udiv")
 
 
 @intrinsic
 def remainder_unsigned(typing_context: Any, left: Any, right: Any) -> Any:
-    """The remainder of two uint64."""
+    """Return the remainder of two uint64."""
     return types.uint64(types.uint64, types.uint64), _instruction("urem")
 
 
 @intrinsic
 def bits_of(typing_context: Any, number: Any) -> Any:
-    """The 64 bits of a float64."""
+    """Return the 64 bits of a float64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(64))
@@ -103,11 +103,11 @@ def bits_of(typing_context: Any, number: Any) -> Any:
 
 @njit(types.boolean(RU8, types.uint64), nogil=True, cache=True)
 def bit(bits: Any, position: Any) -> Any:
-    """The bit at ``position`` of an Arrow bitmap."""
+    """Return the bit at ``position`` of an Arrow bitmap."""
     return (bits[position >> types.uint64(3)] >> (position & types.uint64(7))) & types.uint64(1) != types.uint64(0)
 
 
 @njit(types.uint64(types.float64), nogil=True, cache=True)
 def word_of(number: Any) -> Any:
-    """The bits of a float64 as a key: one zero, one NaN."""
+    """Return the bits of a float64 as a key: both zeros are equal, and all NaNs."""
     return bits_of(number + 0.0) if number == number else types.uint64(CANONICAL_NAN)

@@ -1,9 +1,9 @@
-"""Kernels of the aggregates that choose a row and keep its values: by the order of another column, or of arrival.
+"""Kernels of the aggregates that choose a row, by the order of another column or by arrival, and store its values.
 
-The words of a choice in a record: the order of the chosen row, as an ``EXTREME`` keeps it
-(``operators.kernels.aggregate``); the state; the values, one word a column. The state is a set of bits, 63 in each of
-its words: bit 0 says that the order is not null, bit c + 1 that value c is not null. While a batch is folded, the first
-state word of a record that chose row i of the batch is ``~(2 * i + bit 0)``, which is negative.
+The words of a choice in a record: the order of the chosen row, as in an ``EXTREME`` (``operators.kernels.aggregate``);
+the state; the values, one word a column. The state is a set of bits, 63 in each of its words: bit 0 means that the
+order is not null, bit c + 1 that value c is not null. While a batch is folded, the first state word of a record that
+chose row i of the batch is ``~(2 * i + bit 0)``, which is negative.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def fold_choice(
     chosen_slots: Any,
     chosen_rows: Any,
 ) -> Any:
-    """Choose the row of the greatest order: of equal ones the first, or with ``latest`` = 1 the last.
+    """Choose the row with the greatest order: among equal ones the first, or with ``latest`` = 1 the last.
 
-    Empty ``orders`` are all equal. A null order is below all others; with ``skip`` = 1 such rows are skipped. So
-    are rows that are null by ``value_bits``. Bitmaps are as in Arrow, or empty; ``flip`` and ``mask`` are those
-    of an EXTREME. The records that chose a row of the batch, and these rows, are written to ``chosen_slots`` and
-    ``chosen_rows``; returns how many. Their state is bit 0 alone, in ``states`` words.
+    Empty ``orders`` mean that all are equal. A null order is below all others; with ``skip`` = 1 such rows are skipped.
+    Rows that are null by ``value_bits`` are always skipped. Bitmaps are as in Arrow, or empty; ``flip`` and ``mask``
+    are those of an EXTREME. Writes the slots whose record chose a row of the batch to ``chosen_slots``, the rows to
+    ``chosen_rows``, and returns how many. The state of these records, ``states`` words, is then bit 0 alone.
     """
     at = types.uint64(word)
     state = types.uint64(word + 1)
@@ -92,7 +92,7 @@ def fold_choice(
 def keep_values(
     records: Any, slots: Any, rows: Any, values: Any, bits: Any, first: Any, word: Any, state: Any, mask: Any
 ) -> None:
-    """Keep value ``rows[i]`` of the batch in the record of ``slots[i]``; where it is not null, ``mask`` is set."""
+    """Store value ``rows[i]`` of the batch in the record of ``slots[i]``; set ``mask`` if it is not null."""
     at, flags = types.uint64(word), types.uint64(state)
     for i in range(slots.size):
         slot = types.uint64(slots[i])
@@ -103,7 +103,7 @@ def keep_values(
 
 @njit(types.void(RECORDS, RI32, READ_RECORDS, INT, INT, INT, INT), nogil=True, cache=True)
 def merge_choice(records: Any, slots: Any, partials: Any, word: Any, stop: Any, flag: Any, latest: Any) -> None:
-    """Choose among the rows of records and the later ones of ``partials``; copies words ``word`` to ``stop``."""
+    """Choose between the row of each record and the later row of ``partials``; copies words ``word`` to ``stop``."""
     at = types.uint64(word)
     state = types.uint64(word + 1)
     for i in range(slots.size):

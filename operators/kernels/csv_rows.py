@@ -1,7 +1,7 @@
-"""Where the rows of CSV text end: a newline within quotes ends none.
+"""The kernel that finds the ends of rows in CSV text: a newline within quotes does not end a row.
 
-The automaton is that of Arrow's parser: a quote opens a quoted stretch at the beginning of a field only; within one,
-two quotes are a quote; behind its end the field goes on unquoted, where quotes are ordinary characters.
+The automaton follows Arrow's parser: a quote opens a quoted part only at the beginning of a field; inside it, two
+quotes are one quote character; after it the field continues unquoted, where quotes are ordinary characters.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ NEWLINE, RETURN = 10, 13
     cache=True,
 )
 def row_ends(text: Any, delimiter: Any, quote: Any, escape: Any, ends: Any) -> Any:
-    """How many rows end in ``text``, the place behind the last one, and whether a quote is open at the end (1 or 0).
+    """Return the number of rows that end in ``text``, the position after the last one, and whether a quote is still
+    open (1 or 0).
 
-    ``text`` begins with a row. ``ends`` takes the places behind the first rows, as many as fit. ``quote`` and
-    ``escape`` are characters, or -1 for none. A carriage return that is the last byte ends no row: a newline may
-    follow.
+    ``text`` begins with a row. ``ends`` receives the positions after the first rows, as many as fit. ``quote`` and
+    ``escape`` are characters, or -1 for none. A carriage return as the last byte ends no row: a newline may follow.
     """
     state = BEGIN
     rows = 0

@@ -1,6 +1,6 @@
 """The loops around the functions of an aggregate kernel, each made for one function.
 
-``table`` in them is the records as the state's type, a view; a slice of it is the state that a function sees.
+Their ``table`` is a view of the records as the state's type; a function receives a slice of it as its state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INT = types.int64
 
 
 def compiled(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Any]:
-    """The function for arguments of these types, and the type of what it gives."""
+    """Return the function compiled for arguments of these types, and its result type."""
     made = njit(function, nogil=True, error_model="numpy")
     made.compile(arguments)
     return made, made.nopython_signatures[0].return_type
@@ -28,11 +28,11 @@ def compiled(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Any]:
 
 def _check_in_place(found: Any) -> None:
     if found is not types.none:
-        raise TypeError(f"it gives {found}, but has to change the state in place, and give nothing")
+        raise TypeError(f"it returns {found}, but must change the state in place and return nothing")
 
 
 def fold_loop(function: Callable[..., Any], state: type[np.generic], value: type[np.generic]) -> Any:
-    """``loop(records, slots, column, bits, first, word, width, flag)``; ``bits`` is a bitmap, empty without nulls."""
+    """Return ``loop(records, slots, column, bits, first, word, width, flag)``; empty ``bits``: no nulls."""
     state_type, value_type = from_dtype(np.dtype(state)), from_dtype(np.dtype(value))
     step, found = compiled(function, state_type[::1], value_type)
     _check_in_place(found)
@@ -52,7 +52,7 @@ def fold_loop(function: Callable[..., Any], state: type[np.generic], value: type
 
 
 def merge_loop(function: Callable[..., Any], state: type[np.generic], value: type[np.generic]) -> Any:
-    """``loop(records, slots, partials, word, width, flag)``; a record without values takes over the other's state."""
+    """Return ``loop(records, slots, partials, word, width, flag)``; a record without values copies the state."""
     state_type = from_dtype(np.dtype(state))
     merge, found = compiled(function, state_type[::1], state_type[::1])
     _check_in_place(found)
@@ -60,7 +60,7 @@ def merge_loop(function: Callable[..., Any], state: type[np.generic], value: typ
     @njit(types.void(RECORDS, RI32, READ_RECORDS, INT, INT, INT), nogil=True, error_model="numpy")
     def loop(records: Any, slots: Any, partials: Any, word: Any, width: Any, flag: Any) -> None:
         table = records.view(state_type)
-        others = partials.copy().view(state_type)  # a function may write to what it is given
+        others = partials.copy().view(state_type)  # a function may write to its arguments
         for i in range(slots.size):
             if partials[i, 0] & flag == 0:
                 continue
@@ -76,12 +76,12 @@ def merge_loop(function: Callable[..., Any], state: type[np.generic], value: typ
 
 
 def finish_loop(function: Callable[..., Any], state: type[np.generic], value: type[np.generic]) -> Any:
-    """``loop(records, word, width, flag, out)`` writes the result of every record with ``flag``, as a word."""
+    """Return ``loop(records, word, width, flag, out)``, which writes each result, where ``flag``, as a word."""
     state_type, value_type = from_dtype(np.dtype(state)), from_dtype(np.dtype(value))
     finish, found = compiled(function, state_type[::1])
     whole = isinstance(found, types.Integer | types.Boolean)
     if not whole and not (isinstance(found, types.Float) and value is np.float64):
-        raise TypeError(f"it gives {found}, which is no {value_type}")
+        raise TypeError(f"it returns {found}, expected {value_type}")
 
     @njit(types.void(READ_RECORDS, INT, INT, INT, WI64), nogil=True, error_model="numpy")
     def loop(records: Any, word: Any, width: Any, flag: Any, out: Any) -> None:

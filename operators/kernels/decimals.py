@@ -1,4 +1,4 @@
-"""Kernels of decimal sums: 128-bit integers as two words, the lower one first, checked against 38 digits."""
+"""Kernels of decimal sums: 128-bit integers as two words, the lower one first, limited to 38 digits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INT = types.int64
 
 @njit(types.boolean(RECORDS, types.uint64, INT, INT, INT), nogil=True, cache=True)
 def add(records: Any, slot: Any, word: Any, low: Any, high: Any) -> Any:
-    """Add a number to that at ``word``; False, and nothing is changed, where more than 38 digits would be needed."""
+    """Add a number to the sum at ``word``; return False and change nothing if it would exceed 38 digits."""
     held_low, held_high = records[slot, word], records[slot, word + 1]
     sum_low = types.uint64(held_low) + types.uint64(low)
     carry = types.int64(1) if sum_low < types.uint64(low) else types.int64(0)
@@ -38,7 +38,7 @@ def add(records: Any, slot: Any, word: Any, low: Any, high: Any) -> Any:
 
 @njit(INT(RECORDS, RI32, RI64, RU8, INT, INT, INT), nogil=True, cache=True)
 def fold_decimals(records: Any, slots: Any, halves: Any, bits: Any, first: Any, word: Any, flag: Any) -> Any:
-    """Add value i, the words ``halves[2 * i : 2 * i + 2]``; returns the row that did not fit, or -1."""
+    """Add value i, the words ``halves[2 * i : 2 * i + 2]``; return the row that does not fit, or -1."""
     for i in range(slots.size):
         if bits.size != 0 and not valid(bits, first + i):
             continue

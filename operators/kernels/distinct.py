@@ -14,7 +14,7 @@ __all__ = ["count_new"]
 
 @njit(types.void(RECORDS, RI32, RI32, types.int64, types.int64), nogil=True, cache=True)
 def count_new(records: Any, slots: Any, pairs: Any, known: Any, word: Any) -> None:
-    """Add one to the record of ``slots[i]`` where ``pairs[i]`` is new: new ones are numbered from ``known`` on."""
+    """Add one to the record of ``slots[i]`` if ``pairs[i]`` is new; new pairs are numbered from ``known`` on."""
     for i in range(slots.size):
         if pairs[i] == known:
             known += 1

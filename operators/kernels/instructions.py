@@ -1,4 +1,4 @@
-"""The operations that ``operators.kernels.aggregate`` knows. Apart from it, because to import that one loads numba."""
+"""The operations of ``operators.kernels.aggregate``; a separate module, because importing that one loads numba."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ __all__ = ["COUNT", "EXTREME", "KEEP", "MARK", "SUM", "SUM_FLOAT", "SUM_UNSIGNED
 TOUCH, MARK, COUNT, SUM, SUM_UNSIGNED, SUM_FLOAT, EXTREME = range(7)
 
 KEEP = -1
-"""No instruction of ``fold``: of a word that an aggregate's own kernel changes."""
+"""Not an instruction of ``fold``: marks a word that an aggregate's own kernel changes."""
 
 WIDTH = 8
-"""How many instructions one call of ``fold`` takes."""
+"""The most instructions for one call of ``fold``."""

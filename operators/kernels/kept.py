@@ -1,7 +1,7 @@
-"""Kernels of byte values kept by records: compare, and take over from a batch what was chosen in it.
+"""Kernels of byte values that records refer to: compare values, and store those chosen in a batch.
 
-While a batch is folded, a record's word is either the number of a kept value, from 0 on, or -2 - i for row i of the
-batch; ``settle`` then keeps these rows' bytes, one value a record however often it changed, and puts in their numbers.
+While a batch is folded, a record's word is either the number of a stored value, from 0 on, or -2 - i for row i of the
+batch. ``settle`` then stores these rows' bytes, one value a record however often it changed, and sets their numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INT = types.int64
 
 @njit(INT(RU8, INT, INT, RU8, INT, INT), nogil=True, cache=True)
 def compare_bytes(left: Any, left_start: Any, left_stop: Any, right: Any, right_start: Any, right_stop: Any) -> Any:
-    """Below, at or above zero as the left bytes come before, equal or come after the right ones."""
+    """Return a number below, equal to or above zero if the left bytes are less than, equal to or above the right."""
     shared = min(left_stop - left_start, right_stop - right_start)
     k = 0
     while k + 8 <= shared and load(left, left_start + k) == load(right, right_start + k):
@@ -35,9 +35,9 @@ def compare_bytes(left: Any, left_start: Any, left_stop: Any, right: Any, right_
 
 @njit(INT(RU8, INT, INT, RU8, INT, INT), nogil=True, cache=True)
 def compare_numbers(left: Any, left_start: Any, left_stop: Any, right: Any, right_start: Any, right_stop: Any) -> Any:
-    """As ``compare_bytes`` for integers of one width in two's complement, least byte first."""
+    """Compare integers of one width in two's complement, least byte first; see ``compare_bytes``."""
     width = left_stop - left_start
-    flip = 0x80  # the sign's byte: negative ones come first
+    flip = 0x80  # for the byte with the sign: negative numbers are less
     for k in range(width - 1, -1, -1):
         difference = types.int64(left[left_start + k] ^ flip) - types.int64(right[right_start + k] ^ flip)
         if difference != 0:
@@ -65,7 +65,7 @@ def fold_bytes(
     sign: Any,
     numbers: Any,
 ) -> None:
-    """Keep the greatest value (``sign`` 1) or the least (-1); ``numbers`` = 1 says that bytes are integers."""
+    """Choose the greatest value (``sign`` 1) or the least (-1); ``numbers`` = 1: the bytes are integers."""
     at = types.uint64(word)
     for i in range(slots.size):
         if bits.size != 0 and not valid(bits, first + i):
@@ -89,9 +89,9 @@ def fold_bytes(
 
 @njit(INT(RECORDS, RI32, INT, RU8, RI64, types.uint8[::1], WI64, INT), nogil=True, cache=True)
 def settle(records: Any, slots: Any, word: Any, data: Any, offsets: Any, arena: Any, starts: Any, known: Any) -> Any:
-    """Append the bytes of every row that a record of ``slots`` chose to ``arena``; the caller made room for all rows.
+    """Append the bytes of each row that a record of ``slots`` chose to ``arena``, which must have room for all rows.
 
-    Value k is ``arena[starts[k]:starts[k + 1]]``. Returns how many values there are then.
+    Value k is ``arena[starts[k]:starts[k + 1]]``. Returns the new number of values.
     """
     at = types.uint64(word)
     for i in range(slots.size):

@@ -1,6 +1,6 @@
-"""The kernel that folds whole records into others: what several subtasks made of their rows becomes one record a key.
+"""The kernel that folds records into others: the records of several subtasks for a key become one.
 
-Row by row, unlike the fold of a batch: a record's words lie side by side, both where they come from and where they go.
+It works record by record, unlike the fold of a batch, because a record's words are adjacent in source and target.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ AHEAD = 16
     cache=True,
 )
 def merge_records(records: Any, slots: Any, partials: Any, operations: Any, touched: Any, count: Any) -> Any:
-    """Fold row i of ``partials`` into the record of ``slots[i]``, word w by ``operations[w]``; flags are joined.
+    """Fold row i of ``partials`` into the record of ``slots[i]``, word w by ``operations[w]``, flags by a bitwise or.
 
-    ``touched`` is as in ``fold``. Returns (entries of touched, row, word), the last two -1, or where a sum would have
-    left 64 bits.
+    ``touched`` is as in ``fold``. Returns (entries of touched, row, word); the last two are -1 unless a sum would
+    exceed 64 bits there.
     """
     floats = records.view(types.float64)
     numbers = partials.view(types.float64)
@@ -67,7 +67,7 @@ def merge_records(records: Any, slots: Any, partials: Any, operations: Any, touc
 
 @njit(types.void(RECORDS, RI32, RI64), nogil=True, cache=True)
 def reset_records(records: Any, slots: Any, template: Any) -> None:
-    """Make the record of each slot that of a key without rows."""
+    """Reset the record of each slot to that of a key without rows."""
     for i in range(slots.size):
         slot = types.uint64(slots[i])
         for word in range(records.shape[1]):

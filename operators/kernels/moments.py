@@ -69,7 +69,7 @@ def merge_moments(records: Any, slots: Any, partials: Any, word: Any) -> None:
     error_model="numpy",
 )
 def read_moments(records: Any, word: Any, ddof: Any, out: Any, present: Any) -> None:
-    """The variance of every record; ``present`` says where there are more than ``ddof`` values."""
+    """Write each record's variance to ``out``; set ``present`` where there are more than ``ddof`` values."""
     floats = records.view(types.float64)
     for i in range(out.size):
         number = records[i, word]

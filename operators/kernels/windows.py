@@ -1,4 +1,4 @@
-"""Kernels of windows: the number of each time's window, and the order of rows by window."""
+"""Kernels of windows: number the window of each time, and number pairs of slot and window."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["count_places", "find_places", "number_windows"]
 
 @njit(types.int64(types.int64, types.int64, types.int64), nogil=True, cache=True)
 def find_number(time: Any, size: Any, offset: Any) -> Any:
-    """``(time - offset) // size``, without a difference that could leave 64 bits."""
+    """Return ``(time - offset) // size`` without a difference that could exceed 64 bits."""
     number = time // size
     return number if time - number * size >= offset else number - 1
 
 
 @njit(types.UniTuple(types.int64, 2)(RI64, types.int64, types.int64, WI64), nogil=True, cache=True)
 def number_windows(times: Any, size: Any, offset: Any, out: Any) -> Any:
-    """``(time - offset) // size`` of each time, and the least and the greatest of these; 0 <= ``offset`` <= ``size``.
+    """Write ``(time - offset) // size`` of each time to ``out``; return the least and the greatest of them.
 
-    Neighbours mostly share a window: only a change of it divides. Distances are taken modulo 2**64, where they are
-    exact however far apart two times lie.
+    0 <= ``offset`` <= ``size``. Neighbours mostly share a window, so it divides only when the window changes. Distances
+    are computed modulo 2**64, which is exact however far apart two times are.
     """
     number = find_number(times[0], size, offset)
     start = number * size + offset
@@ -42,14 +42,14 @@ def number_windows(times: Any, size: Any, offset: Any, out: Any) -> Any:
 
 @njit(types.void(RI32, RI64, types.int64, types.int64, WI32), nogil=True, cache=True)
 def find_places(slots: Any, numbers: Any, low: Any, known: Any, out: Any) -> None:
-    """One number for a slot, of which there are ``known``, and a window, the first of which is ``low``."""
+    """Write one number for each pair of slot (``known`` in all) and window (from ``low`` on) to ``out``."""
     for i in range(out.size):
         out[i] = (numbers[i] - low) * known + slots[i]
 
 
 @njit(types.void(RI32, RI32, WI64, WI64), nogil=True, cache=True)
 def count_places(places: Any, touched: Any, counts: Any, out: Any) -> None:
-    """How often each of ``touched``, each once, is among ``places``; ``counts`` is zero and stays so."""
+    """Write to ``out`` how often each distinct place in ``touched`` is in ``places``; ``counts`` stays zero."""
     for i in range(places.size):
         counts[types.uint64(places[i])] += 1
     for i in range(touched.size):

@@ -1,1 +1,1 @@
-"""Aggregates with a kernel of their own, one file an idea; ``operators.layout`` gives them their words of a record."""
+"""Aggregates with a kernel of their own, one file an idea; ``operators.layout`` assigns their words of a record."""

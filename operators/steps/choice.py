@@ -1,7 +1,7 @@
 """First, last, arg_min and arg_max: the values of one chosen row.
 
-Aggregates that choose by the same order among the same rows are columns of one ``Choice``: the row is chosen once, and
-its values are kept together, so they come from the same row even if several rows tie.
+Aggregates that choose by the same order among the same rows are columns of one ``Choice``. The row is chosen once and
+its values are stored together, so they come from the same row even if several rows tie.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Choice", "ChosenColumn", "ValuePlace"]
 _SIGN, _REST = -(2**63), 2**63 - 1
 _NO_ORDERS = np.empty(0, np.int64)
 _BITS = 63
-"""Bits of a state word: all but the sign."""
+"""The usable bits of a state word: all but the sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,19 @@ class ValuePlace:
 
 @dataclass(frozen=True, slots=True)
 class _Bit:
+    """A bit of a state word, ``mask``, in every record."""
+
     word: int
     mask: int
 
     def of(self, records: Rows) -> npt.NDArray[np.bool_]:
-        found: npt.NDArray[np.bool_] = records[:, self.word] & self.mask != 0
-        return found
+        bits: npt.NDArray[np.bool_] = records[:, self.word] & self.mask != 0
+        return bits
 
     def bitmap(self, records: Rows) -> pa.Buffer | None:
         """Return the validity bitmap of records that have the bit; None if all do."""
-        found = self.of(records)
-        return None if found.all() else pa.py_buffer(np.packbits(found, bitorder="little"))
+        bits = self.of(records)
+        return None if bits.all() else pa.py_buffer(np.packbits(bits, bitorder="little"))
 
     def put(self, records: Rows, array: pa.Array) -> None:
         """Set the bit in the records whose row of ``array`` is not null."""
@@ -64,13 +66,13 @@ class ChosenColumn:
         self.dtype = place.dtype
         self.argument = place.argument
         self.kept = None if is_word(place.dtype) or pa.types.is_null(place.dtype) else KeptBytes(word, flag, self.dtype)
-        """The values that do not fit into a word, which then has the number of one."""
+        """Values of a type that does not fit into a word; the word then holds the number of a value."""
         self._word = word
         self._bit = bit
         self._order = order
 
     def fold(self, rows: CopyOnWriteRows, slots: Slots, chosen: Rows, array: pa.Array) -> None:
-        """Keep row ``chosen[i]`` of ``array`` in the record of ``slots[i]``."""
+        """Store row ``chosen[i]`` of ``array`` in the record of ``slots[i]``."""
         from operators.kernels.choice import keep_values
 
         values = words(array) if self.kept is None else self.kept.row_numbers(len(array))
@@ -102,12 +104,12 @@ class ChosenColumn:
         return [*order, pa.field(f"{self.name}.value", self.dtype)]
 
     def freeze(self) -> Store:
-        """Return how to make these columns from frozen records."""
-        kept = self._kept_values()
+        """Return a function that makes these columns from frozen records."""
+        values = self._kept_values()
 
         def store(records: Rows, start: int) -> list[pa.Array]:
             order = [] if self._order is None else [self._order.read(records)]
-            return [*order, self._values(records, self._bit.bitmap(records), kept)]
+            return [*order, self._values(records, self._bit.bitmap(records), values)]
 
         return store
 
@@ -143,11 +145,11 @@ class _Order:
 
 
 class Choice(Fold):
-    """The row chosen by ``order``, or without one by arrival, and its values. See the kernels for its words.
+    """The row chosen by ``order`` or by arrival, and its values. See the kernels for its words.
 
     Args:
-        order: number and type of the argument that rows are compared by.
-        ignore_nulls: skip rows where the value is null; ``places`` then have one argument among them.
+        order: number and type of the argument that rows are compared by; None: arrival.
+        ignore_nulls: skip rows where the value is null; all ``places`` must then have the same argument.
     """
 
     def __init__(
@@ -173,8 +175,8 @@ class Choice(Fold):
         ]
         self.initial = (0,) * (1 + states + len(places))
         self.mergeable = all(column.kept is None for column in self.columns)
-        kept = () if self.mergeable else ("operators.kernels.kept", "dataflow.state.kernels.interning")
-        self.kernels = ("operators.kernels.choice", *kept)
+        byte_kernels = () if self.mergeable else ("operators.kernels.kept", "dataflow.state.kernels.interning")
+        self.kernels = ("operators.kernels.choice", *byte_kernels)
         self._word, self._states, self._flag = word, states, flag
         self._ignore_nulls = ignore_nulls
         self._latest = int(kind is AggregateKind.LAST)
@@ -218,5 +220,5 @@ class Choice(Fold):
 
 
 def _present(array: pa.Array) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    valid: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid

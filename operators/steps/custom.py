@@ -1,7 +1,7 @@
 """Aggregates of users: their functions, compiled, and the loops over rows and records around them.
 
-A loop is compiled for each kernel, once a process; as it is made around a function that is given, numba cannot keep it
-in a file.
+A loop is compiled for each kernel, once a process: numba cannot cache it in a file, because it contains a function
+passed in at run time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Compiled:
 
 
 class CustomStep(Step):
-    """The state of a kernel, ints or the bits of floats, in as many words as it has numbers."""
+    """A user's aggregate; its state is one word per number, ints or the bits of floats."""
 
     def __init__(self, place: Place, kernel: AggregateKernel) -> None:
         super().__init__(place)
@@ -62,7 +62,7 @@ class CustomStep(Step):
 
 @lru_cache(maxsize=256)
 def compiled(kernel: AggregateKernel) -> Compiled:
-    """The loops of ``kernel``. Raises ``ConfigurationError`` where numba does not compile a function of it."""
+    """Return the loops of ``kernel``. Raises ``ConfigurationError`` if numba cannot compile one of its functions."""
     from numba.core.errors import NumbaError
 
     from operators.kernels import custom
@@ -82,15 +82,15 @@ def compiled(kernel: AggregateKernel) -> Compiled:
             loops.append(_loop(make, function, state, np.float64 if pa.types.is_floating(dtype) else np.int64))
         except (NumbaError, TypeError) as error:
             raise ConfigurationError(
-                f"aggregate_kernel {kernel.name!r}: {role} does not compile: {_shortened(error)}; it takes "
-                f"{_SIGNATURES[role].format(state.__name__, kernel.takes)} and is limited to what numba compiles"
+                f"aggregate_kernel {kernel.name!r}: {role} does not compile: {_shortened(error)}; it must take "
+                f"{_SIGNATURES[role].format(state.__name__, kernel.takes)} and use only what numba compiles"
             ) from error
     return Compiled(*loops)
 
 
 @lru_cache(maxsize=256)
 def _loop(make: Callable[..., Any], function: Callable[..., Any], state: type, dtype: type) -> Any:
-    """The loop around ``function``: kernels that have a function in common have its loop in common."""
+    """Return the loop around ``function``; kernels with the same function share its loop."""
     return make(function, state, dtype)
 
 
@@ -104,7 +104,7 @@ _NOISE = re.compile(r"^(Failed in |Overload|There are|>>>|- Of which)")
 
 
 def _shortened(error: Exception) -> str:
-    """What a person wants to know of numba's pages: the lines that say what was wrong, and none of where it noticed."""
+    """Return the lines of numba's message that say what is wrong, without its locations."""
     lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines()]
-    telling = [line for line in takewhile(lambda line: not line.startswith(("File ", "During:")), lines) if line]
-    return " ".join([line for line in telling if not _NOISE.match(line)][:2]) or type(error).__name__
+    head = [line for line in takewhile(lambda line: not line.startswith(("File ", "During:")), lines) if line]
+    return " ".join([line for line in head if not _NOISE.match(line)][:2]) or type(error).__name__

@@ -1,7 +1,7 @@
-"""How many different values a key has, exactly: a set of pairs of slot and value, and a counter in the record.
+"""The exact number of different values of a key: a set of pairs of slot and value, and a counter in the record.
 
-A snapshot has the values themselves, one list a record. Pairs are never taken out, so the set of a moment is the first
-pairs, and can be read on any thread while more are added.
+A snapshot has the values themselves, one list a record. Pairs are never removed, so a snapshot's set is the first n
+pairs, and any thread can read it while more are added.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ class CountDistinct(Step):
 
     def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
         (lists,) = columns
-        if lists.null_count:  # their offsets mean nothing
-            raise CheckpointDamaged(f"{self.name}: {lists.null_count} of the checkpoint's lists of values are null")
+        if lists.null_count:  # the offsets of null lists are arbitrary
+            raise CheckpointDamaged(f"{self.name}: {lists.null_count} lists of values in the checkpoint are null")
         lengths = np.diff(lists.offsets.to_numpy())
         slots = np.repeat(np.arange(len(records), dtype=np.int32), lengths)
         self.fold(CopyOnWriteRows(records), slots, [lists.flatten()])
 
 
 class _Lists:
-    """The pairs of a moment as lists, in the order of slots; sorted when the first chunk is asked for."""
+    """The pairs of a snapshot as lists, in the order of slots; sorted when the first chunk is read."""
 
     def __init__(self, pairs: npt.NDArray[np.int64], values: InternedValues | None, type_: pa.DataType) -> None:
         self._pairs = pairs
@@ -79,7 +79,7 @@ class _Lists:
         self._order: npt.NDArray[np.int64] | None = None
 
     def of(self, records: Rows, start: int) -> list[pa.Array]:
-        """The lists of the records from slot ``start`` on."""
+        """Return the lists of the records from slot ``start`` on."""
         if self._order is None:
             self._order = np.argsort(self._pairs[:, 0], kind="stable")
             self._ends = np.cumsum(np.bincount(self._pairs[:, 0], minlength=1))

@@ -17,7 +17,7 @@ __all__ = ["BytesExtreme"]
 
 
 class BytesExtreme(Step):
-    """The least or greatest value; the word is the number of a kept value."""
+    """The least or greatest value; the word is the number of a stored value."""
 
     initial = (0,)
     mergeable = False

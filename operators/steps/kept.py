@@ -1,10 +1,11 @@
-"""Byte values that records refer to by number: an arena that is only added to, and made anew when most of it is dead.
+"""Byte values that records refer to by number: an append-only arena, rebuilt when most of it is dead.
 
-A chosen value is kept once a batch and record. The arena is gathered anew when it is twice what was alive the last
-time, so it holds about two values a record at most, and a value is copied about twice, whatever the stream's length.
+A batch appends at most one value a record. The arena is rebuilt from the live values when it is twice as large as after
+the last rebuild, so it holds at most about two values a record, and a value is copied about twice, whatever the
+stream's length.
 
-Invariant: a snapshot's records and the arena it noted belong together: what is below the number of values of its moment
-is never written to again, and numbers are only changed in rows that have been saved for it.
+Invariant: a snapshot's records match the arena it refers to: values that existed at the snapshot are never overwritten,
+and numbers change only in rows that have been saved for it.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ _SOME_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class KeptValues:
-    """The values of a moment, to be read on any thread."""
+    """The values at one point in time, readable on any thread."""
 
     interned: InternedValues
     word: int
     dtype: pa.DataType
 
     def read(self, records: Rows, bitmap: pa.Buffer | None) -> pa.Array:
-        """The values that ``records`` refer to; null where ``bitmap`` says so."""
+        """Return the values that ``records`` refer to; null where ``bitmap`` is 0."""
         return self.interned.of(np.ascontiguousarray(records[:, self.word]), self.dtype, bitmap)
 
 
@@ -50,22 +51,22 @@ class KeptBytes:
         self._known = 0
         self._starts = np.zeros(_FEW, np.int64)
         self._arena = np.empty(_FEW, np.uint8)
-        self._alive = (0, 0)  # values and bytes when the arena was last gathered
+        self._alive = (0, 0)  # values and bytes after the last rebuild of the arena
 
     def row_numbers(self, rows: int) -> Rows:
-        """What stands for the rows of a batch until they are settled."""
+        """Return the provisional numbers of a batch's rows, valid until ``settle``."""
         return np.arange(-2, -2 - rows, -1, dtype=np.int64)
 
     def memory(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        """Arena and starts, for a kernel that compares."""
+        """Return arena and starts, for a kernel that compares values."""
         return self._arena, self._starts
 
     def values(self) -> KeptValues:
-        """All values there are now, whatever is kept or forgotten later."""
+        """Return all present values; later changes do not affect them."""
         return KeptValues(InternedValues(self._starts, self._arena), self._word, self._dtype)
 
     def settle(self, rows: CopyOnWriteRows, slots: Slots, array: pa.Array) -> None:
-        """Keep the rows of ``array`` that records of ``slots`` chose; may renumber the values of all ``rows``."""
+        """Store the rows of ``array`` that records of ``slots`` chose; may renumber the values of all ``rows``."""
         from operators.kernels.kept import settle
 
         data, offsets = byte_ranges(array)
@@ -76,11 +77,11 @@ class KeptBytes:
             self._gather(rows)
 
     def restore(self, records: Rows, array: pa.Array) -> None:
-        """Take over the values of a snapshot, row i being that of record i. Only for one that keeps nothing yet."""
-        assert not self._known, f"restore is for an empty arena; this one has {self._known} values"
+        """Restore the values of a snapshot, row i for record i. The arena must be empty."""
+        assert not self._known, f"restore needs an empty arena; this one has {self._known} values"
         data, offsets = byte_ranges(array)
         self._take(data[int(offsets[0]) : int(offsets[-1])].copy(), offsets - offsets[0])
-        seen = records[:, 0] & self._flag != 0  # of the others nothing is kept, and the next gathering drops their rows
+        seen = records[:, 0] & self._flag != 0  # other records have no value; the next rebuild drops theirs
         records[:, self._word] = np.where(seen, np.arange(len(records)), 0)
 
     def _make_room(self, values: int, size: int) -> None:
@@ -95,7 +96,7 @@ class KeptBytes:
             self._arena = arena
 
     def _gather(self, rows: CopyOnWriteRows) -> None:
-        """Go on with an arena of the values that records refer to."""
+        """Rebuild the arena from the values that records refer to."""
         from dataflow.state.kernels.interning import gather_bytes
 
         holders = np.flatnonzero(rows.rows[:-1, 0] & self._flag).astype(np.int32)
@@ -109,5 +110,5 @@ class KeptBytes:
 
     def _take(self, arena: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> None:
         self._arena, self._known = arena, len(starts) - 1
-        self._starts = np.append(starts, starts[-1])  # records without a value say 0, and there may be no value 0
+        self._starts = np.append(starts, starts[-1])  # records without a value hold 0, and value 0 may not exist
         self._alive = (self._known, len(arena))

@@ -1,4 +1,4 @@
-"""Variance and standard deviation: three words a record (Welford: no difference of two large sums)."""
+"""Variance and standard deviation: three words a record (Welford's method avoids a difference of two large sums)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["StandardDeviation", "Variance"]
 
 
 class Variance(Step):
-    """Squared deviations from the mean over (number of values - ``ddof``), null where that is not above zero."""
+    """Squared deviations from the mean over (number of values - ``ddof``), null unless the divisor is positive."""
 
     initial = (0, 0, 0)
     kernels: tuple[str, ...] = ("operators.kernels.moments",)
@@ -49,7 +49,7 @@ class Variance(Step):
 
 
 class StandardDeviation(Variance):
-    """The root of the variance."""
+    """The square root of the variance."""
 
     def _finish(self, variances: np.ndarray[tuple[int], np.dtype[np.float64]]) -> object:
         return np.sqrt(variances)

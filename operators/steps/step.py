@@ -1,4 +1,4 @@
-"""What an aggregate with a kernel of its own owes to the records: to fold, merge, read, store and restore its words."""
+"""The interface of an aggregate with a kernel of its own: fold, merge, read, store and restore its words."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Fold", "Place", "Rows", "Step", "Store", "Sum128Overflow", "read_wor
 Rows = npt.NDArray[np.int64]
 
 Store = Callable[[Rows, int], list[pa.Array]]
-"""From a chunk of frozen records, and the slot it begins at, to its columns of a snapshot; called on any thread."""
+"""A function of a chunk of frozen records and its first slot: returns its columns of a snapshot, on any thread."""
 
 NOT_NULL: Bits = (np.empty(0, np.uint8), 0)
 
 
 class Sum128Overflow(OverflowError):
-    """A sum of decimals left its 38 digits at row ``row``; the records say of which column."""
+    """A sum of decimals exceeds 38 digits at row ``row``; the records add the column to the message."""
 
     def __init__(self, row: int) -> None:
         super().__init__(f"at row {row}")
@@ -34,10 +34,10 @@ class Sum128Overflow(OverflowError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the state of an aggregate stands in a record, and what it is fed.
+    """The position of an aggregate's state in a record, and its arguments.
 
-    ``flag`` is the bit of word 0 that says whether there is a value; ``arguments`` are numbers of evaluated
-    expressions, of types ``types``; ``name`` and ``dtype`` are those of the result.
+    ``flag`` is the bit of word 0 that is set if there is a value; ``arguments`` are numbers of evaluated expressions,
+    of types ``types``; ``name`` and ``dtype`` describe the result.
     """
 
     name: str
@@ -51,8 +51,8 @@ class Place:
 class Fold(ABC):
     """Changes some words of the records, for one aggregate or several; in a record without rows they are ``initial``.
 
-    ``arguments`` are numbers of evaluated expressions. ``mergeable`` says whether the words are all its state;
-    ``kernels`` names the modules of its kernels. Callers of ``fold`` and ``merge`` have saved the rows of the slots.
+    ``arguments`` are numbers of evaluated expressions. ``mergeable`` is true if the words are the complete state;
+    ``kernels`` names the modules of its kernels. Callers of ``fold`` and ``merge`` must have saved the slots' rows.
     """
 
     name: str
@@ -66,12 +66,12 @@ class Fold(ABC):
         """Fold row i of ``inputs``, one array for each of ``arguments``, into the record of ``slots[i]``."""
 
     def merge(self, records: Rows, slots: Slots, partials: Rows) -> None:
-        """Fold row i of ``partials`` into the record of ``slots[i]``; flags are still those from before."""
+        """Fold row i of ``partials`` into the record of ``slots[i]``, before flags are merged."""
         raise NotImplementedError(f"{type(self).__name__} does not merge")
 
 
 class Step(Fold):
-    """One aggregate, fold and column. Its words of a record begin at ``place.word``."""
+    """One aggregate: a fold and its result column. Its words of a record begin at ``place.word``."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -85,18 +85,18 @@ class Step(Fold):
 
     @abstractmethod
     def read(self, records: Rows, always: int) -> pa.Array:
-        """The column of gathered records; ``always`` holds the flags that all of them have."""
+        """Return the column of gathered records; ``always`` holds the flags that all of them have."""
 
     def stored(self) -> list[pa.Field]:
-        """The columns of a snapshot."""
+        """Return the columns of a snapshot."""
         return [pa.field(f"{self.place.name}.{i}", pa.int64()) for i in range(len(self.initial))]
 
     def freeze(self) -> Store:
-        """How to make these columns from records frozen at this moment, whatever comes afterwards."""
+        """Return a function that makes these columns from records frozen now; later changes do not affect it."""
         return self._store_words
 
     def restore(self, records: Rows, columns: Sequence[pa.Array]) -> None:
-        """The inverse of ``freeze`` for records that have their flags already."""
+        """Restore the columns that ``freeze`` stored; the flags of ``records`` are already restored."""
         for i, column in enumerate(columns):
             records[:, self.place.word + i] = words(column)
 
@@ -105,7 +105,7 @@ class Step(Fold):
 
 
 def read_word(records: Rows, word: int, type_: pa.DataType) -> pa.Array:
-    """One word of all ``records`` as an array."""
+    """Return one word of all ``records`` as an array."""
     from operators.kernels.aggregate import read_words
 
     values = fresh_words(len(records))
@@ -114,7 +114,7 @@ def read_word(records: Rows, word: int, type_: pa.DataType) -> pa.Array:
 
 
 def seen(flag: int, records: Rows, always: int = 0) -> pa.Buffer | None:
-    """The validity bitmap of the records that have ``flag``; None where all do."""
+    """Return the validity bitmap of the records that have ``flag``; None if all do."""
     if flag & ~always == 0:
         return None
     return pa.py_buffer(np.packbits(records[:, 0] & flag != 0, bitorder="little"))

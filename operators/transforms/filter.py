@@ -17,7 +17,7 @@ __all__ = ["Filter"]
 class Filter(Operator):
     """Emits the rows where ``predicate`` is true; false and null drop a row. A batch that passes whole is not copied.
 
-    Raises: UnknownColumn, SchemaMismatch at construction where the predicate is no boolean of the input's columns.
+    Raises: UnknownColumn, SchemaMismatch at construction if the predicate is not a boolean over the input's columns.
     """
 
     stateless = True
@@ -25,10 +25,10 @@ class Filter(Operator):
     def __init__(self, context: OperatorContext, predicate: Expr) -> None:
         (schema,) = context.input_schemas
         where = f"filter {context.name!r}"
-        found = predicate.dtype(schema, where)
-        if not (types.is_boolean(found) or types.is_null(found)):
+        dtype = predicate.dtype(schema, where)
+        if not (types.is_boolean(dtype) or types.is_null(dtype)):
             raise SchemaMismatch(
-                f"{where}: a predicate is a bool, but {predicate} is {found}; compare it with something"
+                f"{where}: a predicate must be a bool, but {predicate} is {dtype}; compare it with a value"
             )
         self._passes = compile_value(predicate, schema, where)
         self._kernels = predicate.kernels()
@@ -40,10 +40,10 @@ class Filter(Operator):
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         passes = self._passes(batch)
         if isinstance(passes, pa.Scalar):
-            kept = batch.num_rows if passes.as_py() else 0
+            count = batch.num_rows if passes.as_py() else 0
         else:
-            kept = passes.true_count if types.is_boolean(passes.type) else 0
-        if kept == batch.num_rows > 0:
+            count = passes.true_count if types.is_boolean(passes.type) else 0
+        if count == batch.num_rows > 0:
             out.emit(batch)
-        elif kept:
+        elif count:
             out.emit(batch.filter(passes))

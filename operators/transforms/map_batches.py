@@ -1,7 +1,7 @@
-"""MapBatches: a user's function from batches to batches, its output held to the declared schema.
+"""MapBatches: a user's function from batches to batches, its output checked against the declared schema.
 
-Where rows that fail are to be left out, a batch that fails is halved until single rows are found that fail alone. That
-asks ``function`` twice for some rows, and for fewer at a time: it must be pure, and look at each row by itself.
+With ``on_error`` skip or side, a batch that fails is halved until the single rows that fail are found. This calls
+``function`` again for some rows, with fewer at a time: it must be pure, and treat each row by itself.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ __all__ = ["MapBatches"]
 
 BatchFunction = Callable[[Any], Any]
 """``RecordBatch -> Batches | Iterable[Batches | None] | None``, where ``Batches`` is a RecordBatch, a Table, or
-whatever else has ``__arrow_c_stream__`` or ``__arrow_c_array__``; pyarrow has no types to say it in."""
+any other object with ``__arrow_c_stream__`` or ``__arrow_c_array__``; pyarrow has no type hints to express it."""
 
 
 class MapBatches(Operator):
-    """Calls ``function`` with each batch that has rows and emits what it answers; None answers nothing.
+    """Calls ``function`` with each batch that has rows and emits its output; None is no output.
 
     The function must depend on its batch alone: after a failure it is called again with the same rows. Iterables are
-    consumed lazily, a batch whenever there is room downstream. What it answers is brought to the
-    declared schema by ``ArrowBatches``.
+    consumed lazily, a batch whenever there is room downstream. ``ArrowBatches`` converts the output to the declared
+    schema.
 
-    With ``on_error`` skip or side everything a call answers is held until it is complete, and whatever is wrong with it
-    counts as a failure of the batch.
+    With ``on_error`` skip or side, a call's output is held until it is complete, and any error in it counts as a
+    failure of the batch.
 
     Raises: SchemaMismatch for an output that lacks a column of ``context.output_schema``, has another one, or has one
-    of another type; TypeError for an output that is no batch; ValueError for rows moved to before the watermark.
+    of another type; TypeError for an output that is not a batch; ValueError for rows moved to before the watermark.
     """
 
     stateless = True
@@ -59,11 +59,11 @@ class MapBatches(Operator):
             return None
         if self._errors.policy is not OnError.FAIL:
             return self._emit_what_works(batch, out)
-        answer = self._function(batch)
-        if isinstance(answer, pa.RecordBatch):
-            self._emit(batch, answer, out)
+        output = self._function(batch)
+        if isinstance(output, pa.RecordBatch):
+            self._emit(batch, output, out)
             return None
-        return None if answer is None else self._emit_each(batch, answer, out)
+        return None if output is None else self._emit_each(batch, output, out)
 
     def advance(self, watermark: int, out: Out) -> None:
         self._moved.advance(watermark)
@@ -71,20 +71,20 @@ class MapBatches(Operator):
     def snapshot(self) -> Snapshot:
         return self._moved.snapshot()
 
-    def _emit_each(self, given: pa.RecordBatch, answer: Any, out: Out) -> Iterator[None]:
-        for batch in self._made.parts(answer):
+    def _emit_each(self, given: pa.RecordBatch, output: Any, out: Out) -> Iterator[None]:
+        for batch in self._made.parts(output):
             if self._emit(given, batch, out):
                 yield
 
     def _emit_what_works(self, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
-        """Emit in the order of the rows; a part that fails is halved, the row that fails alone is rejected."""
+        """Emit in the order of the rows; halve a part that fails, and reject a single row that fails."""
         parts = [batch]
         while parts:
             part = parts.pop()
             try:
-                answer = self._function(part)
-                made = [] if answer is None else [self._made.conformed(each) for each in self._made.parts(answer)]
-                for each in made:
+                output = self._function(part)
+                batches = [] if output is None else [self._made.conformed(each) for each in self._made.parts(output)]
+                for each in batches:
                     self._moved.check(part, each)
             except Exception as error:
                 half = part.num_rows // 2
@@ -93,7 +93,7 @@ class MapBatches(Operator):
                 else:
                     self._errors.reject(self._where, shown(part)[0], error)
                 continue
-            for each in made:
+            for each in batches:
                 if each.num_rows:
                     out.emit(each)
                     yield

@@ -1,6 +1,6 @@
-"""A user's function per row: dicts in, dicts out. The slow way, for what no expression and no batch function can say.
+"""A user's function per row: dicts in, dicts out. Slow, for logic that expressions and batch functions cannot express.
 
-What one row makes is all passed on or not at all, so a row that is rejected half way leaves nothing behind.
+A row's output is emitted completely or not at all, so a rejected row has no output.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["FlatMapRows", "MapRows"]
 
 Row = Mapping[str, Any]
 _ROWS: Final = 16_384
-"""Rows of an emitted batch, but for what a single row makes."""
+"""The rows of an emitted batch; the output of its last row may exceed it."""
 
 
 class _RowFunction(Operator):
@@ -49,20 +49,20 @@ class _RowFunction(Operator):
         self._errors = RowErrors(on_error, context.tally)
 
     @abstractmethod
-    def _answers(self, row: dict[str, Any]) -> Sequence[Row]:
-        """What the function makes of ``row``, checked to be rows with the right columns."""
+    def _output_rows(self, row: dict[str, Any]) -> Sequence[Row]:
+        """Call the function with ``row`` and return the rows of its output, checked for the right columns."""
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None]:
         made: list[Row] = []
-        origins: list[int] = []  # for each of ``made`` the row of ``batch`` that it comes from
+        origins: list[int] = []  # for each of ``made``, its row of ``batch``
         for index, row in enumerate(batch.to_pylist()):
             try:
-                answers = self._answers(row)
+                rows = self._output_rows(row)
             except Exception as error:
                 self._reject(batch, index, error)
                 continue
-            made += answers
-            origins += [index] * len(answers)
+            made += rows
+            origins += [index] * len(rows)
             if len(made) >= _ROWS:
                 self._emit(batch, made, origins, out)
                 made, origins = [], []
@@ -82,7 +82,7 @@ class _RowFunction(Operator):
             out.emit(fitting)
 
     def _fitting(self, batch: pa.RecordBatch, made: list[Row], origins: list[int]) -> pa.RecordBatch:
-        """``made`` as a batch, without all that comes of a row with an answer that does not fit."""
+        """Return ``made`` as a batch, and reject rows with output that does not fit, together with all their output."""
         converted, misfits = self._rows.batch(made)
         bad = {origins[i]: error for i, error in reversed(misfits.items())}
         if not bad:
@@ -96,38 +96,38 @@ class _RowFunction(Operator):
         return self._fitting(batch, [made[at] for at in left], [origins[at] for at in left])
 
     def _reject(self, batch: pa.RecordBatch, index: int, error: Exception) -> None:
-        """The row is taken from the batch again, for the function may have changed its dict."""
+        """Reject a row, shown from the batch because the function may have changed its dict."""
         self._errors.reject(self._where, shown(batch.slice(index, 1))[0], error)
 
 
 class MapRows(_RowFunction):
-    """One row for each: ``function`` answers a dict with the columns of the declared schema."""
+    """One row for each: ``function`` returns a dict with the columns of the declared schema."""
 
     word = "map"
 
-    def _answers(self, row: dict[str, Any]) -> Sequence[Row]:
-        answer = self._function(row)
-        if answer is None:
+    def _output_rows(self, row: dict[str, Any]) -> Sequence[Row]:
+        output = self._function(row)
+        if output is None:
             raise TypeError(f"{self._where}: the function returned None; to leave rows out use filter or flat_map")
-        self._rows.check(answer)
-        return (answer,)
+        self._rows.check(output)
+        return (output,)
 
 
 class FlatMapRows(_RowFunction):
-    """Any number of rows for each: ``function`` answers an iterable of dicts, or None for no rows."""
+    """Any number of rows for each: ``function`` returns an iterable of dicts, or None for no rows."""
 
     word = "flat_map"
 
-    def _answers(self, row: dict[str, Any]) -> Sequence[Row]:
-        answer = self._function(row)
-        if answer is None:
+    def _output_rows(self, row: dict[str, Any]) -> Sequence[Row]:
+        output = self._function(row)
+        if output is None:
             return ()
-        if not isinstance(answer, Iterable) or isinstance(answer, Mapping | str | bytes):
+        if not isinstance(output, Iterable) or isinstance(output, Mapping | str | bytes):
             raise TypeError(
-                f"{self._where}: the function returns an iterable of dicts, or None, got {type(answer).__name__}; "
-                "a single row goes into a list"
+                f"{self._where}: the function must return an iterable of dicts, or None, got {type(output).__name__}; "
+                "put a single row into a list"
             )
-        rows = list(answer)
+        rows = list(output)
         for each in rows:
             self._rows.check(each)
         return rows

@@ -1,12 +1,12 @@
-"""Event times that a user's function moved to before the watermark: an error that names the function.
+"""Detection of event times that a user's function moved to before the watermark, with an error that names the function.
 
-A watermark T says that no row before T is expected. Further down such rows would count as late, or be missed by an
+A watermark T means that no row before T is expected. Downstream, such rows would count as late, or be missed by an
 operator that relies on T, and nothing would point at the function. Rows that were late already keep their times, so
-only a time counts that the function's input does not have.
+only times that the function's input does not have are errors.
 
-State: the watermark, so that the first rows after a restore are checked as well. It is ignored if the event time is now
-another column: a function may change between two runs. Where rows of a snapshot come again (mode "unaligned"), it may
-be one that followed rows that are still to come again: then the check begins with the next watermark.
+State: the watermark, so that the first rows after a restore are also checked. It is ignored if the event time is now
+another column, because a function may change between two runs. If rows of a snapshot are read again (mode "unaligned"),
+the watermark may be later than such rows: then the check begins with the next watermark.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class MovedTimes:
     """Compares the event times that a function was given with those it returned.
 
     Args:
-        time: the event time that the stream still has behind the function, or None.
+        time: the event time that the stream still has after the function, or None.
         where: begins the error's text.
-        context: that of the operator, with the watermark of its snapshot if it is restored; None: nothing is kept.
+        context: the operator's context, with its snapshot if it is restored; None: keep no state.
     """
 
     def __init__(self, time: EventTime | None, where: str, context: OperatorContext | None = None) -> None:
@@ -47,7 +47,7 @@ class MovedTimes:
                 self._watermark = parsed(Time | None, values.get("watermark"), f"{context.name}: the watermark")
 
     def advance(self, watermark: int) -> None:
-        """Take note that the merged watermark (microseconds) has moved."""
+        """Store the new merged watermark (microseconds)."""
         self._watermark = watermark
 
     def snapshot(self) -> Snapshot:
@@ -66,8 +66,8 @@ class MovedTimes:
         if not least.is_valid or least.value >= bound:
             return _NONE
         known = given.column(self._time.column)
-        behind = pc.and_(pc.less(times.cast(pa.int64()), bound), pc.invert(pc.is_in(times, value_set=known)))
-        return np.asarray(pc.indices_nonzero(behind)).astype(np.int64)  # a null time is neither
+        moved = pc.and_(pc.less(times.cast(pa.int64()), bound), pc.invert(pc.is_in(times, value_set=known)))
+        return np.asarray(pc.indices_nonzero(moved)).astype(np.int64)  # a null time is neither
 
     def error(self, made: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> ValueError:
         """Return the error for ``rows`` of ``made``."""

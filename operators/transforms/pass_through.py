@@ -1,4 +1,4 @@
-"""Rows as they come: the operator at the head of a source's task."""
+"""An operator that emits its input unchanged: the first operator of a source's task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["PassThrough"]
 
 
 class PassThrough(Operator):
-    """Emits what it takes, whichever columns that has: a source may give fewer than it could."""
+    """Emits its input, whatever its columns: a source may read only some of them."""
 
     stateless = True
 

@@ -1,4 +1,4 @@
-"""Project: a new set of columns computed from each batch. ``select`` and ``with_columns`` are both this."""
+"""Project: a new set of columns computed from each batch. Implements ``select`` and ``with_columns``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Project(Operator):
     def __init__(self, context: OperatorContext, columns: Sequence[Expr]) -> None:
         (schema,) = context.input_schemas
         where = f"select {context.name!r}"
-        made = output_schema(tuple(columns), schema, where)
-        assert made.equals(context.output_schema), f"{where} makes {made}, its context says {context.output_schema}"
+        output = output_schema(tuple(columns), schema, where)
+        assert output.equals(context.output_schema), f"{where} makes {output}, its context says {context.output_schema}"
         self._schema = context.output_schema
         self._columns = [compile_expression(expr, schema, where) for expr in columns]
         self._kernels = tuple(name for expr in columns for name in expr.kernels())

@@ -1,14 +1,14 @@
-"""Watermarks out of event time: per split the latest time seen less a delay, merged by minimum over the live splits.
+"""Watermarks from event time: per split the latest time seen minus a delay, merged by minimum over the live splits.
 
-A split that has not been read yet holds the others back, so that files read one after the other make no row late,
-whatever their order in time: to where it begins, if the source knows that. One that has ended, or was asked for rows in
-vain for long enough, does not.
+A split that has not been read yet holds the watermark back, to its first time if the source knows it. So files read one
+after the other make no row late, whatever their order in time. A split that has ended, or has had no rows for long
+enough, does not hold it back.
 
-A batch of the source may come in several pieces. Time moves behind its last one, or ahead of the first piece of the
-next one, should a filter have left nothing of the last.
+A batch of the source may come in several pieces. The watermark moves after the last piece, or, if a filter dropped all
+of that piece, before the first piece of the next batch.
 
-State: per split the watermark, and the latest time of a batch that has begun. Losing it makes no row late: time only
-starts later.
+State: per split the watermark, and the latest time of a batch that has begun. Losing it makes no row late: the
+watermark only starts later.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from operators.windows.times import latest
 __all__ = ["Watermarks"]
 
 _BEAT = 200_000
-"""Microseconds between two looks at splits that ended or fell silent."""
+"""Microseconds between two checks for splits that have ended or become idle."""
 
 
 class Watermarks(Operator):
-    """Passes rows on, and behind each batch the watermark where it moved. See the module's text.
+    """Passes rows on, and after each batch the watermark if it moved. See the module's text.
 
-    Raises: ValueError for a null event time, unless ``on_error`` says otherwise; ConfigurationError where the rows do
-    not come straight from the splits of a source.
+    Raises: ValueError for a null event time, unless ``on_error`` says otherwise; ConfigurationError if the rows do not
+    come straight from the splits of a source.
     """
 
     stateless = True
@@ -55,8 +55,8 @@ class Watermarks(Operator):
     ) -> None:
         if context.splits is None:
             raise ConfigurationError(
-                f"{context.name!r} makes watermarks per split, so it runs in the source's own tasks: give the source "
-                "and everything up to it the same parallelism"
+                f"{context.name!r} makes watermarks per split, so it must run in the source's own tasks: give the "
+                "source and everything up to it the same parallelism"
             )
         self._context = context
         self._splits = context.splits
@@ -100,7 +100,7 @@ class Watermarks(Operator):
         self._tell()
 
     def advance(self, watermark: int, out: Out) -> None:
-        """Time from upstream is replaced; the end of time goes on by itself."""
+        """Ignore the watermark from upstream, which this operator replaces; the engine forwards the final one."""
         self._tell()
 
     def timer(self, due: int, out: Out) -> None:
@@ -153,7 +153,7 @@ class Watermarks(Operator):
             out.watermark(moved)
 
     def _tell(self) -> None:
-        """Let the other tasks of the source know how far this one is."""
+        """Publish this task's progress to the other tasks of the source."""
         if self._max_drift is not None:
             counts = self._splits.live() and not self._said_idle
             self._splits.reached(self._context.name, self._merger.merged if counts else None, self._max_drift)
@@ -166,7 +166,7 @@ class Watermarks(Operator):
         known = pc.is_valid(batch.column(self._position))
         nulls = np.flatnonzero(~known.to_numpy(zero_copy_only=False))
         for row in shown(batch.take(pa.array(nulls))):
-            error = ValueError(f"the event time {self._column!r} is null; say what to do with on_error=")
+            error = ValueError(f"the event time {self._column!r} is null; choose what to do by on_error=")
             self._errors.reject(self._context.name, row, error)
         aside = self._errors.take()
         if aside is not None:

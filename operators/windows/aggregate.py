@@ -1,16 +1,16 @@
-"""Aggregates per key and window of event time: rows come out when the watermark reaches the end of their window.
+"""Aggregates per key and window of event time, emitted when the watermark reaches the end of the window.
 
-A row is late if its window's end, allowed lateness added, is at or below the watermark when its batch is processed.
-Rows of a window that is complete, but may still take rows, bring its changed results out once more with their batch.
+A row is late if its window's end plus the allowed lateness is at or below the watermark when its batch is processed. If
+a window is complete but still accepts rows, each batch with such rows emits the changed results again.
 
 Windows that emit updates have ``lateness``. Windows that emit final results with allowed lateness have it as
 ``watermark_delay`` instead: their own time, and the time downstream of them, lags by that much. So a row is late at the
-same watermark as with updates, each window is emitted once, when it takes no more rows, and its results are on time for
-a window downstream.
+same watermark as with updates, each window is emitted once, when it accepts no more rows, and its results are on time
+for a window downstream.
 
-State: panes (see there), and the watermark: without it a window would fire twice after a restore, and late rows would
-turn on time. The snapshot's tables ``records`` and ``keys`` belong together row by row; rows can be dropped, and tables
-of several subtasks joined.
+State: panes (see ``panes``) and the watermark. Without it, a window would fire twice after a restore, and late rows
+would count as on time. Row i of the snapshot's table ``keys`` belongs to row i of ``records``; rows can be dropped, and
+tables of several subtasks concatenated.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from operators.windows.times import edges, window_numbers
 __all__ = ["WindowAggregate"]
 
 CHUNK = 65_536
-"""The most rows of one emission."""
+"""The largest batch, in rows, of an emission."""
 
 
 class WindowAggregate(Operator):
-    """See the module's text, and ``WindowedStream.agg`` for what comes out.
+    """Windowed aggregates; see the module's text, and ``WindowedStream.agg`` for the output.
 
-    Takes rows as they are, or partial records of them (``operators.combine``), which it counts as the rows they hold.
+    Takes plain rows, or partial records (``operators.combine``), each counted as the rows it holds.
 
-    Raises: SchemaMismatch when built; ValueError for a null event time; OverflowError when a sum of integers leaves 64
+    Raises: SchemaMismatch when built; ValueError for a null event time; OverflowError when a sum of integers exceeds 64
     bits, naming key and column; CheckpointMismatch for the state of another aggregate.
     """
 
@@ -101,7 +101,7 @@ class WindowAggregate(Operator):
             if times.null_count:
                 raise ValueError(
                     f"{self._context.name}: {times.null_count} event times are null in {self._time.column!r}; "
-                    "filter such rows out, or say on_error= at with_watermark"
+                    "filter such rows out, or give on_error= to with_watermark"
                 )
             numbers, low, high = window_numbers(times, self._window, self._time.back)
             rows = batch
@@ -117,7 +117,7 @@ class WindowAggregate(Operator):
         return self._emit_again(changed, out) if changed else None
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
-        """Windows that end at or before the watermark come out, in order of time."""
+        """Emit the windows that end at or before the watermark, in order of time."""
         before, self._watermark = self._watermark, watermark
         if not len(self._panes):
             return None
@@ -148,7 +148,7 @@ class WindowAggregate(Operator):
     def _without_late(
         self, rows: pa.RecordBatch, numbers: Numbers, gone: int, watermark: int, out: Out
     ) -> tuple[pa.RecordBatch, Numbers]:
-        """Put the rows of windows up to ``gone`` aside, and count how late they are."""
+        """Remove the rows of windows up to ``gone``, count how late they are, and emit them unless they are records."""
         late = numbers <= gone
         lost = rows.filter(pa.array(late))
         window, tally = self._window, self._context.tally
@@ -194,7 +194,7 @@ class WindowAggregate(Operator):
         self._panes.drop(window.complete(watermark - self._lateness))
 
     def _emit_again(self, panes: Sequence[Pane], out: Out) -> Iterator[None]:
-        """The results that the last batch changed, of windows that have come out before."""
+        """Emit the results that the last batch changed in windows already emitted."""
         assert self._watermark is not None, "nothing has fired without a watermark"
         last = self._window.complete(self._watermark)
         for pane in panes:
@@ -232,15 +232,15 @@ class WindowAggregate(Operator):
         if not restored.tables:
             return
         keys, records = restored.tables["keys"], restored.tables["records"]
-        found = keys.schema.types[:-1]
-        if found != self._key_schema.types:
+        key_types = keys.schema.types[:-1]
+        if key_types != self._key_schema.types:
             raise CheckpointMismatch(
-                f"{self._context.name}: the checkpoint's keys are {found}, the pipeline's {self._key_schema.types}"
+                f"{self._context.name}: the checkpoint's keys are {key_types}, the pipeline's {self._key_schema.types}"
             )
         if keys.num_rows != records.num_rows or keys.schema.names != [*self._key_schema.names, WINDOW]:
             raise CheckpointDamaged(
-                f"{self._context.name}: {keys.num_rows} keys {keys.schema.names} have {records.num_rows} records: "
-                "the checkpoint is damaged"
+                f"{self._context.name}: the checkpoint is damaged: {keys.num_rows} keys {keys.schema.names}, "
+                f"{records.num_rows} records"
             )
         check_windows(keys.column(WINDOW), self._window.size, self._context.name)
         mine = owned_rows(keys.select(self._key_schema.names), self._context)
@@ -250,12 +250,12 @@ class WindowAggregate(Operator):
 
 
 def _as_slots(slots: Slots | range) -> Slots:
-    """numpy makes an array of a range by counting it out in Python."""
+    """Return ``slots`` as an array; ``np.arange`` is faster than numpy's conversion, which iterates over the range."""
     return np.arange(slots.start, slots.stop, dtype=np.int32) if isinstance(slots, range) else slots
 
 
 def _numbered(batch: pa.RecordBatch, pane: Pane, schema: pa.Schema) -> pa.RecordBatch:
-    """The keys of a pane with their windows, wherever the pane keeps these."""
+    """Return the keys of a pane with their windows, whether or not the pane's index holds these."""
     if pane.single:
         numbers = pa.array(np.full(batch.num_rows, pane.first, np.int64))
         return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)

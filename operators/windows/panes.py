@@ -1,9 +1,9 @@
-"""Panes: the state of windowed aggregates, a few windows each, made as rows come and dropped as a whole.
+"""Panes: the state of windowed aggregates, a few windows each, created as rows come and dropped as a whole.
 
-A pane covers a range of windows. Where rows are dense it covers one, and its index knows nothing but keys; where a
-batch is spread over many windows, near or far apart, or many panes live, one pane covers many, and the number of the
-window is part of the key. Either way nothing is ever deleted from a hash table, and a batch costs by its rows, not by
-its windows.
+A pane covers a range of windows. If rows are dense, it covers one, and its index holds keys alone. If a batch spreads
+over many windows, near or far apart, or many panes are live, one pane covers many, and the window's number is part of
+the key. In both cases nothing is ever deleted from a hash table, and a batch's cost depends on its rows, not on its
+windows.
 
 Invariant: the ranges of panes do not overlap; a row's window is in the range of the pane that holds it.
 """
@@ -28,14 +28,14 @@ from operators.records import Records
 __all__ = ["Numbers", "Pane", "Panes"]
 
 Numbers = npt.NDArray[np.int64]
-"""Windows, by number."""
+"""Window numbers."""
 
 _SPREAD = 16
-"""Panes that one batch should be dealt out to, at most about."""
+"""The approximate limit for the panes of one batch."""
 _CROWD = 64
-"""Live panes beyond which new ones cover more windows."""
+"""The number of live panes above which new ones cover more windows."""
 _GAP = 64
-"""How many usual gaps may lie between two windows of a pane: one far away must not keep a pane alive for ages."""
+"""The most typical gaps between two windows of a pane: a window far away must not keep a pane alive for long."""
 
 
 class Pane:
@@ -61,18 +61,18 @@ class Pane:
         return len(self.index)
 
     def slots(self, keys: Sequence[pa.Array], numbers: Numbers) -> Slots:
-        """The slot of each row; valid until the next call."""
+        """Return the slot of each row; valid until the next call."""
         return self.index.slots(list(keys) if self.single else [*keys, pa.array(numbers)])
 
     def keys(self, slots: Slots | range) -> tuple[list[pa.Array], Numbers]:
-        """The key columns of ``slots``, and their windows."""
+        """Return the key columns of ``slots``, and their windows."""
         columns = self.index.keys(slots)
         if self.single:
             return columns, np.full(len(slots), self.first, np.int64)
         return columns[:-1], columns[-1].to_numpy()
 
     def within(self, first: int, last: int) -> Slots | range:
-        """The slots of the windows ``first`` .. ``last``."""
+        """Return the slots of the windows ``first`` .. ``last``."""
         everything = range(len(self))
         if first <= self.first and self.stop - 1 <= last:
             return everything
@@ -83,7 +83,7 @@ class Pane:
 
 
 class Panes:
-    """The live panes, in order of time. ``keys`` has the key columns, ``schema`` those of the rows."""
+    """The live panes, in order of time. ``keys`` has the key columns, ``schema`` the rows' columns."""
 
     def __init__(self, keys: pa.Schema, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str) -> None:
         self._keys = keys
@@ -92,7 +92,7 @@ class Panes:
         self._where = where
         self._panes: SortedDict[int, Pane] = SortedDict()
         self._full = 0
-        self._apart: deque[int] = deque(maxlen=15)  # how far each of the last panes was from the one before
+        self._apart: deque[int] = deque(maxlen=15)  # distances of recent panes from the pane before, in windows
 
     def __iter__(self) -> Iterator[Pane]:
         return iter(self._panes.values())
@@ -101,13 +101,13 @@ class Panes:
         return len(self._panes)
 
     def drop(self, complete: int) -> None:
-        """Forget the panes whose windows are all at or below ``complete``."""
+        """Drop the panes whose windows are all at or below ``complete``."""
         while self._panes and self._panes.peekitem(0)[1].stop - 1 <= complete:
             self._panes.popitem(0)
 
     def restore(self, keys: pa.Table, records: pa.Table) -> None:
-        """Take over a snapshot, whose rows are in the order of their windows. Only where there is no pane yet."""
-        assert not self._panes, f"restore is for the beginning; there are {len(self._panes)} panes"
+        """Restore a snapshot, whose rows are in the order of their windows. There must be no pane yet."""
+        assert not self._panes, f"restore needs an empty state; there are {len(self._panes)} panes"
         numbers = keys[WINDOW].to_numpy()
         present = np.unique(numbers)
         panes = self._all_of(present)
@@ -120,7 +120,7 @@ class Panes:
     def deal(
         self, rows: pa.RecordBatch, numbers: Numbers, low: int, high: int
     ) -> Iterator[tuple[Pane, pa.RecordBatch, Numbers]]:
-        """``rows``, at least one, to the panes of their windows: each with its rows, in their order.
+        """Split ``rows``, at least one, by pane: yield each pane with its rows, in their order, and their windows.
 
         No window is below ``low`` or above ``high``.
         """
@@ -143,16 +143,16 @@ class Panes:
             yield pane, rows.slice(start, stop - start), numbers[start:stop]
 
     def _all_of(self, present: Numbers) -> list[Pane]:
-        """The panes of the windows ``present``, which are in ascending order; made where there are none."""
+        """Return the panes of the windows ``present``, which are in ascending order; create missing panes."""
         held = [self._holding(number) for number in present.tolist()]
         missing = present[[pane is None for pane in held]]
         groups = self._groups(missing, len(present))
-        made = [self._make(group) for group in reversed(groups)]  # so that each finds the one behind it in its place
-        known = {pane.first: pane for pane in [*filter(None, held), *made]}
-        return [known[first] for first in sorted(known)]
+        new = [self._make(group) for group in reversed(groups)]  # reversed: each is limited by the next pane
+        panes = {pane.first: pane for pane in [*filter(None, held), *new]}
+        return [panes[first] for first in sorted(panes)]
 
     def _groups(self, missing: Numbers, spread: int) -> list[Numbers]:
-        """``missing`` windows cut into groups that make a pane each: not across another pane, nor over a wide gap."""
+        """Split ``missing`` windows into groups, one for each new pane: not across a pane, nor over a wide gap."""
         if not len(missing):
             return []
         between = np.searchsorted(list(self._panes.keys()), missing)
@@ -169,14 +169,14 @@ class Panes:
         return pane if number < pane.stop else None
 
     def _expected(self, *, single: bool) -> int:
-        """The keys of the next pane, if it is like the fullest of the last ones: saves it most of its growth."""
+        """Return the expected number of keys of the next pane, that of the fullest recent pane: it then grows less."""
         if not single:
             return 0
         self._full = max([len(pane) for pane in self._panes.values()[-3:] if pane.single], default=self._full)
         return self._full
 
     def _make(self, group: Numbers) -> Pane:
-        """A pane for ``group``. In a crowd of panes it takes room for more windows, as far apart as these ones."""
+        """Create a pane for ``group``. If many panes are live, it covers more windows, by their typical distance."""
         first, stop = int(group[0]), int(group[-1]) + 1
         crowd = (len(self._panes) // _CROWD) ** 2
         if crowd > 1:
@@ -188,7 +188,7 @@ class Panes:
             stop = min(stop, self._panes.peekitem(place)[0])
         before = self._panes.peekitem(place - 1)[1].stop if place > 0 else first
         assert before <= first < stop, (
-            f"a pane of windows {first} to {stop - 1} would overlap the one up to {before - 1}"
+            f"a pane of windows {first} to {stop - 1} would overlap the pane up to {before - 1}"
         )
         expected = self._expected(single=stop - first == 1)
         pane = Pane(first, stop, self._keys, self._aggregations, self._schema, self._where, expected)
@@ -197,10 +197,10 @@ class Panes:
 
 
 def _usual(gaps: Numbers) -> int:
-    """The distance of windows that follow each other, as a rule; a few that are far away do not count."""
+    """Return the median of ``gaps``, at least 1: a few windows far away do not count."""
     return max(1, int(np.median(gaps))) if len(gaps) else 1
 
 
 def _places(panes: Sequence[Pane], numbers: Numbers) -> npt.NDArray[np.int32]:
-    """Which of ``panes``, in order of time, holds each of ``numbers``; any for what none of them does."""
+    """Return the index of the pane that holds each of ``numbers``; arbitrary if none does. ``panes``: by time."""
     return (np.searchsorted([pane.first for pane in panes], numbers, side="right") - 1).astype(np.int32)

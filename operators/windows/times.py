@@ -17,7 +17,7 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def latest(times: pa.Array) -> int:
-    """The latest of ``times`` (no nulls, at least one), in microseconds, rounded down.
+    """Return the latest of ``times`` (no nulls, at least one), in microseconds, rounded down.
 
     >>> latest(pa.array([3, -5], pa.timestamp("ns"))), latest(pa.array([-1500], pa.timestamp("ns")))
     (0, -2)
@@ -30,11 +30,11 @@ def _microseconds(time: int, unit: str) -> int:
 
 
 def window_numbers(times: pa.Array, window: Tumbling, back: int = 0) -> tuple[npt.NDArray[np.int64], int, int]:
-    """The window of each of ``times`` (no nulls, at least one), and the first and the last of these windows.
+    """Return the window of each of ``times`` (no nulls, at least one), and the first and the last of these windows.
 
-    Events lie ``back`` units of the column before its values.
+    Event times are the column's values minus ``back``, in its unit.
 
-    Raises: OverflowError where the edges of a window do not fit into microseconds of 64 bits: year 294247 is the last.
+    Raises: OverflowError if the edges of a window do not fit microseconds in 64 bits: year 294247 is the last.
 
     >>> numbers, low, high = window_numbers(pa.array([-1, 0, 9_999, 10_000], pa.timestamp("ms")), Tumbling(10_000_000))
     >>> numbers.tolist(), low, high
@@ -51,7 +51,7 @@ def window_numbers(times: pa.Array, window: Tumbling, back: int = 0) -> tuple[np
     if window.start(low) < -MAX_WATERMARK or window.end(high) >= MAX_WATERMARK:
         at = [f"{window.start(number)}" for number in (low, high)]
         raise OverflowError(
-            f"event times lie between {at[0]} and {at[1]} us, beyond what a window's edges can be: filter such rows out"
+            f"event times between {at[0]} and {at[1]} us are out of range for window edges: filter such rows out"
         )
     return numbers, low, high
 
@@ -64,9 +64,9 @@ def _finer(times: pa.Array) -> pa.Array:
 
 
 def edges(starts: npt.NDArray[np.int64], dtype: pa.DataType) -> pa.Array:
-    """``starts`` (microseconds) as a column of ``dtype``, a timestamp of any unit that holds them exactly.
+    """Return ``starts`` (microseconds) as a column of ``dtype``, a timestamp of any unit that holds them exactly.
 
-    Raises: OverflowError where its 64 bits do not.
+    Raises: OverflowError if its 64 bits cannot hold them.
     """
     try:
         return pa.array(starts, pa.timestamp("us", dtype.tz)).cast(dtype)

@@ -236,7 +236,7 @@ def test_a_type_is_known_by_the_name_it_is_printed_with(name: str) -> None:
         ("int", "no type 'int'; write 'int64' or 'int32'"),
         ("long", "write 'int64'"),
         ("timestamp", r"write 'timestamp\[us\]' or"),
-        ("timestamp[us, tz=Mars]", "no such zone"),
+        ("timestamp[us, tz=Mars]", "no such time zone"),
         ("decimal128(99, 2)", "no type 'decimal128"),
     ],
 )

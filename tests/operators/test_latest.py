@@ -251,7 +251,7 @@ def test_unsigned_numbers_above_int64_are_later_than_those_below() -> None:
 @pytest.mark.parametrize("way", [lambda k, x: k.agg(newest=x), lambda k, x: k.agg({"newest": x})])
 def test_latest_under_one_name_says_how_to_rename_a_column(way: Any) -> None:
     keyed = flow.Pipeline().source(op.from_arrow(pa.table({"k": [1], "x": [5]}))).key_by("k")
-    with pytest.raises(GraphError, match=r"cannot all be called 'newest'; rename a column by an expression"):
+    with pytest.raises(GraphError, match=r"cannot share the name 'newest'; rename one column by an expression"):
         way(keyed, op.latest("x"))
 
 
@@ -329,7 +329,7 @@ def test_what_latest_cannot_do_is_refused_while_the_graph_is_built() -> None:
     with pytest.raises(SchemaMismatch, match=r"agg 'l': last takes all but nested types.*col\('l'\) is list"):
         keyed.agg(op.latest("l"))
     assert keyed.agg(op.latest("x")).schema.names == ["k", "x"]
-    with pytest.raises(GraphError, match="cannot all be called 'all'; rename a column by an expression"):
+    with pytest.raises(GraphError, match="cannot share the name 'all'; rename one column by an expression"):
         keyed.agg(all=op.latest("x"))
     with pytest.raises(GraphError, match="column 'x' would be there twice"):
         keyed.agg(op.latest("x"), x=col("x").sum())

@@ -172,10 +172,10 @@ def test_null_does_not_fit_a_column_that_has_none() -> None:
     ("word", "answer", "message"),
     [
         ("map", None, "the function returned None; to leave rows out use filter or flat_map"),
-        ("map", [1], r"a row is a dict with the columns \['x'\], got \[1\] \(list\)"),
-        ("flat_map", {"x": 1}, "returns an iterable of dicts, or None, got dict; a single row goes into a list"),
-        ("flat_map", "text", "returns an iterable of dicts, or None, got str"),
-        ("flat_map", [{"x": 1}, 7], r"a row is a dict with the columns \['x'\], got 7 \(int\)"),
+        ("map", [1], r"a row must be a dict with the columns \['x'\], got \[1\] \(list\)"),
+        ("flat_map", {"x": 1}, "must return an iterable of dicts, or None, got dict; put a single row into a list"),
+        ("flat_map", "text", "must return an iterable of dicts, or None, got str"),
+        ("flat_map", [{"x": 1}, 7], r"a row must be a dict with the columns \['x'\], got 7 \(int\)"),
     ],
 )
 def test_what_is_no_row_is_refused(word: str, answer: object, message: str) -> None:
