@@ -223,18 +223,18 @@ def searched(
     good: list[pa.RecordBatch] = []
     wrong: list[Wrong] = []
     while waiting:
-        first, behind = waiting.pop()
-        if first == behind:
+        first, end = waiting.pop()
+        if first == end:
             continue
         try:
-            good.append(parse(data[places[first] : places[behind]]))
+            good.append(parse(data[places[first] : places[end]]))
         except _WRONG as error:
-            if behind == first + 1:
-                wrong.append(Wrong(places[first], places[behind], error))
+            if end == first + 1:
+                wrong.append(Wrong(places[first], places[end], error))
                 continue
             number = suspect(error)
-            bad = (first + behind) // 2 if number is None else min(first + number, behind - 1)
-            waiting += [(bad + 1, behind), (bad, bad + 1), (first, bad)]
+            bad = (first + end) // 2 if number is None else min(first + number, end - 1)
+            waiting += [(bad + 1, end), (bad, bad + 1), (first, bad)]
     batches = pa.Table.from_batches(good, schema).combine_chunks().to_batches()
     return batches[0] if batches else no_rows(schema), wrong
 
