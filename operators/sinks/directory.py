@@ -150,8 +150,9 @@ class OutputDirectory:
         """Delete every committed file. Raises: OutputExists if there are files that are not ours."""
         if strangers := self.strangers():
             raise OutputExists(
-                f"{self.path} holds {len(strangers)} {self._format.title} files that this sink did not "
-                f"write ({strangers[0]}, ...), and it overwrites only its own: move them away, or use another directory"
+                f"{self.path} holds {len(strangers)} {self._format.title} files that are in no commit "
+                f"list of this sink ({strangers[0]}, ...), which overwrites only its own: move them away, or "
+                "use another directory"
             )
         if not self.commits.path.is_dir():
             return  # nothing was ever committed here

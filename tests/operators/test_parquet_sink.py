@@ -258,7 +258,7 @@ def test_a_directory_with_parquet_files_is_refused(tmp_path: Path, name: str) ->
     (tmp_path / name).touch()
     with pytest.raises(OutputExists, match=rf"already holds 1 Parquet files \({name}"):
         write_parquet(tmp_path).begin()
-    with pytest.raises(OutputExists, match=r"did not write .* overwrites only its own"):
+    with pytest.raises(OutputExists, match=r"in no commit list .* overwrites only its own"):
         write_parquet(tmp_path, if_exists="overwrite").begin()
 
 
