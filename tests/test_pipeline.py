@@ -208,7 +208,7 @@ REFUSED: dict[str, tuple[Callable[[flow.Stream], object], type[Exception], str]]
         ConfigurationError,
         r"agg\(every=\)",
     ),
-    "a head of less than nothing": (lambda s: s.head(-1), ConfigurationError, "0 or more, got -1"),
+    "a head of less than nothing": (lambda s: s.head(-1), ConfigurationError, "at least 0, got -1"),
 }
 
 

@@ -1,7 +1,6 @@
-"""A function called with each batch: the sink for whatever has no sink yet.
+"""Sinks that call a function with each batch, for systems that have no sink of their own.
 
-At least once; a function that may be called with the same rows again counts them once, and can be run where work is
-repeated as a matter of course.
+The guarantee is "at least once", or "exactly once" if calling the function again with the same rows changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _Kind = TypeVar("_Kind", bound="BatchesSink")
 
 
 class _Writer(Operator):
-    """Calls the receiver of one subtask. State: none; what it holds back must be out after ``flush``."""
+    """Calls the receiver of one subtask. State: none; ``flush`` must deliver all rows that the receiver holds back."""
 
     blocking = True
 
@@ -50,7 +49,7 @@ class _Writer(Operator):
 
 
 class BatchesSink(Sink):
-    """See ``write_batches``."""
+    """The sink that ``write_batches`` makes."""
 
     guarantee = Guarantee.AT_LEAST_ONCE
     called = "write_batches"
@@ -66,14 +65,14 @@ class BatchesSink(Sink):
         receiver = self._factory(context)
         if not callable(receiver):
             raise ConfigurationError(
-                f"sink {context.name!r}: {self.called}(factory=) is to make something that is called with a batch, "
-                f"it made a {type(receiver).__name__}"
+                f"sink {context.name!r}: {self.called}(factory=) must return something that can be called with a "
+                f"batch, it returned a {type(receiver).__name__}"
             )
         return _Writer(receiver)
 
 
 class UpsertSink(BatchesSink):
-    """See ``upsert_batches``."""
+    """The sink that ``upsert_batches`` makes."""
 
     guarantee = Guarantee.EXACTLY_ONCE
     idempotent = True
@@ -83,14 +82,20 @@ class UpsertSink(BatchesSink):
 def write_batches(
     function: BatchFunction | None = None, *, factory: Callable[[OperatorContext], BatchFunction] | None = None
 ) -> BatchesSink:
-    """Call ``function`` with each batch that has rows, at least once: after a restore it is called again with rows that
-    it has seen, in other batches. What it returns is ignored; what it raises stops the job, with the operator and a
-    sample of the batch as notes.
+    """Call ``function`` with each batch that has rows, at least once.
 
-    With parallelism the function is called by several threads, each with rows of its own. Where each needs an object
-    of its own (a connection), give a ``factory``: it is called with the ``OperatorContext`` of the subtask and answers
-    something callable. If that has ``flush()``, it is called at each barrier and at the end, and all that was taken is
-    to be delivered when it returns; ``close()`` is called once at the end, whatever happened.
+    After a restore the function is called again with rows that it has seen, in other batches. Its result is ignored. An
+    exception stops the job, with the operator and a sample of the batch as notes. With parallelism several threads call
+    the function, each with rows of its own.
+
+    Args:
+        function: called with each batch.
+        factory: instead of ``function``, if each subtask needs an object of its own (a connection). It is called with
+            the ``OperatorContext`` of the subtask and returns a callable. If that has ``flush()``, it is called at each
+            barrier and at the end, and must deliver all rows before it returns; ``close()`` is called once at the end,
+            also after a failure.
+
+    Returns: a sink.
 
     Raises: ConfigurationError for both or neither of the two, or for a function that would not run when it is called:
     one that is ``async`` or a generator.
@@ -104,11 +109,18 @@ def write_batches(
 def upsert_batches(
     function: BatchFunction | None = None, *, factory: Callable[[OperatorContext], BatchFunction] | None = None
 ) -> UpsertSink:
-    """Like ``write_batches``, with a function of which you know that calling it again with rows that it has seen, in
-    other batches, changes nothing: one that writes each row in the place of the row with its key, say. So each row
-    counts once, and the sink can be used on Spark, where micro-batches are repeated.
+    """Call an idempotent ``function`` with each batch that has rows, so that each row counts once.
 
-    Order: rows that were written again are followed by all that came behind them.
+    Calling the function again with rows that it has seen, in other batches, must change nothing: for example, it
+    replaces the row of each key. The sink can also be used on Spark, where micro-batches are repeated.
+
+    Order: rows that are written again are followed by all rows after them.
+
+    Args:
+        function: as in ``write_batches``.
+        factory: as in ``write_batches``.
+
+    Returns: a sink.
 
     Raises: ConfigurationError as ``write_batches`` does.
 
@@ -123,7 +135,7 @@ def _made(
     kind: type[_Kind], function: BatchFunction | None, factory: Callable[[OperatorContext], BatchFunction] | None
 ) -> _Kind:
     if (function is None) == (factory is None):
-        raise ConfigurationError(f"{kind.called} takes a function of a batch, or factory=, and not both")
+        raise ConfigurationError(f"{kind.called} takes either a function of a batch or factory=, not both")
     given = function or factory
     name = getattr(given, "__qualname__", type(given).__name__)
     if not callable(given) or inspect.iscoroutinefunction(given) or inspect.isgeneratorfunction(given):
@@ -138,5 +150,5 @@ def _made(
 
 
 def _always(function: BatchFunction) -> Callable[[OperatorContext], BatchFunction]:
-    """The same function for every subtask, without the hooks of an object: it is not one subtask's own."""
+    """Return a factory of ``function``. Its hooks are hidden, because all subtasks share the function."""
     return lambda context: lambda batch: function(batch)

@@ -1,4 +1,4 @@
-"""Rows kept in memory: the result of small pipelines and of tests, exactly once because they are in the checkpoint."""
+"""A sink that keeps rows in memory, for small pipelines and tests. Exactly once: checkpoints hold the rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CollectWriter(Collector):
         self._rows += batch.num_rows
         if self._limit is not None and self._rows > self._limit:
             raise ConfigurationError(
-                f"sink {self._name!r} may keep {self._limit} rows and got {self._rows}: raise collect(limit=), or "
+                f"sink {self._name!r} has a limit of {self._limit} rows, got {self._rows}: raise collect(limit=), or "
                 "write them to files"
             )
         if batch.num_rows:
@@ -47,7 +47,7 @@ class CollectWriter(Collector):
 
 
 class CollectSink(Sink):
-    """See ``collect``."""
+    """The sink that ``collect`` makes."""
 
     guarantee = Guarantee.EXACTLY_ONCE
 
@@ -62,14 +62,20 @@ class CollectSink(Sink):
 
 
 def collect(*, limit: int | None = None) -> CollectSink:
-    """Keep the rows in memory; the run's result shows them under the sink's name.
+    """Keep the rows in memory; the result of the run has them under the sink's name.
 
-    Every checkpoint holds all rows so far, so this is for small results; more than ``limit`` rows in a subtask stop
-    the job.
+    Every checkpoint holds all rows so far, so this is for small results.
+
+    Args:
+        limit: more rows than this in a subtask stop the job; None: no limit.
+
+    Returns: a sink.
+
+    Raises: ConfigurationError for a negative limit.
 
     >>> collect(limit=10)
     collect()
     """
     if limit is not None and limit < 0:
-        raise ConfigurationError(f"collect(limit=) is a number of rows or None, got {limit}")
+        raise ConfigurationError(f"collect(limit=) must be a number of rows or None, got {limit}")
     return CollectSink(limit=limit)

@@ -1,6 +1,6 @@
-"""Commit lists: ``_commits/n.json`` names the files of checkpoint n, written once all of them are in place.
+"""Commit lists: ``_commits/n.json`` names the files of checkpoint n, and is written once all of them are in place.
 
-They are how readers get all of a checkpoint or nothing of it, and how a sink knows which files are its own.
+With the lists, readers get all of a checkpoint or nothing of it, and a sink recognises its own files.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ FINAL: Final = re.compile(rf"part-([0-9]{{8,18}})-[0-9]{{5,18}}-[0-9]{{4,18}}(?:
 
 
 class Committed(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
-    """One final file: its name, what is in it (xxh3-64 as 16 hex digits), the run that wrote it, and how to read it."""
+    """A final file: name, size, checksum (xxh3-64 as 16 hex digits), the run that wrote it, and how to read it."""
 
     file: str
     rows: Count
     size: Count
     xxh3: str
     run: str
-    form: Form | None = None  # None: Parquet, which says it all itself
+    form: Form | None = None  # None: Parquet, which describes itself
 
     @property
     def format(self) -> str:
@@ -42,11 +42,11 @@ class Committed(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
         return "parquet" if self.form is None else self.form.format
 
     def check(self, where: str) -> None:
-        """Check that the file is named as the library's sinks name files, in their own directory.
+        """Check that the file has a name that the library's sinks use, without a directory.
 
-        Raises: CheckpointDamaged, naming ``where`` this was read.
+        Raises: CheckpointDamaged, naming ``where`` the name was read.
         """
-        endings = SUFFIXES.get(self.format)  # a format of a later version is refused by name where it is used
+        endings = SUFFIXES.get(self.format)  # a format of a later version raises an error by name where it is used
         if FINAL.fullmatch(self.file) is None or (endings is not None and not self.file.endswith(endings)):
             raise CheckpointDamaged(
                 f"{where}: expected the name of a file of format {excerpt(self.format)} such as "
@@ -55,7 +55,7 @@ class Committed(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
 
 
 class Transaction(Committed, frozen=True, kw_only=True):
-    """A prepared file: what it will be, and what it is called now."""
+    """A prepared file: the final file, and its present name."""
 
     staged: str
 
@@ -72,11 +72,11 @@ class Transaction(Committed, frozen=True, kw_only=True):
         return found
 
     def handle(self) -> Handle:
-        """As the checkpoint keeps it."""
+        """Return the transaction as a checkpoint stores it."""
         return cast(Handle, msgspec.to_builtins(self))
 
     def committed(self) -> Committed:
-        """As the commit list has it."""
+        """Return the final file as the commit list stores it."""
         return Committed(self.file, self.rows, self.size, self.xxh3, self.run, self.form)
 
 
@@ -87,33 +87,31 @@ class _CommitList(msgspec.Struct, frozen=True):
 
 
 class CommitLists:
-    """The commit lists of the output in ``output``. Every method raises StoreError where the disk refuses."""
+    """The commit lists of the output in ``output``. Every method raises StoreError if the disk fails."""
 
     def __init__(self, output: Path, files: FileSystem) -> None:
         self.path = output / "_commits"
         self._files = files
 
     def all(self) -> dict[int, tuple[Committed, ...]]:
-        """The files each checkpoint committed, by id."""
+        """Return the files that each checkpoint committed, by its id."""
         with storing("read", self.path):
             if not self.path.is_dir():
                 return {}
             if self.path.is_symlink():
-                raise StoreError(
-                    f"{self.path} is a symbolic link, which is not followed: put the directory in its place"
-                )
+                raise StoreError(f"{self.path} is a symbolic link, which is not followed: replace it by the directory")
             ids = sorted(int(name[:-5]) for name in self._files.names(self.path) if _is_commit(name))
             return {checkpoint: self._read(checkpoint) for checkpoint in ids}
 
     def of(self, checkpoint: int) -> tuple[Committed, ...]:
-        """The files of ``checkpoint``; none where it has no list."""
+        """Return the files of ``checkpoint``; none if it has no list."""
         if self._files.size(self.path / f"{checkpoint}.json") is None:
             return ()
         with storing("read", self.path):
             return self._read(checkpoint)
 
     def write(self, checkpoint: int, files: Iterable[Committed]) -> None:
-        """Put ``files`` in the place of the list of ``checkpoint``, durably."""
+        """Write the list of ``checkpoint``, replacing any existing one, durably."""
         path = self.path / f"{checkpoint}.json"
         content = msgspec.json.encode(_CommitList(1, checkpoint, tuple(sorted(set(files)))))
         with storing("write", path):
@@ -127,7 +125,7 @@ class CommitLists:
             self._files.sync_directory(self.path)
 
     def clean(self) -> None:
-        """Remove what a crash left of a list that was being written."""
+        """Remove incomplete lists that a crash left."""
         with storing("clean up", self.path):
             for name in self._files.names(self.path):
                 if name.endswith(TEMPORARY):

@@ -1,4 +1,4 @@
-"""Text files that may be compressed as a whole: what CSV and JSON lines have in common as files."""
+"""Text files that may be compressed as a whole, for CSV and JSON lines."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ COMPRESSED_SUFFIX: Final[dict[TextCompression, str]] = {"none": "", "gzip": ".gz
 
 
 def compressed(target: Any, compression: TextCompression) -> Any:
-    """A stream into ``target``; closing it ends the compressed data."""
+    """Return a stream into ``target``; closing it ends the compressed data."""
     stream = target if isinstance(target, pa.NativeFile) else pa.PythonFile(target, "w")
     return stream if compression == "none" else pa.CompressedOutputStream(stream, compression)
 
 
 def opened(path: Path) -> pa.NativeFile:
-    """The plain bytes of ``path``; its name says whether it is compressed."""
+    """Open ``path`` and decompress it if its suffix names a codec."""
     return pa.input_stream(str(path), compression="detect")

@@ -1,7 +1,7 @@
-"""Batches as tables on a terminal or in a text file: for looking, at least once.
+"""Batches as tables on a terminal or in a text file, at least once.
 
-A table is rendered as a whole and written in one piece, so that the tables of several subtasks do not mix. Whatever
-the type of a column, looking at it must not stop the job: what cannot be shown is shown as its type.
+A table is rendered as a whole and written in one piece, so that the tables of several subtasks do not mix. No value may
+stop the job: one that cannot be rendered is shown as its type.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Writer(Operator):
             self._print(self._target(), f"{self._title}: {self._hidden} more rows are not shown (console(limit=))\n")
 
     def _target(self) -> TextIO:
-        return sys.stdout if self._file is None else self._file  # whatever stdout is by now
+        return sys.stdout if self._file is None else self._file  # stdout may be redirected while the job runs
 
     def _print(self, file: TextIO, text: str) -> None:
         encoding = getattr(file, "encoding", None) or "utf-8"
@@ -58,10 +58,10 @@ class _Writer(Operator):
 
 
 class ConsoleSink(Sink):
-    """See ``console``."""
+    """The sink that ``console`` makes."""
 
     guarantee = Guarantee.AT_LEAST_ONCE
-    idempotent = True  # tables are to be looked at, not counted
+    idempotent = True  # tables are read by people, so repeated rows do no harm
 
     def __init__(self, *, limit: int | None, file: TextIO | None) -> None:
         self._limit = limit
@@ -75,22 +75,29 @@ class ConsoleSink(Sink):
 
 
 def console(*, limit: int | None = 100, file: TextIO | None = None) -> ConsoleSink:
-    """Print each batch as a table under the operator's name, and say at the end how many rows were left out.
+    """Print each batch as a table under the operator's name, and at the end the number of rows that were not shown.
 
-    A subtask prints ``limit`` rows in all (None: every row). ``file`` is open for text and is flushed after each table;
-    None: standard output. At least once: rows are printed again after a restore. Wide values, and columns for which
-    the terminal is too narrow, are cut; nulls read ``null``.
+    At least once: rows are printed again after a restore. Wide values are cut, and columns for which the terminal is
+    too narrow are left out; nulls are shown as ``null``.
+
+    Args:
+        limit: rows that each subtask prints in all; None: every row.
+        file: a file that is open for text, flushed after each table; None: standard output.
+
+    Returns: a sink.
+
+    Raises: ConfigurationError for a negative limit.
 
     >>> console(limit=10)
     console(limit=10)
     """
     if limit is not None and limit < 0:
-        raise ConfigurationError(f"console(limit=) is a number of rows or None, got {limit}")
+        raise ConfigurationError(f"console(limit=) must be a number of rows or None, got {limit}")
     return ConsoleSink(limit=limit, file=file)
 
 
 def rendered(batch: pa.RecordBatch, title: str, *, width: int = _WIDTH) -> str:
-    r"""``batch`` as a table of at most ``width`` characters a line.
+    r"""Return ``batch`` as a table of at most ``width`` characters per line.
 
     >>> print(rendered(pa.record_batch({"x": [1, None], "s": ["a\nb", ""]}), "rows"))
     rows
@@ -127,13 +134,13 @@ def _texts(column: pa.Array) -> list[str]:
 
 
 def _text(value: pa.Scalar) -> str:
-    """One value as a line; at most a little longer than what a column shows."""
+    """Return a value as one line, at most one character longer than a column shows."""
     if not value.is_valid:
         return "null"
     for read in (_cast, pa.Scalar.as_py):
         try:
             return _plain(str(read(value))[: _COLUMN + 1])
-        except Exception:  # a year beyond Python's, bytes that are no text, a type that has no text
+        except Exception:  # a year beyond Python's, bytes that are not text, a type without text
             continue
     return f"<{value.type}>"
 
@@ -147,7 +154,7 @@ def _plain(text: str) -> str:
 
 
 def _terminal_width(file: TextIO) -> int:
-    """The width of the terminal that ``file`` is, else one that suits a file."""
+    """Return the width of the terminal that ``file`` is, or a default for a file."""
     from rich.console import Console
 
     try:

@@ -1,4 +1,4 @@
-"""CSV files, written exactly once. pyarrow makes the text; here is what it may hold, and how it is read back."""
+"""CSV files, written exactly once. pyarrow formats the text; this module checks types and reads files back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BATCH = 16_384
 
 
 class CsvFormat(FileFormat):
-    """CSV with the options of ``write_csv``; a commit list keeps them, and the types, for ``read_committed``."""
+    """CSV with the options of ``write_csv``; a commit list stores them, and the types, for ``read_committed``."""
 
     name: ClassVar[str] = "csv"
     title: ClassVar[str] = "CSV"
@@ -36,9 +36,10 @@ class CsvFormat(FileFormat):
     ) -> None:
         if any(character in null_text for character in (delimiter, '"', "\r", "\n")):
             raise ConfigurationError(
-                f"write_csv: null_text= holds no delimiter, quote or line end, for it is not quoted; got {null_text!r}"
+                f"write_csv: null_text= is not quoted, so it must not contain a delimiter, quote or line end; "
+                f"got {null_text!r}"
             )
-        extra = {"null_string": null_text} if null_text else {}  # older versions of pyarrow do not know it
+        extra = {"null_string": null_text} if null_text else {}  # older versions of pyarrow do not have it
         self._options = {
             "include_header": header,
             "delimiter": delimiter,
@@ -51,7 +52,7 @@ class CsvFormat(FileFormat):
         except (TypeError, ValueError, pa.ArrowException) as error:
             raise ConfigurationError(
                 f"write_csv: pyarrow {pa.__version__} does not take delimiter={delimiter!r}, null_text={null_text!r} "
-                f"({error}); a delimiter is one character, no quote and no line end"
+                f"({error}); a delimiter must be one character, but no quote or line end"
             ) from error
         self._header = header
         self._delimiter = delimiter
@@ -67,7 +68,7 @@ class CsvFormat(FileFormat):
             value = field.type.value_type if types.is_dictionary(field.type) else field.type
             if not _fits(value):
                 raise SchemaMismatch(
-                    f"{sink!r}: CSV has no place for column {field.name!r} of type {field.type}: nested types, bytes "
+                    f"{sink!r}: CSV cannot hold column {field.name!r} of type {field.type}: nested types, bytes "
                     "and intervals are not text; cast it to text, leave it out with select(), or use write_json()"
                 )
         super().check(schema, sink)
@@ -125,7 +126,7 @@ class _Writer:
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:
-    """The type whose text pyarrow writes for values of ``type_``."""
+    """Return the type to which values of ``type_`` are cast before pyarrow writes them."""
     if types.is_dictionary(type_):
         return _plain(type_.value_type)
     if types.is_timestamp(type_) and type_.tz is not None:
@@ -134,7 +135,7 @@ def _plain(type_: pa.DataType) -> pa.DataType:
 
 
 def _fits(type_: pa.DataType) -> bool:
-    """Whether a field of CSV can hold values of ``type_``."""
+    """Return whether a field of CSV can hold values of ``type_``."""
     text = types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_)
     number = types.is_boolean(type_) or types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_)
     time = types.is_temporal(type_) and not types.is_interval(type_)
@@ -142,7 +143,7 @@ def _fits(type_: pa.DataType) -> bool:
 
 
 class CsvSink(FileSink):
-    """See ``write_csv``."""
+    """The sink that ``write_csv`` makes."""
 
 
 def write_csv(
@@ -158,15 +159,25 @@ def write_csv(
 ) -> CsvSink:
     """Write rows to CSV files in ``directory``, exactly once: ``part-<checkpoint>-<subtask>-<number>.csv``.
 
-    Every file has the ``header``, unless it is to have none. ``quoting`` is "needed" (text is quoted, so that the empty
-    text, ``""``, is no null; quotes in it are doubled), "all_valid" (all but nulls), or "none" (text that would need
-    quotes breaks the sink, and the empty text reads like null). ``null_text`` stands for null, unquoted. In a file of
-    one column a null is an empty line, which some readers skip: give a ``null_text`` there.
+    Dates and times are ISO 8601 with a space between them, times with a zone are in UTC, durations are whole numbers of
+    their unit. Nested types, bytes and intervals raise SchemaMismatch while the graph is built. In a file of one column
+    a null is an empty line, which some readers skip: give a ``null_text``.
 
-    Dates and times are ISO 8601 with a space between them, zones are told in UTC, durations are whole numbers of their
-    unit. Nested types, bytes and intervals are refused with SchemaMismatch while the graph is built. ``compression``
-    "gzip" or "zstd" adds ``.gz`` or ``.zst`` to the names. Directories, ``if_exists`` and what a crash may leave are
-    as in ``write_parquet``.
+    Args:
+        directory: as in ``write_parquet``, also after a crash.
+        if_exists: as in ``write_parquet``.
+        header: whether every file begins with the names of the columns.
+        delimiter: one character.
+        quoting: "needed" (text is quoted, so that the empty text, ``""``, is not null; quotes in it are doubled),
+            "all_valid" (all values but nulls), or "none" (text that would need quotes breaks the sink, and the empty
+            text is read as null).
+        null_text: the text of null, unquoted.
+        compression: "gzip" and "zstd" add ``.gz`` and ``.zst`` to the names.
+        files: the file system, for tests.
+
+    Returns: a sink.
+
+    Raises: ConfigurationError for settings out of range.
 
     >>> write_csv("out", delimiter=";", null_text="NULL")
     write_csv('out')

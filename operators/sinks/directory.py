@@ -1,4 +1,4 @@
-"""The files of a file sink: what lies where, how a transaction becomes visible, and who may delete what.
+"""The files of a file sink: where they are, how a transaction becomes visible, and who may delete them.
 
     out/part-00000007-00000-0000.parquet     committed rows: checkpoint, subtask, and a number
     out/_staging/3f0c-00000-000003.staged    rows of an open or prepared transaction; no glob for .parquet finds it
@@ -7,14 +7,14 @@
     out/_commits/0.json                      the files that were here before this job, in append mode
 
 The rename is the commit of a file. ``_commits`` is for readers that want all of a checkpoint or nothing of it, and it
-is how we know which files are ours. A file is told from another of the same name by its checksum, and in the lists by
-the run that wrote it, too. The name of a staged file begins with a hash of the run: a run that lost the directory
-without noticing has other names, so it neither deletes nor commits its successor's staged files.
+records which files are ours. Two files of the same name differ by their checksum, and in the lists also by the run that
+wrote them. The name of a staged file begins with a hash of the run: a run that lost the directory without noticing has
+other names, so it neither deletes nor commits its successor's staged files.
 
-Handles and commit lists are untrusted documents: unless they name files of these two directories, in the form above,
-they are refused. Symbolic links in the place of our files are not followed.
+Handles and commit lists are untrusted documents: they may only name files of these two directories, in the form above.
+Symbolic links instead of our files are not followed.
 
-Here they are Parquet; other formats differ in the suffix only.
+The example has Parquet files; other formats differ only in the suffix.
 
 Invariant: a file that ends in the suffix of a format is whole, durable and committed.
 """
@@ -53,7 +53,7 @@ def staged_name(run_id: str, subtask: int, number: int) -> str:
 
 
 class OutputDirectory:
-    """The directory of one file sink. One running job at a time: the one inside ``hold``."""
+    """The directory of one file sink. One job at a time may use it: the one inside ``hold``."""
 
     def __init__(self, path: Path, format_: FileFormat, *, files: FileSystem, clock: Clock = _CLOCK) -> None:
         self.path = path
@@ -65,13 +65,13 @@ class OutputDirectory:
         self._holder: DirectoryLock | None = None  # of the run inside hold(); there is one at most
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the lock, which stays with its process; a process elsewhere may have another working directory."""
+        """Return the state without this process's lock. The path is absolute, for other working directories."""
         moved = OutputDirectory(self.path.absolute(), self._format, files=self._files, clock=self._clock)
         return moved.__dict__
 
     @contextmanager
     def hold(self, run_id: str) -> Iterator[None]:
-        """Keep all other jobs out while inside. Raises: DirectoryInUse naming the holder; StoreError."""
+        """Lock the directory while inside. Raises: DirectoryInUse naming the holder; StoreError."""
         with storing("make", self.staging):
             self._files.make_directories(self.path)
             self._files.make_directory(self.staging)
@@ -81,7 +81,7 @@ class OutputDirectory:
         try:
             yield
         finally:
-            self._holder = None  # before the release, behind which another run may set its own
+            self._holder = None  # before the release, after which another run may set its own
             lock.release()
 
     def make(self) -> None:
@@ -92,26 +92,26 @@ class OutputDirectory:
                 self._files.make_directory(directory)
 
     def strangers(self) -> list[str]:
-        """Files of this format below the directory that no commit list names."""
+        """Return the files of this format below the directory that are in no commit list."""
         ours = {committed.file for files in self.commits.all().values() for committed in files}
         suffixes = SUFFIXES[self._format.name]
         found = (str(path.relative_to(self.path)) for ending in suffixes for path in self.path.rglob(f"*{ending}"))
         return sorted(name for name in found if name not in ours)
 
     def refuse_output(self) -> None:
-        """Raises: OutputExists where there is output of any kind."""
+        """Raise OutputExists if there is output of any kind."""
         found = self.strangers() or sorted(file.file for files in self.commits.all().values() for file in files)
         if found:
             raise OutputExists(
                 f"{self.path} already holds {len(found)} {self._format.title} files ({found[0]}, ...): restore the job "
-                'that wrote them, use another directory, or say if_exists="append" or "overwrite"'
+                'that wrote them, use another directory, or pass if_exists="append" or "overwrite"'
             )
 
     def keep_output(self) -> None:
         """Move all commit lists into number 0, so that the numbers of a new job are free.
 
-        Raises: OutputExists for files without a list whose names are of our making: ``take_back`` could not tell them
-        from what a crash left of a commit.
+        Raises: OutputExists for files that are in no list, but have names of our form: ``take_back`` could not
+        distinguish them from the files of an interrupted commit.
         """
         self.refuse_other_formats()
         commits = self.commits.all()
@@ -125,17 +125,17 @@ class OutputDirectory:
             self.commits.remove(commits.keys() - {0})
 
     def refuse_other_formats(self, handles: Iterable[Handle] = ()) -> None:
-        """Raises: OutputExists where files of another format are committed here, or are to be."""
+        """Raise OutputExists if files of another format are committed here, or are in ``handles``."""
         committed = [file for files in self.commits.all().values() for file in files]
         for file in [*committed, *self.transactions(handles)]:
             if file.format != self._format.name:
                 raise OutputExists(
                     f"{self.path} holds output in another format ({file.file}), and this sink writes "
-                    f"{self._format.title}: go on in that format, or begin again in another directory"
+                    f"{self._format.title}: use that format, or start over in another directory"
                 )
 
     def refuse_unlisted(self, checkpoint: int) -> None:
-        """Raises: OutputExists for files that ``checkpoint`` or an earlier one committed, but no list names any more.
+        """Raise OutputExists for files that ``checkpoint`` or an earlier one committed, but that no list names.
 
         Readers of committed rows would miss them.
         """
@@ -143,15 +143,16 @@ class OutputDirectory:
         if lost:
             raise OutputExists(
                 f"{self.path} holds {len(lost)} files ({lost[0]}, ...) of completed checkpoints that no list in "
-                f"{self.commits.path} names: put the lists back, or begin again in another directory"
+                f"{self.commits.path} names: put the lists back, or start over in another directory"
             )
 
     def remove_output(self) -> None:
-        """Delete every committed file. Raises: OutputExists where there are files that are not ours."""
+        """Delete every committed file. Raises: OutputExists if there are files that are not ours."""
         if strangers := self.strangers():
             raise OutputExists(
-                f"{self.path} holds {len(strangers)} {self._format.title} files this sink has no record of "
-                f"({strangers[0]}, ...), and overwrites only its own: move them away, or use another directory"
+                f"{self.path} holds {len(strangers)} {self._format.title} files that are in no commit "
+                f"list of this sink ({strangers[0]}, ...), which overwrites only its own: move them away, or "
+                "use another directory"
             )
         if not self.commits.path.is_dir():
             return  # nothing was ever committed here
@@ -164,17 +165,17 @@ class OutputDirectory:
         self.commits.remove(commits)
 
     def free_name(self, checkpoint: int, subtask: int, taken: Collection[str]) -> str:
-        """The first name of this checkpoint and subtask that is not in ``taken`` nor in use. Raises: StoreError."""
+        """Return the first free name of this checkpoint and subtask, not in ``taken`` either. Raises: StoreError."""
         names = (f"part-{checkpoint:08d}-{subtask:05d}-{number:04d}{self._format.suffix}" for number in count())
         with storing("look at", self.path):
             return next(name for name in names if name not in taken and self._files.size(self.path / name) is None)
 
     def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
-        """Rename what is staged, make that durable, then write the commit list. May be repeated.
+        """Rename the staged files, make that durable, then write the commit list. May be repeated.
 
-        What the list already has is done: readers may have moved such files away since.
+        Files that the list already has are skipped, because readers may have moved them away since.
 
-        Raises: StoreError; DirectoryInUse where the lock was lost and another job took over.
+        Raises: StoreError; DirectoryInUse if the lock was lost and another job took over.
         """
         if not handles:
             return
@@ -186,15 +187,15 @@ class OutputDirectory:
         with storing("commit to", self.path):
             for transaction in missing:
                 self._files.rename(self.staging / transaction.staged, self.path / transaction.file)
-            self._files.sync_directory(self.path)  # an old name that a power failure brings back is cleaned up later
+            self._files.sync_directory(self.path)  # a power failure may restore old names, which are cleaned up later
         if new:
             self.commits.write(checkpoint, [*listed, *(transaction.committed() for transaction in new)])
 
     def verify(self, checkpoint: int, handles: Sequence[Handle]) -> None:
-        """Raises: StoreError where what is staged under the names in ``handles`` is not what this job staged there.
+        """Raise StoreError if staged files named in ``handles`` do not have the content that this job staged.
 
-        Another job may have had the directory since. For restarts; a running job holds the lock and knows its files.
-        What the list of ``checkpoint`` has is committed, so its staged name may have been used again since.
+        For restarts: another job may have used the directory since. A running job holds the lock and knows its files.
+        Files in the list of ``checkpoint`` are committed, so their staged names may have been used again since.
         """
         listed = self.commits.of(checkpoint)
         for transaction in self.transactions(handles):
@@ -205,13 +206,13 @@ class OutputDirectory:
                 raise StoreError(
                     f"{staged}: expected the {transaction.rows} rows that run {transaction.run!r} staged (xxh3 "
                     f"{transaction.xxh3}), found other content: another job wrote here, or the file is damaged; "
-                    "restore an earlier checkpoint, or begin again in another directory"
+                    "restore an earlier checkpoint, or start over in another directory"
                 )
 
     def take_back(self, checkpoint: int) -> TakenBack | None:
         """Delete output that later checkpoints committed, wholly or in part; return None if there was none.
 
-        May be repeated. Commit lists go first, so that no reader is sent to a file that is gone. Raises: StoreError.
+        May be repeated. Commit lists are deleted first: they never name a deleted file. Raises: StoreError.
         """
         commits = self.commits.all()
         kept = {committed.file for id, files in commits.items() if id <= checkpoint for committed in files}
@@ -229,7 +230,7 @@ class OutputDirectory:
         return TakenBack(sum(committed.rows for files in later.values() for committed in files), len(doomed))
 
     def sweep(self) -> None:
-        """Delete all that is staged, at the end of a run.
+        """Delete all staged files at the end of a run.
 
         Raises: StoreError; DirectoryInUse if another job took over, because the staged files are its own then.
         """
@@ -237,7 +238,7 @@ class OutputDirectory:
         self.clean_staging()
 
     def clean_staging(self) -> None:
-        """Delete all that is staged, and nothing that another program put there. Raises: StoreError."""
+        """Delete all staged files, and no files of other programs. Raises: StoreError."""
         with storing("clean up", self.staging):
             for name in self._files.names(self.staging):
                 if name.endswith(STAGED):
@@ -260,7 +261,7 @@ class OutputDirectory:
         staged_size, final_size = self._files.size(staged), self._files.size(final)
         if staged_size is not None and final_size is not None and not staged.samefile(final):
             raise StoreError(
-                f"cannot commit {staged}: {final} is in the way, and is another file; move it, then restart"
+                f"cannot commit {staged}: {final} already exists and is another file; move it, then restart"
             )
         size = final_size if final_size is not None else staged_size
         if size is None:
@@ -270,28 +271,31 @@ class OutputDirectory:
                 f"that the job began with, or restore an earlier checkpoint"
             )
         if size != transaction.size:
-            raise StoreError(f"{staged} or {final} had {transaction.size} bytes when it was staged, found {size}")
+            raise StoreError(
+                f"{staged} or {final} had {transaction.size} bytes when it was staged, found {size}; "
+                "put the original back, or restore an earlier checkpoint"
+            )
         if final_size is not None and not self._is_content(final, transaction):
             raise StoreError(
-                f"cannot commit {transaction.rows} rows of run {transaction.run!r}: {final} is in the way, and holds "
-                "other rows than were staged; move it and put ours back, or restore an earlier checkpoint"
+                f"cannot commit {transaction.rows} rows of run {transaction.run!r}: {final} already exists and holds "
+                "other rows; replace it by the file that was staged, or restore an earlier checkpoint"
             )
         return final_size is not None
 
     def _is_content(self, path: Path, expected: Committed) -> bool:
-        """Return whether the file has the staged bytes. Reads all of it, and follows no link. Raises: StoreError."""
-        found: Any = xxhash.xxh3_64()
+        """Return whether the file has the staged bytes. Reads all of it; follows no link. Raises: StoreError."""
+        digest: Any = xxhash.xxh3_64()
         with storing("read", path):
             try:
                 with self._files.open(path) as file:
                     while chunk := file.read(_CHUNK):
-                        found.update(chunk)
+                        digest.update(chunk)
             except NotAFile:
                 return False
-        return bool(found.hexdigest() == expected.xxh3)
+        return bool(digest.hexdigest() == expected.xxh3)
 
 
 def _number(name: str) -> int | None:
-    """The checkpoint in the name of a final file; None: the name is not one of ours."""
-    found = FINAL.fullmatch(name)
-    return int(found[1]) if found else None
+    """Return the checkpoint in the name of a final file; None: the name is not one of ours."""
+    match = FINAL.fullmatch(name)
+    return int(match[1]) if match else None

@@ -1,7 +1,7 @@
-"""The writer of one subtask: rows wait until they fill a row group, row groups go to a staged file, barriers close it.
+"""The writer of one subtask: rows fill a row group, row groups are written to a staged file, a barrier closes the file.
 
-Guarantees: a transaction is on disk, durably, before its handle exists. A disk that refuses costs nothing while
-the bytes that wait fit in memory (``StagedFile``): the checkpoint fails, and the closed file joins the next one.
+Guarantees: a transaction is durable on disk before its handle exists. If the disk fails, no rows are lost while the
+waiting bytes fit in memory (``StagedFile``): the checkpoint fails, and the closed file becomes part of the next one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["FileWriter", "RowBuffer"]
 class RowBuffer:
     """Rows that wait to become a row group: at most ``rows`` of them and ``size`` bytes, plus one batch.
 
-    Many small batches are merged as they come, or their headers would weigh more than their rows.
+    Many small batches are merged, because their headers would need more memory than their rows.
     """
 
     _MERGE = 256
@@ -42,7 +42,7 @@ class RowBuffer:
         self._size = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take ``batch``."""
+        """Append ``batch``."""
         self._fresh.append(batch)
         self.rows += batch.num_rows
         self._size += batch.nbytes
@@ -51,11 +51,11 @@ class RowBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is a row group's worth."""
+        """Whether there are enough rows or bytes for a row group."""
         return self.rows >= self._limit_rows or self._size >= self._limit_size
 
     def take_full(self) -> pa.Table:
-        """Whole row groups; the rest stays, unless it was the bytes that filled up."""
+        """Remove and return whole row groups; if the limit of bytes was reached first, all rows."""
         table = self.take()
         whole = table.num_rows // self._limit_rows * self._limit_rows or table.num_rows
         for batch in table.slice(whole).to_batches():
@@ -63,7 +63,7 @@ class RowBuffer:
         return table.slice(0, whole)
 
     def take(self) -> pa.Table:
-        """Everything, as one table."""
+        """Remove and return all rows, as one table."""
         tables = [*self._merged, self._merge()]
         self._merged, self.rows, self._size = [], 0, 0
         return pa.concat_tables(tables)
@@ -88,7 +88,7 @@ class _Closed:
 
 
 class FileWriter(TwoPhaseWriter):
-    """See the module's text. State: none; what is not prepared at a barrier is not in that checkpoint."""
+    """Writes the rows of one subtask. State: none; a checkpoint has only the rows that were prepared for it."""
 
     blocking = True
 
@@ -103,7 +103,7 @@ class FileWriter(TwoPhaseWriter):
         files: FileSystem,
     ) -> None:
         self._input = context.input_schemas[0]
-        self._schema = wide_schema(self._input)  # a file has the dictionaries of many batches
+        self._schema = wide_schema(self._input)  # a file combines the dictionaries of many batches
         self._name = context.name
         self._subtask = context.subtask
         self._run = context.run_id
@@ -113,7 +113,7 @@ class FileWriter(TwoPhaseWriter):
         self._numbers = count()
         self._buffer = RowBuffer(self._schema, rows=row_group_rows, size=row_group_bytes)
         self._open: _Open | None = None
-        self._closed: list[_Closed] = []  # whole, but not yet durable: the disk refused
+        self._closed: list[_Closed] = []  # complete, but not yet durable, because the disk failed
         self._broken: str | None = None
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
@@ -126,7 +126,7 @@ class FileWriter(TwoPhaseWriter):
             self._write(self._buffer.take_full())
 
     def prepare(self, checkpoint: int) -> Sequence[Handle]:
-        """Close the file and make it durable. Raises: StoreError (not now, nothing lost), SinkBroken (rows lost)."""
+        """Close the file and make it durable. Raises: StoreError (try again, no rows lost), SinkBroken (rows lost)."""
         self._refuse_if_broken()
         if self._buffer.rows:
             self._write(self._buffer.take())
@@ -154,7 +154,7 @@ class FileWriter(TwoPhaseWriter):
         return handles
 
     def close(self) -> None:
-        """Drop what was never prepared: the restart replays it."""
+        """Drop all rows that were not prepared: the restart replays them."""
         staged = [closed.staged for closed in self._closed]
         if self._open is not None:
             staged.append(self._open.staged)

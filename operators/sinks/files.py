@@ -1,6 +1,6 @@
 """A directory of files, written exactly once: rows appear when the checkpoint that holds them completes.
 
-The same for every format: a ``FileFormat`` says how one file is written and read, ``OutputDirectory`` what a commit is.
+It is the same for every format: a ``FileFormat`` writes and reads one file, ``OutputDirectory`` commits files.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ IfExists = Literal["error", "append", "overwrite"]
 
 
 class FileSink(TwoPhaseSink):
-    """Files of ``format_`` in ``directory``; rows wait until there are ``rows`` of them or ``size`` bytes.
+    """A sink that writes files of ``format_`` to ``directory``, in row groups of ``rows`` rows or ``size`` bytes.
 
-    Raises: ConfigurationError for a URL, an ``if_exists`` that is none, or rows that are to wait for nothing.
+    Raises: ConfigurationError for a URL, an unknown ``if_exists``, or ``rows`` or ``size`` below 1.
     """
 
     def __init__(
@@ -49,11 +49,13 @@ class FileSink(TwoPhaseSink):
         self._name = f"write_{format_.name}"
         chosen("if_exists", if_exists, IfExists)
         if rows < 1 or size < 1:
-            raise ConfigurationError(f"a row group has a row at least, got {rows} rows, {size} bytes")
+            raise ConfigurationError(
+                f"{self._name}: a row group needs at least 1 row and 1 byte, got {rows} rows, {size} bytes"
+            )
         if is_url(os.fspath(directory)):
             raise ConfigurationError(
                 f"{self._name}({os.fspath(directory)!r}): object stores and other URLs are not supported, only local "
-                "directories; write to one and copy what is committed, and leave file:// out"
+                "directories (without file://); write to one and copy the committed files"
             )
         self._directory = OutputDirectory(Path(directory), format_, files=files)
         self._format = format_
@@ -111,10 +113,10 @@ class FileSink(TwoPhaseSink):
         self._directory.sweep()
 
     def recover(self, checkpoint: int, handles: Sequence[Handle]) -> TakenBack | None:
-        """Commit ``handles``, delete all else that is staged, and take back what later checkpoints committed.
+        """Commit ``handles``, delete all other staged files, and delete the output of later checkpoints.
 
-        Later ones are committed where an older one was restored, because the newest was damaged or the user asked for
-        it: their rows come again. Readers may have seen them, so the job warns of it. Raises: OutputExists if commit
+        There are later ones if an older one was restored, because the newest was damaged or the user asked for it:
+        their rows are produced again. Readers may have seen them, so the job warns. Raises: OutputExists if commit
         lists are gone; StoreError.
         """
         self._directory.refuse_other_formats(handles)
@@ -129,24 +131,41 @@ class FileSink(TwoPhaseSink):
 def chosen(name: str, value: object, choices: Any) -> None:
     """Raise ConfigurationError unless ``value``, of parameter ``name``, is one of the literals ``choices``."""
     if value not in get_args(choices):
-        raise ConfigurationError(f"{name}= is one of {get_args(choices)}, got {value!r}")
+        raise ConfigurationError(f"{name}= must be one of {get_args(choices)}, got {value!r}")
 
 
 def committed_files(directory: str | os.PathLike[str], *, files: FileSystem = DISK) -> list[Path]:
-    """The files of the checkpoints that are committed as a whole, oldest checkpoint first. Raises: StoreError."""
+    """Return the files of all completely committed checkpoints, oldest checkpoint first.
+
+    Args:
+        directory: the directory that a sink writes to.
+        files: the file system, for tests.
+
+    Raises: StoreError if the commit lists cannot be read.
+    """
     path = Path(directory)
     names = [committed.file for listed in CommitLists(path, files).all().values() for committed in listed]
     return [path / name for name in dict.fromkeys(names)]
 
 
 def read_committed(directory: str | os.PathLike[str]) -> pa.Table:
-    """The rows of all checkpoints that are committed as a whole, with the types they were written with.
+    """Return the rows of all completely committed checkpoints, with the types they were written with.
 
-    The format is that of the sink that wrote them. What a format cannot tell apart comes back as one thing: JSON has
-    no NaN (it comes back as null).
+    Values that a format cannot distinguish are read as one: JSON has no NaN, so it is read as null.
 
-    Raises: StoreError where there are no rows (a sink writes no file for no rows), or where a file is gone or cannot be
-    read.
+    Args:
+        directory: the directory that a sink of any format writes to.
+
+    Raises: StoreError if there are no rows (a sink writes no file for no rows), or if a file is gone or cannot be read.
+
+    >>> import dataflow as flow, operators as op, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> pipeline = flow.Pipeline()
+    >>> pipeline.source(op.from_arrow(pa.table({"x": [1, 2]}))).sink(op.write_csv(folder.name))
+    >>> _ = pipeline.run()
+    >>> read_committed(folder.name)["x"].to_pylist()
+    [1, 2]
+    >>> folder.cleanup()
     """
     path = Path(directory)
     commits = CommitLists(path, DISK).all()

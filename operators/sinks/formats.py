@@ -1,7 +1,7 @@
-"""What a file format has to know so that the file sink can write it: how to open, fill and close one, and read it back.
+"""The interface of a file format to the file sink: open, write and close one file, and read it back.
 
-Everything else (staging, names, commits, recovery) is the same for all formats and stands in ``files``, ``directory``
-and ``file_writer``. A commit list says of each file in which *form* it is; nothing said means Parquet.
+Everything else (staging, names, commits, recovery) is the same for all formats: see ``files``, ``directory`` and
+``file_writer``. A commit list has the *form* of each file; without one it is Parquet.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUFFIXES: Final = {
     "json": (".jsonl", ".jsonl.gz", ".jsonl.zst"),
     "ipc": (".arrow",),
 }
-"""How the files of each format may end."""
+"""The suffixes that files of each format may have."""
 
 _HOMES: Final = {
     "parquet": ("operators.sinks.parquet", "ParquetFormat"),
@@ -37,9 +37,9 @@ _HOMES: Final = {
 
 
 class Form(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
-    """How a file is to be read: its format, and what the file itself does not say.
+    """How to read a file: its format, and the facts that the file itself does not have.
 
-    ``schema`` (base64 of an Arrow schema message) stands where a format has no types of its own.
+    ``schema`` (base64 of an Arrow schema message) is for formats without types of their own.
     """
 
     format: str
@@ -47,53 +47,53 @@ class Form(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     options: tuple[tuple[str, str], ...] = ()
 
     def arrow_schema(self) -> pa.Schema:
-        """The schema that was written."""
+        """Return the schema that was written."""
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
 
 
 class TableWriter(Protocol):
-    """One file that is being written."""
+    """A file that is being written."""
 
     def write(self, table: pa.Table) -> pa.Table | None:
-        """Add ``table``. Answers what it could not take, to begin another file with: nothing, or all of the rows.
+        """Append ``table``. Return None, or all of its rows if they must begin another file.
 
-        A new file takes any table.
+        A new file accepts any table.
         """
         ...
 
     def close(self) -> None:
-        """Write what belongs at the end. The target stays open."""
+        """Write the end of the file. The target stays open."""
         ...
 
 
 class FileFormat(ABC):
-    """A format with its options. ``name`` is what commit lists say, ``title`` what messages say."""
+    """A format with its options. Commit lists have its ``name``, messages its ``title``."""
 
     name: ClassVar[str]
     title: ClassVar[str]
 
     @property
     def suffix(self) -> str:
-        """How its files end, with the dot."""
+        """The suffix of its files, with the dot."""
         return SUFFIXES[self.name][0]
 
     @abstractmethod
     def open(self, target: Any, schema: pa.Schema) -> TableWriter:
-        """A writer into ``target``, which has ``write``; dictionaries in ``schema`` are wide."""
+        """Return a writer into ``target``, which has ``write``; dictionaries in ``schema`` are wide."""
 
     def form(self, schema: pa.Schema) -> Form | None:
-        """How files of ``schema`` are to be read; None: the file says it all, and is Parquet."""
+        """Return how to read files of ``schema``; None: they are Parquet, which describes itself."""
         return Form(self.name)
 
     @staticmethod
     @abstractmethod
     def read(path: Path, form: Form | None) -> pa.Table:
-        """The rows of a file that was written in ``form``. Raises: OSError, pa.ArrowException."""
+        """Return the rows of a file that was written in ``form``. Raises: OSError, pa.ArrowException."""
 
     def check(self, schema: pa.Schema, sink: object) -> None:
-        """Raise SchemaMismatch, naming ``sink`` and the column, where rows of ``schema`` cannot be written."""
+        """Raise SchemaMismatch, naming ``sink`` and the column, if rows of ``schema`` cannot be written."""
         if not schema.names:
-            raise SchemaMismatch(f"{sink!r}: rows have no columns, and {self.title} cannot count rows without one")
+            raise SchemaMismatch(f"{sink!r}: rows have no columns, which {self.title} cannot hold; select at least one")
         repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
         if repeated:
             raise SchemaMismatch(f"{sink!r}: columns {repeated} appear more than once; rename them")
@@ -105,18 +105,18 @@ class FileFormat(ABC):
                 writer.close()
             except pa.ArrowException as error:
                 raise SchemaMismatch(
-                    f"{sink!r}: {self.title} has no place for column {field.name!r} of type {field.type} ({error}); "
+                    f"{sink!r}: {self.title} cannot hold column {field.name!r} of type {field.type} ({error}); "
                     "cast it, or leave it out with select()"
                 ) from error
 
 
 def encoded(schema: pa.Schema) -> str:
-    """``schema`` as a ``Form`` keeps it."""
+    """Return ``schema`` as a ``Form`` stores it."""
     return base64.b64encode(schema.remove_metadata().serialize()).decode("ascii")
 
 
 def format_named(name: str) -> type[FileFormat]:
-    """The format that a commit list calls ``name``. Raises: StoreError for one that this version does not know."""
+    """Return the format that a commit list calls ``name``. Raises: StoreError for an unknown one."""
     if name not in _HOMES:
         raise StoreError(
             f"files of format {name!r} are unknown here (known: {', '.join(_HOMES)}); read with a newer version"

@@ -1,4 +1,4 @@
-"""The first rows to arrive, kept in memory: what ``Stream.head`` runs into. The job may stop once they are there."""
+"""The sink of ``Stream.head``: keeps the first rows in memory. The job may stop once it has them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["HeadSink", "HeadWriter", "head"]
 
 
 class HeadWriter(CollectWriter):
-    """Keeps the first ``n`` rows of its subtask and lets the others go. State: the rows."""
+    """Keeps the first ``n`` rows of its subtask and drops the others. State: the rows."""
 
     def __init__(self, context: OperatorContext, n: int) -> None:
         super().__init__(context, limit=None)
@@ -29,7 +29,7 @@ class HeadWriter(CollectWriter):
 
 
 class HeadSink(Sink):
-    """See ``head``."""
+    """The sink that ``head`` makes."""
 
     guarantee = Guarantee.EXACTLY_ONCE
 
@@ -44,11 +44,11 @@ class HeadSink(Sink):
 
 
 def head(n: int) -> HeadSink:
-    """Keep the first ``n`` rows a subtask gets, then ask the job to stop.
+    """Keep the first ``n`` rows of each subtask, then ask the job to stop. Raises: ConfigurationError if n is negative.
 
     >>> head(10)
     head(10)
     """
     if n < 0:
-        raise ConfigurationError(f"head(n): n is 0 or more, got {n}")
+        raise ConfigurationError(f"head(n): n must be at least 0, got {n}")
     return HeadSink(n)

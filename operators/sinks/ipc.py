@@ -1,4 +1,4 @@
-"""Arrow IPC files (also called Feather, version 2), written exactly once: what other Arrow programs map into memory."""
+"""Arrow IPC files (also called Feather, version 2), written exactly once. Other Arrow programs can memory-map them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Compression = Literal["lz4", "zstd", "none"]
 
 
 class IpcFormat(FileFormat):
-    """The IPC file format, in which a dictionary stands once for all batches.
+    """The IPC file format, in which all batches of a file share one dictionary per column.
 
-    The format knows deltas for dictionaries that grow, but not all readers do (polars 2 refuses them), so a table with
-    values that are not in the file's dictionary begins another file. That has all values seen so far, as long as they
-    do not outweigh the rows: where they are few, there is soon no new one.
+    The format has deltas for dictionaries that grow, but not all readers support them (polars 2 does not). So a table
+    with values that are not in the file's dictionary begins another file. The dictionary of that file has all values so
+    far, unless they need more bytes than the rows. If distinct values are few, there is soon no new one.
     """
 
     name: ClassVar[str] = "ipc"
@@ -43,11 +43,11 @@ class IpcFormat(FileFormat):
 class _Writer:
     def __init__(self, ipc: pa.ipc.RecordBatchFileWriter) -> None:
         self._ipc = ipc
-        self._seen: pa.Table | None = None  # a row at most, for the sake of its dictionaries
+        self._seen: pa.Table | None = None  # at most one row, kept for its dictionaries
 
     def write(self, table: pa.Table) -> pa.Table | None:
         known = [] if self._seen is None else [self._seen]
-        united = pa.concat_tables([*known, table]).unify_dictionaries()  # known values keep their places
+        united = pa.concat_tables([*known, table]).unify_dictionaries()  # known values keep their indices
         rows = united.slice(sum(t.num_rows for t in known)).combine_chunks()
         try:
             for batch in rows.to_batches():
@@ -65,7 +65,7 @@ class _Writer:
 
 
 class IpcSink(FileSink):
-    """See ``write_ipc``."""
+    """The sink that ``write_ipc`` makes."""
 
 
 def write_ipc(
@@ -79,11 +79,21 @@ def write_ipc(
 ) -> IpcSink:
     """Write rows to Arrow IPC files in ``directory``, exactly once: ``part-<checkpoint>-<subtask>-<number>.arrow``.
 
-    Any Arrow type can be written. A file has one dictionary for a column, so values that are new to it begin another
-    file, and a dictionary of values that hardly repeat makes a file of each record batch: cast it. ``pyarrow.feather``,
-    pandas' ``read_feather`` and polars' ``read_ipc`` read the files. Rows wait in memory until a record batch has
-    ``batch_rows`` rows or ``batch_bytes`` bytes. Directories, ``if_exists`` and what a crash may leave are as in
-    ``write_parquet``.
+    Any Arrow type can be written. A file has one dictionary per column, so new values begin another file, and a
+    dictionary column whose values rarely repeat makes a file of each record batch: cast it. ``pyarrow.feather``,
+    pandas' ``read_feather`` and polars' ``read_ipc`` read the files.
+
+    Args:
+        directory: as in ``write_parquet``, also after a crash.
+        if_exists: as in ``write_parquet``.
+        batch_rows: rows wait in memory until a record batch has this many ...
+        batch_bytes: ... or this many bytes.
+        compression: of the buffers.
+        files: the file system, for tests.
+
+    Returns: a sink.
+
+    Raises: ConfigurationError for settings out of range.
 
     >>> write_ipc("out", compression="zstd")
     write_ipc('out')

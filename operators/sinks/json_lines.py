@@ -1,4 +1,4 @@
-"""JSON lines (NDJSON), written exactly once: one object a row. The text is made in ``json_text``."""
+"""JSON lines (NDJSON), written exactly once: one object per row. ``json_text`` makes the text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LARGEST_BLOCK: Final = (1 << 31) - 1
 
 
 class JsonLinesFormat(FileFormat):
-    """One JSON object a line; a commit list keeps the types, for ``read_committed``."""
+    """One JSON object per line; a commit list stores the types, for ``read_committed``."""
 
     name: ClassVar[str] = "json"
     title: ClassVar[str] = "JSON"
@@ -77,7 +77,7 @@ class _Writer:
 
 
 def _slices(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Batches whose text fits into one Arrow array of text; one at least, without rows if need be."""
+    """Yield batches whose text fits into one Arrow array of text; an empty one if there are no rows."""
     nothing = pa.RecordBatch.from_arrays([pa.nulls(0, type_) for type_ in table.schema.types], schema=table.schema)
     for batch in table.to_batches() or [nothing]:
         rows = min(_ROWS, max(1, batch.num_rows * _BYTES // max(batch.nbytes, 1)))
@@ -86,7 +86,7 @@ def _slices(table: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 class JsonLinesSink(FileSink):
-    """See ``write_json``."""
+    """The sink that ``write_json`` makes."""
 
 
 def write_json(
@@ -98,12 +98,20 @@ def write_json(
 ) -> JsonLinesSink:
     """Write rows to JSON lines in ``directory``, exactly once: ``part-<checkpoint>-<subtask>-<number>.jsonl``.
 
-    One object a row, every column in it, nulls as ``null``. Nested columns are arrays and objects, a map an array of
-    ``{"key": ..., "value": ...}``. NaN and infinities are ``null``, since JSON has no word for them. Decimals are
-    texts, dates and times ISO 8601 (a zone is told in UTC), durations whole numbers of their unit. Bytes, unions and
-    intervals are refused with SchemaMismatch while the graph is built: cast them to text. ``compression`` "gzip" or
-    "zstd" adds ``.gz`` or ``.zst`` to the names. Directories, ``if_exists`` and what a crash may leave are as in
-    ``write_parquet``.
+    A row is an object with every column, nulls as ``null``. Nested columns are arrays and objects, a map is an array of
+    ``{"key": ..., "value": ...}``. NaN and infinities are ``null``, because JSON does not have them. Decimals are text,
+    dates and times ISO 8601 (in UTC if they have a zone), durations whole numbers of their unit. Bytes, unions and
+    intervals raise SchemaMismatch while the graph is built: cast them to text.
+
+    Args:
+        directory: as in ``write_parquet``, also after a crash.
+        if_exists: as in ``write_parquet``.
+        compression: "gzip" and "zstd" add ``.gz`` and ``.zst`` to the names.
+        files: the file system, for tests.
+
+    Returns: a sink.
+
+    Raises: ConfigurationError for settings out of range.
 
     >>> write_json("out", compression="gzip")
     write_json('out')

@@ -1,8 +1,8 @@
 """A column as JSON: one text for each value, made by vectorised kernels, nested values included.
 
-What JSON has no word for: NaN and infinities are ``null``; decimals, dates and times are texts (ISO 8601, zones as
-UTC); a duration is the whole number of its unit; a map is an array of ``{"key": ..., "value": ...}``, for its keys need
-not be text. Bytes, unions and intervals have no place. Integers beyond 2**53 stay exact, if the reader lets them.
+Values that JSON does not have: NaN and infinities are ``null``; decimals, dates and times are text (ISO 8601, zones as
+UTC); a duration is the whole number of its unit; a map is an array of ``{"key": ..., "value": ...}``, because its keys
+may not be text. Bytes, unions and intervals raise an error. Integers beyond 2**53 are exact, if the reader supports it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ESCAPES: Final = {i: json.dumps(chr(i))[1:-1] for i in (*range(32), ord('"'), o
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.Array:
-    r"""One JSON object for each row, line end included.
+    r"""Return one JSON object for each row, line end included.
 
     >>> json_lines(pa.record_batch({"x": [1.5, float("nan")], "s": ['say "é"', None]})).to_pylist()
     ['{"x":1.5,"s":"say \\"é\\""}\n', '{"x":null,"s":null}\n']
@@ -34,16 +34,16 @@ def json_lines(batch: pa.RecordBatch) -> pa.Array:
 
 
 def json_text(array: pa.Array, column: str) -> pa.Array:
-    """The JSON text of each value, ``null`` included. Errors name ``column``.
+    """Return the JSON text of each value, ``null`` included. Errors name ``column``.
 
-    Raises: pa.ArrowNotImplementedError for a type that has no place in JSON; SchemaMismatch for a year beyond 9999.
+    Raises: pa.ArrowNotImplementedError for a type that JSON cannot hold; SchemaMismatch for a year beyond 9999.
     """
     text = _text(array, column)
     return text.fill_null(_NULL) if text.null_count else text
 
 
 def _text(array: pa.Array, column: str) -> pa.Array:
-    """The same, but null may stand for ``null``."""
+    """Return the JSON text of each value; null may represent ``null``."""
     type_ = array.type
     if types.is_null(type_):
         return array.cast(pa.string())
@@ -74,7 +74,7 @@ def _text(array: pa.Array, column: str) -> pa.Array:
         return _list(array, array.values, column)
     if types.is_large_list(type_) or types.is_fixed_size_list(type_) or _is_list_view(type_):
         return _text(_plain_list(array), column)
-    raise pa.ArrowNotImplementedError(f"JSON has no word for {type_}")
+    raise pa.ArrowNotImplementedError(f"JSON cannot hold {type_}")
 
 
 def _is_list_view(type_: pa.DataType) -> bool:
@@ -82,7 +82,7 @@ def _is_list_view(type_: pa.DataType) -> bool:
 
 
 def _plain_list(array: pa.Array) -> pa.ListArray:
-    """A list of any layout in the plain one. (A cast from views loses elements in pyarrow 26.)"""
+    """Return a list of any layout as a plain list. (A cast from views loses elements in pyarrow 26.)"""
     lengths = pc.list_value_length(array).fill_null(0).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     return pa.ListArray.from_arrays(offsets, pc.list_flatten(array), mask=array.is_null())
@@ -101,7 +101,7 @@ def _map(array: pa.MapArray, column: str) -> pa.Array:
 
 
 def _list(array: pa.ListArray | pa.MapArray, values: pa.Array, column: str) -> pa.Array:
-    """``array`` has the offsets into ``values``; those of a slice begin anywhere."""
+    """Return lists of ``values`` as JSON text. ``array`` has the offsets; a slice may begin at any offset."""
     first, last = (array.offsets[0].as_py(), array.offsets[-1].as_py()) if len(array) else (0, 0)
     texts = json_text(values.slice(first, last - first), column)
     lists = pa.ListArray.from_arrays(pc.subtract(array.offsets, first) if len(array) else [0], texts)
@@ -110,7 +110,7 @@ def _list(array: pa.ListArray | pa.MapArray, values: pa.Array, column: str) -> p
 
 
 def _members(names: list[str], texts: list[pa.Array]) -> list[str | pa.Array]:
-    """``{"a":`` text ``,"b":`` text, to be joined; what closes the object is missing."""
+    """Return ``{"a":`` text ``,"b":`` text, to be joined, without the closing brace."""
     parts: list[str | pa.Array] = []
     for name, text in zip(names, texts, strict=True):
         parts += [f"{',' if parts else '{'}{json.dumps(name, ensure_ascii=False)}:", text]
@@ -122,7 +122,7 @@ def _join(*parts: str | pa.Array) -> pa.Array:
 
 
 def _escaped(array: pa.StringArray) -> pa.Array:
-    """``array`` with the escapes of JSON; what does not occur in the bytes costs a look at them."""
+    """Return ``array`` with the escapes of JSON. Only characters that occur in the bytes are replaced."""
     _, offsets, data = array.buffers()
     if data is None or not len(array):
         return array

@@ -35,7 +35,7 @@ Compression = Literal["zstd", "snappy", "lz4", "gzip", "brotli", "none"]
 
 
 class ParquetFormat(FileFormat):
-    """Parquet; a table that is written becomes row groups of at most ``row_group_rows`` rows."""
+    """The Parquet format. A table becomes row groups of at most ``row_group_rows`` rows."""
 
     name: ClassVar[str] = "parquet"
     title: ClassVar[str] = "Parquet"
@@ -48,7 +48,7 @@ class ParquetFormat(FileFormat):
         return _Writer(pq.ParquetWriter(target, schema, compression=self._compression), self._row_group_rows)
 
     def form(self, schema: pa.Schema) -> None:
-        return None  # commit lists are older than other formats
+        return None  # the first commit lists had no forms, only Parquet
 
     @staticmethod
     def read(path: Path, form: Form | None) -> pa.Table:
@@ -68,7 +68,7 @@ class _Writer:
 
 
 class ParquetSink(FileSink):
-    """See ``write_parquet``."""
+    """The sink that ``write_parquet`` makes."""
 
 
 def write_parquet(
@@ -80,18 +80,27 @@ def write_parquet(
     compression: Compression = "zstd",
     files: FileSystem = DISK,
 ) -> ParquetSink:
-    """Write rows to Parquet files in ``directory`` (made where missing), exactly once.
+    """Write rows to Parquet files in ``directory``, exactly once.
 
-    One sink and one job at a time: a graph with two sinks of one directory raises GraphError, and a job that starts
-    while another one writes there DirectoryInUse. A job that is killed leaves the directory free.
+    One sink and one job can use a directory at a time: a graph with two sinks of one directory raises GraphError, and a
+    job that starts while another one writes there raises DirectoryInUse. A killed job leaves the directory free.
 
     A file is named ``part-<checkpoint>-<subtask>-<number>.parquet`` and appears whole, when its checkpoint completes;
-    ``directory/**/*.parquet`` never finds anything else. A crash while checkpoint n commits may show part of n until
-    the restart; ``read_committed`` gives all of a checkpoint or nothing of it.
+    ``directory/**/*.parquet`` never matches anything else. A crash while checkpoint n commits may show part of n until
+    the restart; ``read_committed`` returns all of a checkpoint or nothing of it.
 
-    ``if_exists`` is for a fresh start into a directory with Parquet files: "error" raises OutputExists, "append" keeps
-    them, "overwrite" deletes those this sink wrote (and raises OutputExists where there are others). Rows wait in
-    memory until a row group has ``row_group_rows`` rows or ``row_group_bytes`` bytes; a barrier writes what there is.
+    Args:
+        directory: a local directory, made if it does not exist.
+        if_exists: for a fresh start in a directory with Parquet files: "error" raises OutputExists, "append" keeps
+            them, "overwrite" deletes those that this sink wrote (and raises OutputExists if there are others).
+        row_group_rows: rows wait in memory until a row group has this many ...
+        row_group_bytes: ... or this many bytes; a barrier writes all that are waiting.
+        compression: of the columns' pages.
+        files: the file system, for tests.
+
+    Returns: a sink.
+
+    Raises: ConfigurationError for settings out of range.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory:

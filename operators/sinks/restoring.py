@@ -1,7 +1,7 @@
-"""Columns of text files in the types they were written with.
+"""Restoring the columns of text files to the types they were written with.
 
 A text file is read in *carriers*, types that every reader of text has: numbers, booleans, text, and for JSON lists and
-structs of these. From there a cast leads back to the type that was written.
+structs of these. Then these are cast to the types that were written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["carrier", "restored"]
 
 
 def carrier(type_: pa.DataType) -> pa.DataType:
-    """The type in which values of ``type_`` are read from text.
+    """Return the type in which values of ``type_`` are read from text.
 
     >>> str(carrier(pa.map_(pa.string(), pa.decimal128(10, 2))))
     'list<item: struct<key: string, value: string>>'
@@ -39,7 +39,7 @@ def carrier(type_: pa.DataType) -> pa.DataType:
 
 
 def restored(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """``table``, which has the carriers of ``schema``, in ``schema``. Raises: pa.ArrowException."""
+    """Return ``table``, which has the carriers of ``schema``, cast to ``schema``. Raises: pa.ArrowException."""
     columns = [
         pa.chunked_array([_restored(chunk, type_) for chunk in column.chunks], type_)
         for column, type_ in zip(table.columns, schema.types, strict=True)

@@ -1,4 +1,4 @@
-"""Dates and times as text: ISO 8601, zones as UTC, and only the years that readers know."""
+"""Dates and times as text: ISO 8601, zones as UTC, and only the years that readers support."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _YEAR: Final = re.compile(r"(?!0000)\d{4}-")
 
 
 def utc(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """The same instants in UTC where ``array`` has a zone, so that their text ends in Z.
+    """Return the same instants in UTC if ``array`` has a zone, so that their text ends in Z.
 
     >>> str(utc(pa.array([0], pa.timestamp("s", "Asia/Tokyo"))).type)
     'timestamp[s, tz=UTC]'
@@ -30,7 +30,7 @@ def utc(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 def within_text(array: pa.Array | pa.ChunkedArray, column: str) -> None:
     """Raise SchemaMismatch, naming ``column``, for a date beyond the years 0001 to 9999.
 
-    Arrow has no text for some of them, and hardly a reader takes the others.
+    Arrow has no text for some of them, and few readers support the others.
     """
     if not (types.is_timestamp(array.type) or types.is_date(array.type)):
         return

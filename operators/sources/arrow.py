@@ -1,6 +1,6 @@
-"""Arrow data in memory as a source: whatever speaks the Arrow C interfaces, and one-shot streams of batches.
+"""Arrow data in memory as a source: anything with the Arrow C interfaces, and streams of batches that are read once.
 
-Tables are cut into contiguous splits and sliced, never copied (but for view types, which few kernels take: they become
+Tables are cut into contiguous splits and sliced, never copied (except view types, which few kernels take: they become
 plain text or binary once, at import). A ``RecordBatchReader`` can be read once, so it is not replayable.
 """
 
@@ -32,17 +32,24 @@ _HASH_BYTES = 256 << 20
 def from_arrow(
     data: Any, *, batch_rows: int = 65_536, splits: int = 1, replayable: bool | None = None
 ) -> ArrowSource | StreamSource:
-    """The rows of ``data``: a table or batch, a list of these, a ``RecordBatchReader``, a polars or pandas frame, a
-    DuckDB result, anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``.
+    """Read Arrow data in memory.
 
-    A ``RecordBatchReader`` is streamed as it comes, in one split, once: it is not replayable unless
-    ``replayable=True`` asks to read all of it into memory now. A stream that is not replayable is refused together with
-    checkpoints, unless ``replayable=False`` says that "at most once" will do. All else is imported once, cut into
-    ``splits``. Dictionary columns (pandas' and polars' categories) get int32 indices, batch by batch, for all batches
-    together may hold more values than a narrower type can number; dictionaries inside nested columns stay as they are.
-    Run-end encoded columns are decoded, and views become plain text or bytes, inside other types as well.
+    A ``RecordBatchReader`` is streamed once, in one split. All other data is imported once and cut into ``splits``.
+    Dictionary columns (pandas' and polars' categories) get int32 indices, batch by batch, because all batches together
+    may hold more values than a narrower type can number; dictionaries inside nested columns do not change. Run-end
+    encoded columns are decoded, and views become plain text or bytes, also inside other types.
 
-    Raises: TypeError for what is not Arrow; SchemaMismatch for two columns of one name, for run-end encoded values
+    Args:
+        data: a table or batch, a list of these, a ``RecordBatchReader``, a polars or pandas frame, a DuckDB result, or
+            any object with ``__arrow_c_stream__`` or ``__arrow_c_array__``.
+        batch_rows: the most rows of a batch.
+        splits: how many contiguous parts of about equal length the rows are cut into.
+        replayable: None: a ``RecordBatchReader`` is not replayable, and jobs with checkpoints refuse it. True: read all
+            of it into memory now. False: accept "at most once".
+
+    Returns: a bounded source.
+
+    Raises: TypeError for data that is not Arrow; SchemaMismatch for two columns of one name, for run-end encoded values
     inside other types, and for nulls in a column that is declared not null; ConfigurationError for settings out of
     range.
 
@@ -51,11 +58,11 @@ def from_arrow(
     [3, 2]
     """
     if batch_rows < 1 or splits < 1:
-        raise ConfigurationError(f"from_arrow: batch_rows and splits are at least 1, got {batch_rows} and {splits}")
+        raise ConfigurationError(f"from_arrow: batch_rows and splits must be at least 1, got {batch_rows} and {splits}")
     if isinstance(data, pa.RecordBatchReader) and not replayable:
         if splits != 1:
             raise ConfigurationError(
-                f"from_arrow: a RecordBatchReader comes in one order, so in 1 split, not {splits}; "
+                f"from_arrow: a RecordBatchReader can only be read in 1 split, got {splits}; "
                 f"replayable=True reads it into memory first"
             )
         _check_distinct(data.schema)
@@ -66,7 +73,7 @@ def from_arrow(
 
 
 class ArrowSource(Source):
-    """See ``from_arrow``. Splits are contiguous ranges of rows, offsets are rows within one."""
+    """The source that ``from_arrow`` makes. Splits are contiguous ranges of rows, offsets are rows within one."""
 
     def __init__(
         self,
@@ -79,7 +86,7 @@ class ArrowSource(Source):
     ) -> None:
         self.replayable = replayable
         self.accepts_loss = not replayable
-        self._whole = table  # what hashes are made of, so that they do not depend on which columns are used
+        self._whole = table  # which is hashed, so that hashes do not depend on which columns are used
         self._table = (
             table if columns is None else table.select([name for name in table.schema.names if name in columns])
         )
@@ -92,13 +99,13 @@ class ArrowSource(Source):
         return wide_schema(self._table.schema)
 
     def splits(self) -> tuple[Split, ...]:
-        """Contiguous ranges whose lengths differ by at most one. ``info`` has rows, schema and content as hashes.
+        """Return contiguous ranges whose lengths differ by at most one; ``info`` has hashes of schema and content.
 
-        A table of fewer rows than splits has one empty range, for splits are known by what they are called.
+        A table of fewer rows than splits has one empty range, because two splits cannot have the same id.
         """
         if self._made is None:
-            made = [self._split(index) for index in range(self._parts)]
-            self._made = tuple({split.id: split for split in made}.values())
+            parts = [self._split(index) for index in range(self._parts)]
+            self._made = tuple({split.id: split for split in parts}.values())
         return self._made
 
     def _split(self, index: int) -> Split:
@@ -118,13 +125,15 @@ class ArrowSource(Source):
         if now is None:
             mine = [split.id for split in self.splits()]
             raise InputChanged(
-                f"from_arrow: the checkpoint was taken over {split.id!r}, the data is now cut into {mine}"
+                f"from_arrow: the checkpoint was taken over {split.id!r}, the data is now cut into {mine}; "
+                "give the same data and splits="
             )
         for what in ("schema", "rows", "content"):
             if now.info[what] != split.info.get(what):
                 raise InputChanged(
                     f"from_arrow: the checkpoint was taken over other data: the {what} of {split.id!r} was "
-                    f"{excerpt(split.info.get(what))} and is {now.info[what]}; give the same data, or start afresh"
+                    f"{excerpt(split.info.get(what))} and is {now.info[what]}; give the same data, or "
+                    "start over in a new checkpoint directory"
                 )
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
@@ -135,13 +144,13 @@ class ArrowSource(Source):
 
     def select(self, columns: Sequence[str]) -> ArrowSource:
         _check_known(columns, self.schema)
-        made = ArrowSource(self._whole, self._batch_rows, self._parts, replayable=self.replayable, columns=columns)
-        made._made = self._made
-        return made
+        source = ArrowSource(self._whole, self._batch_rows, self._parts, replayable=self.replayable, columns=columns)
+        source._made = self._made
+        return source
 
 
 class _TableReader(SplitReader):
-    """Slices of the table's own chunks; a batch never spans two."""
+    """Emits slices of the table's chunks; a batch never spans two."""
 
     def __init__(self, table: pa.Table, offset: int, batch_rows: int) -> None:
         self._chunks = [chunk for chunk in table.to_batches() if chunk.num_rows]
@@ -175,7 +184,7 @@ class _TableReader(SplitReader):
 
 
 class StreamSource(Source):
-    """A ``RecordBatchReader``, read once as it comes. Offsets count rows; a restore goes on where the reader stands."""
+    """A ``RecordBatchReader`` that is read once. Offsets count rows; a restore continues where the reader is."""
 
     replayable = False
     blocking = True
@@ -204,7 +213,9 @@ class StreamSource(Source):
     def check(self, split: Split) -> None:
         mine = self.splits()[0]
         if (split.id, split.info.get("schema")) != (mine.id, mine.info["schema"]):
-            raise InputChanged(f"from_arrow: the checkpoint was taken over {split}, this stream is {mine}")
+            raise InputChanged(
+                f"from_arrow: the checkpoint was taken over {split}, this stream is {mine}; give the same data"
+            )
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
         row = parsed(Count | None, offset, "from_arrow: the position in a stream") or 0
@@ -219,7 +230,7 @@ class StreamSource(Source):
 
 
 class _Once:
-    """A stream that is handed out once, whichever selection of its columns asks first."""
+    """A stream that can be taken once, by one of all selections of its columns."""
 
     def __init__(self, stream: pa.RecordBatchReader) -> None:
         self.stream = stream
@@ -242,7 +253,7 @@ class _StreamReader(SplitReader):
         self._schema = schema
         self._batch_rows = batch_rows
         self._rest: pa.RecordBatch | None = None
-        self._given = 0  # rows of the stream's batch at hand
+        self._given = 0  # rows of the stream's current batch that were emitted
 
     def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
         while self._rest is None or self._rest.num_rows == 0:
@@ -251,7 +262,7 @@ class _StreamReader(SplitReader):
             except StopIteration:
                 return END
             except (OSError, pa.ArrowException) as error:
-                raise SourceError(f"from_arrow: the stream broke behind row {self._offset}: {error}") from error
+                raise SourceError(f"from_arrow: the stream failed after row {self._offset}: {error}") from error
             self._rest = conformed(batch.select(self._schema.names), self._schema)
             self._given = 0
         rows = min(max_rows, self._batch_rows - self._given % self._batch_rows)
@@ -280,7 +291,7 @@ def _table(data: Any) -> pa.Table:
         return pa.Table.from_batches([data])
     if isinstance(data, list | tuple) and data and all(isinstance(part, pa.RecordBatch | pa.Table) for part in data):
         tables = [_table(part) for part in data]
-        if any(table.schema != tables[0].schema for table in tables):  # perhaps in the width of indices alone
+        if any(table.schema != tables[0].schema for table in tables):  # perhaps only in the width of indices
             tables = [table.cast(wide_schema(table.schema)) for table in tables]
         return pa.concat_tables(tables)
     if hasattr(data, "__arrow_c_stream__"):
@@ -294,7 +305,7 @@ def _table(data: Any) -> pa.Table:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Return ``table`` without schema metadata (two runs may differ in it), and in plain types."""
+    """Return ``table`` in plain types, without schema metadata (in which two runs may differ)."""
     schema = pa.schema([plain_field(field) for field in table.schema])
     for field, column in zip(table.schema, table.columns, strict=True):
         misplaced = Counter[str]()
@@ -325,12 +336,12 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def plain_field(field: pa.Field) -> pa.Field:
-    """The field without metadata, in its plain type."""
+    """Return the field without metadata, in its plain type."""
     return pa.field(field.name, plain_type(field.type, field.name), field.nullable)
 
 
 def plain_type(dtype: pa.DataType, column: str) -> pa.DataType:
-    """Return ``dtype``, or what takes the place of run-end encoded values, and of views, also inside other types.
+    """Return ``dtype`` with run-end encoding removed, and views replaced, also inside other types.
 
     Raises: SchemaMismatch that names ``column`` for run-end encoded values inside other types, and for views in list
     views: Arrow can neither filter nor convert these.
@@ -360,8 +371,8 @@ def _without_views(dtype: pa.DataType) -> pa.DataType:
         return pa.map_(_field_without_views(dtype.key_field), _field_without_views(dtype.item_field), dtype.keys_sorted)
     if types.is_fixed_size_list(dtype):
         return pa.list_(_field_without_views(dtype.value_field), dtype.list_size)
-    made = next((made for is_one, made in _LISTS if is_one(dtype)), None)
-    return dtype if made is None else made(_field_without_views(dtype.value_field))
+    list_type = next((list_type for is_one, list_type in _LISTS if is_one(dtype)), None)
+    return dtype if list_type is None else list_type(_field_without_views(dtype.value_field))
 
 
 _LISTS: Final[Sequence[tuple[Any, Any]]] = (
@@ -398,10 +409,10 @@ def _check_distinct(schema: pa.Schema) -> None:
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """``batch`` in ``schema``, which has its columns in their plain and wide types."""
+    """Return ``batch`` cast to ``schema``, which has the same columns in plain and wide types."""
     if not schema.names or batch.schema.equals(schema, check_metadata=True):
         return batch
-    if any(types.is_run_end_encoded(type_) for type_ in batch.schema.types):  # which Arrow casts to nothing else
+    if any(types.is_run_end_encoded(type_) for type_ in batch.schema.types):  # Arrow cannot cast these
         columns = [_without_runs(column) for column in batch.columns]
         batch = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
     return batch.cast(schema)
@@ -412,7 +423,7 @@ def _without_runs(column: pa.Array) -> pa.Array:
         return column
     ends = column.run_ends.to_numpy()
     values = column.values
-    if (plain := _without_views(values.type)) != values.type:  # Arrow takes no rows of views
+    if (plain := _without_views(values.type)) != values.type:  # Arrow cannot take rows of views
         values = values.cast(plain)
     return values.take(pa.array(np.searchsorted(ends, np.arange(len(column)) + column.offset, side="right")))
 
@@ -428,18 +439,18 @@ def _schema_hash(schema: pa.Schema) -> str:
 
 
 def _content_hash(table: pa.Table) -> str:
-    """xxh3 over the rows in Arrow's IPC form, in windows of fixed length, so that chunks and slices do not matter.
+    """Return the xxh3 of the rows in Arrow's IPC form, in windows of fixed length: chunks and slices do not matter.
 
-    Past 256 MiB only evenly spaced windows of about that many bytes are hashed, the first among them: what is
-    promised is to notice other data, not each changed cell of a huge table.
+    Above 256 MiB only evenly spaced windows of about that many bytes are hashed, the first included. This detects other
+    data, but not each changed cell of a huge table.
     """
     digest = xxhash.xxh3_64(str(table.num_rows).encode())
     if table.num_columns:
-        everyone = pa.array(np.arange(min(_HASH_ROWS, table.num_rows)))
+        indices = pa.array(np.arange(min(_HASH_ROWS, table.num_rows)))
         for start in _windows(table):
             window = _undictionaried(table.slice(start, _HASH_ROWS))
-            # a gather, for a slice is written out with all the buffers that it is a slice of
-            for batch in window.combine_chunks().take(everyone.slice(0, window.num_rows)).to_batches():
+            # take() copies: a slice would be serialized with all of the buffers it is a slice of
+            for batch in window.combine_chunks().take(indices.slice(0, window.num_rows)).to_batches():
                 digest.update(batch.serialize())
     return digest.hexdigest()
 

@@ -1,9 +1,9 @@
-"""Text in blocks of whole rows, so that a reader may begin at any block without parsing what stands before it.
+"""Text in blocks of whole rows, so that a reader may begin at any block without parsing the text before it.
 
-Where a block ends depends on where it begins and on the text behind, and on nothing else: so a position is the byte at
-which a block begins, with the number of its first line. A row longer than a block makes its block grow. A row that does
-not end within ``longest`` bytes, or not before the file does (a quote that nobody closed), is *broken*: its first
-line becomes a block of its own, and the next block begins behind that line.
+The end of a block depends only on its beginning and on the text after that. So a position is the byte at which a block
+begins, and the number of its first line. A row longer than a block makes its block grow. A row is *broken* if it does
+not end within ``longest`` bytes, or not before the file ends (a quote that was never closed): its first line becomes a
+block of its own, and the next block begins after that line.
 
 Memory: one block and the text read ahead for the next, or twice the longest row.
 
@@ -30,7 +30,7 @@ LONGEST: Final = 64 << 20
 _STEP: Final = 16 << 20  # bytes that are read from a stream at once
 
 Cut = Callable[[bytes, bool], int]
-"""How many bytes of the text given are whole rows; 0: not even one. The flag says that nothing follows."""
+"""A function that returns how many bytes of a text are whole rows; 0: not even one. The flag: the text is the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +56,15 @@ class Block:
 
     @property
     def after(self) -> Place:
-        """Where the next block begins. Lines end in a newline, in text that has none of these in a carriage return."""
+        """Where the next block begins. Lines end in a newline; in text without newlines, in a carriage return."""
         lines = _count(self.data, b"\n")
-        if not lines and not self.broken:  # a broken one may end between the two bytes of a line end
+        if not lines and not self.broken:  # a broken block may end between the two bytes of a line end
             lines = _count(self.data, b"\r")
         return Place(self.end, self.line + lines)
 
 
 class Blocks(Iterator[Block]):
-    """The blocks of ``stream``, which stands at ``place``."""
+    """The blocks of ``stream``, which is at ``place``."""
 
     def __init__(self, stream: BinaryIO, cut: Cut, place: Place, *, block_bytes: int, longest: int = LONGEST) -> None:
         self._stream = stream
@@ -81,7 +81,7 @@ class Blocks(Iterator[Block]):
             data = self._peek(size)
             if not data:
                 raise StopIteration
-            final = len(self._ahead) <= size  # which does not depend on how far the stream was read before
+            final = len(self._ahead) <= size  # independent of how far the stream was read before
             whole = self._cut(data, final)
             if whole:
                 return self._take(whole)
@@ -90,12 +90,12 @@ class Blocks(Iterator[Block]):
             size = min(2 * size, self._longest)
 
     def skip_mark(self) -> None:
-        """Leave out the mark (BOM) that some programs put before UTF-8."""
+        """Skip the mark (BOM) that some programs write before UTF-8."""
         if self._peek(len(BOM_UTF8)) == BOM_UTF8:
             self._take(len(BOM_UTF8))
 
     def skip_line(self) -> None:
-        """Leave out a line, whatever quotes are in it."""
+        """Skip a line, ignoring quotes."""
         while (data := self._peek(self._block_bytes)) and not (at := data.find(b"\n") + 1):
             self._take(len(data))
         if data:
@@ -107,11 +107,11 @@ class Blocks(Iterator[Block]):
         return self._place
 
     def again(self, size: int) -> Block:
-        """The next ``size`` bytes: a block that was cut before, whatever the size of blocks was then."""
+        """Return the next ``size`` bytes: a block of before a restore, when blocks may have had another size."""
         return self._take(len(self._peek(size)))
 
     def _peek(self, size: int) -> bytes:
-        """The next ``size`` bytes. One more is read ahead, so that it is known whether these are the last."""
+        """Return the next ``size`` bytes. One more is read ahead, which shows whether these are the last."""
         while len(self._ahead) <= size and not self._ended:  # in steps: streams allocate all requested bytes
             read = self._stream.read(min(size + 1 - len(self._ahead), _STEP))
             self._ahead += read
@@ -126,7 +126,7 @@ class Blocks(Iterator[Block]):
 
 
 def _count(data: bytes, byte: bytes) -> int:
-    """What ``data.count`` gives: several times faster, and without holding up other threads."""
+    """Return ``data.count(byte)``, but several times faster, and without blocking other threads."""
     return int(np.count_nonzero(np.frombuffer(data, np.uint8) == byte[0]))
 
 

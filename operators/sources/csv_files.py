@@ -1,4 +1,4 @@
-"""CSV files as a source. Arrow's parser does the work, a block at a time; rows it cannot take are found one by one."""
+"""CSV files as a source. Arrow parses block by block; if it fails, the bad rows of the block are searched for."""
 
 from __future__ import annotations
 
@@ -65,36 +65,47 @@ def read_csv(
     block_bytes: int = 1 << 20,
     filesystem: Any = None,
 ) -> TextSource:
-    """The rows of CSV files, in order of file names, each file in its own order; one subtask reads a file as a whole.
+    """Read CSV files, in order of their names; each file is one split, read in its own order by one subtask.
 
-    ``paths`` is a file, a directory, a glob, a URI that pyarrow knows (``s3://``, ``gs://``, ``file://``) or a list of
-    these; with ``filesystem`` (one of ``pyarrow.fs``, or of fsspec) they are paths in it. Names that end in ``.gz``,
-    ``.bz2`` or ``.zst`` are unpacked as they are read; a restore unpacks such a file from its beginning.
-
-    Columns: the first row of each file names them (``column_names``: there is no such row, these are the names), after
-    ``skip_rows`` lines that are left out. Files may order them differently, but without ``columns`` all must have the
-    same. ``columns`` are read and no others; what is in columns that a pipeline does not use is not looked at.
-    ``schema`` has the types of some or all columns, or the names of these types; these columns come first, in its
-    order. All others are inferred from the first ``block_bytes`` of the first file that has rows: text where these have
-    no value, microseconds where they have times without fractions. Whole numbers are int64, or uint64 if one of the
-    first is above int64 and none is below zero; if neither type holds them, name one in ``schema`` (float64 would round
+    Columns: files may order them differently, but without ``columns`` all files must have the same. Types that
+    ``schema`` does not have are inferred from the first ``block_bytes`` of the first file that has rows: text if a
+    column has no value there, microseconds if its times have no fractions. Whole numbers are int64, or uint64 if one of
+    them is above int64 and none is below zero; if neither type holds them, name one in ``schema`` (float64 would round
     ids). A column with a fraction, an exponent or a plus among these is float64. Whole numbers have decimal digits: a
     column with ``0xFF`` among them is text. A later value that does not fit is an error of its row.
 
-    Values: an unquoted field that is one of ``null_values`` is null, in every column. Times are ISO 8601 (with an
-    offset or ``Z`` for timestamps with a zone, which are in UTC if inferred, and without for others), or in one of
-    ``timestamp_parsers`` (formats of ``strptime``, tried first). A quoted field may span lines; ``quote=None``: quotes
-    are ordinary characters. ``encoding`` is UTF-8 or one that has a byte a character (``"latin-1"``, ``"cp1252"``).
-    Empty lines are left out.
+    Values: times are ISO 8601 (with an offset or ``Z`` for timestamps with a zone, which are in UTC if inferred, and
+    without for others). A quoted field may span lines. Empty lines are skipped. The values of columns that a pipeline
+    does not use are not checked. A quote that is not closed costs its line, not the rest of the file.
 
-    Rows with too few or too many fields, or with a value that does not fit: ``on_error`` ``"fail"`` ends the job naming
-    file and line, ``"skip"`` leaves them out and counts them, ``"side"`` gives them to side output ``errors``, with
-    place, text and reason. A quote that is not closed costs its line, not the rest of the file.
+    Memory: some blocks of ``block_bytes``, or of the longest row if that is longer; rows end within 64 MiB.
 
-    Memory: some blocks of ``block_bytes``, or of the longest row where that is longer; rows end within 64 MiB.
+    Args:
+        paths: a file, a directory, a glob, a URI that pyarrow knows (``s3://``, ``gs://``, ``file://``) or a list of
+            these. Files that end in ``.gz``, ``.bz2`` or ``.zst`` are decompressed, after a restore from their
+            beginning.
+        schema: the types, or names of types, of some or all columns; these columns come first, in this order.
+        columns: the columns to read; None: all.
+        column_names: the names of the columns. None: the first row of each file has them.
+        skip_rows: lines to skip at the beginning of each file.
+        delimiter: one ASCII character, as are ``quote``, ``escape`` and ``decimal_point``.
+        quote: None: quotes are ordinary characters.
+        escape: the character before one that is taken as it is; None: there is none.
+        null_values: unquoted fields that are null, in every column.
+        decimal_point: the character before the fraction of a number.
+        timestamp_parsers: formats of ``strptime``, tried before ISO 8601.
+        encoding: UTF-8, or an encoding of one byte per character (``"latin-1"``, ``"cp1252"``).
+        on_error: for rows with too few or too many fields, or with a value that does not fit: ``"fail"`` ends the job,
+            naming file and line; ``"skip"`` drops and counts them; ``"side"`` emits them at side output ``errors``,
+            with place, text and reason.
+        batch_rows: the most rows of a batch.
+        block_bytes: bytes that are parsed at once.
+        filesystem: one of ``pyarrow.fs`` or of fsspec, in which ``paths`` are paths; None: this machine's.
+
+    Returns: a bounded, replayable source.
 
     Raises: SourceError for a missing or unreadable file, or one without anything to infer types from; SchemaMismatch
-    where files differ in their columns; UnknownColumn; ConfigurationError for settings out of range.
+    if files differ in their columns; UnknownColumn; ConfigurationError for settings out of range.
 
     >>> import pathlib, tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -123,18 +134,18 @@ def read_csv(
     whole = format.schema_of(found, where, given_types(schema), block_bytes, columns)
     check_known(f"{format.label}({found[0]!r})", columns or (), whole.names)
     names = whole.names if columns is None else columns
-    CsvParser(format, whole.names, whole)  # refuses a type that cannot be read before anything runs
+    CsvParser(format, whole.names, whole)  # raises for a type that cannot be read, before anything runs
     for path in found:
         format.check_columns(found[0], path, where, names, everything=columns is None)
     return TextSource(format, files, whole, names, reading)
 
 
-read_csv.kernels = _KERNELS  # type: ignore[attr-defined]  # for ``watch``, which opens no file before the job runs
+read_csv.kernels = _KERNELS  # type: ignore[attr-defined]  # for ``watch``, which may open no file before the job runs
 
 
 @dataclass(frozen=True, slots=True)
 class CsvFormat:
-    """How the text of a file is to be taken; see ``read_csv``. ``given`` names the columns whose types were given."""
+    """How to parse a file; see ``read_csv``. ``given`` names the columns whose types were given."""
 
     names: tuple[str, ...] | None
     skip_rows: int
@@ -164,13 +175,13 @@ class CsvFormat:
             value = getattr(self, what)
             optional = what in ("quote", "escape")
             if not (value is None and optional) and not (value and len(value) == 1 and value.isascii()):
-                raise ConfigurationError(f"read_csv: {what} is one ASCII character, got {value!r}")
+                raise ConfigurationError(f"read_csv: {what} must be one ASCII character, got {value!r}")
         if self.skip_rows < 0:
-            raise ConfigurationError(f"read_csv: skip_rows is at least 0, got {self.skip_rows}")
+            raise ConfigurationError(f"read_csv: skip_rows must be at least 0, got {self.skip_rows}")
         if not _is_text_encoding(self.encoding):
             raise ConfigurationError(
-                f"read_csv: encoding is 'utf-8' or one of a byte a character that contains ASCII, such as 'latin-1', "
-                f"got {self.encoding!r}; convert the files first, such as with iconv"
+                f"read_csv: encoding must be 'utf-8' or one of a byte per character that contains ASCII, such as "
+                f"'latin-1', got {self.encoding!r}; convert the files first, such as with iconv"
             )
         if self.names is not None:
             check_distinct("read_csv(column_names=)", self.names)
@@ -180,7 +191,7 @@ class CsvFormat:
         return codecs.lookup(self.encoding).name in ("utf-8", "ascii")
 
     def utf8(self, data: bytes) -> bytes:
-        """``data`` as Arrow takes it; what is no text stays as it is, and Arrow will say so."""
+        """Return ``data`` in UTF-8. Bytes that are not text do not change, so that Arrow reports them."""
         if self._utf8:
             return data
         return data.decode(self.encoding, "surrogateescape").encode("utf-8", "surrogateescape")
@@ -216,12 +227,12 @@ class CsvFormat:
         return _MAYBE_HEX.search(data) is not None
 
     def _unmarked(self, data: bytes) -> bytes:
-        """Return ``data`` without quotes and escapes, which may stand between the characters of a value."""
+        """Return ``data`` without quotes and escapes, which may occur between the characters of a value."""
         marks = "".join(mark for mark in (self.quote, self.escape) if mark is not None)
         return data.translate(None, marks.encode()) if self._special(data) else data
 
     def ends(self, data: bytes) -> list[int]:
-        """Return the places where rows end, that of ``data`` included. Text without quotes needs no kernel."""
+        """Return the offsets at which rows end, the end of ``data`` included. Text without quotes needs no kernel."""
         if not self._special(data):
             found = [end.end() for end in _ROW_END.finditer(data)]
             last = found[-1] if found else 0
@@ -232,7 +243,7 @@ class CsvFormat:
         return found if last == len(data) else [*found, len(data)]
 
     def head(self, path: str, where: Files, block_bytes: int = _HEAD) -> Head:
-        """The names of a file's columns, where its rows begin, and the first of these (as many as are in a block)."""
+        """Return the names of a file's columns, where its rows begin, and its first block of rows."""
         try:
             with where.open_text(path, 0) as stream:
                 blocks = Blocks(stream, self.cut, Place(0, 1), block_bytes=block_bytes)
@@ -283,7 +294,7 @@ class CsvFormat:
         block_bytes: int,
         wanted: Sequence[str] | None = None,
     ) -> pa.Schema:
-        """Return the columns of the first file that has some, in the types given, or inferred from the first rows.
+        """Return the columns of the first file that has any, with the types given, or inferred from its first rows.
 
         Raises: SourceError if there are no columns, or whole numbers in ``wanted`` columns that fit no type.
         """
@@ -304,7 +315,7 @@ class CsvFormat:
         return ordered(given, self._inferred(source, first, given, chosen))
 
     def _inferred(self, path: str, head: Head, given: dict[str, pa.DataType], wanted: Collection[str]) -> pa.Schema:
-        # given types count later, when it can be said which row does not fit them
+        # given types are applied later, when an error can name the row
         others = [name for name in head.names if name not in given]
         if not others or not head.rows.strip():
             return pa.schema(dict.fromkeys(others, pa.string()))
@@ -364,8 +375,8 @@ class CsvFormat:
         extra = [name for name in found if name not in names] if everything else []
         if missing or extra:
             raise SchemaMismatch(
-                f"read_csv: {path!r} has other columns than {first!r}: missing {missing}, more {extra}; read them as "
-                f"two sources, or choose the columns they share with columns=[...]"
+                f"read_csv: {path!r} has other columns than {first!r}: missing {missing}, additional {extra}; read "
+                f"them as two sources, or choose the columns they share with columns=[...]"
             )
 
     def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[CsvParser, Place]:
@@ -375,7 +386,7 @@ class CsvFormat:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What stands at the beginning of a file."""
+    """The beginning of a file: column names, where rows begin, and the first of them."""
 
     names: tuple[str, ...]
     begin: Place
@@ -417,7 +428,7 @@ class CsvParser:
 
 
 def _is_text_encoding(name: str) -> bool:
-    """Whether ``name`` is UTF-8, or has a byte a character and ASCII as its lower half: then newlines are newlines."""
+    """Return whether ``name`` is UTF-8, or has a byte per character and ASCII as its lower half (so newlines too)."""
     try:
         if codecs.lookup(name).name == "utf-8":
             return True

@@ -1,8 +1,8 @@
-"""The good rows of a CSV block that has bad ones, column by column.
+"""Recovery of the good rows of a CSV block that has bad ones, column by column.
 
-Arrow converts a block or fails. So the fields are read as bytes first, which leaves out rows with too few or too many.
-Then the distinct values of a column are converted together; Arrow names the first that it cannot take, and the search
-goes on behind it. A column costs one attempt for each distinct bad value, however often it occurs.
+Arrow converts all of a block or fails. So the fields are first read as bytes, without the rows that have too few or too
+many. Then the distinct values of a column are converted together. Arrow names the first value that does not fit, and
+the search continues after it. A column costs one attempt for each distinct bad value, however often it occurs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_hexadecimal", "read_as_integer", "rescued"]
 
-_FIRST: Final = 64  # values tried behind a bad one, then four times as many, and so on
+_FIRST: Final = 64  # values tried after a bad one, then four times as many, and so on
 _HEX: Final = re.compile(rb"[ \t]*0[xX]")
 _ROW: Final = re.compile(r"In CSV column #0: Row #(\d+): CSV conversion error to .*?: (.*)", re.DOTALL)
 
@@ -32,7 +32,7 @@ _ROW: Final = re.compile(r"In CSV column #0: Row #(\d+): CSV conversion error to
 def rescued(
     format: CsvFormat, names: Sequence[str], schema: pa.Schema, data: bytes
 ) -> tuple[pa.RecordBatch, list[Wrong]]:
-    """The rows of ``data`` that can be converted to ``schema``, and the others."""
+    """Return the rows of ``data`` that can be converted to ``schema``, and the others."""
     rows = [(start, end) for start, end in pairwise([0, *format.ends(data)]) if data[start:end].strip(b"\r\n")]
     fields, wrong = _fields(format, names, schema, data)
     kept = [row for row in range(len(rows)) if row not in wrong]
@@ -63,7 +63,10 @@ def read_as_integer(type_: pa.DataType) -> bool:
 def _fields(
     format: CsvFormat, names: Sequence[str], schema: pa.Schema, data: bytes
 ) -> tuple[pa.Table, dict[int, Unparsable]]:
-    """The fields as bytes, without the rows (by number, empty lines not counted) that have a wrong count of them."""
+    """Return the fields as bytes, and the rows left out because they have a wrong number of fields.
+
+    These are by row number; empty lines do not count.
+    """
     wrong: dict[int, Unparsable] = {}
 
     def leave_out(row: csv.InvalidRow) -> str:
@@ -79,7 +82,7 @@ def _fields(
 
 
 def _column(format: CsvFormat, field: pa.Field, fields: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
-    """A column, null where a field cannot be converted, and what is wrong with each of these."""
+    """Return a column, null where a field cannot be converted, and an error message for each such field."""
     encoded = fields.combine_chunks().dictionary_encode()
     typed, errors = _values(format, field, encoded.dictionary.to_pylist())
     indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)

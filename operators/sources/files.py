@@ -1,7 +1,7 @@
-"""Where files live: this machine's disk or a pyarrow filesystem, behind one face for every format.
+"""One interface to the files of this machine and of any pyarrow filesystem, for all formats.
 
-Paths on this machine go through ``os`` and ``open``, so errors are Python's own. All else goes through
-``pyarrow.fs``, which fsspec's filesystems can be wrapped for. Both raise OSError for what cannot be read.
+Paths on this machine go through ``os`` and ``open``, so errors are Python's own. All others go through ``pyarrow.fs``,
+which also wraps fsspec's filesystems. Both raise OSError for a file that cannot be read.
 
 >>> places = Files(fs.SubTreeFileSystem("/", fs.LocalFileSystem()))
 >>> places.status("no/such/file")
@@ -27,7 +27,7 @@ from dataflow.errors import ConfigurationError
 __all__ = ["WHOLE", "Entry", "Files", "Status", "as_filesystem", "ends_hash"]
 
 WHOLE: Final = 1 << 20
-"""Files of up to so many bytes are hashed whole."""
+"""Files of up to this many bytes are hashed whole."""
 _ENDS: Final = 1 << 16
 Entry: TypeAlias = "os.DirEntry[str] | fs.FileInfo"
 _COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
@@ -43,13 +43,13 @@ class Status:
 
 
 def as_filesystem(given: Any) -> fs.FileSystem | None:
-    """What a user passed as ``filesystem=``: pyarrow's, fsspec's (wrapped), or None for this machine's.
+    """Return a user's ``filesystem=`` as pyarrow's (fsspec's is wrapped), or None for this machine's.
 
     Raises: ConfigurationError for anything else.
     """
     if given is None or isinstance(given, fs.FileSystem):
         return None if isinstance(given, fs.LocalFileSystem) else given
-    if hasattr(given, "protocol") and hasattr(given, "find"):  # the face of fsspec, which need not be installed
+    if hasattr(given, "protocol") and hasattr(given, "find"):  # the interface of fsspec, which need not be installed
         return fs.PyFileSystem(fs.FSSpecHandler(given))
     raise ConfigurationError(
         f"filesystem= takes a pyarrow.fs.FileSystem or an fsspec filesystem, got a {type(given).__qualname__}"
@@ -58,7 +58,7 @@ def as_filesystem(given: Any) -> fs.FileSystem | None:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of one filesystem; None: this machine's. Picklable where the filesystem is."""
+    """The files of one filesystem; None: this machine's. Picklable if the filesystem is."""
 
     filesystem: fs.FileSystem | None = None
 
@@ -68,7 +68,7 @@ class Files:
         return self.filesystem is not None
 
     def status(self, path: str) -> Status:
-        """Raises: OSError where there is no such file."""
+        """Return the status of the file at ``path``. Raises: OSError if there is no such file."""
         if self.filesystem is None:
             if not path.isascii():
                 _check_text(path)
@@ -106,17 +106,17 @@ class Files:
         return os.stat(path).st_ino if self.filesystem is None else None
 
     def join(self, directory: str, name: str) -> str:
-        """The path of a listed file."""
+        """Return the path of a listed file."""
         return os.path.join(directory, name) if self.filesystem is None else f"{directory.rstrip('/')}/{name}"
 
     def open(self, path: str) -> BinaryIO:
-        """The file's bytes, to read and to seek in."""
+        """Open the file as a stream of bytes that can seek."""
         if self.filesystem is None:
             return open(path, "rb")
         return self.filesystem.open_input_file(path)
 
     def open_text(self, path: str, at: int) -> BinaryIO:
-        """The file's bytes from ``at`` on, unpacked where its suffix says so: then all before is read as well."""
+        """Open the file at byte ``at``. If its suffix names a codec, decompress it, from its beginning up to there."""
         codec = compression(path)
         if codec is None:
             raw = self.handle(path)
@@ -128,7 +128,7 @@ class Files:
         return unpacked
 
     def handle(self, path: str) -> Any:
-        """The same for pyarrow, which closes it without a word when it is dropped, as readers of a dead process are."""
+        """Open the file for pyarrow. Dropping the handle closes it without a warning, as when a process dies."""
         return pa.OSFile(path) if self.filesystem is None else self.filesystem.open_input_file(path)
 
 
@@ -153,7 +153,7 @@ def _check_text(path: str) -> None:
 
 
 def compression(path: str) -> str | None:
-    """The codec that the suffix of ``path`` names.
+    """Return the codec that the suffix of ``path`` names, or None.
 
     >>> compression("bids.csv.gz"), compression("bids.csv")
     ('gzip', None)

@@ -1,7 +1,7 @@
-"""Made-up rows by the million, the same in every run: for trying things out, for tests, and for load.
+"""Generated rows that are the same in every run: for experiments, tests and load.
 
-The rows of all splits are one numbered sequence, dealt out in turn, and each value depends on the seed, its column and
-its number alone. An offset is the number of rows read of a split.
+The rows of all splits are one numbered sequence, distributed in turn. Each value depends only on the seed, its column
+and its number. An offset is the number of rows read of a split.
 """
 
 from __future__ import annotations
@@ -31,20 +31,22 @@ def generate(
     splits: int = 1,
     batch_rows: int = 16_384,
 ) -> GeneratedSource | PacedSource:
-    """Rows with a column for each recipe: ``op.sequence``, ``op.integers``, ``op.uniform``, ``op.normal``,
-    ``op.choice``, ``op.event_times``, or a ``Recipe`` of one's own.
+    """Generate rows with a column for each recipe.
 
-    The same seed gives the same rows, in every run, after every restore, for any number of splits.
+    The same seed makes the same rows, in every run, after every restore, for any number of splits.
 
     Args:
-        columns: recipes by the names of their columns.
-        rows: how many in all; None: without an end.
-        rate: how many to give in a time, such as ``"10000/s"``, over all splits; None: as many as are taken.
+        columns: recipes by the names of their columns: ``op.sequence``, ``op.integers``, ``op.uniform``,
+            ``op.normal``, ``op.choice``, ``op.event_times``, or a ``Recipe`` of your own.
+        rows: how many in all; None: the source does not end.
+        rate: rows of all splits per unit of time, such as ``"10000/s"``; None: as fast as they are read.
         seed: any whole number.
-        splits: parts that are read side by side; rows are dealt out to them in turn.
-        batch_rows: rows of a batch at most.
+        splits: parts that are read in parallel; rows are distributed among them in turn.
+        batch_rows: the most rows of a batch.
 
-    Raises: ConfigurationError for what is out of range, or no recipe.
+    Returns: a replayable source.
+
+    Raises: ConfigurationError for settings out of range, and for a column that is not a recipe.
 
     >>> import dataflow as flow, operators as op
     >>> source = generate({"id": op.sequence(), "user": op.choice(["ann", "bob"]), "price": op.uniform(1, 100)}, rows=3)
@@ -56,12 +58,12 @@ def generate(
     for name, recipe in columns.items():
         if not isinstance(recipe, Recipe):
             raise ConfigurationError(
-                f"generate: column {name!r} is made by a recipe such as op.sequence() or op.choice([...]), got "
+                f"generate: column {name!r} must be a recipe such as op.sequence() or op.choice([...]), got "
                 f"{recipe!r} ({type(recipe).__name__})"
             )
     if splits < 1 or batch_rows < 1 or (rows is not None and rows < 0):
         raise ConfigurationError(
-            f"generate: splits and batch_rows are at least 1 and rows 0, got {splits}, {batch_rows} and {rows}"
+            f"generate: splits and batch_rows must be at least 1, rows 0, got {splits}, {batch_rows} and {rows}"
         )
     source = GeneratedSource(columns, rows, seed, splits, batch_rows)
     if rate is None:
@@ -70,7 +72,7 @@ def generate(
 
 
 class GeneratedSource(Source):
-    """See ``generate``. ``every`` has all recipes, ``columns`` those whose columns are made."""
+    """The source that ``generate`` makes. ``every`` has all recipes, ``columns`` names the columns that are made."""
 
     def __init__(
         self,
@@ -119,7 +121,7 @@ class GeneratedSource(Source):
             raise InputChanged(
                 f"generate: the checkpoint was taken over other rows: "
                 f"{', '.join(changed) or f'there is no split {excerpt(split.id)}'}; give the same columns, "
-                "rows, seed and splits, or start afresh"
+                "rows, seed and splits, or start over in a new checkpoint directory"
             )
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
@@ -137,15 +139,15 @@ class GeneratedSource(Source):
         return GeneratedSource(self._every, self._rows, self._seed, self._parts, self._batch_rows, columns)
 
     def batch(self, part: int, start: int, rows: int) -> pa.RecordBatch:
-        """The ``rows`` rows of split ``part`` from its row ``start`` on."""
+        """Return ``rows`` rows of split ``part``, from its row ``start`` on."""
         first = start * self._parts + part
         numbers = np.arange(first, first + rows * self._parts, self._parts, dtype=np.int64)
-        made = [recipe.column(Draws(numbers, self._seed, name)) for name, recipe in self._columns.items()]
-        return pa.RecordBatch.from_arrays(made, schema=self._schema)
+        arrays = [recipe.column(Draws(numbers, self._seed, name)) for name, recipe in self._columns.items()]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 class _Reader(SplitReader):
-    """Batches begin at multiples of ``batch_rows``, wherever reading begins."""
+    """Reads batches that begin at multiples of ``batch_rows``, wherever reading begins."""
 
     def __init__(self, source: GeneratedSource, part: int, rows: int | None, batch_rows: int, offset: int) -> None:
         self._source = source

@@ -1,8 +1,8 @@
-"""Python generators as a source: each thing they yield comes with the position to go on from.
+"""Python generators as a source: they yield rows together with the position to continue from.
 
-A position is JSON that the generator makes and understands: a page, a log sequence number, a line. A checkpoint keeps
-it, and a restore calls the function again with it. The engine may cut what was yielded into smaller batches; then it
-keeps the position before, and how many rows behind it were read, and drops these after a restore.
+A position is JSON that the generator makes and understands: a page, a log sequence number, a line. A checkpoint stores
+it, and a restore calls the function again with it. The engine may cut yielded rows into smaller batches. Then it stores
+the position before these rows, and how many of them were read, and drops that many after a restore.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from operators.rows import RowBatches
 __all__ = ["GeneratorSource", "from_generator"]
 
 _GATHERING: Final = 10_000
-"""Microseconds over which rows that come one by one are gathered into a batch."""
+"""Microseconds for which rows that are yielded one by one are collected into a batch."""
 _ONLY: Final = "generator"
 _PYTHON: Final = (dict, tuple, list)
 
@@ -39,28 +39,31 @@ def from_generator(
     replayable: bool = True,
     batch_rows: int = 8_192,
 ) -> GeneratorSource:
-    """The rows that ``function`` yields, each time with the position behind them.
+    """Read the rows that ``function`` yields, together with the position after them.
 
-    ``function(position)`` is called with None at first and with a position it yielded after a restore, and then yields
+    ``function(position)`` is called with None at first, and after a restore with a position that it yielded. It yields
     pairs ``(rows, position)``. Rows are one dict or tuple, a list of these, a batch, a table, or a frame of polars or
-    pandas. It may yield None for "nothing for now", and should where it would wait for long: no checkpoint can be taken
-    while it waits. Rows that come one by one are gathered for up to 10 ms; each takes some 4 us, one of a
-    frame next to nothing. When it returns, its input has ended.
+    pandas. It may yield None for "no rows for now", and should do so instead of waiting for long: no checkpoint can be
+    taken while it waits. Rows that are yielded one by one are collected for up to 10 ms; each costs about 4 us, a row
+    of a frame almost nothing. When the function returns, its input has ended.
 
-    **After the same position it must yield the same rows again**, in whatever portions. A function that ignores the
-    position it is called with begins anew after a restore, and its rows are read twice; this cannot be found out here.
+    **After the same position it must yield the same rows again**, in portions of any size. If a function ignores its
+    position, it starts from the beginning after a restore, and its rows are read twice; the engine cannot detect this.
 
     Args:
-        schema: the columns; what does not fit them is an error that names the row and the column.
-        splits: several inputs read side by side, by name; the function is then called with ``(value, position)``, where
-            the value is that of the split (JSON, or its name where names are all that is given).
+        function: the generator function.
+        schema: the columns. A value that does not fit is an error that names the row and the column.
+        splits: several inputs that are read in parallel, by name. The function is then called with ``(value,
+            position)``: the value of the split (JSON; its name if only names are given).
         bounded: whether the input ends by itself.
         replayable: False: there are no positions. The function takes none (``function()`` or ``function(value)``) and
-            yields rows alone; a restore calls it anew, so rows may be lost, and the guarantee is "at most once".
-        batch_rows: rows of a batch at most.
+            yields rows alone; a restore calls it again, so rows may be lost, and the guarantee is "at most once".
+        batch_rows: the most rows of a batch.
 
-    Raises: ConfigurationError for settings that make no sense; while it runs SourceError, SchemaMismatch or TypeError
-    for what a generator may not yield.
+    Returns: a source, with a split for each of ``splits``, else one.
+
+    Raises: ConfigurationError for invalid settings; while it runs, SourceError, SchemaMismatch or TypeError for values
+    that a generator may not yield.
 
     >>> def countdown(position):
     ...     for n in range(3 if position is None else position, 0, -1):
@@ -73,12 +76,12 @@ def from_generator(
     if not callable(function):
         raise ConfigurationError(
             f"from_generator: expected a function that yields, got {type(function).__name__}; give the function "
-            "itself, not what it returned, for after a failure it has to be called again"
+            "itself, not its result, because it is called again after a failure"
         )
     if not isinstance(schema, pa.Schema):
         raise ConfigurationError(f"from_generator(schema=): expected a pyarrow.Schema, got {type(schema).__name__}")
     if batch_rows < 1:
-        raise ConfigurationError(f"from_generator(batch_rows=) is at least 1, got {batch_rows}")
+        raise ConfigurationError(f"from_generator(batch_rows=) must be at least 1, got {batch_rows}")
     values = _values(splits)
     return GeneratorSource(function, schema, values, batch_rows, bounded=bounded, replayable=replayable)
 
@@ -98,9 +101,9 @@ def _values(splits: Mapping[str, Json] | Sequence[str] | None) -> Mapping[str, J
 
 
 class GeneratorSource(Source):
-    """See ``from_generator``. An offset is ``{"position": p, "rows": n}``: n rows behind position p were read.
+    """The source that ``from_generator`` makes. An offset is ``{"position": p, "rows": n}``: n rows after p were read.
 
-    Where there are no positions it is the number of rows.
+    Without positions it is the number of rows.
     """
 
     blocking = True
@@ -135,11 +138,11 @@ class GeneratorSource(Source):
     def check(self, split: Split) -> None:
         mine = {own.id: own.info for own in self.splits()}
         if split.id not in mine:
-            raise InputChanged(f"from_generator: the checkpoint has a split {split.id!r}, now there are {list(mine)}")
+            raise InputChanged(f"from_generator: the checkpoint has split {split.id!r}, now there are {list(mine)}")
         if mine[split.id] != split.info:
             raise InputChanged(
                 f"from_generator: split {split.id!r} was {dict(split.info)} when the checkpoint was taken and is "
-                f"{dict(mine[split.id])} now; give it the same value, or start afresh"
+                f"{dict(mine[split.id])} now; give it the same value, or start over in a new checkpoint directory"
             )
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
@@ -157,21 +160,21 @@ class GeneratorSource(Source):
 
 
 class _Offset(msgspec.Struct):
-    """``rows`` rows after ``position`` were read; the position is the user's, and is returned unchanged."""
+    """``rows`` rows after ``position`` were read; the position is the user's, and is stored unchanged."""
 
     position: Any = None
     rows: Count = 0
 
 
 def _started(function: Callable[..., Any], arguments: Sequence[Json], where: str) -> Any:
-    made = function(*arguments)
-    if not isinstance(made, Iterable):
-        raise SourceError(f"{where}: the function must yield, or return something to iterate over, got {made!r}")
-    return iter(made)
+    items = function(*arguments)
+    if not isinstance(items, Iterable):
+        raise SourceError(f"{where}: the function must yield, or return an iterable, got {items!r}")
+    return iter(items)
 
 
 class _Portions:
-    """What a generator yields as batches of the declared schema."""
+    """Conversion of the rows that a generator yields to batches of the declared schema."""
 
     def __init__(self, schema: pa.Schema, where: str) -> None:
         self.where = where
@@ -180,23 +183,23 @@ class _Portions:
         self._arrow = ArrowBatches(schema, where)
 
     def batches(self, portion: Any) -> list[pa.RecordBatch]:
-        """The batches of a frame, table or batch."""
+        """Return the batches of a frame, table or batch."""
         return [self._arrow.conformed(part) for part in self._arrow.parts(portion)]
 
     def rows(self, portion: Any) -> list[Mapping[str, Any]]:
-        """The rows of a portion of Python values, checked to have the right columns."""
+        """Return the rows of a portion of Python values. Raises: SchemaMismatch, TypeError."""
         return [self._row(row) for row in portion] if isinstance(portion, list) else [self._row(portion)]
 
     def _row(self, row: Any) -> Mapping[str, Any]:
         if isinstance(row, tuple):
             if len(row) != len(self._schema):
                 raise SchemaMismatch(
-                    f"{self.where}: a tuple has a value for each of the columns {self._schema.names}, got {row!r}"
+                    f"{self.where}: a tuple must have a value for each of the columns {self._schema.names}, got {row!r}"
                 )
             return dict(zip(self._schema.names, row, strict=True))
         if type(row) is not dict and not isinstance(row, Mapping):
             raise TypeError(
-                f"{self.where}: rows are a dict, a tuple, a list of these, a batch, a table or a frame, got {row!r} "
+                f"{self.where}: expected a dict, a tuple, a list of these, a batch, a table or a frame, got {row!r} "
                 f"({type(row).__name__})"
             )
         self._rows.check(row)
@@ -211,7 +214,7 @@ class _Portions:
 
 
 class _Reader(SplitReader):
-    """Rows without positions; an offset counts them."""
+    """Reads rows without positions; an offset is their number."""
 
     def __init__(self, items: Any, portions: _Portions, batch_rows: int, context: SourceContext) -> None:
         self._items = items
@@ -241,7 +244,7 @@ class _Reader(SplitReader):
         return self._cut
 
     def _gather(self) -> None:
-        """Take what the generator has: one frame, or rows until there are enough, or none for now, or time is up."""
+        """Fill ``_ready`` with one frame, or with rows: a batch, those of 10 ms, or those before a None."""
         rows: list[Mapping[str, Any]] = []
         batches: list[pa.RecordBatch] = []
         started = self._clock.now()
@@ -271,11 +274,11 @@ class _Reader(SplitReader):
         self._gathered()
 
     def _portion(self, item: Any) -> Any:
-        """The rows among what was yielded."""
+        """Return the rows of a yielded item."""
         return item
 
     def _gathered(self) -> None:
-        """``_ready`` is filled with all that was taken."""
+        """Hook: called after a poll has filled ``_ready``."""
 
     def _gave(self, rows: int) -> None:
         self._given += rows
@@ -291,9 +294,9 @@ class _Reader(SplitReader):
 
 
 class _PositionedReader(_Reader):
-    """``_base`` is a position, ``_given`` the rows behind it that were read; ``_known`` of these are yet to be dropped.
+    """Reads rows with positions: ``_given`` rows after ``_base`` were read, ``_known`` of these must be dropped.
 
-    Invariant: where ``_ready`` is empty, ``_base`` is the last position that was yielded.
+    Invariant: if ``_ready`` is empty, ``_base`` is the last position that was yielded.
     """
 
     def __init__(
@@ -312,7 +315,7 @@ class _PositionedReader(_Reader):
         portion, position = item
         if position is None:
             raise SourceError(
-                f"{self._portions.where}: position None means the beginning; yield a position behind {portion!r}"
+                f"{self._portions.where}: position None means the beginning; yield a position after {portion!r}"
             )
         if type(position) not in (int, str) and (problem := _no_json(position)):
             raise SourceError(f"{self._portions.where}: a position {problem}")
@@ -327,8 +330,8 @@ class _PositionedReader(_Reader):
             self._known -= min(self._known, batch.num_rows)
         if self._ended and self._known:
             raise InputChanged(
-                f"{self._portions.where}: behind position {self._base!r} it gave fewer rows than when the checkpoint "
-                f"was taken, {self._known} of {self._given} are missing; it must yield the same rows behind the "
+                f"{self._portions.where}: after position {self._base!r} it yielded fewer rows than when the checkpoint "
+                f"was taken, {self._known} of {self._given} are missing; it must yield the same rows after the "
                 "same position"
             )
         self._settle()
@@ -347,14 +350,14 @@ class _PositionedReader(_Reader):
 
 
 def _no_json(value: object) -> str | None:
-    """Why ``value`` would not come back from JSON as it is; None: it would."""
+    """Return why ``value`` does not survive a JSON round trip; None: it does."""
     try:
         back = json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError) as error:
         return (
-            f"is JSON (text, numbers, lists, dicts by text), but got {value!r} ({type(value).__name__}): {error}; "
+            f"must be JSON (text, numbers, lists, dicts by text), got {value!r} ({type(value).__name__}): {error}; "
             "write times as .isoformat() and numpy numbers as int(...)"
         )
     if back != value or type(back) is not type(value):
-        return f"comes back from JSON as it is, but {value!r} comes back as {back!r}; use that"
+        return f"must not change in JSON, but {value!r} becomes {back!r}; use that"
     return None

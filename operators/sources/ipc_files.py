@@ -1,6 +1,7 @@
-"""Arrow IPC as a source: the file format (Feather 2 is that too) and the stream format, batch by batch as written.
+"""Arrow IPC files as a source: the file format (also called Feather 2) and the stream format.
 
-A position is ``{"batch", "row"}``. A reader of a file goes to its batch at once, one of a stream reads those ahead.
+A position is ``{"batch", "row"}``. To restore one, a reader of a file seeks to the batch; a reader of a stream reads
+all batches before it.
 """
 
 from __future__ import annotations
@@ -33,17 +34,24 @@ _LABEL: Final = "read_ipc"
 def read_ipc(
     paths: Paths, *, columns: Sequence[str] | None = None, batch_rows: int = 65_536, filesystem: Any = None
 ) -> IpcSource:
-    """The rows of Arrow IPC files, in order of file names; one subtask reads a file as a whole.
+    """Read Arrow IPC files, in order of their names; each file is one split, read by one subtask.
 
-    Files are in the file format (``.arrow``, Feather 2) or the stream format, which is seen from their first bytes;
-    their buffers may be compressed. ``paths`` and ``filesystem`` are as with ``read_csv``; ``columns`` are read and no
-    others. Dictionary columns get int32 indices, view types become plain text or binary; dictionaries inside nested
-    columns stay as they are. Batches come as they were written, in slices of at most ``batch_rows``.
+    Files are in the file format (``.arrow``, Feather 2) or the stream format, which their first bytes tell; their
+    buffers may be compressed. Dictionary columns get int32 indices, view types become plain text or binary;
+    dictionaries inside nested columns do not change. Batches are those of the file, in slices of ``batch_rows``.
 
-    Memory: one batch as it was written.
+    Memory: one batch of the file.
 
-    Raises: SourceError for a missing or unreadable file, or one that is not Arrow IPC; SchemaMismatch where files
-    differ in their columns or types; UnknownColumn; ConfigurationError for settings out of range.
+    Args:
+        paths: as in ``read_csv``.
+        columns: the columns to read; None: all.
+        batch_rows: the most rows of a batch.
+        filesystem: as in ``read_csv``.
+
+    Returns: a bounded, replayable source.
+
+    Raises: SourceError for a missing or unreadable file, or one that is not Arrow IPC; SchemaMismatch if files differ
+    in their columns or types; UnknownColumn; ConfigurationError for settings out of range.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -55,7 +63,7 @@ def read_ipc(
     >>> folder.cleanup()
     """
     if batch_rows < 1:
-        raise ConfigurationError(f"{_LABEL}: batch_rows is at least 1, got {batch_rows}")
+        raise ConfigurationError(f"{_LABEL}: batch_rows must be at least 1, got {batch_rows}")
     where, found = expand(paths, _SUFFIXES, filesystem)
     files = KnownFiles.look(_LABEL, found, where)
     schemas = [_schema(path, where, columns) for path in found]
@@ -67,7 +75,7 @@ def read_ipc(
 
 
 class IpcSource(Source):
-    """See ``read_ipc``. Picklable where its filesystem is."""
+    """The source that ``read_ipc`` makes. Picklable if its filesystem is."""
 
     def __init__(self, files: KnownFiles, schema: pa.Schema, batch_rows: int) -> None:
         self.blocking = files.where.remote
@@ -80,7 +88,7 @@ class IpcSource(Source):
         return self._schema
 
     def splits(self) -> tuple[Split, ...]:
-        """One split for each file."""
+        """Return a split for each file."""
         return tuple(file.split for file in self._files.files.values())
 
     def check(self, split: Split) -> None:
@@ -102,7 +110,7 @@ class IpcSource(Source):
 
 
 class _Offset(msgspec.Struct):
-    """A position: rows of a batch that were given."""
+    """A position: a batch, and how many of its rows were emitted."""
 
     batch: Count = 0
     row: Count = 0
@@ -175,7 +183,7 @@ class _IpcReader(SplitReader):
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A file in one of the two formats, giving some of its columns."""
+    """An open file in one of the two formats, of which some columns are read."""
 
     raw: Any
     reader: Any
@@ -189,9 +197,9 @@ class _Opened:
         opening = ipc.open_file if seekable else ipc.open_stream
         opened = opening(raw)
         if columns is not None and opened.schema.names != list(columns):
-            wanted = [at for at, name in enumerate(opened.schema.names) if name in columns]
+            indices = [at for at, name in enumerate(opened.schema.names) if name in columns]
             raw.seek(0)
-            opened = opening(raw, options=ipc.IpcReadOptions(use_threads=False, included_fields=wanted))
+            opened = opening(raw, options=ipc.IpcReadOptions(use_threads=False, included_fields=indices))
         return cls(raw, opened, seekable)
 
     def skip(self, batches: int) -> None:
@@ -199,7 +207,7 @@ class _Opened:
             self.reader.read_next_batch()
 
     def batch(self, number: int) -> pa.RecordBatch:
-        """Raises: StopIteration behind the last one."""
+        """Return a batch by its number, from 0. Raises: StopIteration after the last one."""
         if not self.seekable:
             return self.reader.read_next_batch()
         if number >= self.reader.num_record_batches:
@@ -208,7 +216,7 @@ class _Opened:
 
 
 def _schema(path: str, where: Files, columns: Sequence[str] | None) -> pa.Schema:
-    """Return the columns of a file; those that are read have the types that batches will have."""
+    """Return the columns of a file; the ones that are read have the types of the batches."""
     try:
         opened = _Opened.open(path, where)
         found = opened.reader.schema

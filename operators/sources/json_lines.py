@@ -41,16 +41,16 @@ _SUFFIXES: Final = tuple(
 )
 _OTHER_ENCODINGS: Final = "JSON is UTF-8: convert the file, such as with iconv -f latin1 -t utf-8"
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
-_TOLD_APART: Final = re.compile(rb'[0-9]{19}|NaN|Inf|"[0-9]{4}-[0-9]{2}-[0-9]{2}')
-"""Whole numbers outside int64 have 19 digits, and those beside NaN or Inf may be rounded if they have 16; text that
-Arrow takes for times begins with a date.
+_AMBIGUOUS: Final = re.compile(rb'[0-9]{19}|NaN|Inf|"[0-9]{4}-[0-9]{2}-[0-9]{2}')
+"""Text in which Arrow may infer other types than ``read_csv``. Whole numbers outside int64 have 19 digits, those beside
+NaN or Inf may be rounded if they have 16, and text that Arrow takes for times begins with a date.
 """
 _INFINITY: Final = re.compile(r'("(?:[^"\\]|\\.)*")|\bInf\b')
 """A string, or an infinity that Arrow reads and Python writes in full."""
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9T:.Z+ -]*")
 _ROW: Final = re.compile(r" in row (\d+)$")
 _AS_TEXT: Final = (types.is_date, types.is_time, types.is_timestamp, types.is_dictionary)
-"""Read as text, then cast: Arrow's reader takes dates and times of day for numbers, and ignores offsets."""
+"""Types read as text, then cast: Arrow's reader reads dates and times of day as numbers, and ignores offsets."""
 
 
 def read_json(
@@ -63,23 +63,32 @@ def read_json(
     block_bytes: int = 1 << 20,
     filesystem: Any = None,
 ) -> TextSource:
-    """The rows of files of JSON lines (an object a line), in order of file names; one subtask reads a file as a whole.
+    """Read files of JSON lines (one object per line), in order of their names; each file is one split.
 
-    ``paths``, ``filesystem``, packed files and ``on_error`` are as with ``read_csv``.
-
-    Columns are fields of the objects, nested ones included; a field that a line leaves out is null. ``schema`` has all
-    of them with their types; without it they are inferred from the first ``block_bytes`` of the first file with rows:
-    whole numbers, dates and timestamps as with ``read_csv``, in lists and objects, too; times of day stay text. A field
-    that is not among these, or a value of another type, is an error of its row. With ``columns`` only these fields are
-    read, and all others are ignored, except unexpected fields inside a chosen column.
+    Columns are fields of the objects, nested ones included; a field that a line does not have is null. Without
+    ``schema``, fields and types are inferred from the first ``block_bytes`` of the first file with rows: whole numbers,
+    dates and timestamps as in ``read_csv``, also in lists and objects; times of day stay text. An unexpected field, or
+    a value of another type, is an error of its row.
 
     Timestamps, dates and times of day are text in ISO 8601. A timestamp with a zone needs an offset or ``Z`` in its
     text, one without a zone must have none. Durations are whole numbers of their unit.
 
-    Memory: some blocks of ``block_bytes``, or of the longest line where that is longer; lines end within 64 MiB.
+    Memory: some blocks of ``block_bytes``, or of the longest line if that is longer; lines end within 64 MiB.
+
+    Args:
+        paths: as in ``read_csv``, compressed files included.
+        schema: the types, or names of types, of all columns; None: inferred.
+        columns: the columns to read; None: all. All other fields are ignored, except unexpected fields inside a chosen
+            column.
+        on_error: as in ``read_csv``.
+        batch_rows: the most rows of a batch.
+        block_bytes: bytes that are parsed at once.
+        filesystem: as in ``read_csv``.
+
+    Returns: a bounded, replayable source.
 
     Raises: SourceError for a missing or unreadable file, or one without anything to infer types from; SchemaMismatch
-    for a type that JSON cannot be read to; UnknownColumn; ConfigurationError for settings out of range.
+    for a type that JSON cannot be converted to; UnknownColumn; ConfigurationError for settings out of range.
 
     >>> import pathlib, tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -96,13 +105,13 @@ def read_json(
         format.inferred_from(found, where, block_bytes, columns) if schema is None else pa.schema(given_types(schema))
     )
     check_known(f"{format.label}({found[0]!r})", columns or (), whole.names)
-    JsonParser(format, whole, whole.names)  # refuses a type that cannot be read before anything runs
+    JsonParser(format, whole, whole.names)  # raises for a type that cannot be read, before anything runs
     return TextSource(format, files, whole, whole.names if columns is None else columns, reading)
 
 
 @dataclass(frozen=True, slots=True)
 class JsonFormat:
-    """What becomes of fields that are no columns, and whether the columns were inferred."""
+    """How to parse files: the policy for fields that are not columns, and whether the columns were inferred."""
 
     unexpected: Literal["error", "ignore"]
     inferred: bool
@@ -118,7 +127,7 @@ class JsonFormat:
     def inferred_from(
         self, paths: Sequence[str], where: Files, block_bytes: int, wanted: Sequence[str] | None = None
     ) -> pa.Schema:
-        """Return the fields of the first rows there are.
+        """Return the fields of the first rows, with their types.
 
         Raises: SourceError if there are no rows, or whole numbers in ``wanted`` fields that fit no type.
         """
@@ -183,7 +192,7 @@ class JsonParser:
         )
 
     def _table(self, data: bytes) -> pa.Table:
-        """Parse ``data``. Arrow ignores unexpected fields everywhere or nowhere; within columns they are looked for.
+        """Parse ``data``. Arrow ignores unexpected fields everywhere or nowhere; those within columns are found here.
 
         Raises: Unparsable for a field within a chosen column that its type does not have.
         """
@@ -191,7 +200,7 @@ class JsonParser:
             return _parsed(data, self._options)
         try:
             table = _parsed(data, json.ParseOptions(explicit_schema=self._options.explicit_schema))
-        except pa.ArrowInvalid:  # perhaps in a field that is no column
+        except pa.ArrowInvalid:  # perhaps because of a field that is not a column
             table = _parsed(data, self._options)
             rows = list(_objects(data.decode()))
             extra = next(filter(None, (self._unexpected(row) for row in rows)), None)
@@ -227,8 +236,8 @@ class JsonParser:
             with suppress(ValueError, UnicodeDecodeError):
                 (read,) = _objects(data[row.start : row.end].decode())
                 if (name := self._unexpected(read)) is not None:
-                    told = "the fields were inferred from the first rows, " * bool(self._hint)
-                    return Unparsable(f"unexpected field {name!r}: {told}schema= adds it, columns= leaves others out")
+                    hint = "the fields were inferred from the first rows, " * bool(self._hint)
+                    return Unparsable(f"unexpected field {name!r}: {hint}schema= adds it, columns= leaves others out")
         return Unparsable(f"{reason}{self._hint}")
 
 
@@ -253,7 +262,7 @@ def _more(path: str, expected: pa.DataType, found: pa.DataType) -> str | None:
 
 
 def _extra(path: str, type_: pa.DataType | None, value: Any) -> str | None:
-    """Return the path of the first field in ``value`` that ``type_`` has no place for; None as a type: no column."""
+    """Return the path of the first field in ``value`` that ``type_`` does not have; None as a type: not a column."""
     if type_ is None:
         return path
     if types.is_list(type_) and isinstance(value, list):
@@ -270,9 +279,9 @@ def _cut(data: bytes, final: bool) -> int:  # noqa: FBT001
 
 
 def _lines(data: bytes) -> int:
-    """How many lines hold something. Raises: Unparsable unless each of them begins an object, in UTF-8.
+    """Return how many lines are not blank. Raises: Unparsable unless each of them begins an object, in UTF-8.
 
-    Arrow checks neither: it gives text that is none, and a line that is ``null`` ends the process.
+    Arrow checks neither: it returns invalid text, and a line that is ``null`` ends the process.
     """
     if not data.isascii():
         try:
@@ -284,10 +293,10 @@ def _lines(data: bytes) -> int:
     lines = int(np.count_nonzero(ends)) + (not data.endswith(b"\n"))
     if np.count_nonzero(ends[:-1] & (text[1:] == ord("{"))) + data.startswith(b"{") == lines:
         return lines
-    held = [line for line in data.split(b"\n") if line.strip()]
-    if not all(line.lstrip().startswith(b"{") for line in held):
-        raise Unparsable("a line is a JSON object, {...}")
-    return len(held)
+    rows = [line for line in data.split(b"\n") if line.strip()]
+    if not all(line.lstrip().startswith(b"{") for line in rows):
+        raise Unparsable("expected a JSON object, {...}, in each line")
+    return len(rows)
 
 
 def _parsed(data: bytes, options: json.ParseOptions) -> pa.Table:
@@ -308,7 +317,7 @@ def _parsed_type(type_: pa.DataType) -> pa.DataType:
 def _only_chunk(column: pa.ChunkedArray, type_: pa.DataType) -> pa.Array:
     assert column.num_chunks == 1, f"a block is read in one piece, got {column.num_chunks} chunks"
     values = column.chunk(0)
-    if types.is_time(type_):  # Arrow casts no text to times of day, but to timestamps
+    if types.is_time(type_):  # Arrow cannot cast text to times of day, but to timestamps
         values = pc.binary_join_element_wise("1970-01-01T", values, "").cast(pa.timestamp(type_.unit))
     return values.cast(type_)
 
@@ -319,7 +328,7 @@ def _suspect(error: Exception) -> int | None:
 
 
 def _inferred(path: str, block: Block, wanted: Sequence[str] | None) -> pa.Schema:
-    """Return the fields of as many of the first rows as can be parsed, in the types that hold their values."""
+    """Return the fields of as many of the first rows as can be parsed, with types that hold their values."""
     lines = block.data.split(b"\n")
     count = len(lines)
     while True:
@@ -342,7 +351,7 @@ def _inferred(path: str, block: Block, wanted: Sequence[str] | None) -> pa.Schem
                     f"columns from; {instead}"
                 ) from error
             count //= 2
-    if _TOLD_APART.search(first):
+    if _AMBIGUOUS.search(first):
         where, objects = f"read_json({path!r})", list(_objects(first.decode()))
         for at, field in enumerate(schema):
             if wanted is None or field.name in wanted:
@@ -362,11 +371,11 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _exact_type(where: str, column: str, type_: pa.DataType, values: Sequence[Any]) -> pa.DataType:
-    """Return ``type_``, which Arrow inferred from ``values``, as ``read_csv`` has it.
+    """Return the type that ``read_csv`` would infer for ``values``, given Arrow's ``type_``.
 
     Whole numbers that Arrow would round are integers; text that ``read_csv`` reads as dates or timestamps is these.
     """
-    there = [value for value in values if value is not None]
+    valid = [value for value in values if value is not None]
     if types.is_struct(type_):
         return pa.struct(
             [
@@ -375,21 +384,21 @@ def _exact_type(where: str, column: str, type_: pa.DataType, values: Sequence[An
                         where,
                         f"{column}.{field.name}",
                         field.type,
-                        [value[field.name] for value in there if field.name in value],
+                        [value[field.name] for value in valid if field.name in value],
                     )
                 )
                 for field in type_
             ]
         )
     if types.is_list(type_):
-        items = [item for value in there for item in value]
+        items = [item for value in valid for item in value]
         return pa.list_(_exact_type(where, f"{column}[]", type_.value_type, items))
-    if types.is_floating(type_) and not any(isinstance(value, float) and isfinite(value) for value in there):
-        others = [str(value) for value in there if isinstance(value, float)]  # NaN and infinities
-        numbers = [value for value in there if not isinstance(value, float)]
+    if types.is_floating(type_) and not any(isinstance(value, float) and isfinite(value) for value in valid):
+        others = [str(value) for value in valid if isinstance(value, float)]  # NaN and infinities
+        numbers = [value for value in valid if not isinstance(value, float)]
         return whole_number_type(where, column, numbers, others) or type_
     if types.is_string(type_) or types.is_timestamp(type_):
-        return _time_type(there) or pa.string()
+        return _time_type(valid) or pa.string()
     return type_
 
 

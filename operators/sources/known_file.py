@@ -34,7 +34,7 @@ from operators.sources.files import WHOLE, Files, Status, ends_hash
 
 __all__ = ["UNREADABLE", "FileIdentity", "KnownFile", "KnownFiles", "changed"]
 
-UNREADABLE: Final = (OSError, pa.ArrowException)  # what pyarrow raises for a file that is not as it should be
+UNREADABLE: Final = (OSError, pa.ArrowException)  # pyarrow's errors for a missing or damaged file
 
 
 class _Info(msgspec.Struct):
@@ -82,14 +82,14 @@ class FileIdentity:
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A file as it was when a source was made, or last checked it."""
+    """A file as it was when a source was made, or when it was last checked."""
 
     path: str
     identity: FileIdentity
 
     @classmethod
     def look(cls, label: str, path: str, where: Files) -> KnownFile:
-        """Return the file as it is now. Raises: SourceError where it cannot be read."""
+        """Return the file as it is now. Raises: SourceError if it cannot be read."""
         try:
             status = where.status(path)
             with where.open(path) as raw:
@@ -109,7 +109,7 @@ class KnownFile:
 
     @property
     def info(self) -> dict[str, Json]:
-        """The identity as the ``info`` of a split has it."""
+        """The identity as the ``info`` of a split."""
         identity = self.identity
         return {
             "path": self.path,
@@ -181,7 +181,7 @@ class KnownFiles:
         raise changed(split, f"{excerpt(path)} is not among the files that {self.label} finds now")
 
     def _ends_hash(self, path: str) -> str:
-        """The hash that checkpoints without times have: of the ends of a file of any size."""
+        """Return the hash of a file's ends, whatever its size, as checkpoints without times have it."""
         with self.where.open(path) as raw:
             return ends_hash(raw, whole=False)
 
@@ -193,8 +193,8 @@ class KnownFiles:
 def changed(split: Split, difference: str) -> InputChanged:
     """Return the error for a file that is no longer as it was when the job began, with the ``difference``."""
     return InputChanged(
-        f"the job began with {excerpt(split.id)}, which is not what it was: {difference}; put the file back as it "
-        "was, or make the source again and start over in a new checkpoint directory"
+        f"the job began with {excerpt(split.id)}, which has changed since: {difference}; restore the "
+        "file, or make the source again and start over in a new checkpoint directory"
     )
 
 

@@ -51,7 +51,7 @@ class NameSet:
             raise ValueError(f"not the base64 of 64-bit hashes: {error}") from error
         if np.any(self._hashes[:-1] >= self._hashes[1:]):
             raise ValueError("not the base64 of ascending 64-bit hashes")
-        self._added: list[int] = []  # since _hashes was made
+        self._added: list[int] = []  # since _hashes was computed
         self._stored: str | None = stored
 
     def __len__(self) -> int:
@@ -68,9 +68,9 @@ class NameSet:
     def retain(self, hashes: Hashes) -> None:
         """Drop the names whose hash is not among ``hashes``."""
         mine = self._sorted()
-        kept = mine[_contains(np.sort(hashes), mine)]
-        if len(kept) < len(mine):
-            self._hashes, self._stored = kept, None
+        rest = mine[_contains(np.sort(hashes), mine)]
+        if len(rest) < len(mine):
+            self._hashes, self._stored = rest, None
 
     def any_of(self, hashes: Hashes) -> bool:
         """Return whether one of ``hashes`` belongs to a name in the set."""

@@ -1,4 +1,4 @@
-"""A source slowed down to so many rows a second, for demos and for tests of skewed inputs."""
+"""A source limited to a number of rows per second, for demos and for tests of skewed inputs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,18 @@ _BEAT: Final = 10_000  # microseconds between batches of a rate above 100 rows a
 
 
 def paced(source: Source, rows_per_second: float | Sequence[float]) -> PacedSource:
-    """``source``, each of its splits giving ``rows_per_second`` rows; of several rates split i has number i modulo
-    their count.
+    """Limit each split of ``source`` to ``rows_per_second`` rows.
 
-    Rows fall due steadily from a reader's first poll on, and come every 10 ms, or one by one where that is less than
-    a row. Those that fell due while nobody polled are given at once.
+    Rows become due at a constant rate from a reader's first poll on, and are emitted every 10 ms, or one by one if less
+    than a row is due in 10 ms. Rows that became due between two polls are emitted at once.
+
+    Args:
+        source: any source.
+        rows_per_second: a number above 0, or several: then split i has rate i modulo their count.
+
+    Returns: a source with the rows and splits of ``source``.
+
+    Raises: ConfigurationError for a rate that is not above 0 and finite.
 
     >>> from operators.sources.arrow import from_arrow
     >>> from dataflow.clock import ManualClock
@@ -36,12 +43,12 @@ def paced(source: Source, rows_per_second: float | Sequence[float]) -> PacedSour
     """
     rates = (rows_per_second,) if isinstance(rows_per_second, int | float) else tuple(rows_per_second)
     if not rates or not all(0 < rate < float("inf") for rate in rates):
-        raise ConfigurationError(f"paced: a rate is a number of rows a second above 0, got {rows_per_second!r}")
+        raise ConfigurationError(f"paced: a rate must be a number of rows per second above 0, got {rows_per_second!r}")
     return PacedSource(source, rates)
 
 
 class PacedSource(Source):
-    """See ``paced``. Everything but the pace is the inner source's."""
+    """The source that ``paced`` makes. Everything but the rate is that of the inner source."""
 
     def __init__(self, source: Source, rates: tuple[float, ...]) -> None:
         self._source = source
@@ -114,7 +121,7 @@ class _PacedReader(SplitReader):
 
     @property
     def mid_batch(self) -> bool:
-        return self._cut and self._reader.mid_batch  # what the pace cuts are batches: time must move with them
+        return self._cut and self._reader.mid_batch  # not if the rate cut it: time must advance
 
     def close(self) -> None:
         self._reader.close()

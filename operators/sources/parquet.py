@@ -1,6 +1,6 @@
 """Parquet files as a source: a split is a row group (or a file), an offset is a row within it.
 
-Only footers are read until a reader polls. A reader decodes batch by batch, so it holds the compressed pages of one
+Before a reader polls, only footers are read. A reader decodes batch by batch, so it holds the compressed pages of one
 row group and the rows of one batch.
 """
 
@@ -39,7 +39,7 @@ from operators.sources.statistics import earliest_time
 
 __all__ = ["ParquetSource", "read_parquet"]
 
-_DAMAGED: Final = (OSError, pa.ArrowException)  # what pyarrow raises while it reads a file that is not as it should be
+_DAMAGED: Final = (OSError, pa.ArrowException)  # pyarrow's errors for a missing or damaged file
 
 
 def read_parquet(
@@ -51,21 +51,25 @@ def read_parquet(
     split_by: Literal["row_group", "file"] = "row_group",
     filesystem: Any = None,
 ) -> ParquetSource:
-    """The rows of Parquet files, in order of file names, each file in its own order.
+    """Read Parquet files, in order of their names, each file in its own order.
 
-    ``paths`` is a file, a directory, a glob, a URI that pyarrow knows (``s3://``, ``gs://``, ``file://``) or a list of
-    these; with ``filesystem`` (one of ``pyarrow.fs``, or of fsspec) they are paths in it.
+    Columns that were written as dictionaries (pandas' categories) are read as such, always with int32 indices. View
+    types become plain text or binary. The key of a folder such as ``year=2013`` does not become a column: a
+    PartitionKeyWarning names it.
 
-    ``columns`` are read and no others (None: all; the files' order is kept). ``dictionary`` names text columns to read
-    as dictionaries, which is several times faster where values repeat; columns that were written as dictionaries
-    (pandas' categories) come as such anyway, with int32 indices whatever each file has. View types become plain text
-    or binary. ``split_by`` says what is read by one subtask as a whole.
+    Args:
+        paths: a file, a directory, a glob, a URI that pyarrow knows (``s3://``, ``gs://``, ``file://``) or a list of
+            these.
+        columns: the columns to read, in the order that the files have; None: all.
+        batch_rows: the most rows of a batch.
+        dictionary: text columns to read as dictionaries, which is several times faster if values repeat.
+        split_by: what one subtask reads as a whole.
+        filesystem: one of ``pyarrow.fs`` or of fsspec, in which ``paths`` are paths; None: this machine's.
 
-    Only what is in the files is read: the key of a folder such as ``year=2013`` is no column of the stream, of which a
-    PartitionKeyWarning tells.
+    Returns: a bounded, replayable source.
 
-    Raises: SourceError for a missing, unreadable, truncated or non-Parquet file; SchemaMismatch where files differ in
-    their columns or types; UnknownColumn.
+    Raises: SourceError for a missing, unreadable, truncated or non-Parquet file; SchemaMismatch if files differ in
+    their columns or types; UnknownColumn; ConfigurationError for settings out of range.
 
     >>> import pyarrow.parquet, tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -76,9 +80,9 @@ def read_parquet(
     >>> folder.cleanup()
     """
     if batch_rows < 1:
-        raise ConfigurationError(f"read_parquet: batch_rows is at least 1, got {batch_rows}")
+        raise ConfigurationError(f"read_parquet: batch_rows must be at least 1, got {batch_rows}")
     if split_by not in ("row_group", "file"):
-        raise ConfigurationError(f"read_parquet: split_by is 'row_group' or 'file', got {split_by!r}")
+        raise ConfigurationError(f"read_parquet: split_by must be 'row_group' or 'file', got {split_by!r}")
     where, found = expand(paths, ".parquet", filesystem)
     files = tuple(_File.open(path, where) for path in found)
     whole = files[0].schema(tuple(dictionary))
@@ -127,7 +131,7 @@ class _File:
         return self.known.path
 
     def schema(self, dictionary: tuple[str, ...]) -> pa.Schema:
-        """The Arrow schema as batches will have it: dictionaries applied, wide; no views, metadata, nullability."""
+        """Return the schema of batches: ``dictionary`` applied, wide; without views, metadata and nullability."""
         fields = []
         for field in self.metadata.schema.to_arrow_schema():
             plain = plain_type(field.type, field.name)
@@ -145,7 +149,7 @@ class _File:
 
 
 class _Info(msgspec.Struct):
-    """The entries of a split in a checkpoint that say which part of a file it is."""
+    """The entries of a split in a checkpoint that identify its part of a file."""
 
     footer: str
     row_group: Count | None = None
@@ -162,7 +166,7 @@ def _info(split: Split) -> _Info:
 
 
 class ParquetSource(Source):
-    """See ``read_parquet``. Picklable."""
+    """The source that ``read_parquet`` makes. Picklable if its filesystem is."""
 
     def __init__(
         self,
@@ -186,7 +190,7 @@ class ParquetSource(Source):
         return self._schema
 
     def splits(self) -> tuple[Split, ...]:
-        """One split for each row group, or file, that has rows."""
+        """Return a split for each row group, or file, that has rows."""
         return tuple(split for file in self._files.values() for split in self._splits_of(file) if split.info["rows"])
 
     def _splits_of(self, file: _File) -> Iterator[Split]:
@@ -199,7 +203,7 @@ class ParquetSource(Source):
             yield Split(f"{file.path}#{group}", {**info, "row_group": group, "rows": rows})
 
     def earliest(self, split: Split, column: str) -> int | None:
-        """From the statistics of the row groups, where there are any."""
+        """Return the earliest time, from the statistics of the row groups; None: they have none."""
         file = self._files[self._known.own(split).path]
         return earliest_time(file.metadata, column, _info(split).row_group)
 
@@ -247,7 +251,7 @@ class ParquetSource(Source):
 
 
 class _Reader(SplitReader):
-    """Decodes a split front to back; the rows before a restored offset are decoded too, whole row groups excepted."""
+    """Decodes a split. The rows before a restored offset are decoded too, except whole row groups."""
 
     def __init__(
         self,
@@ -264,7 +268,7 @@ class _Reader(SplitReader):
         self._batch_rows = batch_rows
         self._rest: pa.RecordBatch | None = None
         try:
-            # memory_map would be a few percent faster and end the process, not the read, if the file shrank meanwhile
+            # memory_map would be a few percent faster, but end the process, not the read, if the file shrank meanwhile
             self._file = pq.ParquetFile(
                 str(split.info["path"]),
                 memory_map=False,
@@ -281,7 +285,7 @@ class _Reader(SplitReader):
             raise self._damaged(error) from error
 
     def _remaining(self) -> tuple[list[int], int]:
-        """The row groups that hold rows from the offset on, and how many rows of the first to leave out."""
+        """Return the row groups that hold rows from the offset on, and how many rows of the first to skip."""
         group, skip = self._split.info["row_group"], self._offset
         if group is not None:
             return [group], skip  # type: ignore[list-item]
@@ -307,13 +311,13 @@ class _Reader(SplitReader):
         batch = next(self._batches, None)
         if batch is None or not self._schema.names:
             return batch
-        # a name with a dot may have brought along a struct; files may order their columns differently
+        # a name with a dot may also have selected a struct; files may order their columns differently
         columns = [_laid_out(batch.column(field.name), field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _damaged(self, error: Exception) -> SourceError:
         return SourceError(
-            f"read_parquet: {self._split.id!r} is damaged somewhere behind row {self._offset}: {error}; "
+            f"read_parquet: {self._split.id!r} is damaged somewhere after row {self._offset}: {error}; "
             f"restore the file from a good copy"
         )
 
@@ -332,13 +336,13 @@ class _Reader(SplitReader):
 
 
 def _laid_out(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """``array`` with wide indices, and views laid out as plain text or binary: few kernels take these."""
+    """Return ``array`` with wide indices, and views as plain text or binary, because few kernels take views."""
     wide = widened_array(array)
     return wide if wide.type == type_ else wide.cast(type_)
 
 
 def _footer_hash(raw: BinaryIO, size: int) -> str:
-    """xxh3 of the footer: the last 8 bytes are its length and the magic word."""
+    """Return the xxh3 of the footer: the last 8 bytes of the file are its length and the magic word."""
     raw.seek(size - 8)
     length = int.from_bytes(raw.read(4), "little")
     raw.seek(size - 8 - length)

@@ -1,6 +1,6 @@
-"""From what a user calls a path (file, directory, glob, URI, several of these) to a sorted list of files.
+"""Expansion of a user's paths (file, directory, glob, URI, or several of these) to a sorted list of files.
 
-URIs that pyarrow knows (``s3://``, ``gs://``, ``file://``) name a filesystem too; ``filesystem=`` takes any other.
+A URI that pyarrow knows (``s3://``, ``gs://``, ``file://``) also names its filesystem; ``filesystem=`` takes any other.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _MAGIC: Final = re.compile(r"[*\[]")  # not "?", which begins the options of a U
 
 
 def expand(paths: Paths, suffix: str | tuple[str, ...], filesystem: Any = None) -> tuple[Files, tuple[str, ...]]:
-    """The files of ``paths``, sorted, each once, and where they live.
+    """Return the filesystem of ``paths``, and their files: sorted, each once.
 
-    A directory stands for every file below it whose name ends in ``suffix``, but for files and folders whose names
-    begin with ``_`` or ``.``, which writers use for what is not data. A path that exists is never read as a pattern.
+    A directory means every file below it whose name ends in ``suffix``, except files and folders whose names begin
+    with ``_`` or ``.``, which writers use for what is not data. A path that exists is never read as a pattern.
     With ``filesystem`` all paths are paths in it, and never URIs.
 
-    Raises: SourceError naming the path or pattern that holds no file, a URI that pyarrow does not know, or two paths
-    that live on different filesystems.
+    Raises: SourceError for a path or pattern without files, for a URI that pyarrow does not know, and for two paths on
+    different filesystems.
     """
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not several:
@@ -52,7 +52,7 @@ def expand(paths: Paths, suffix: str | tuple[str, ...], filesystem: Any = None) 
 
 
 def resolve(path: str | os.PathLike[str], filesystem: Any = None) -> tuple[Files, str]:
-    """Where ``path`` (a pattern, perhaps) lives, and its name there. Raises: SourceError for a URI nobody knows."""
+    """Return the filesystem of ``path`` (perhaps a pattern), and its name there. Raises: SourceError."""
     text = os.fspath(path)
     filesystem_given = as_filesystem(filesystem)
     if filesystem_given is not None:
@@ -60,7 +60,7 @@ def resolve(path: str | os.PathLike[str], filesystem: Any = None) -> tuple[Files
     if not is_url(text):
         return Files(), os.path.expanduser(text)
     if isinstance(path, os.PathLike):
-        raise SourceError(f"{text!r}: pathlib made one slash of the two of a URI; give the URI as a str")
+        raise SourceError(f"{text!r}: pathlib removed one of the two slashes of a URI; give the URI as a str")
     plain, pattern = _parted(text)
     try:
         found, base = fs.FileSystem.from_uri(plain)
@@ -73,7 +73,7 @@ def resolve(path: str | os.PathLike[str], filesystem: Any = None) -> tuple[Files
 
 
 def _parted(uri: str) -> tuple[str, str]:
-    """A URI without the components from the first pattern on, and these. Options stay with the URI."""
+    """Split a URI before its first component with a pattern. Options stay with the first part."""
     rest, question, options = uri.partition("?")
     magic = _MAGIC.search(rest)
     if magic is None:
@@ -112,7 +112,7 @@ def _stored(store: fs.FileSystem, path: str, suffix: str | tuple[str, ...]) -> l
         if glob.has_magic(path):
             return list(_matching(store, "", path.split("/"))) or _nothing(path, "no file matches the pattern")
     except (OSError, pa.ArrowException) as error:
-        raise SourceError(f"{path!r}: cannot be listed: {error}; check the path and the rights to it") from error
+        raise SourceError(f"{path!r}: cannot be listed: {error}; check the path and its permissions") from error
     return _nothing(path, "there is no such file or directory")
 
 
@@ -123,7 +123,7 @@ def _is_data(info: fs.FileInfo, directory: str, suffix: str | tuple[str, ...]) -
 
 
 def _matching(store: fs.FileSystem, base: str, parts: list[str]) -> Iterator[str]:
-    """The files that the components ``parts`` of a pattern stand for, below ``base``; ``**`` is any depth."""
+    """Yield the files below ``base`` that match a pattern with the components ``parts``; ``**`` matches any depth."""
     head, rest = parts[0], parts[1:]
     if not glob.has_magic(head) and rest:
         yield from _matching(store, f"{base}/{head}" if base else head, rest)

@@ -1,6 +1,6 @@
-"""Columns of made-up data: each value is a function of the seed, the column's name and the number of its row.
+"""Columns of generated data: each value is a function of the seed, the column's name and the number of its row.
 
-So rows are the same however they are cut into batches, whichever columns are made, and wherever one begins. Random bits
+So rows do not depend on how they are cut into batches, which columns are made, and where reading begins. Random bits
 are those of splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014), which is a hash
 of a counter, here of the row number.
 """
@@ -45,7 +45,7 @@ _PERIODS: Final = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000, "h":
 
 
 def rate_of(text: object, what: str) -> Fraction:
-    """Rows per microsecond of a rate such as ``"10000/s"``. Raises: ConfigurationError for anything else.
+    """Return the rows per microsecond of a rate such as ``"10000/s"``. Raises: ConfigurationError for anything else.
 
     >>> rate_of("10_000/s", "rate=") == rate_of("10/ms", "rate=") == Fraction(1, 100)
     True
@@ -58,12 +58,12 @@ def rate_of(text: object, what: str) -> Fraction:
             rate = Fraction(0)
         if rate > 0:
             return rate
-    raise ConfigurationError(f"{what} is rows per time, such as '10000/s', '5/ms' or '30/min', got {text!r}")
+    raise ConfigurationError(f"{what} must be rows per time, such as '10000/s', '5/ms' or '30/min', got {text!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """What a recipe makes values of: ``rows``, the numbers of their rows, and bits that look random.
+    """The input of a recipe: ``rows``, the numbers of the rows, and pseudorandom values for them.
 
     >>> draws = Draws(np.arange(3), seed=1, column="price")
     >>> draws.bits()[2] == Draws(np.array([2]), seed=1, column="price").bits()[0]
@@ -75,7 +75,7 @@ class Draws:
     column: str
 
     def bits(self, stream: str = "") -> Bits:
-        """64 bits a row; each ``stream`` has others."""
+        """Return 64 random bits for each row; each ``stream`` is independent."""
         key = np.uint64(xxhash.xxh3_64_intdigest(f"{self.seed}/{self.column}/{stream}".encode()))
         z = self.rows.astype(np.uint64) * _GOLDEN  # wraps, as it must
         z += key
@@ -87,12 +87,12 @@ class Draws:
         return z
 
     def uniform(self, stream: str = "") -> npt.NDArray[np.float64]:
-        """Numbers in [0, 1), 53 bits each."""
+        """Return a number in [0, 1) for each row, of 53 random bits."""
         return (self.bits(stream) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 class Recipe(ABC):
-    """How a column is made. Subclass it for recipes of one's own; ``repr`` must tell two of them apart."""
+    """How a column is made. Subclass it for your own recipes; two different recipes must have different ``repr``."""
 
     @property
     @abstractmethod
@@ -101,12 +101,12 @@ class Recipe(ABC):
 
     @abstractmethod
     def column(self, draws: Draws) -> pa.Array:
-        """A value for each of ``draws.rows``; must depend on ``draws`` only, row by row."""
+        """Return a value for each of ``draws.rows``; it must depend on ``draws`` only, row by row."""
 
 
 @dataclass(frozen=True)
-class sequence(Recipe):  # noqa: N801 - a word of the user's, like the others below
-    """``start``, ``start + step``, ... over all splits together, as int64.
+class sequence(Recipe):  # noqa: N801 - users call it like a function, as the others below
+    """The numbers ``start``, ``start + step``, ... over all splits together, as int64.
 
     >>> sequence(10).column(Draws(np.arange(3), 0, "id")).to_pylist()
     [10, 11, 12]
@@ -130,14 +130,18 @@ class sequence(Recipe):  # noqa: N801 - a word of the user's, like the others be
 
 @dataclass(frozen=True)
 class integers(Recipe):  # noqa: N801
-    """Whole numbers from ``low`` to below ``high``, all equally likely, as int64."""
+    """Whole numbers from ``low`` to below ``high``, all equally likely, as int64.
+
+    >>> integers(5, 6).column(Draws(np.arange(3), 0, "k")).to_pylist()
+    [5, 5, 5]
+    """
 
     low: int
     high: int
 
     def __post_init__(self) -> None:
         if not -(2**63) <= self.low < self.high <= 2**63 - 1:
-            raise ConfigurationError(f"op.integers: low < high within 64 bits, got {self.low} and {self.high}")
+            raise ConfigurationError(f"op.integers: expected low < high within 64 bits, got {self.low} and {self.high}")
 
     @property
     def type(self) -> pa.DataType:
@@ -149,14 +153,18 @@ class integers(Recipe):  # noqa: N801
 
 @dataclass(frozen=True)
 class uniform(Recipe):  # noqa: N801
-    """Numbers from ``low`` to below ``high``, all equally likely, as float64."""
+    """Numbers from ``low`` to below ``high``, all equally likely, as float64.
+
+    >>> uniform(1, 2).type
+    DataType(double)
+    """
 
     low: float = 0.0
     high: float = 1.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.high - self.low) and self.low < self.high):
-            raise ConfigurationError(f"op.uniform: low < high, both finite, got {self.low} and {self.high}")
+            raise ConfigurationError(f"op.uniform: expected low < high, both finite, got {self.low} and {self.high}")
 
     @property
     def type(self) -> pa.DataType:
@@ -168,14 +176,18 @@ class uniform(Recipe):  # noqa: N801
 
 @dataclass(frozen=True)
 class normal(Recipe):  # noqa: N801
-    """Normally distributed float64s (Box and Muller's way)."""
+    """Normally distributed numbers, as float64 (Box-Muller transform).
+
+    >>> normal(mean=3.0, deviation=0.0).column(Draws(np.arange(2), 0, "x")).to_pylist()
+    [3.0, 3.0]
+    """
 
     mean: float = 0.0
     deviation: float = 1.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.mean) and 0 <= self.deviation < math.inf):
-            raise ConfigurationError(f"op.normal: a mean and a deviation from 0 up, got {self.mean}, {self.deviation}")
+            raise ConfigurationError(f"op.normal: expected finite mean and deviation >= 0, got {self}")
 
     @property
     def type(self) -> pa.DataType:
@@ -210,21 +222,21 @@ class _Choice(Recipe):
 
 
 def choice(values: Sequence[Any], weights: Sequence[float] | None = None) -> Recipe:
-    """One of ``values`` (None among them makes nulls), all equally likely unless ``weights`` says otherwise.
+    """Return a recipe that chooses one of ``values``, all equally likely without ``weights``; None makes nulls.
 
     >>> choice(["a", "b", None], weights=[8, 1, 1]).type
     DataType(string)
     """
     try:
-        made = pa.array(values)
+        array = pa.array(values)
     except (pa.ArrowException, TypeError) as error:
-        raise ConfigurationError(f"op.choice: values are a list of one type, got {values!r}: {error}") from error
-    if not len(made):
+        raise ConfigurationError(f"op.choice: values must be a list of one type, got {values!r}: {error}") from error
+    if not len(array):
         raise ConfigurationError("op.choice: give at least one value")
     if weights is not None and (
-        len(weights) != len(made) or not all(0 <= w < math.inf for w in weights) or not sum(weights) > 0
+        len(weights) != len(array) or not all(0 <= w < math.inf for w in weights) or not sum(weights) > 0
     ):
-        raise ConfigurationError(f"op.choice: {len(made)} values have {len(made)} weights from 0 up, got {weights!r}")
+        raise ConfigurationError(f"op.choice: {len(array)} values need {len(array)} weights >= 0, got {weights!r}")
     return _Choice(tuple(values), None if weights is None else tuple(map(float, weights)))
 
 
@@ -260,10 +272,19 @@ class _EventTimes(Recipe):
 
 
 def event_times(start: datetime | str = "2026-01-01", *, rate: str = "1000/s", disorder: Duration = "0s") -> Recipe:
-    """Times that go on from ``start`` by ``rate`` rows of all splits together, each set back by up to ``disorder``.
+    """Return a recipe for times that advance from ``start`` by ``rate``, each moved back by up to ``disorder``.
 
-    So a watermark with ``disorder`` as its delay makes no row late. Times are timestamps in microseconds, in UTC where
-    ``start`` has a zone, else without one. They have nothing to do with when rows are given: see ``generate(rate=)``.
+    So with a watermark delay of ``disorder`` no row is late. When rows are emitted does not depend on these times: see
+    ``generate(rate=)``.
+
+    Args:
+        start: a datetime or its ISO 8601 text. If it has a zone, times are in UTC, else they have no zone.
+        rate: rows of all splits per unit of event time, such as ``"1000/s"``.
+        disorder: the most that a time is moved back.
+
+    Returns: a recipe for timestamps in microseconds.
+
+    Raises: ConfigurationError for arguments of another form.
 
     >>> times = event_times("2026-01-01", rate="2/s").column(Draws(np.arange(3), 0, "at"))
     >>> [str(t) for t in times.to_pylist()]
@@ -275,7 +296,7 @@ def event_times(start: datetime | str = "2026-01-01", *, rate: str = "1000/s", d
         since = (begin if zoned else begin.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
     except (AttributeError, TypeError, ValueError) as error:
         raise ConfigurationError(
-            f"op.event_times: start is a datetime or text such as '2026-01-01T12:00:00+00:00', got {start!r}"
+            f"op.event_times: start must be a datetime or text such as '2026-01-01T12:00:00+00:00', got {start!r}"
         ) from error
     length = microseconds(disorder, "op.event_times(disorder=)")
     step = rate_of(rate, "op.event_times(rate=)")

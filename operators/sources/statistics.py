@@ -1,4 +1,4 @@
-"""What the statistics in a Parquet footer say about time."""
+"""The earliest time of a column, from the statistics in a Parquet footer."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _PER_SECOND: Final = {"milliseconds": 1_000, "microseconds": 1_000_000, "nanosec
 
 
 def earliest_time(metadata: pq.FileMetaData, column: str, row_group: int | None) -> int | None:
-    """The least time (microseconds, rounded down) in ``column``, of one row group or (None) of all.
+    """Return the earliest time (microseconds, rounded down) in ``column``, of one row group or (None) of all.
 
-    None where the column has other values than timestamps, or a row group no statistics for it.
+    Return None if the column is not of timestamps, or if a row group has no statistics for it.
     """
     names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
     if column not in names:
@@ -26,10 +26,10 @@ def earliest_time(metadata: pq.FileMetaData, column: str, row_group: int | None)
     if logical["Type"] != "Timestamp" or per_second is None:
         return None
     groups = range(metadata.num_row_groups) if row_group is None else (row_group,)
-    found = []
+    times = []
     for group in groups:
         statistics = metadata.row_group(group).column(place).statistics
         if statistics is None or not statistics.has_min_max:
             return None
-        found.append(int(statistics.min_raw) * 1_000_000 // per_second)
-    return min(found, default=None)
+        times.append(int(statistics.min_raw) * 1_000_000 // per_second)
+    return min(times, default=None)

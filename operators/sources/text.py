@@ -1,11 +1,12 @@
-"""What text files share as a source: checks, positions, and rows that cannot be parsed.
+"""The reader of text files, for all formats: positions, and rows that cannot be parsed.
 
-A split is a file. A reader parses it block by block (see ``blocks``), each block whole; only where that fails are its
-rows looked at one by one.
+A split is a file. A reader parses it block by block (see ``blocks``). Only if that fails are the rows of the block
+parsed one by one.
 
-A position is ``{"byte", "line"}`` where a block begins, with ``"rows"`` and ``"end"`` once rows of that block were
-given. All rejected rows of a block leave with its first rows, so once some were given these count as told. In a packed
-file bytes are those of the unpacked text: a reader that begins in the middle unpacks what stands before.
+A position is the ``{"byte", "line"}`` at which a block begins, with ``"rows"`` and ``"end"`` once rows of that block
+were emitted. All rejected rows of a block are reported with its first rows, so a position within a block implies that
+they were. In a compressed file bytes are those of the decompressed text: a reader that begins in the middle
+decompresses all before.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["RowParser", "TextReader", "Unparsable", "Wrong", "no_rows", "searche
 
 
 class Unparsable(ValueError):
-    """Rows that a parser cannot take."""
+    """Rows cannot be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,11 @@ class Wrong:
 
 
 _WRONG: Final = (pa.ArrowException, Unparsable)
-_PIECE: Final = 256  # rows that are parsed together where some are wrong
+_PIECE: Final = 256  # rows that are parsed together if some are wrong
 
 
 class RowParser(Protocol):
-    """A format. Bytes given to ``parse`` and ``rescue`` begin and end with a row."""
+    """A parser of one format. Bytes passed to ``parse`` and ``rescue`` are whole rows."""
 
     label: str
     schema: pa.Schema
@@ -59,20 +60,20 @@ class RowParser(Protocol):
         ...
 
     def parse(self, data: bytes) -> pa.RecordBatch:
-        """The rows. Raises: Unparsable, or pyarrow's errors."""
+        """Return the rows. Raises: Unparsable, or pyarrow's errors."""
         ...
 
     def rescue(self, data: bytes) -> tuple[pa.RecordBatch, Sequence[Wrong]]:
-        """The rows of ``data``, which ``parse`` would not take, that can be parsed, and the others, in their order."""
+        """Return the good rows of ``data``, for which ``parse`` failed, and the others, in their order."""
         ...
 
     def text(self, data: bytes) -> str:
-        """A row as text, whatever its bytes."""
+        """Return a row as text, whatever its bytes."""
         ...
 
 
 class _Offset(msgspec.Struct):
-    """A position: see the module's text."""
+    """A position: see the module docstring."""
 
     byte: Count
     line: Count
@@ -83,7 +84,7 @@ class _Offset(msgspec.Struct):
 class TextReader(SplitReader):
     """Reads a file from ``offset`` on; ``begin`` is where its rows begin.
 
-    ``whole`` is called with the number of bytes that the (unpacked) file had when it has been read to its end.
+    At the end of the file ``whole`` is called with the number of its (decompressed) bytes.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class TextReader(SplitReader):
         if offset is not None:
             given = parsed(_Offset, offset, f"{parser.label}: the position in {path!r}")
         self._place = Place(given.byte, given.line)  # where the next block begins
-        self._block: Block | None = None  # the one whose rows are being given, while there are any left
+        self._block: Block | None = None  # whose rows are being emitted, while there are any left
         self._rows = no_rows(parser.schema)
         self._given = 0
         try:
@@ -134,7 +135,7 @@ class TextReader(SplitReader):
                 self._whole(self._place.byte)
                 return END
             if self._begin(block) and self._block is None:
-                return self._rows  # none, but rejected ones, whose place counts as read
+                return self._rows  # no rows, but rejected ones, and a new position
         return self._give(min(max_rows, self._batch_rows - self._given % self._batch_rows))
 
     def rejected(self) -> pa.RecordBatch | None:
@@ -156,7 +157,7 @@ class TextReader(SplitReader):
         self._stream.close()
 
     def _begin(self, block: Block) -> int:
-        """Parse a block, which becomes the current one if it has rows; returns how many rows were rejected."""
+        """Parse a block, make it the current one if it has rows, and return how many rows were rejected."""
         self._place = self._blocks.place
         self._rows, rejected = self._parsed(block)
         self._block, self._given = (block if self._rows.num_rows else None), 0
@@ -209,28 +210,31 @@ def searched(
     ends: Sequence[int],
     suspect: Callable[[Exception], int | None],
 ) -> tuple[pa.RecordBatch, list[Wrong]]:
-    """See ``RowParser.rescue``, for any format. ``ends`` are the places behind each row.
+    """Return the good and the bad rows of ``data``, for any format; see ``RowParser.rescue``.
 
-    Rows that cannot be parsed together are parted at the one that ``suspect`` tells from the error, by its number, or
-    in the middle. A suspect is tried on its own, so a wrong one costs time and no row.
+    Rows that cannot be parsed together are split at the one whose number ``suspect`` derives from the error, or in the
+    middle. A suspect is parsed on its own, so a wrong suspect costs time, but no row.
+
+    Args:
+        ends: the offset after each row.
     """
     places = [0, *ends]
     waiting = [(first, min(first + _PIECE, len(ends))) for first in reversed(range(0, len(ends), _PIECE))]
     good: list[pa.RecordBatch] = []
     wrong: list[Wrong] = []
     while waiting:
-        first, behind = waiting.pop()
-        if first == behind:
+        first, end = waiting.pop()
+        if first == end:
             continue
         try:
-            good.append(parse(data[places[first] : places[behind]]))
+            good.append(parse(data[places[first] : places[end]]))
         except _WRONG as error:
-            if behind == first + 1:
-                wrong.append(Wrong(places[first], places[behind], error))
+            if end == first + 1:
+                wrong.append(Wrong(places[first], places[end], error))
                 continue
             number = suspect(error)
-            bad = (first + behind) // 2 if number is None else min(first + number, behind - 1)
-            waiting += [(bad + 1, behind), (bad, bad + 1), (first, bad)]
+            bad = (first + end) // 2 if number is None else min(first + number, end - 1)
+            waiting += [(bad + 1, end), (bad, bad + 1), (first, bad)]
     batches = pa.Table.from_batches(good, schema).combine_chunks().to_batches()
     return batches[0] if batches else no_rows(schema), wrong
 
@@ -249,5 +253,5 @@ def undecodable(data: bytes, encoding: str, at: int) -> str | None:
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    """A batch without rows."""
+    """Return a batch without rows."""
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

@@ -1,4 +1,4 @@
-"""Files of text as a source, whatever their format: one split a file, positions by block, rows that may be rejected."""
+"""Text files of any format as a source: one split per file, positions by block, rows that may be rejected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TextFormat(Protocol):
 
     @property
     def label(self) -> str:
-        """The function that reads it, for messages."""
+        """The name of the function that reads it, for messages."""
         ...
 
     @property
@@ -49,13 +49,13 @@ class TextFormat(Protocol):
         ...
 
     def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[RowParser, Place]:
-        """The parser of a file that gives ``columns`` of ``schema``, and where its rows begin."""
+        """Return a parser of a file to ``columns`` of ``schema``, and where its rows begin."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How much is read at a time, and what becomes of rows that cannot be parsed."""
+    """How much to read at a time, and the policy for rows that cannot be parsed."""
 
     batch_rows: int
     block_bytes: int
@@ -65,13 +65,13 @@ class Reading:
     def of(cls, label: str, batch_rows: int, block_bytes: int, on_error: str | OnError) -> Reading:
         if batch_rows < 1 or block_bytes < 1:
             raise ConfigurationError(
-                f"{label}: batch_rows and block_bytes are at least 1, got {batch_rows} and {block_bytes}"
+                f"{label}: batch_rows and block_bytes must be at least 1, got {batch_rows} and {block_bytes}"
             )
         return cls(batch_rows, block_bytes, OnError.of(on_error, label))
 
 
 class TextSource(Source):
-    """See ``read_csv`` and ``read_json``. Picklable where its filesystem is."""
+    """The source that ``read_csv`` and ``read_json`` make. Picklable if its filesystem is."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class TextSource(Source):
         return self._format.kernels
 
     def splits(self) -> tuple[Split, ...]:
-        """One split for each file that is not empty."""
+        """Return a split for each file that is not empty."""
         return tuple(file.split for file in self._files.files.values() if file.identity.bytes)
 
     def check(self, split: Split) -> None:
@@ -159,7 +159,7 @@ def check_distinct(where: str, names: Sequence[str]) -> None:
 
 
 def given_types(schema: Types) -> dict[str, pa.DataType]:
-    """The types that a user gave, as batches will have them: int32 indices, no view types."""
+    """Return the types that a user gave, as batches have them: int32 indices, no view types."""
     if schema is None:
         return {}
     fields = zip(schema.names, schema.types, strict=True) if isinstance(schema, pa.Schema) else schema.items()
@@ -176,8 +176,9 @@ def _given_type(name: str, type_: pa.DataType | str) -> pa.DataType:
 
 
 def inferred_type(type_: pa.DataType) -> pa.DataType:
-    """What a column whose first values were read as ``type_`` is taken for: text where nothing is known but nulls (or
-    bytes that are no text), microseconds where no fractions of seconds came yet.
+    """Return the type of a column whose first values Arrow reads as ``type_``.
+
+    It is text if these are all null, or bytes that are not text. Times without fractions of seconds get microseconds.
     """
     if types.is_null(type_) or types.is_binary(type_):
         return pa.string()
@@ -193,8 +194,8 @@ def inferred_type(type_: pa.DataType) -> pa.DataType:
 def whole_number(token: str) -> int:
     """Return the value of a whole number in decimal digits.
 
-    Python limits the digits that it converts, so only the first digits of a number are used that is too long for any
-    type: they are enough to refuse it.
+    Python limits the digits that it converts. So of a number that is too long for any type only the first digits are
+    used; they suffice to reject it.
     """
     sign, digits = ("-" if "-" in token else ""), token.strip(" \t+-").lstrip("0")
     return int(f"{sign}{digits[:_MOST_DIGITS] or 0}")
@@ -214,7 +215,7 @@ def whole_number_type(
         numbers: all of its whole numbers that inference looks at.
         others: values among them that no integer type takes, such as ``nan`` or a number with a plus.
 
-    Returns: int64 or uint64, whichever holds all of them; int64 if both do. None if float64 is exact and has to be.
+    Returns: int64 or uint64, whichever holds all of them; int64 if both do. None if only float64 does.
 
     Raises: SourceError if no type holds all of them.
     """
@@ -242,7 +243,7 @@ _MOST_DIGITS = 80  # decimal256 has 76
 
 
 def ordered(given: Mapping[str, pa.DataType], inferred: pa.Schema) -> pa.Schema:
-    """The given columns in the order they were given, then the inferred ones."""
+    """Return a schema of the given columns in their order, then the inferred ones."""
     found = {field.name: inferred_type(field.type) for field in inferred if field.name not in given}
     return pa.schema({**given, **found})
 

@@ -34,18 +34,17 @@ def watch(
     filesystem: Any = None,
     **options: Any,
 ) -> WatchSource:
-    """The rows of the files in ``directory``, and of those that will appear in it; it does not end.
+    """Read the files in ``directory``, and those that will appear in it; the source does not end.
 
-    ``read`` reads one file (``read_csv``, ``read_json``, ``read_ipc``, ``read_parquet``), with ``options``. All files
-    have the columns of the first one. If there is none yet, the options must include ``schema=`` with all columns.
+    All files have the columns of the first one. If there is none yet, the options must include ``schema=`` with all
+    columns.
 
-    New files of one listing come in the order in which they were last modified, then by name, each read to its end
+    New files of one listing are read in the order of their time of modification, then of their names, each to its end
     before the next. Files in folders below are not read. Names that begin with ``_`` or ``.``, or end in ``.tmp``,
-    ``.staged``, ``.part`` or ``~`` are ignored, as are names that do not fit ``pattern`` (``"*.csv"``). A file must
-    appear whole: write it under such a name, or elsewhere on the same disk, and rename it.
+    ``.staged``, ``.part`` or ``~`` are ignored. A file must appear whole: write it under such a name, or elsewhere on
+    the same disk, and rename it.
 
-    The directory is listed when a reader has nothing left, at most once in ``every``. A hash of its name assigns each
-    file to one of ``splits``, so that as many subtasks can read. A file that was read may be removed after two more
+    The directory is listed when a reader has nothing left to read. A file that was read may be removed after two more
     checkpoints. A file that is removed or renamed before it is begun is not read under its old name.
 
     A file is new if its name is new. Times do not matter, so ``mv``, ``cp -p`` and ``rsync -t`` may bring old files. A
@@ -59,6 +58,18 @@ def watch(
     of modification, and, if these differ, by content, as other sources recognise their files
     (``Checkpointing(input_identity=)``). Each of them takes about 60 bytes in a checkpoint. A change of any other file
     that was read is not noticed.
+
+    Args:
+        directory: a path or URI, as in ``read_csv``.
+        read: the function that reads one file: ``read_csv``, ``read_json``, ``read_ipc`` or ``read_parquet``.
+        pattern: files whose names do not match it (``"*.csv"``) are ignored.
+        every: the least time between two listings, such as ``"10s"``.
+        splits: how many subtasks can read; a hash of its name assigns each file to one.
+        remember: how many files of each split are checked for changes.
+        filesystem: as in ``read_csv``.
+        **options: further arguments of ``read``.
+
+    Returns: an unbounded, replayable source.
 
     Raises: SourceError for a directory that cannot be listed, and a file that cannot be opened; InputChanged, while it
     runs, for a file that changed since it was read or begun; SchemaMismatch for one with other columns; what ``read``
@@ -75,7 +86,7 @@ def watch(
     >>> folder.cleanup()
     """
     if splits < 1 or remember < 1:
-        raise ConfigurationError(f"watch: splits and remember are at least 1, got {splits} and {remember}")
+        raise ConfigurationError(f"watch: splits and remember must be at least 1, got {splits} and {remember}")
     where, path = resolve(directory, filesystem)
     watched = WatchedDirectory(path, where, pattern, microseconds(every, "watch(every=)"), remember)
     accepted = inspect.signature(read).parameters
@@ -94,7 +105,7 @@ def watch(
     else:
         raise SourceError(
             f"watch({path!r}): there is no file yet to infer columns from; "
-            + ("give schema=" if "schema" in accepted else "put a first one there, perhaps without rows")
+            + ("give schema=" if "schema" in accepted else "put a first file there, which may have no rows")
         )
     if "schema" in accepted:  # types are not inferred anew from each file
         options = {**options, "schema": schema}
@@ -109,7 +120,7 @@ def _given(options: Mapping[str, Any]) -> pa.Schema:
 
 
 class WatchSource(Source):
-    """See ``watch``. Picklable where its filesystem is, and ``read`` a function of a module."""
+    """The source that ``watch`` makes. Picklable if its filesystem is and ``read`` is a function of a module."""
 
     bounded = False
 
@@ -164,7 +175,7 @@ class WatchSource(Source):
         return WatchReader(watched, self, offset, context, context.repeated.get(split.id))
 
     def open(self, path: str) -> Source:
-        """The source of one file. Raises: SchemaMismatch where it has other columns."""
+        """Return the source of one file. Raises: SchemaMismatch if it has other columns."""
         source = self._read(path, **self._options).identified_by(self.identity)
         found = {field.name: field.type for field in source.schema}
         expected = {field.name: field.type for field in self._whole}

@@ -4,7 +4,7 @@ Invariant: a file is *read* (the hash of its name is in ``_read``), being read, 
 between these: a name that is not in ``_read`` is to come, and its time does not matter; a name that is no longer listed
 leaves ``_read``. So a position has 8 bytes for each file that was read and is still there.
 
-This code assumes that a directory which can be listed lists all that is in it. Another directory may be in its place
+This code assumes that a directory which can be listed lists all that is in it. Another directory may take its place
 for a while (a mount that is missing). Its listing says nothing about the files that were read, so no name is dropped
 until the directory is back, or a file that was read is in the other one.
 """
@@ -208,7 +208,7 @@ class WatchReader(SplitReader):
             del self._done[name]
 
     def _warn_of_another_directory(self) -> None:
-        """Say so once for each time that it happens."""
+        """Warn once for each time that it happens."""
         if not self._warned:
             self._context.notify(
                 InputMissingWarning,
@@ -239,7 +239,7 @@ class WatchReader(SplitReader):
             source = self._source.open(path)
             splits = source.splits()
             if len(splits) > 1:
-                raise ConfigurationError(f"watch: {file.name!r} comes in {len(splits)} splits; read= gives one a file")
+                raise ConfigurationError(f"watch: {file.name!r} has {len(splits)} splits; read= must make 1")
             if splits:
                 self._start(file, splits[0], source, None)
         except (SourceError, InputChanged):
@@ -286,10 +286,10 @@ class WatchReader(SplitReader):
             known = self._same(known, self._watched.where.status(self._watched.path_of(file.name)))
             known = known if known.content is not None else self._hashed(file) or known
         except FileNotFoundError:
-            pass  # removed while it was read: whole, for its reader came to the end
+            pass  # removed while it was read: it was read whole, because its reader reached the end
         except OSError as error:
             raise SourceError(
-                f"watch: {file.name!r} was read, but whether it changed meanwhile cannot be seen: {error}; run the job "
+                f"watch: {file.name!r} was read, but cannot be checked for changes: {error}; run the job "
                 "again once the directory can be reached"
             ) from error
         self._read.add(file.name)  # the next listing drops it, if it is gone

@@ -1,4 +1,4 @@
-"""A watched directory: its listings, and which of the listed files are to be read."""
+"""A watched directory: its listings, and the files to read among them."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_a_stream_that_breaks_says_where() -> None:
         raise OSError("the link is down")
 
     source = from_arrow(pa.RecordBatchReader.from_batches(TABLE.schema, broken()))
-    with pytest.raises(SourceError, match="behind row 10"):
+    with pytest.raises(SourceError, match="after row 10"):
         rows(source)
 
 

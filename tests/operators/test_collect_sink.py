@@ -46,7 +46,7 @@ def test_more_rows_than_the_limit_are_refused_also_after_a_restore() -> None:
     first = writer(limit=2)
     first.process(0, rows(1, 2), NoOut())
     for full in (first, writer(first.snapshot(), limit=2)):
-        with pytest.raises(ConfigurationError, match="may keep 2 rows and got 3"):
+        with pytest.raises(ConfigurationError, match="has a limit of 2 rows, got 3"):
             full.process(0, rows(3), NoOut())
 
 

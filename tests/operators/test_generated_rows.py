@@ -179,18 +179,21 @@ def test_other_rows_than_those_of_the_checkpoint_are_refused(changed: dict[str, 
     ("make", "message"),
     [
         (lambda: op.generate({}), "give at least one column"),
-        (lambda: op.generate({"x": 7}), r"column 'x' is made by a recipe .* got 7 \(int\)"),  # type: ignore[dict-item]
-        (lambda: op.generate(COLUMNS, splits=0), "splits and batch_rows are at least 1"),
-        (lambda: op.generate(COLUMNS, rate="10"), r"generate\(rate=\) is rows per time, such as '10000/s'.* got '10'"),
-        (lambda: op.generate(COLUMNS, rate="-1/s"), "is rows per time"),
+        (lambda: op.generate({"x": 7}), r"column 'x' must be a recipe .* got 7 \(int\)"),  # type: ignore[dict-item]
+        (lambda: op.generate(COLUMNS, splits=0), "splits and batch_rows must be at least 1"),
+        (
+            lambda: op.generate(COLUMNS, rate="10"),
+            r"generate\(rate=\) must be rows per time, such as '10000/s'.* got '10'",
+        ),
+        (lambda: op.generate(COLUMNS, rate="-1/s"), "must be rows per time"),
         (lambda: op.choice([]), "at least one value"),
-        (lambda: op.choice([1, "a"]), "values are a list of one type"),
-        (lambda: op.choice([1, 2], weights=[1]), "2 values have 2 weights"),
-        (lambda: op.choice([1, 2], weights=[0, 0]), "2 values have 2 weights"),
+        (lambda: op.choice([1, "a"]), "values must be a list of one type"),
+        (lambda: op.choice([1, 2], weights=[1]), "2 values need 2 weights"),
+        (lambda: op.choice([1, 2], weights=[0, 0]), "2 values need 2 weights"),
         (lambda: op.integers(3, 3), "low < high"),
         (lambda: op.uniform(0, float("inf")), "low < high, both finite"),
-        (lambda: op.normal(0, -1), "a deviation from 0 up"),
-        (lambda: op.event_times("soon"), "start is a datetime or text"),
+        (lambda: op.normal(0, -1), "deviation >= 0"),
+        (lambda: op.event_times("soon"), "start must be a datetime or text"),
     ],
 )
 def test_what_cannot_be_made_is_refused(make: Any, message: str) -> None:

@@ -227,16 +227,16 @@ def numbers(made: Source) -> flow.Pipeline:
     [
         (({"n": "x", "s": "x"}, 1), SchemaMismatch, r"column 'n' should be int64 but the row has 'x' \(str\)"),
         (({"n": 1}, 1), SchemaMismatch, "column 's' is missing"),
-        (((1, "x", 3), 1), SchemaMismatch, r"a tuple has a value for each of the columns \['n', 's'\], got"),
-        ((7, 1), TypeError, r"rows are a dict, a tuple, a list of these, .* got 7 \(int\)"),
+        (((1, "x", 3), 1), SchemaMismatch, r"a tuple must have a value for each of the columns \['n', 's'\], got"),
+        ((7, 1), TypeError, r"expected a dict, a tuple, a list of these, .* got 7 \(int\)"),
         ((pa.table({"n": [1]}), 1), SchemaMismatch, "'s' .string. is missing"),
         ({"n": 1, "s": "x"}, SourceError, r"expected a pair \(rows, position\) or None.* needs replayable=False"),
         (({"n": 1, "s": "x"}, None), SourceError, "position None means the beginning"),
-        (({"n": 1, "s": "x"}, date(2026, 1, 1)), SourceError, r"a position is JSON .*got datetime.date"),
-        (({"n": 1, "s": "x"}, np.int64(1)), SourceError, r"a position is JSON .*numpy numbers as int"),
-        (({"n": 1, "s": "x"}, (1, 2)), SourceError, r"but \(1, 2\) comes back as \[1, 2\]; use that"),
-        (({"n": 1, "s": "x"}, {1: 2}), SourceError, r"comes back as {'1': 2}"),
-        (({"n": 1, "s": "x"}, float("nan")), SourceError, "a position is JSON"),
+        (({"n": 1, "s": "x"}, date(2026, 1, 1)), SourceError, r"a position must be JSON .*got datetime.date"),
+        (({"n": 1, "s": "x"}, np.int64(1)), SourceError, r"a position must be JSON .*numpy numbers as int"),
+        (({"n": 1, "s": "x"}, (1, 2)), SourceError, r"but \(1, 2\) becomes \[1, 2\]; use that"),
+        (({"n": 1, "s": "x"}, {1: 2}), SourceError, r"becomes {'1': 2}"),
+        (({"n": 1, "s": "x"}, float("nan")), SourceError, "a position must be JSON"),
     ],
 )
 def test_what_may_not_be_yielded_is_refused(item: Any, error: type[Exception], message: str) -> None:
@@ -256,7 +256,7 @@ def test_a_function_that_yields_nothing_to_iterate_over_is_refused() -> None:
 
 
 def test_fewer_rows_than_before_are_noticed() -> None:
-    with pytest.raises(InputChanged, match=r"behind position 8 it gave fewer rows .* 3 of 5 are missing"):
+    with pytest.raises(InputChanged, match=r"after position 8 it yielded fewer rows .* 3 of 5 are missing"):
         rest(reader(source(counting), {"position": 8, "rows": 5}))
 
 
@@ -291,7 +291,7 @@ def test_other_splits_than_those_of_the_checkpoint_are_refused() -> None:
     old = source(counting, splits={"eu": 1}).splits()[0]
     with pytest.raises(InputChanged, match=r"'eu' was .*1.* when the checkpoint was taken and is .*2"):
         source(counting, splits={"eu": 2}).check(old)
-    with pytest.raises(InputChanged, match=r"has a split 'eu', now there are \['us'\]"):
+    with pytest.raises(InputChanged, match=r"has split 'eu', now there are \['us'\]"):
         source(counting, splits=["us"]).check(old)
 
 
@@ -303,7 +303,7 @@ def test_other_splits_than_those_of_the_checkpoint_are_refused() -> None:
         ({"splits": "eu"}, "takes names, or values by name"),
         ({"splits": []}, "takes names, or values by name"),
         ({"splits": ["a", "a"]}, "names must differ"),
-        ({"splits": {"a": date(2026, 1, 1)}}, "the value of 'a' is JSON"),
+        ({"splits": {"a": date(2026, 1, 1)}}, "the value of 'a' must be JSON"),
         ({"batch_rows": 0}, "at least 1"),
     ],
 )

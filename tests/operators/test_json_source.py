@@ -64,8 +64,8 @@ def test_a_reader_at_any_position_gives_exactly_the_rest(tmp_path: Path, block_b
 WRONG = [
     ({"i": "x"}, "from number to string"),
     (b'{"i": 1', "Missing a comma"),
-    (b"null", "a line is a JSON object"),
-    (b"[1]", "a line is a JSON object"),
+    (b"null", "expected a JSON object"),
+    (b"[1]", "expected a JSON object"),
     (b'{"i": 1} {"i": 2}', "more than one object"),
     (b'{"i": 1} null', "more than one object"),
     ({"i": 1, "j": 1}, "unexpected field"),

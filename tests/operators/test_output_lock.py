@@ -287,7 +287,7 @@ def test_what_two_runs_stage_has_different_names_so_neither_deletes_the_rows_of_
 def test_a_final_file_of_another_job_is_not_counted_as_ours(tmp_path: Path) -> None:
     sink, ours, theirs = two_jobs(tmp_path, 2)
     (tmp_path / "other" / "_staging" / str(theirs[0]["staged"])).rename(tmp_path / "out" / str(theirs[0]["file"]))
-    with pytest.raises(StoreError, match=r"1 rows of run 'ours': .* is in the way, and holds other rows"):
+    with pytest.raises(StoreError, match=r"1 rows of run 'ours': .* already exists and holds other rows"):
         sink.recover(1, ours)
 
 

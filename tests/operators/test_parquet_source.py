@@ -203,7 +203,7 @@ def test_a_damaged_page_is_an_error_that_names_the_split(tmp_path: Path) -> None
     content[4:60] = b"\xff" * 56
     path.write_bytes(content)
     source = read_parquet(path)
-    with pytest.raises(SourceError, match=r"a\.parquet#0' is damaged somewhere behind row 0"):
+    with pytest.raises(SourceError, match=r"a\.parquet#0' is damaged somewhere after row 0"):
         xs(source)
 
 

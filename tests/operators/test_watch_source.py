@@ -151,7 +151,7 @@ def test_a_restore_with_other_splits_is_refused(tmp_path: Path) -> None:
 def test_an_empty_directory_needs_a_schema(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="give schema="):
         watch(tmp_path, read_csv)
-    with pytest.raises(SourceError, match="put a first one there"):
+    with pytest.raises(SourceError, match="put a first file there"):
         watch(tmp_path, read_parquet)
     watching = Watching(watch(tmp_path, read_csv, schema={"x": pa.int64()}, on_error="side"))
     assert watching.rows() == []

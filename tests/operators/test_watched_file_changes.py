@@ -119,5 +119,5 @@ def test_a_disk_that_cannot_be_asked_is_not_a_file_that_was_removed(
         raise OSError(5, "Input/output error", path)
 
     monkeypatch.setattr(Files, "status", refused)
-    with pytest.raises(SourceError, match="was read, but whether it changed"):
+    with pytest.raises(SourceError, match="was read, but cannot be checked for changes"):
         watching.rows()

@@ -133,7 +133,7 @@ def test_a_changed_input_is_refused_at_the_restore(few_orders: Path, tmp_path: P
     store = flow.Checkpointing(tmp_path / "ckpt")
     copy(few_orders, tmp_path / "out").run(checkpoint=store)
     pq.write_table(pq.read_table(few_orders / "orders-0.parquet").slice(1), few_orders / "orders-0.parquet")
-    with pytest.raises(InputChanged, match=r"orders-0.parquet#0', which is not what it was: it had \d+ bytes"):
+    with pytest.raises(InputChanged, match=r"orders-0.parquet#0', which has changed since: it had \d+ bytes"):
         copy(few_orders, tmp_path / "out").run(checkpoint=store)
 
 
@@ -154,7 +154,7 @@ def test_another_pipeline_is_refused_with_what_differs(few_orders: Path, tmp_pat
 
 def test_output_of_another_run_is_refused(few_orders: Path, tmp_path: Path) -> None:
     copy(few_orders, tmp_path / "out").run()
-    with pytest.raises(OutputExists, match=r'already holds 1 Parquet files .*or say if_exists="append"'):
+    with pytest.raises(OutputExists, match=r'already holds 1 Parquet files .*or pass if_exists="append"'):
         copy(few_orders, tmp_path / "out").run()
 
 
