@@ -14,12 +14,20 @@ from hypothesis import settings
 
 from tests.liveness import check_every_job
 from tests.needs import need_spark
+from tests.tiers import Plugin
 
 check_every_job()
 
+
+settings.register_profile("inner loop", max_examples=20, deadline=None)
 settings.register_profile("quick", max_examples=100, deadline=None)
 settings.register_profile("thorough", max_examples=5_000, deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Plugin(config), "tiers")
+    usual = "inner loop" if config.option.markexpr == "quick" else "quick"
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", usual))
 
 
 @pytest.fixture(scope="session")

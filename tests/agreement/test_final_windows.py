@@ -105,7 +105,8 @@ def check_seed(seed: int, mode: str, faults: Faults) -> None:
     check(runner.start(sessions(), parallelism=2, checkpoint=settings).wait())
 
 
-@pytest.mark.parametrize("lanes", [2, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("lanes", [1, 2])
 def test_on_spark_each_result_comes_once_and_none_is_late(spark: Any, lanes: int) -> None:
     runner = SparkRunner(spark, rows_per_trigger=80 * lanes)
     check(sessions(splits=lanes).run(runner, parallelism=lanes, max_key_groups=2))

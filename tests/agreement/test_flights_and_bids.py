@@ -41,6 +41,7 @@ def test_tasks_that_meet_in_any_order_give_the_same_tables(scene: Scene, local: 
     agree(scene.pipeline.run(flow.SimulatedRunner(5, Faults(skew=0.3)), parallelism=2), local, scene)
 
 
+@pytest.mark.soak
 def test_spark_gives_the_same_late_rows(scene: Scene, local: flow.RunResult, spark: Any) -> None:
     found = scene.pipeline.run(SparkRunner(spark, rows_per_trigger=5_000), parallelism=1, max_key_groups=3)
     agree_in_all(found, local, scene)

@@ -64,6 +64,7 @@ ONCE = (Phase.explicit, Phase.reuse, Phase.generate)
 """Shrinking would take minutes; the recipes are printed."""
 
 
+@pytest.mark.soak
 @settings(max_examples=1, deadline=None, phases=ONCE, suppress_health_check=list(HealthCheck))
 @given(several(6))
 def test_spark_gives_what_threads_give(spark: Any, chosen: list[Recipe]) -> None:

@@ -141,3 +141,19 @@ def test_ctrl_c_ends_it_with_130_and_without_a_traceback(tmp_path: Path) -> None
     assert process.returncode in (130, -signal.SIGINT), errors
     assert "interrupted" in errors
     assert "Traceback" not in errors
+
+
+def test_a_mode_that_spark_does_not_have_is_refused() -> None:
+    done = CliRunner().invoke(main, ["demo", "--runner", "spark", "--mode", "aligned", "--mode", "unaligned"])
+    assert (done.exit_code, done.stderr.strip()) == (
+        2,
+        "error: mode 'unaligned': not on the spark runner: a micro-batch is a barrier that nothing overtakes; "
+        "use --mode aligned, or --runner local",
+    )
+
+
+def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    done = CliRunner().invoke(main, ["demo", "--runner", "spark"])
+    assert done.exit_code == 2
+    assert "error: the Spark runner cannot start: " in done.stderr

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
 
-from dataflow.cli import main
 from dataflow.runners.spark.home import Home
 from operators.sinks.parquet import committed_files
 from tests.commands import barrierflow
@@ -18,6 +16,9 @@ from tests.needs import need_spark
 
 if TYPE_CHECKING:
     from typing import Any
+
+
+pytestmark = pytest.mark.soak
 
 
 @pytest.fixture(scope="module")
@@ -72,19 +73,3 @@ def test_what_spark_does_not_have_is_left_empty(aligned: dict[str, Any]) -> None
     assert {aligned[name] for name in ("blocked_us", "state_bytes", "in_flight_rows_stored")} == {None}
     assert aligned["restoration"]["restore_us"] is None
     assert 0 < aligned["checkpoint_us_median"] <= aligned["checkpoint_us_worst"]
-
-
-def test_a_mode_that_spark_does_not_have_is_refused() -> None:
-    done = CliRunner().invoke(main, ["demo", "--runner", "spark", "--mode", "aligned", "--mode", "unaligned"])
-    assert (done.exit_code, done.stderr.strip()) == (
-        2,
-        "error: mode 'unaligned': not on the spark runner: a micro-batch is a barrier that nothing overtakes; "
-        "use --mode aligned, or --runner local",
-    )
-
-
-def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    done = CliRunner().invoke(main, ["demo", "--runner", "spark"])
-    assert done.exit_code == 2
-    assert "error: the Spark runner cannot start: " in done.stderr

@@ -23,7 +23,11 @@ STEPS: tuple[Step, ...] = (
     Project((*map(col, SCHEMA.names), (col("i32") * 3).alias("m"))),
 )
 EXTREMES: tuple[Step, ...] = (Project((*map(col, ("f64", "f32", "i64", "u64")), (col("f64") * -1.0).alias("n"))),)
-KEYS = [("i8", "u64", "b"), ("m",), ("f32", "ts", "day", "took", "at")]
+KEYS = [
+    ("m",),
+    *(pytest.param(keys, marks=pytest.mark.soak) for keys in [("i8", "u64", "b"), ("f32", "ts", "day", "took", "at")]),
+]
+"""Each takes seconds to compile; ``test_extreme_keys_are_spread_the_same`` has other types."""
 
 
 @cache

@@ -55,6 +55,7 @@ def test_an_interrupt_stops_the_query_in_a_few_lines_and_a_restart_loses_and_rep
     assert sorted(op.read_committed(tmp_path / "out")["n"].to_pylist()) == list(range(ROWS))
 
 
+@pytest.mark.soak
 def test_nobody_waits_for_ever_for_a_function_in_the_driver(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
