@@ -20,10 +20,12 @@ from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.expressions import Expr, col, concat_str, from_epoch, lit, when
 from dataflow.keyed_streams import KeyedStream, WindowedStream
 from dataflow.operator import Guarantee, Operator, OperatorContext, Out, Sink, Snapshot, TwoPhaseSink, TwoPhaseWriter
+from dataflow.operator_table import register
 from dataflow.pipeline import Pipeline
 from dataflow.registry import offered as _offered
 from dataflow.registry import register as _register
 from dataflow.source import END, Source, Split, SplitReader
+from dataflow.spec import Spec
 from dataflow.streams import Stream
 
 if _TYPE_CHECKING:
@@ -67,6 +69,8 @@ __all__ = [
     "MemoryStore",
     "Operator",
     "OperatorContext",
+    "Spec",
+    "register",
     "Out",
     "Snapshot",
     "Source",

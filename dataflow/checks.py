@@ -9,7 +9,7 @@ from dataflow.clock import Duration
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation, Expr, col, lit
 from dataflow.source import Source
-from dataflow.specs import Emit, Filter, Project, Read, Spec, Watermarks
+from dataflow.specs import Emit, Read
 from dataflow.windows import Tumbling
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ __all__ = [
     "named_apart",
     "named_columns",
     "no_columns",
-    "origin_of",
     "side_outputs",
     "timestamp_advice",
     "unfit_key",
@@ -257,15 +256,3 @@ def timestamp_advice(column: str, kind: pa.DataType) -> str:
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return f'with_columns(ts=flow.from_epoch((col({column!r}) * 1000).cast("int64"), "ms")) if it counts seconds'
     return f'with_columns(ts=col({column!r}).cast("timestamp[us]")), or "timestamp[us, tz=UTC]" for text with an offset'
-
-
-def origin_of(column: str, spec: Spec) -> str | None:
-    """The input column of an operator that its output ``column`` is, untouched; None: there is none."""
-    match spec:
-        case Filter() | Watermarks():
-            return column
-        case Project(columns=columns):
-            (made,) = [c for c in columns if c.name == column]
-            return next((name for name in made.columns() if made.is_column(name)), None)
-        case _:
-            return None

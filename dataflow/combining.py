@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dataflow.graph import Graph, Node, Partitioning
-from dataflow.specs import Aggregate, Combine, WindowAggregate
+from dataflow.specs import Combine, Grouped
 
 __all__ = ["combined"]
 
@@ -24,13 +24,13 @@ def combined(graph: Graph, parallelism: int, chosen: Callable[[Node], bool]) -> 
     place: dict[int, int] = {}
     for node in graph:
         edges = tuple(replace(edge, source=place[edge.source]) for edge in node.inputs)
-        if _is_worth(graph, node, parallelism) and chosen(node):
+        if isinstance(node.spec, Grouped) and _is_worth(graph, node, node.spec, parallelism) and chosen(node):
             (edge,) = edges
             before = made.nodes[edge.source]
             helper = Node(
                 id=len(made.nodes),
                 name=f"{node.name}/combine",
-                spec=Combine(node.spec),  # type: ignore[arg-type]
+                spec=Combine(node.spec),
                 inputs=(replace(edge, partitioning=None, keys=()),),
                 schema=before.output(edge.tag),
                 parallelism=before.parallelism,
@@ -42,18 +42,18 @@ def combined(graph: Graph, parallelism: int, chosen: Callable[[Node], bool]) -> 
     return made
 
 
-def _is_worth(graph: Graph, node: Node, parallelism: int) -> bool:
-    if not isinstance(node.spec, Aggregate | WindowAggregate) or len(node.inputs) != 1:
+def _is_worth(graph: Graph, node: Node, spec: Grouped, parallelism: int) -> bool:
+    if len(node.inputs) != 1:
         return False
     (edge,) = node.inputs
     widths = [n.parallelism or parallelism for n in (graph.nodes[edge.source], node)]
     if edge.partitioning is not Partitioning.HASH:
         return False
-    if max(widths) == 1 and isinstance(node.spec, Aggregate):
-        return False  # with one subtask nothing is saved by moving less; windows are cheaper to tell apart in front
+    if max(widths) == 1 and not spec.folds_alone:
+        return False  # no rows move between subtasks, so nothing is saved
     wanted = {e.tag for n in graph for e in n.inputs if e.source == node.id}
     if wanted & set(node.sides):
         return False
     from operators.records import is_mergeable
 
-    return is_mergeable(node.spec.aggregations, graph.schema_of(edge))
+    return is_mergeable(spec.aggregations, graph.schema_of(edge))

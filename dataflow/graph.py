@@ -14,21 +14,9 @@ from typing import TYPE_CHECKING
 from dataflow.errors import GraphError
 from dataflow.operator import Guarantee, Sink
 from dataflow.source import Json
-from dataflow.specs import (
-    Apply,
-    Combine,
-    Filter,
-    FlatMapRows,
-    MapBatches,
-    MapRows,
-    Project,
-    Read,
-    Spec,
-    Union,
-    Watermarks,
-    Write,
-)
-from dataflow.updates import Changes, Updates, check_updates, updates_of
+from dataflow.spec import Spec
+from dataflow.specs import Read, Write
+from dataflow.updates import Changes, Updates
 from dataflow.windows import EventTime
 
 if TYPE_CHECKING:
@@ -88,7 +76,7 @@ class Node:
 
     @property
     def kind(self) -> str:
-        return type(self.spec).__name__.lower()
+        return self.spec.kind
 
     @property
     def changes(self) -> Changes:
@@ -98,37 +86,17 @@ class Node:
     @property
     def stateful(self) -> bool:
         """Whether a checkpoint holds something of this node, so that its name must not change."""
-        match self.spec:
-            case Filter() | Project() | MapBatches() | MapRows() | FlatMapRows() | Union() | Watermarks() | Combine():
-                return False
-            case Apply(stateless=stateless):
-                return not stateless
-            case _:
-                return True
+        return self.spec.stateful
 
     @property
     def is_users(self) -> bool:
         """Whether a user wrote the operator's code: then its errors over restored state are passed on unchanged."""
-        match self.spec:
-            case Apply():
-                return True
-            case Write(sink=sink):
-                return type(sink).__module__.partition(".")[0] != "operators"
-            case _:
-                return False
+        return self.spec.is_users
 
     @property
     def blocking(self) -> bool:
         """Whether a call may wait for something outside the engine."""
-        match self.spec:
-            case Read(source=source):
-                return source.blocking
-            case Apply(blocking=blocking):
-                return blocking
-            case Write():
-                return True
-            case _:
-                return False
+        return self.spec.blocking
 
     def describe(self, names: Sequence[str]) -> dict[str, Json]:
         """The node as JSON, with the nodes of the graph called ``names``: what a checkpoint keeps of the pipeline."""
@@ -166,8 +134,11 @@ class Graph:
         parallelism: int | None = None,
         sides: Mapping[str, pa.Schema] | None = None,
         time: EventTime | None = None,
+        word: str | None = None,
     ) -> Node:
         """Append a node. Without ``name`` it is called ``label``, ``label-2``, ... counted among its own kind.
+
+        ``word`` is the method of the stream, for messages; None: it is the label.
 
         Raises: GraphError for a name that is taken or not usable, a parallelism below 1, or an operator that would
         count updates as rows.
@@ -192,7 +163,6 @@ class Graph:
             count += 1
             unique = f"{label}-{count}"
         updates = [self.updates_of(edge) for edge in inputs]
-        check_updates(label, spec, updates)
         node = Node(
             len(self.nodes),
             unique,
@@ -203,7 +173,7 @@ class Graph:
             named=name is not None,
             sides=sides or {},
             time=time,
-            updates=updates_of(spec, unique, updates),
+            updates=spec.changes(updates, name=unique, word=word or label),
         )
         self.nodes.append(node)
         return node

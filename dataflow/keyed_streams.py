@@ -22,7 +22,7 @@ from dataflow.expressions import AggregateKind, Aggregation, Latest, col
 from dataflow.row_errors import LATE
 from dataflow.specs import Aggregate, Emit, WindowAggregate
 from dataflow.streams import Stream
-from dataflow.windows import EventTime, Tumbling
+from dataflow.windows import EventTime, Tumbling, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ class KeyedStream(Stream):
 
         Raises: GraphError where the stream has no event time (see `with_watermark`), or holds updates (see `changes`).
         """
-        if not isinstance(window, Tumbling):
+        if not isinstance(window, Window):
             raise GraphError(f"window: expected op.tumbling(...), got {window!r} ({type(window).__name__})")
         self._refuse_updates("window", "it would count rows that a later row replaces")
         if self.time is None:

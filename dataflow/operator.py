@@ -45,7 +45,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from dataflow.clock import Clock
 from dataflow.row_errors import RowTally
@@ -184,6 +184,18 @@ class Operator:
         such a module in the function that calls it, so that building a pipeline stays fast.
         """
         return ()
+
+    @classmethod
+    def show(cls, spec: Any, snapshot: Snapshot, inputs: Sequence[pa.Schema], output: pa.Schema) -> Snapshot:
+        """Return the state as `CheckpointState` shows it to predicates: by default, as it was stored.
+
+        Args:
+            spec: the settings of the operator, as in the pipeline.
+            snapshot: the state of one subtask, read from a checkpoint.
+            inputs: the schema of each input.
+            output: the schema of the main output.
+        """
+        return snapshot
 
     def open(self) -> None:
         """Acquire resources. Called once, after construction and before any row."""

@@ -16,7 +16,6 @@ from dataflow.checks import (
     keys_meet,
     named_columns,
     no_columns,
-    origin_of,
     side_outputs,
     timestamp_advice,
 )
@@ -28,15 +27,12 @@ from dataflow.graph import Edge, Node, Partitioning
 from dataflow.operator import Operator, OperatorFactory, Sink
 from dataflow.registry import resolve
 from dataflow.row_errors import ERRORS, LATE, OnError, errors_schema
+from dataflow.spec import Spec
 from dataflow.specs import (
     Apply,
     Filter,
-    FlatMapRows,
-    MapBatches,
-    MapRows,
     Project,
     Read,
-    Spec,
     Union,
     Watermarks,
     WindowAggregate,
@@ -141,6 +137,7 @@ class Stream(Functions):
         inputs: tuple[Edge, ...] | None = None,
         sides: Mapping[str, pa.Schema] | None = None,
         time: EventTime | None = None,
+        word: str | None = None,
     ) -> Stream:
         node = self._pipeline.graph.add(
             spec,
@@ -151,6 +148,7 @@ class Stream(Functions):
             parallelism=parallelism,
             sides=sides,
             time=time,
+            word=word,
         )
         return Stream(self._pipeline, node)
 
@@ -270,7 +268,7 @@ class Stream(Functions):
         graph, node, edge = self._pipeline.graph, self._node, self._edge
         origin: str | None = column
         while edge.partitioning is None and len(node.inputs) == 1:
-            origin = None if origin is None else origin_of(origin, node.spec)
+            origin = None if origin is None else node.spec.origin_of(origin)
             (edge,), node = node.inputs, graph.nodes[node.inputs[0].source]
         if edge.partitioning is not None or not isinstance(node.spec, Read):
             raise GraphError(
@@ -331,17 +329,9 @@ class Stream(Functions):
         """
         sides = self._node.sides
         if tag not in sides:
-            found = f"it has {list(sides)}" if sides else "it has none"
-            match self._node.spec:
-                case MapBatches() | MapRows() | FlatMapRows():
-                    found = "on_error='side' gives it one, 'errors'" if not sides else found
-                case Apply():
-                    found += (
-                        f"; declare it: apply(..., sides={{{tag!r}: schema}}), None for the columns of the main one"
-                    )
-                case _:
-                    pass
-            raise GraphError(f"{self.name!r} has no side output {tag!r}; {found}")
+            advice = self._node.spec.side_advice(tag)
+            known = f"it has {list(sides)}" if sides else "" if advice else "it has none"
+            raise GraphError(f"{self.name!r} has no side output {tag!r}; {'; '.join(filter(None, [known, advice]))}")
         return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
 
     def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:
@@ -391,15 +381,6 @@ class Stream(Functions):
                 f"apply: expected an Operator class or a function from OperatorContext to Operator, got "
                 f"{type(operator).__name__}; each subtask needs an operator of its own"
             )
-        from dataflow.keyed_streams import KeyedStream
-
-        inputs = (self, *others)
-        self._same_pipeline(others, "apply")
-        keys_meet((s.name, s.schema, s.keys) for s in inputs if isinstance(s, KeyedStream))
-        if schema is None and not all(other.schema.equals(self.schema) for other in others):
-            raise SchemaMismatch("apply: the inputs differ, so say what comes out: apply(..., schema=pa.schema(...))")
-        made = declared(schema, self.schema, "apply")
-        tagged = side_outputs(sides, made)
         described: Any = inspect.unwrap(getattr(operator, "func", operator))
         label = getattr(described, "__qualname__", type(described).__name__)
         spec = Apply(
@@ -408,8 +389,70 @@ class Stream(Functions):
             stateless=getattr(described, "stateless", False),
             blocking=getattr(described, "blocking", False),
         )
+        return self._joined("apply", "apply", spec, others, schema, sides, name, parallelism)
+
+    def then(
+        self,
+        spec: Spec,
+        *others: Stream,
+        schema: pa.Schema | None = None,
+        sides: Mapping[str, pa.Schema | None] | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Return the output of an operator of another kind: the one that `register` was told of for ``spec``'s class.
+
+        Unlike `apply`, the spec tells the engine which columns the operator reads, whether it keeps state, and what it
+        makes of updates: see `Spec`.
+
+        Args:
+            spec: the settings of the operator.
+            others, schema, sides: as for `apply`.
+            name: the operator's name; None: the kind of the spec.
+            parallelism: how many subtasks the operator has.
+
+        Raises: GraphError for anything but a spec, a stream of another pipeline, or updates that the operator would
+        count as rows; SchemaMismatch for keys that cannot meet, or for inputs that differ without ``schema``.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> from dataflow import col
+        >>> from dataflow.specs import Filter
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2, 3]})))
+        >>> numbers.then(Filter(col("x") > 1)).collect()["x"].to_pylist()
+        [2, 3]
+        """
+        if not isinstance(spec, Spec):
+            raise GraphError(
+                f"then: expected a Spec, got {type(spec).__name__}; an Operator class is given to apply(...)"
+            )
+        return self._joined("then", spec.kind, spec, others, schema, sides, name, parallelism)
+
+    def _joined(
+        self,
+        word: str,
+        label: str,
+        spec: Spec,
+        others: Sequence[Stream],
+        schema: pa.Schema | None,
+        sides: Mapping[str, pa.Schema | None] | None,
+        name: str | None,
+        parallelism: int | None,
+    ) -> Stream:
+        from dataflow.keyed_streams import KeyedStream
+
+        inputs = (self, *others)
+        self._same_pipeline(others, word)
+        keys_meet((s.name, s.schema, s.keys) for s in inputs if isinstance(s, KeyedStream))
+        if schema is None and not all(other.schema.equals(self.schema) for other in others):
+            raise SchemaMismatch(
+                f"{word}: the inputs differ, so say what comes out: {word}(..., schema=pa.schema(...))"
+            )
+        made = declared(schema, self.schema, word)
+        tagged = side_outputs(sides, made)
         edges = tuple(stream._edge for stream in inputs)
-        return self._then(spec, made, "apply", name, parallelism, edges, sides=tagged, time=self._time_in(made))
+        return self._then(
+            spec, made, label, name, parallelism, edges, sides=tagged, time=self._time_in(made), word=word
+        )
 
     def _same_pipeline(self, others: Iterable[Stream], where: str) -> None:
         for other in others:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError
 
-__all__ = ["EventTime", "Tumbling", "tumbling"]
+__all__ = ["EventTime", "Tumbling", "Window", "tumbling"]
 
 LONGEST = 100_000 * 86_400_000_000
 """So that a window fits into the nanoseconds of 64 bits, too."""
@@ -37,8 +37,12 @@ class EventTime:
         return 1 if self.exclusive else 0
 
 
+class Window:
+    """A kind of window of event time."""
+
+
 @dataclass(frozen=True, slots=True)
-class Tumbling:
+class Tumbling(Window):
     """Windows of one size, side by side; ``offset`` moves their edges away from the epoch. Microseconds."""
 
     size: int

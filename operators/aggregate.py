@@ -7,6 +7,7 @@ With ``Emit.UPDATES`` the output is a changelog (one row for each key a batch to
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from dataflow.state.keyed import KeyIndex, index_kernels
 from operators.ownership import owned_rows
 from operators.partials import RECORD, is_partial
 from operators.records import Records, SumOverflow
+from operators.shown import shown_state
 from operators.sums import overflow_of
 
 __all__ = ["KeyedAggregate"]
@@ -83,6 +85,10 @@ class KeyedAggregate(Operator):
     def open(self) -> None:
         if len(self._records.touched):
             self._set_timer()
+
+    @classmethod
+    def show(cls, spec: Any, snapshot: Snapshot, inputs: Sequence[pa.Schema], output: pa.Schema) -> Snapshot:
+        return shown_state(spec, snapshot, inputs[0], output)
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
         if not batch.num_rows:

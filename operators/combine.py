@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.operator import Operator, OperatorContext, Out
-from dataflow.specs import Aggregate, WindowAggregate
+from dataflow.specs import Grouped, WindowAggregate
 from dataflow.state.dictionaries import key_schema, wide_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex, index_kernels
@@ -42,7 +42,7 @@ class Combine(Operator):
 
     stateless = True
 
-    def __init__(self, context: OperatorContext, spec: Aggregate | WindowAggregate) -> None:
+    def __init__(self, context: OperatorContext, spec: Grouped) -> None:
         (schema,) = context.input_schemas
         self._context = context
         self._spec = spec
@@ -79,7 +79,7 @@ class Combine(Operator):
         if len(self._index) > _MOST_KEYS:
             self._start()
         slots = self._index.slots([rows.column(key) for key in spec.keys])
-        if isinstance(spec, Aggregate):
+        if not isinstance(spec, WindowAggregate):
             self._fold_into(slots, rows, 1)
             touched = self._records.touched
             columns = [*self._index.keys(touched), self._records.partials(touched)]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from dataflow.errors import CheckpointDamaged
 from dataflow.expressions import Aggregation
-from dataflow.specs import Aggregate, WindowAggregate
+from dataflow.specs import Grouped, WindowAggregate
 from operators.records import partial_type
 
 __all__ = [
@@ -41,11 +41,11 @@ def is_partial(schema: pa.Schema) -> bool:
     return RECORD in schema.names
 
 
-def partial_schema(spec: Aggregate | WindowAggregate, schema: pa.Schema) -> pa.Schema:
+def partial_schema(spec: Grouped, schema: pa.Schema) -> pa.Schema:
     """Return the columns of partial batches for ``spec`` over rows of ``schema``."""
     keys: Sequence[pa.Field] = [schema.field(key) for key in spec.keys]
     record = pa.field(RECORD, partial_type(spec.aggregations, schema))
-    if isinstance(spec, Aggregate):
+    if not spec.windowed:
         return pa.schema([*keys, record])
     return pa.schema([*keys, pa.field(WINDOW, pa.int64()), pa.field(ROWS, pa.int64()), record])
 

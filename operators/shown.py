@@ -6,21 +6,48 @@ constructing, so records are made of them as a restart would, and read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
 
 from dataflow.operator import Snapshot
-from dataflow.specs import Aggregate, WindowAggregate
+from dataflow.specs import Aggregate, Grouped, WindowAggregate
 from operators.partials import RECORD, WINDOW, folded_columns
 from operators.records import Records
 from operators.windows.times import edges
 
-__all__ = ["rows_of_partials", "rows_of_state"]
+__all__ = ["rows_of_partials", "shown_state"]
+
+_ROWS = "rows"
 
 
-def rows_of_state(spec: Aggregate | WindowAggregate, taken: pa.Schema, made: pa.Schema, state: Snapshot) -> pa.Table:
+class _Rows(Mapping[str, pa.Table]):
+    """The one table of an aggregate, made of its records when it is read."""
+
+    def __init__(self, make: Callable[[], pa.Table]) -> None:
+        self._made = cache(make)
+
+    def __getitem__(self, table: str) -> pa.Table:
+        if table != _ROWS:
+            raise KeyError(table)
+        return self._made()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((_ROWS,))
+
+    def __len__(self) -> int:
+        return 1
+
+
+def shown_state(spec: Grouped, state: Snapshot, taken: pa.Schema, made: pa.Schema) -> Snapshot:
+    """Return the state with one table, ``rows``: the keys and values as the aggregate emits them."""
+    values = {name: value for name, value in state.values.items() if name != "aggregations"}
+    return Snapshot(values, _Rows(lambda: _rows_of_state(spec, taken, made, state)))
+
+
+def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snapshot) -> pa.Table:
     """One row for each key (and window) that the aggregate holds; ``taken`` and ``made`` are its rows' columns."""
     if not state.tables:
         return made.empty_table()
@@ -32,9 +59,7 @@ def rows_of_state(spec: Aggregate | WindowAggregate, taken: pa.Schema, made: pa.
     return _rows(spec, made, columns, _numbers(keys), records, keys.num_rows)
 
 
-def rows_of_partials(
-    spec: Aggregate | WindowAggregate, taken: pa.Schema, made: pa.Schema, batch: pa.RecordBatch
-) -> pa.Table:
+def rows_of_partials(spec: Grouped, taken: pa.Schema, made: pa.Schema, batch: pa.RecordBatch) -> pa.Table:
     """Rows that were folded on their way: what they come to for each key, as the aggregate would say it."""
     records, count = _records(spec, taken), batch.num_rows
     records.merge(batch.column(RECORD), np.arange(count, dtype=np.int32), count)
@@ -42,7 +67,7 @@ def rows_of_partials(
     return _rows(spec, made, columns, _numbers(batch), records, count)
 
 
-def _records(spec: Aggregate | WindowAggregate, taken: pa.Schema) -> Records:
+def _records(spec: Grouped, taken: pa.Schema) -> Records:
     schema = taken if isinstance(spec, Aggregate) else folded_columns(taken, spec.keys, spec.aggregations)
     return Records(spec.aggregations, schema, "state")
 
@@ -53,7 +78,7 @@ def _numbers(rows: pa.Table | pa.RecordBatch) -> np.ndarray | None:
 
 
 def _rows(
-    spec: Aggregate | WindowAggregate,
+    spec: Grouped,
     made: pa.Schema,
     keys: Sequence[pa.Array],
     numbers: np.ndarray | None,

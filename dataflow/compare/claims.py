@@ -10,24 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dataflow.expressions import Expr
 from dataflow.graph import Edge, Graph, Node
-from dataflow.specs import (
-    Aggregate,
-    Apply,
-    Combine,
-    Filter,
-    FlatMapRows,
-    MapBatches,
-    MapRows,
-    Project,
-    Read,
-    Union,
-    Watermarks,
-    WindowAggregate,
-    Write,
-)
-from dataflow.updates import Updates
+from dataflow.specs import Grouped, Write
 
 __all__ = ["AnyRows", "Claim", "LastRows", "Rows", "Unsettled", "claims"]
 
@@ -90,33 +74,27 @@ def _behind(node: Node, inputs: Sequence[Claim]) -> Claim:
     unsettled = [claim for claim in inputs if isinstance(claim, Unsettled)]
     if unsettled:
         return unsettled[0]
-    match node.spec:
-        case Read():
-            return Rows()
-        case Write() | Filter():
-            return inputs[0]
-        case Project(columns=columns):
-            return _projected(inputs[0], columns, node.updates)
-        case Aggregate(keys=keys):
-            first = all(isinstance(claim, Rows) for claim in inputs)
-            return LastRows(keys, keys, node.name, node.changes == "updates", first)
-        case WindowAggregate(keys=keys):
-            key = (*keys, "window_start")
-            return LastRows(key, key, node.name, node.changes == "updates", first=False, windowed=True)
-        case Apply(stateless=False):
-            return AnyRows()
-        case MapBatches() | MapRows() | FlatMapRows() | Watermarks() | Combine() | Apply() | Union():
-            return Rows() if all(isinstance(claim, Rows) for claim in inputs) else AnyRows()
+    spec = node.spec
+    if not inputs:
+        return Rows()
+    if isinstance(spec, Grouped):
+        first = not spec.windowed and all(isinstance(claim, Rows) for claim in inputs)
+        keys = spec.row_keys
+        return LastRows(keys, keys, node.name, node.changes == "updates", first, windowed=spec.windowed)
+    if spec.row_wise and len(inputs) == 1:
+        return _row_wise(node, inputs[0])
+    stateless = not spec.stateful or spec.row_wise
+    return Rows() if stateless and all(isinstance(claim, Rows) for claim in inputs) else AnyRows()
 
 
-def _projected(claim: Claim, columns: Sequence[Expr], updates: Updates | None) -> Claim:
+def _row_wise(node: Node, claim: Claim) -> Claim:
     """Follow keys through renaming; without them final rows are only rows, and updates always have them."""
     if not isinstance(claim, LastRows):
         return claim
     if claim.updates:
-        assert updates is not None, f"{claim} has updates, and its operator has none"
-        return replace(claim, keys=updates.keys[: len(claim.keys)])  # the end of a window follows from its start
-    names = {key: column.name for key in claim.keys for column in reversed(columns) if column.is_column(key)}
-    if all(key in names for key in claim.keys):
-        return replace(claim, keys=tuple(names[key] for key in claim.keys))
+        assert node.updates is not None, f"{claim} has updates, and {node.name} has none"
+        return replace(claim, keys=node.updates.keys[: len(claim.keys)])  # the end of a window follows from its start
+    columns = {node.spec.origin_of(column): column for column in reversed(node.schema.names)}
+    if all(key in columns for key in claim.keys):
+        return replace(claim, keys=tuple(columns[key] for key in claim.keys))
     return AnyRows()

@@ -7,20 +7,20 @@ are the subtasks of operators, its channels those between tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dataflow.checkpointing import Mode
 from dataflow.errors import did_you_mean
 from dataflow.events import Data
-from dataflow.operator import Snapshot
+from dataflow.operator import Operator, Snapshot
+from dataflow.operator_table import operator_class
 from dataflow.plan import task_id
 from dataflow.processes import Channel, GlobalState
 from dataflow.runtime.parts import ChannelState, Duplicates, TaskState
 from dataflow.source import Json
-from dataflow.specs import Aggregate, Combine, WindowAggregate
+from dataflow.specs import Combine, Grouped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,26 +30,6 @@ if TYPE_CHECKING:
     from dataflow.store.base import CheckpointStore
 
 __all__ = ["CheckpointState", "OperatorState", "state_at"]
-
-_ROWS = "rows"
-
-
-class _Rows(Mapping[str, "pa.Table"]):
-    """The one table of an aggregate, made of its records when somebody looks at it."""
-
-    def __init__(self, make: Callable[[], pa.Table]) -> None:
-        self._made = cache(make)
-
-    def __getitem__(self, table: str) -> pa.Table:
-        if table != _ROWS:
-            raise KeyError(table)
-        return self._made()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter((_ROWS,))
-
-    def __len__(self) -> int:
-        return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +171,10 @@ def _operators(plan: Plan, vertex: Vertex, subtask: int, part: TaskState) -> Ite
 
 
 def _shown(plan: Plan, node: Node, snapshot: Snapshot) -> OperatorState:
-    spec = node.spec
-    if not isinstance(spec, Aggregate | WindowAggregate):
-        return OperatorState(snapshot.values, snapshot.tables)
-    from operators.shown import rows_of_state
-
-    taken = plan.graph.schema_of(node.inputs[0])
-    values = {name: value for name, value in snapshot.values.items() if name != "aggregations"}
-    return OperatorState(values, _Rows(lambda: rows_of_state(spec, taken, node.schema, snapshot)))
+    operator: Any = operator_class(node.spec)
+    show = getattr(operator, "show", Operator.show)  # a factory is no class
+    shown = show(node.spec, snapshot, [plan.graph.schema_of(edge) for edge in node.inputs], node.schema)
+    return OperatorState(shown.values, shown.tables)
 
 
 def _rows(plan: Plan, node: Node, state: ChannelState) -> tuple[pa.RecordBatch, ...]:
@@ -211,7 +187,7 @@ def _rows(plan: Plan, node: Node, state: ChannelState) -> tuple[pa.RecordBatch, 
         if isinstance(element, Data):
             batch: Any = element.rows
             if is_partial(batch.schema):
-                assert isinstance(node.spec, Aggregate | WindowAggregate), f"{node.name} takes records"
+                assert isinstance(node.spec, Grouped), f"{node.name} takes records"
                 taken = plan.graph.schema_of(node.inputs[0])
                 found += rows_of_partials(node.spec, taken, node.schema, batch).to_batches()
             else:

@@ -16,7 +16,7 @@ from dataflow.graph import Node
 from dataflow.operator import Handle, Operator, OperatorContext, Snapshot, TwoPhaseSink, TwoPhaseWriter
 from dataflow.row_errors import ERRORS
 from dataflow.source import END, EndOfSplit, Json, Source, Split, SplitReader
-from dataflow.specs import Apply, Write
+from dataflow.specs import Write
 from dataflow.state.codec import check_json
 from operators.binding import operator_for
 from operators.declared_schema import DeclaredSchema
@@ -56,7 +56,7 @@ def build_operator(node: Node, context: OperatorContext, task: str) -> Operator:
         raise
     where = f"operator {node.name!r}, subtask {task}"
     if not isinstance(operator, Operator):
-        advice = "return an Operator" if isinstance(node.spec, Apply) else "Sink.writer returns an Operator"
+        advice = "Sink.writer returns an Operator" if isinstance(node.spec, Write) else "return an Operator"
         raise ContractViolation(f"{where}: expected an Operator, its factory returned {_shown(operator)}; {advice}")
     if isinstance(node.spec, Write):
         commits = isinstance(node.spec.sink, TwoPhaseSink)
@@ -71,19 +71,16 @@ def build_operator(node: Node, context: OperatorContext, task: str) -> Operator:
 def declared_outputs(node: Node, task: str) -> Declared | None:
     """Return the outputs that ``node`` declared; None for operators of the library, which need no check."""
     where = f"operator {node.name!r}, subtask {task}"
-    match node.spec:
-        case Apply():
-            advice = "change the operator, or schema= or sides= of its apply(...)"
-            outputs: dict[str | None, pa.Schema] = {None: node.schema, **node.sides}  # type: ignore[dict-item]
-            said = {tag: "" if tag is None else f" with tag {tag!r}" for tag in outputs}
-            return {
-                tag: DeclaredSchema(schema, f"{where}: what it emitted{said[tag]}", advice)
-                for tag, schema in outputs.items()
-            }
-        case Write():
-            return {}
-        case _:
-            return None
+    if isinstance(node.spec, Write):
+        return {}
+    if not node.is_users:
+        return None
+    advice = f"change the operator, or schema= or sides= of its {node.spec.declared_in}"
+    outputs: dict[str | None, pa.Schema] = {None: node.schema, **node.sides}  # type: ignore[dict-item]
+    tags = {tag: "" if tag is None else f" with tag {tag!r}" for tag in outputs}
+    return {
+        tag: DeclaredSchema(schema, f"{where}: what it emitted{tags[tag]}", advice) for tag, schema in outputs.items()
+    }
 
 
 def check_opened(returned: object, where: str) -> None:

@@ -15,7 +15,7 @@ from dataflow.plan import Link, Plan
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.parts import ChannelState
 from dataflow.runtime.restore import Restored
-from dataflow.specs import Aggregate, WindowAggregate
+from dataflow.specs import Grouped
 from dataflow.state.dictionaries import wide_schema
 from operators.partials import check_partial, is_partial, partial_schema
 
@@ -72,7 +72,7 @@ def check_carried(captured: ChannelState, plan: Plan, link: Link) -> None:
     """
     expected = [wide_schema(plan.graph.nodes[link.node].output(link.tag))]
     spec = plan.vertices[link.target].head.spec
-    if isinstance(spec, Aggregate | WindowAggregate):
+    if isinstance(spec, Grouped):
         taken = plan.graph.schema_of(plan.vertices[link.target].head.inputs[0])
         expected.append(wide_schema(partial_schema(spec, taken)))
     for element in captured.elements:

@@ -10,15 +10,14 @@ Guarantees: a module that cannot be imported ends the loading and nothing else; 
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dataflow.graph import Partitioning
-from dataflow.specs import Apply, Read
+from dataflow.specs import Read
 
 if TYPE_CHECKING:
     from dataflow.operator import Operator
@@ -34,11 +33,9 @@ def kernels_of(plan: Plan, operators: Iterable[Operator]) -> tuple[str, ...]:
     """Return the modules that ``operators``, and the sources, hash edges and users' classes of ``plan``, name."""
     names: dict[str, None] = {}
     for node in plan.graph:
-        match node.spec:
-            case Read(source):
-                names.update(dict.fromkeys(_kernels(source)))
-            case Apply(factory):
-                names.update(dict.fromkeys(_named_by_class(factory)))
+        names.update(dict.fromkeys(node.spec.kernels))
+        if isinstance(node.spec, Read):
+            names.update(dict.fromkeys(_kernels(node.spec.source)))
     for operator in operators:
         names.update(dict.fromkeys(_kernels(operator)))
     for link in plan.links:
@@ -53,12 +50,6 @@ def _kernels(owner: Operator | Source) -> Sequence[str]:
     except Exception as error:
         error.add_note(f"raised by the kernels of {type(owner).__name__}, which are the names of modules")
         raise
-
-
-def _named_by_class(factory: Any) -> Sequence[str]:
-    """Return the kernels that a user's class names in an attribute; a property has them once there is an operator."""
-    names = getattr(inspect.unwrap(getattr(factory, "func", factory)), "kernels", ())
-    return names if isinstance(names, tuple | list) else ()
 
 
 def _imported(name: str) -> bool:

@@ -20,7 +20,7 @@ from dataflow.operator import Guarantee
 
 __all__ = ["Precision", "precisions"]
 
-_OWN = "apply"
+_AGGREGATES = ("aggregate", "windowaggregate")
 _ENDS = ("read", "write")
 
 
@@ -60,4 +60,4 @@ def _added(node: Mapping[str, Any]) -> Precision:
     """Return the best precision that is left downstream of ``node``."""
     if not node["stateful"] or node["kind"] in _ENDS:
         return Precision.EXACT
-    return Precision.MAY_BE_TOO_LOW if node["kind"] == _OWN else Precision.UPPER_BOUND
+    return Precision.UPPER_BOUND if node["kind"] in _AGGREGATES else Precision.MAY_BE_TOO_LOW

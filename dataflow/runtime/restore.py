@@ -29,7 +29,7 @@ from dataflow.runtime.parts import TaskState
 from dataflow.runtime.precision import precisions
 from dataflow.runtime.replay import open_splits, rows_read_again
 from dataflow.runtime.report import RestoreReport
-from dataflow.specs import Aggregate, WindowAggregate
+from dataflow.specs import Grouped
 from dataflow.store.folder import CheckpointFolder
 from dataflow.untrusted import damaged_by, excerpt
 
@@ -324,7 +324,7 @@ def _skipped_nulls(nodes: Sequence[Mapping[str, Any]], plan: Plan) -> list[str]:
     choosing = [
         aggregation
         for node in plan.logical
-        if isinstance(node.spec, Aggregate | WindowAggregate)
+        if isinstance(node.spec, Grouped)
         for aggregation in node.spec.aggregations
         if aggregation.chooses_a_row
     ]

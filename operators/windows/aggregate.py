@@ -33,6 +33,7 @@ from dataflow.windows import EventTime, Tumbling
 from operators.ownership import owned_rows
 from operators.partials import RECORD, ROWS, WINDOW, check_windows, folded_columns, is_partial
 from operators.records import Records, SumOverflow
+from operators.shown import shown_state
 from operators.sums import overflow_of
 from operators.windows.panes import Numbers, Pane, Panes
 from operators.windows.times import edges, window_numbers
@@ -60,7 +61,6 @@ class WindowAggregate(Operator):
         window: Tumbling,
         lateness: int,
         aggregations: Sequence[Aggregation],
-        *,
         watermark_delay: int = 0,
     ) -> None:
         (schema,) = context.input_schemas
@@ -87,6 +87,10 @@ class WindowAggregate(Operator):
             *index_kernels(self._key_schema.append(pa.field(WINDOW, pa.int64()))),
             *Records(self._aggregations, self._rows, self._context.name).kernels,
         )
+
+    @classmethod
+    def show(cls, spec: Any, snapshot: Snapshot, inputs: Sequence[pa.Schema], output: pa.Schema) -> Snapshot:
+        return shown_state(spec, snapshot, inputs[0], output)
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         if not batch.num_rows:

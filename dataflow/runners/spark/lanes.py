@@ -33,6 +33,7 @@ from dataflow.runtime.notices import Notices
 from dataflow.runtime.parts import TaskState
 from dataflow.runtime.peers import Peers
 from dataflow.source import Source, SourceContext, Split
+from dataflow.specs import Read
 
 __all__ = ["Assignment", "beginnings", "check_input", "kept_tasks", "source_of", "splits_of", "unpacked"]
 
@@ -65,8 +66,8 @@ def beginnings(stages: Stages) -> list[TaskState]:
 
 
 def _source(vertex: Vertex) -> Source:
-    source: Source = vertex.head.spec.source  # type: ignore[union-attr]
-    return source
+    assert isinstance(vertex.head.spec, Read), f"{vertex.name} reads no source"
+    return vertex.head.spec.source
 
 
 def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import reduce
-from typing import Any, assert_never
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,21 +20,7 @@ from dataflow.runners.spark.lanes import Assignment
 from dataflow.runners.spark.reading import chain_of
 from dataflow.runners.spark.session import functions, pyspark
 from dataflow.runners.spark.staging import Hosting, Stages
-from dataflow.specs import (
-    Aggregate,
-    Apply,
-    Combine,
-    Filter,
-    FlatMapRows,
-    MapBatches,
-    MapRows,
-    Project,
-    Read,
-    Union,
-    Watermarks,
-    WindowAggregate,
-    Write,
-)
+from dataflow.specs import Read
 
 __all__ = ["Readers"]
 
@@ -144,19 +130,17 @@ def _leaves(frame: Any) -> Iterator[str]:
 
 
 def _refuse_state(node: Node) -> None:
-    match node.spec:
-        case Read() | Filter() | Project() | MapBatches() | MapRows() | FlatMapRows() | Write() | Apply(stateless=True):
-            return
-        case Apply():
-            reason, instead = "it may keep state", "say stateless = True in its class if it does not"
-        case Union():
-            reason, instead = "it takes rows of several tasks", "give each stream a sink of its own"
-        case Watermarks():
-            reason, instead = "it is about event time", "leave it out"
-        case Aggregate() | WindowAggregate() | Combine():
-            reason, instead = "it keeps state", "leave it out"
-        case never:
-            assert_never(never)
+    spec = node.spec
+    if len(node.inputs) > 1:
+        reason, instead = "it takes rows of several tasks", "give each stream a sink of its own"
+    elif spec.assigns_time:
+        reason, instead = "it is about event time", "leave it out"
+    elif spec.row_wise:
+        return
+    elif spec.is_users:
+        reason, instead = "it may keep state", "say stateless = True in its class if it does not"
+    else:
+        reason, instead = "it keeps state", "leave it out"
     raise UnsupportedOnRunner(
         f"operator {node.name!r}", "spark", f"{reason}, and behind Spark's own readers each row stands for itself",
         f"{instead}, or let the pipeline read its sources: SparkRunner without sources=",

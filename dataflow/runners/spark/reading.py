@@ -25,6 +25,7 @@ from dataflow.runners.spark.reports import reported
 from dataflow.runners.spark.session import pyspark
 from dataflow.runtime.inlet import SourceInlet
 from dataflow.source import SourceContext
+from dataflow.specs import Read
 
 __all__ = ["chain_of", "gathered"]
 
@@ -54,7 +55,8 @@ def read(
     waiting = gathered(batches)
     if (first := next(waiting, None)) is None:
         return
-    nobody: Any = source.spec.source  # type: ignore[union-attr]
+    assert isinstance(source.spec, Read), f"{source.name} reads no source"
+    nobody: Any = source.spec.source
     nowhere = SourceInlet(nobody, [], SourceContext(source.name, partition, wide.parallelism, SystemClock()))
     task = task_id(vertex.name, partition)
     with (

@@ -25,7 +25,8 @@ from dataflow.runners.spark.absent import NoSink, NoSource
 from dataflow.runtime.channel import Channel
 from dataflow.runtime.output import ForwardOutput, Output, output_for
 from dataflow.source import InputIdentity
-from dataflow.specs import Read, Spec, Write
+from dataflow.spec import Spec
+from dataflow.specs import Read, Write
 
 __all__ = ["Hosting", "Stages", "staged"]
 
