@@ -7,12 +7,17 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-__all__ = ["part_of_the_examples", "seeds"]
+__all__ = ["in_soak", "part_of_the_examples", "seeds"]
 
 
 def seeds(some: int, soak: int) -> list[Any]:
     """The seeds below ``some``, and those from there to ``soak``, which only ``-m soak`` runs."""
-    return [*range(some), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(some, soak))]
+    return [*range(some), *in_soak(*range(some, soak))]
+
+
+def in_soak(*values: Any) -> list[Any]:
+    """Return ``values`` as parameters that only ``-m soak`` runs."""
+    return [pytest.param(value, marks=pytest.mark.soak) for value in values]
 
 
 def part_of_the_examples(divisor: int) -> settings:

@@ -36,6 +36,7 @@ def test_a_seeded_schedule_gives_the_same_late_rows(scene: Scene, local: flow.Ru
     agree_in_all(scene.pipeline.run(flow.SimulatedRunner(seed=4), parallelism=1), local, scene)
 
 
+@pytest.mark.soak
 def test_tasks_that_meet_in_any_order_give_the_same_tables(scene: Scene, local: flow.RunResult) -> None:
     agree(scene.pipeline.run(parallelism=2, timeout="60s"), local, scene)
     agree(scene.pipeline.run(flow.SimulatedRunner(5, Faults(skew=0.3)), parallelism=2), local, scene)

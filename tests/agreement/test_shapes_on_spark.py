@@ -21,9 +21,8 @@ from tests.agreement.test_shapes import KINDS
 pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 
 
-@pytest.mark.parametrize(
-    "kind", ["keyed", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("rowwise", "timed"))]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS)
 def test_spark_with_two_lanes_gives_the_same_tables(kind: str, spark: Any, tmp_path: Path) -> None:
     scene = pictured(kind, KINDS[kind], tmp_path)
     local = scene.pipeline.run(parallelism=1, timeout="60s")

@@ -8,11 +8,12 @@ import tempfile
 from pathlib import Path
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from operators import read_csv
 from tests.operators.reading import check_every_position, rejected_of, rows_of
+from tests.seeds import part_of_the_examples
 
 GOOD = {"1": 1, "-20": -20, " 3": 3, "": None}
 BAD = ["x", "1.5", '"', "99999999999999999999", "\n"]
@@ -21,7 +22,7 @@ TEXT = st.text(alphabet='ab,"\n\r é☃', max_size=6)
 ROW = st.tuples(st.sampled_from([*GOOD, *GOOD, *GOOD, *BAD]), TEXT, st.sampled_from([0, 0, 0, 0, -1, 1]))
 
 
-@settings(max_examples=60)
+@part_of_the_examples(4)
 @given(
     rows=st.lists(ROW, max_size=25),
     block_bytes=st.sampled_from([1, 13, 60, 1 << 16]),

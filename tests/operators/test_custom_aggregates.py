@@ -74,7 +74,7 @@ def by_hand(values: list[float | None]) -> Any:
     return pytest.approx(math.sqrt(math.fsum(squares) / len(squares))) if squares else None
 
 
-@part_of_the_examples(2)
+@part_of_the_examples(5)
 @given(NUMBERS, NUMBERS)
 def test_it_folds_merges_and_restores(some: list[float | None], more: list[float | None]) -> None:
     one, other = (folded(rms()("x"), values, pa.float64()) for values in (some, more))

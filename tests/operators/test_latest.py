@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import dataflow as flow
 import operators as op
@@ -87,7 +87,7 @@ def expected(rows: Rows, *, ignore_nulls: bool) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("nulls", ["kept", "skipped"])
-@settings(max_examples=25)
+@part_of_the_examples(10)
 @given(ROWS, ROWS)
 def test_a_row_is_chosen_as_a_plain_loop_does(nulls: str, rows: Rows, more: Rows) -> None:
     ignore_nulls = nulls == "skipped"
@@ -258,7 +258,7 @@ def test_latest_under_one_name_says_how_to_rename_a_column(way: Any) -> None:
 # --- the state
 
 
-@part_of_the_examples(5)
+@part_of_the_examples(12)
 @given(ROWS, ROWS, ROWS)
 def test_a_restore_and_a_merge_change_nothing(before: Rows, after: Rows, sent: Rows) -> None:
     aggregations = all_choices(ignore_nulls=False)

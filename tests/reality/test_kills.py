@@ -24,6 +24,7 @@ from tests.reality.child import ROWS, TOTALS, pipeline
 from tests.reality.harness import Aim, Story, last_per_key, read_with_each, row_multiset, survive
 from tests.reality.remains import Landing
 from tests.reality.tally import Tally, table
+from tests.seeds import in_soak
 
 MODES = ["aligned", "unaligned", "unaligned-persisted", "aligned-timeout"]
 KILLS = 250
@@ -50,7 +51,7 @@ def tallies() -> Iterator[dict[str, Tally]]:
     print(f"\n\n{table(found)}")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["aligned-timeout", *in_soak("aligned", "unaligned", "unaligned-persisted")])
 def test_a_killed_job_leaves_what_an_undisturbed_one_does(
     mode: str, orders: Path, undisturbed: Path, tmp_path: Path, tallies: dict[str, Tally]
 ) -> None:

@@ -208,8 +208,8 @@ def test_random_trees_over_extremes_are_the_same_or_raise_the_same(tree: int, se
 def test_mild_batches_do_go_through_the_loop() -> None:
     went = 0
     for seed in range(60):
-        check(looped(seed % 2), batch(SCHEMA, seed, wild=False))
-        went += not looped(seed % 2).fell_back
+        check(looped(0), batch(SCHEMA, seed, wild=False))
+        went += not looped(0).fell_back
     assert went > 40
 
 

@@ -95,8 +95,10 @@ def test_an_exception_that_cannot_be_pickled_comes_with_its_name_text_and_place(
 
 @pytest.mark.parametrize(
     ("build", "place"),
-    [(in_a_lane, r"numbers[0] (operators 'numbers', 'doing')"), (in_a_slot, r"doing[")],
-    ids=["lane", "slot"],
+    [
+        pytest.param(in_a_lane, r"numbers[0] (operators 'numbers', 'doing')", id="lane", marks=pytest.mark.soak),
+        pytest.param(in_a_slot, r"doing[", id="slot"),
+    ],
 )
 def test_the_death_of_a_worker_is_told_with_its_task_and_what_to_do_next(
     spark: Any, build: Callable[[Callable[[], object]], flow.Pipeline], place: str

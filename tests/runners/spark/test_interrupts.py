@@ -36,6 +36,7 @@ def start(directory: Path) -> subprocess.Popen[str]:
     pytest.fail(process.communicate()[1])
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore::dataflow.errors.RowsTakenBackWarning")
 def test_an_interrupt_stops_the_query_in_a_few_lines_and_a_restart_loses_and_repeats_nothing(
     spark: Any, tmp_path: Path

@@ -102,6 +102,7 @@ def caught(run: Callable[[], Any]) -> tuple[Any, list[warnings.WarningMessage]]:
         return run(), [warning for warning in found if issubclass(warning.category, BarrierflowWarning)]
 
 
+@pytest.mark.soak
 def test_a_notice_of_a_source_reaches_the_user_as_it_does_locally(spark: Any) -> None:
     runner = SparkRunner(spark, rows_per_trigger=50)
     result, found = caught(lambda: numbers(op.collect(), Telling()).run(runner, parallelism=1))
