@@ -28,7 +28,7 @@ from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.chain import Chain
 from dataflow.runtime.channel import Channel
-from dataflow.runtime.inlet import GateInlet, Inlet, Input, SourceInlet
+from dataflow.runtime.inlet import Inlet, Input
 from dataflow.runtime.messages import (
     AbortCheckpoint,
     Committed,
@@ -184,7 +184,7 @@ class Task:
                 if worked:
                     return True  # a trigger that waited for this end comes first
                 self._phase = _Phase.FINISHING
-                if isinstance(self.inlet, SourceInlet):  # a gate has said so already
+                if self.inlet.is_source:  # channels have carried it already
                     chain.push(0, Watermark(MAX_WATERMARK))
                 chain.push(0, EndOfInput())
                 self._carry()
@@ -250,8 +250,7 @@ class Task:
         """What a task waits for that has nothing to do."""
         if not self.chain.has_credit():
             return Progress.BACK_PRESSURED
-        blocked = isinstance(self.inlet, GateInlet) and self.inlet.gate.blocked
-        return Progress.BLOCKED if blocked else Progress.WAITING
+        return Progress.BLOCKED if self.inlet.blocked else Progress.WAITING
 
     # --- checkpoints
 
@@ -338,7 +337,7 @@ class Task:
     @property
     def channels(self) -> Sequence[Channel]:
         """The input channels, by number; a source has none."""
-        return self.inlet.gate.channels if isinstance(self.inlet, GateInlet) else ()
+        return self.inlet.input_channels
 
     def _in_flight(self, complete: Complete) -> list[ChannelState]:
         channels, head = self.channels, self.chain.head.name
