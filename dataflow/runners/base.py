@@ -262,10 +262,10 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
             rows[o.operator] += o.rows_in
     graph = job.plan.graph
     return RunResult(
-        pipeline=job.pipeline,
+        pipeline=job.identity.pipeline,
         state=job.state,
-        mode=job.mode if checkpointed else None,
-        guarantee=job.guarantee,
+        mode=job.identity.mode if checkpointed else None,
+        guarantee=job.identity.guarantee,
         rows_in={node.name: rows[node.name] for node in graph if isinstance(node.spec, Read)},
         rows_out={node.name: rows[node.name] for node in graph if isinstance(node.spec, Write)},
         tables=_tables(job),

@@ -305,7 +305,7 @@ class SimulatedJob:
         job.close()
         if job.error is not None:
             raise_warnings(self._unasked(warnings_of(job, together(metrics_of(job)))), error=job.error)
-        return result_of(job, checkpointed=job.checkpointed)
+        return result_of(job, checkpointed=job.identity.checkpointed)
 
     def _unasked(self, found: Sequence[BarrierflowWarning]) -> list[BarrierflowWarning]:
         """Return the warnings that no injected fault caused."""

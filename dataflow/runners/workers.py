@@ -88,7 +88,7 @@ class Crew:
         self._workers = self._hire(threads)
         job.mailbox.bell = self._bell.set
         background.on_error = lambda error: job.mailbox.put(Crashed("background", error))
-        boss = threading.Thread(target=self._manage, name=f"dataflow-job-{job.pipeline}", daemon=True)
+        boss = threading.Thread(target=self._manage, name=f"dataflow-job-{job.identity.pipeline}", daemon=True)
         try:
             for worker in self._workers:
                 worker.start()
@@ -148,7 +148,7 @@ class Crew:
             try:
                 self._put_away()
             except BaseException as error:
-                log.exception("while job %r was put away", job.pipeline)
+                log.exception("while job %r was put away", job.identity.pipeline)
                 job.fail(error)
             finally:
                 self.done.set()
