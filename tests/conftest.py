@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from tests.liveness import check_every_job
 from tests.needs import need_spark
-from tests.tiers import Plugin
+from tests.tiers import Plugin, keep_files_in_memory
 
 check_every_job()
 
@@ -26,6 +26,7 @@ settings.register_profile("thorough", max_examples=5_000, deadline=None)
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Plugin(config), "tiers")
+    keep_files_in_memory(config)
     usual = "inner loop" if config.option.markexpr == "quick" else "quick"
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", usual))
 

@@ -50,10 +50,6 @@ def test_it_restores_its_state_after_crashes_in_any_schedule(seed: int, mode: st
     )
 
 
-def test_it_runs_on_spark(spark: Any) -> None:
-    check(pipeline().run(flow.SparkRunner(spark, rows_per_trigger=200), parallelism=2, max_key_groups=2))
-
-
 def test_predicates_see_its_state_as_it_shows_it() -> None:
     sums = []
 

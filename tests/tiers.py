@@ -10,6 +10,8 @@ first, and then files in the order of their folders' budgets, so that no long fi
 
 from __future__ import annotations
 
+import os
+import shutil
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -18,7 +20,11 @@ from typing import Any
 
 import pytest
 
-__all__ = ["Costs", "Tiers", "longest"]
+__all__ = ["Costs", "Plugin", "Tiers", "keep_files_in_memory", "longest"]
+
+MEMORY = Path("/dev/shm")
+ROOM = 4 << 30
+"""Bytes; a default run needs about one GiB."""
 
 SPARK = "tests that share a Spark session"
 
@@ -96,6 +102,13 @@ class Costs:
 
 def _file(test: str) -> str:
     return test.partition("::")[0]
+
+
+def keep_files_in_memory(config: pytest.Config) -> None:
+    """Let ``tmp_path`` lie in memory, where there is room and nothing else was asked for: many tests wait for fsync."""
+    asked = config.option.basetemp or {"TMPDIR", "PYTEST_DEBUG_TEMPROOT"} & os.environ.keys()
+    if not asked and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY)
 
 
 class Plugin:

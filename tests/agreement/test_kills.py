@@ -53,6 +53,7 @@ def per_minute(work: Path) -> pd.DataFrame:
     return pd.read_parquet(work / "per-minute")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", [1])
 def test_the_first_pipeline_killed_three_times_counts_every_order_once(orders: Path, tmp_path: Path, seed: int) -> None:
     dice, restored_from = random.Random(seed), set()

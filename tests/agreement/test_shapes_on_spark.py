@@ -1,7 +1,7 @@
 """Pipelines of every shape give the same tables on Spark as on threads.
 
-All shapes run as one pipeline, because each query and each micro-batch has fixed costs. ``-m soak`` runs them kind by
-kind, with one lane, so that every figure is settled, and with three, in short and long micro-batches.
+The shapes of a kind run as one pipeline, because each query and each micro-batch has fixed costs. ``-m soak`` runs all
+kinds with one lane, so that every figure is settled, with two and with three, in short and long micro-batches.
 """
 
 from __future__ import annotations
@@ -14,26 +14,20 @@ import pytest
 import dataflow as flow
 from dataflow.runners.spark.runner import SparkRunner
 from tests.agreement.engines import agree, agree_in_all
-from tests.agreement.shapes.scene import Scene, pictured
+from tests.agreement.shapes.scene import pictured
 from tests.agreement.shapes.timed import TIMED
 from tests.agreement.test_shapes import KINDS
 
 pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 
 
-@pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    everything = [shape for shapes in KINDS.values() for shape in shapes]
-    return pictured("everything", everything, tmp_path_factory.mktemp("everything"))
-
-
-@pytest.fixture(scope="module")
-def local(scene: Scene) -> flow.RunResult:
-    return scene.pipeline.run(parallelism=1, timeout="60s")
-
-
-def test_spark_with_two_lanes_gives_the_same_tables(scene: Scene, local: flow.RunResult, spark: Any) -> None:
-    agree(scene.pipeline.run(runner(spark, 4_000, local), parallelism=2, max_key_groups=3), local, scene)
+@pytest.mark.parametrize(
+    "kind", ["keyed", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("rowwise", "timed"))]
+)
+def test_spark_with_two_lanes_gives_the_same_tables(kind: str, spark: Any, tmp_path: Path) -> None:
+    scene = pictured(kind, KINDS[kind], tmp_path)
+    local = scene.pipeline.run(parallelism=1, timeout="60s")
+    agree(scene.pipeline.run(runner(spark, 10_000, local), parallelism=2, max_key_groups=3), local, scene)
 
 
 def test_spark_with_one_lane_gives_the_same_late_rows_and_counters(spark: Any, tmp_path: Path) -> None:

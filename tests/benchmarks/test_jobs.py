@@ -76,6 +76,7 @@ def test_an_unknown_job_is_refused_with_those_there_are() -> None:
     assert "'J9' is none of J1, J2, J3, J4" in done.stderr
 
 
+@pytest.mark.soak
 def test_an_input_is_repeated_until_ours_lasts_long_enough(tmp_path: Path) -> None:
     bids = Bids(5_000, tmp_path)
     said: list[str] = []
