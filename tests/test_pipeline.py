@@ -389,3 +389,36 @@ def test_a_pipeline_and_its_streams_describe_themselves() -> None:
         "  source = read() -> [auction, price, note]",
         "  agg = aggregate(source by auction) -> [auction, n]",
     ]
+
+
+@pytest.mark.parametrize("method", ["run", "start", "explain"])
+@pytest.mark.parametrize(
+    ("runner", "option", "problem"),
+    [
+        (
+            "local",
+            "parallelsim",
+            r"runner 'local' has no option 'parallelsim' \(did you mean 'parallelism'\?\); it takes ",
+        ),
+        (flow.LocalRunner(), "checkpoints", r"LocalRunner has no option 'checkpoints' \(did you mean 'checkpoint'\?\)"),
+        ("spark", "channel_credit", "runner 'spark' has no option 'channel_credit'; it takes parallelism, "),
+    ],
+    ids=["local", "object", "spark"],
+)
+def test_an_option_that_a_runner_does_not_have_is_refused_by_name(
+    method: str, runner: Any, option: str, problem: str
+) -> None:
+    with flow.Pipeline("options") as p:
+        p.source(op.from_arrow(pa.table({"x": [1]})), name="in").sink(op.collect(), name="out")
+    with pytest.raises(ConfigurationError, match=f"^{method}: {problem}"):
+        getattr(p, method)(runner, **{option: 1})
+
+
+def test_a_runner_of_a_user_takes_the_options_that_it_names() -> None:
+    class Recorder:
+        def start(self, pipeline: flow.Pipeline, colour: str, **others: Any) -> Any:
+            return colour, others
+
+    with flow.Pipeline("options") as p:
+        p.source(op.from_arrow(pa.table({"x": [1]})), name="in").sink(op.collect(), name="out")
+    assert p.start(Recorder(), colour="red", size=3) == ("red", {"size": 3})  # type: ignore[comparison-overlap]

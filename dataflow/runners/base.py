@@ -21,7 +21,7 @@ from dataflow.runners.micro_batches import MicroBatches
 from dataflow.runners.persistence import Persistence
 from dataflow.runners.run_warnings import warnings_of
 from dataflow.runtime.attempts import CheckpointRecord
-from dataflow.runtime.inlet import ChannelMetrics, SourceInlet
+from dataflow.runtime.inlet import ChannelMetrics
 from dataflow.runtime.job import Job
 from dataflow.runtime.predicates import Answers, Predicate
 from dataflow.runtime.progress import JobState, Meter
@@ -262,10 +262,10 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
             rows[o.operator] += o.rows_in
     graph = job.plan.graph
     return RunResult(
-        pipeline=job.pipeline,
+        pipeline=job.identity.pipeline,
         state=job.state,
-        mode=job.mode if checkpointed else None,
-        guarantee=job.guarantee,
+        mode=job.identity.mode if checkpointed else None,
+        guarantee=job.identity.guarantee,
         rows_in={node.name: rows[node.name] for node in graph if isinstance(node.spec, Read)},
         rows_out={node.name: rows[node.name] for node in graph if isinstance(node.spec, Write)},
         tables=_tables(job),
@@ -306,7 +306,6 @@ def metrics_of(job: Job) -> list[TaskMetrics]:
 
 
 def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
-    reading = task.inlet.reading if isinstance(task.inlet, SourceInlet) else 0
     operators = [
         OperatorMetrics(
             n.name,
@@ -314,7 +313,7 @@ def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
             n.rows_out,
             n.tally.late,
             n.tally.skipped,
-            n.busy_for + (reading if n is task.chain.head else 0),
+            n.busy_for + (task.inlet.reading if n is task.chain.head else 0),
             tuple(n.tally.samples),
             Lateness.together([n.tally.lateness]),
         )

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from dataflow.clock import duration_text
 from dataflow.runtime.diagnosis import who_waits_for_whom
-from dataflow.runtime.inlet import GateInlet
 
 if TYPE_CHECKING:
     from dataflow.runtime.job import Job
@@ -77,8 +76,8 @@ class Stillness:
 
     def _check(self, now: int) -> None:
         job = self._job
-        gates = [task.inlet.gate for task in job.tasks.values() if isinstance(task.inlet, GateInlet)]
-        if job.coordinator.under_way or job.history.ledger.unsettled or any([gate.blocked for gate in gates]):
+        blocked = any([task.inlet.blocked for task in job.tasks.values()])
+        if job.coordinator.under_way or job.history.ledger.unsettled or blocked:
             raise LivenessBroken(f"nothing moves any more, but {_waiting(job, now)}")
 
 

@@ -275,7 +275,7 @@ class LocalJob:
 
         Raises: ConfigurationError for a job without checkpoints.
         """
-        answers = answers_of(predicate, "on_checkpoint", checkpointed=self._job.checkpointed)
+        answers = answers_of(predicate, "on_checkpoint", checkpointed=self._job.identity.checkpointed)
         self._job.on_checkpoint(answers)
         return answers
 
@@ -285,7 +285,7 @@ class LocalJob:
         Meant for stable predicates: what held at a checkpoint then holds in all later ones. ``answers.lapsed`` says
         where one did not.
         """
-        answers = answers_of(predicate, "stop_when", checkpointed=self._job.checkpointed)
+        answers = answers_of(predicate, "stop_when", checkpointed=self._job.identity.checkpointed)
         self._job.on_checkpoint(answers, self._job.stop)
         return answers
 
@@ -316,8 +316,9 @@ class LocalJob:
         if self._done.wait(_GRACE) or self._left_running:
             return None
         self._left_running = True
+        name = self._job.identity.pipeline
         return StillRunningWarning(
-            f"job {self._job.pipeline!r} was cancelled and still waits for a call to return:\n{self.who_waits()}"
+            f"job {name!r} was cancelled and still waits for a call to return:\n{self.who_waits()}"
         )
 
     def _warn(self, *, result: RunResult | None = None, error: BaseException | None = None) -> None:
@@ -351,7 +352,7 @@ class LocalJob:
         try:
             self._wait(timeout)
             self._waited = True
-            result = result_of(self._job, checkpointed=self._job.checkpointed)
+            result = result_of(self._job, checkpointed=self._job.identity.checkpointed)
         except JobTimeout as error:
             if self._done.is_set():  # else the next wait() warns
                 self._warn(error=error)
@@ -387,7 +388,7 @@ class LocalJob:
         interrupt = KeyboardInterrupt()
         before = len(self._job.history.checkpoints)
         # to the terminal, not to the log: who pressed Ctrl-C must know what is going on
-        if self._job.checkpointed:
+        if self._job.identity.checkpointed:
             # while kernels are compiled there is nothing to checkpoint
             doing = "taking a last checkpoint" if self._job.begun else "stopping, because no row has been read yet"
             print(f"interrupted: {doing}; interrupt again to leave at once", file=sys.stderr, flush=True)
@@ -401,7 +402,7 @@ class LocalJob:
                 interrupt.add_note("interrupted twice: left without a last checkpoint" + self._how_to_resume())
                 return interrupt
         wait_for_import(self._job.loading, pressed)
-        if not self._job.checkpointed:
+        if not self._job.identity.checkpointed:
             interrupt.add_note("the job had no checkpoints: run it again from the beginning")
         elif self._job.state is JobState.FINISHED:
             interrupt.add_note("the job had come to its end: its output is complete")
@@ -416,7 +417,7 @@ class LocalJob:
         return interrupt
 
     def _how_to_resume(self) -> str:
-        if not self._job.checkpointed:
+        if not self._job.identity.checkpointed:
             return ""
         if not self._job.history.checkpoints and self._job.restore_report is None:
             return "; there is no checkpoint, so the next run starts from the beginning"
@@ -431,8 +432,10 @@ class LocalJob:
         if not self._done.is_set() and (still := self._cancel()):
             self._job.notices.add(StillRunningWarning, str(still))
         if self._job.state is JobState.FAILED and not self._waited and error is not self._job.error:
-            note_failure_left(self._job.notices, self._job.pipeline, self._job.error)
+            note_failure_left(self._job.notices, self._job.identity.pipeline, self._job.error)
         self._warn(error=error)
 
     def __repr__(self) -> str:
-        return f"LocalJob({self._job.pipeline!r}, {self._job.state.value}, {len(self.checkpoints)} checkpoints)"
+        return (
+            f"LocalJob({self._job.identity.pipeline!r}, {self._job.state.value}, {len(self.checkpoints)} checkpoints)"
+        )

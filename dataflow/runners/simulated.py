@@ -39,7 +39,6 @@ from dataflow.runners.liveness import Stillness, check_age, check_finished
 from dataflow.runners.run_warnings import raise_warnings, warnings_of
 from dataflow.runtime.build import Settings, build, store_of
 from dataflow.runtime.diagnosis import who_waits_for_whom
-from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import Job
 from dataflow.runtime.pace import Pace, Unpaced
 from dataflow.runtime.points import Point
@@ -297,17 +296,16 @@ class SimulatedJob:
             attempt.checkpoints = [record.checkpoint for record in job.history.checkpoints]
             attempt.duplicated = sum(record.duplicated for record in job.history.checkpoints)
             attempt.in_flight = sum(record.in_flight_rows for record in job.history.checkpoints)
+            now = self._clock.now()
             attempt.blocked = sum(
-                sum(task.inlet.gate.blocked_time(self._clock.now()))
-                for task in job.tasks.values()
-                if isinstance(task.inlet, GateInlet)
+                channel.blocked for task in job.tasks.values() for channel in task.inlet.channels(now)
             )
         if job.state is JobState.FINISHED:
             check_finished(job, self._clock.now())
         job.close()
         if job.error is not None:
             raise_warnings(self._unasked(warnings_of(job, together(metrics_of(job)))), error=job.error)
-        return result_of(job, checkpointed=job.checkpointed)
+        return result_of(job, checkpointed=job.identity.checkpointed)
 
     def _unasked(self, found: Sequence[BarrierflowWarning]) -> list[BarrierflowWarning]:
         """Return the warnings that no injected fault caused."""
@@ -417,4 +415,4 @@ class SimulatedJob:
 
 def _aligning(job: Job) -> bool:
     """Whether some task has taken a checkpoint's first barrier and not yet its snapshot."""
-    return any(isinstance(task.inlet, GateInlet) and task.inlet.gate.aligning for task in job.tasks.values())
+    return any(task.inlet.aligning for task in job.tasks.values())

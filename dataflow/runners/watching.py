@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from dataflow.clock import Clock, Duration, duration_text, microseconds
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.runtime.inlet import GateInlet, SourceInlet, SplitState
+from dataflow.runtime.inlet import SplitState
 from dataflow.runtime.job import Job
 from dataflow.runtime.progress import JobState
 from dataflow.specs import Write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from dataflow.graph import Graph
 
@@ -110,7 +110,7 @@ class ProgressMeter:
         for node in nodes:
             taken[node.name] += node.rows_in
         rows_out, updates_out = taken_by_sinks(job.plan.graph, taken)
-        heads = [task.chain.head for task in job.tasks.values() if isinstance(task.inlet, SourceInlet)]
+        heads = [task.chain.head for task in job.tasks.values() if task.inlet.is_source]
         rows_in = sum([head.rows_in for head in heads])
         if now > self._read_at:
             self._rate = (rows_in - self._rows_in) * _SECOND / (now - self._read_at)
@@ -126,7 +126,7 @@ class ProgressMeter:
             rows_out=rows_out,
             updates_out=updates_out,
             rows_per_second=self._rate,
-            backlog=sum([channel.queued_rows for gate in self._gates() for channel in gate.gate.channels]),
+            backlog=sum([channel.queued_rows for task in job.tasks.values() for channel in task.inlet.input_channels]),
             late=sum([node.tally.late for node in nodes]),
             skipped=sum([node.tally.skipped for node in nodes]),
             checkpoints=len(job.history.checkpoints),
@@ -139,17 +139,13 @@ class ProgressMeter:
             compiling=str(job.loading),
         )
 
-    def _gates(self) -> Iterator[GateInlet]:
-        return (task.inlet for task in self._job.tasks.values() if isinstance(task.inlet, GateInlet))
-
     def _watermark(self) -> int | None:
-        known = [gate.gate.watermark for gate in self._gates()]
+        known = [task.inlet.watermark for task in self._job.tasks.values()]
         return min([time for time in known if time is not None and time < MAX_WATERMARK], default=None)
 
     def _input(self) -> tuple[int | None, int]:
         """The rows of all splits, and how many of them were read, by runs before this one too; None: nobody knows."""
-        inlets = [task.inlet for task in self._job.tasks.values()]
-        splits = [split for inlet in inlets if isinstance(inlet, SourceInlet) for split in inlet.splits]
+        splits = [split for task in self._job.tasks.values() for split in task.inlet.splits]
         counts = [rows_of(split) for split in splits]
         known = [count for count in counts if count is not None]
         if len(known) < len(counts):

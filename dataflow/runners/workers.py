@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataflow.clock import Clock, duration_text
 from dataflow.runtime.background import Background
 from dataflow.runtime.diagnosis import who_waits_for_whom
-from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.job import Job
 from dataflow.runtime.messages import Crashed
 from dataflow.runtime.progress import Progress
@@ -62,7 +61,7 @@ class Worker(threading.Thread):
 
 def _sleep(task: Task, now: int) -> float:
     """How long (seconds) its worker may sleep. A source cannot ring when it has something again: it is looked after."""
-    if not isinstance(task.inlet, GateInlet) and task.state is Progress.WAITING:
+    if task.inlet.is_source and task.state is Progress.WAITING:
         return _NAP
     times = [at for at in (task.chain.next_timer, task.inlet.deadline) if at is not None]
     return min([_LONG, *(max(_NAP, (at - now) / 1e6) for at in times)])
@@ -89,7 +88,7 @@ class Crew:
         self._workers = self._hire(threads)
         job.mailbox.bell = self._bell.set
         background.on_error = lambda error: job.mailbox.put(Crashed("background", error))
-        boss = threading.Thread(target=self._manage, name=f"dataflow-job-{job.pipeline}", daemon=True)
+        boss = threading.Thread(target=self._manage, name=f"dataflow-job-{job.identity.pipeline}", daemon=True)
         try:
             for worker in self._workers:
                 worker.start()
@@ -113,9 +112,8 @@ class Crew:
             workers.append(worker)
             for task in tasks:
                 task.mailbox.bell = worker.bell.set
-                if isinstance(task.inlet, GateInlet):
-                    for channel in task.inlet.gate.channels:
-                        channel.on_put = worker.bell.set
+                for channel in task.inlet.input_channels:
+                    channel.on_put = worker.bell.set
                 for output in task.chain.outputs:
                     for channel in output.channels:
                         channel.on_take = worker.bell.set
@@ -150,7 +148,7 @@ class Crew:
             try:
                 self._put_away()
             except BaseException as error:
-                log.exception("while job %r was put away", job.pipeline)
+                log.exception("while job %r was put away", job.identity.pipeline)
                 job.fail(error)
             finally:
                 self.done.set()

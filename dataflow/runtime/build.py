@@ -49,11 +49,11 @@ from dataflow.runtime.new_input import with_new_input
 from dataflow.runtime.notices import Notices
 from dataflow.runtime.output import Output, output_for
 from dataflow.runtime.pace import Pace, Unpaced
-from dataflow.runtime.part_writer import Submit
 from dataflow.runtime.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.points import Point, Probe, no_probe
 from dataflow.runtime.rehearsal import Rehearsal, two_phase_sinks
 from dataflow.runtime.restore import Restored, find
+from dataflow.runtime.services import Identity, Services, Submit
 from dataflow.runtime.task import Task
 from dataflow.runtime.wiring import Place, wired
 from dataflow.specs import Read
@@ -156,8 +156,8 @@ class _Builder:
         self.checkpointing = checkpointing
         self.store = store
         self.held = held
-        self.mailbox: Mailbox[Any] = Mailbox()
-        self.notices = Notices()
+        self.services = Services(store, settings.submit, settings.clock, Mailbox(), settings.probe)
+        self.notices = self.services.notices
         self.channels: dict[tuple[int, int, int], Channel] = {}
         self.rehearsal = Rehearsal(plan, self._place, settings.clock, self.notices, settings.load)
 
@@ -200,23 +200,14 @@ class _Builder:
             completed=self._completed(),
             finished=[task for task, state in states.items() if state.ended],
         )
-        committer = Committer(sinks, settings.submit, self.mailbox.put, settings.probe)
+        committer = Committer(sinks, settings.submit, self.services.mailbox.put, settings.probe)
         return Job(
             plan,
             tasks,
             coordinator,
             committer,
-            pipeline=settings.pipeline,
-            run_id=settings.run_id,
-            mode=c.mode,
-            checkpointed=settings.checkpointing is not None,
-            guarantee=self._guarantee(),
-            store=store,
-            submit=settings.submit,
-            clock=settings.clock,
-            mailbox=self.mailbox,
-            probe=settings.probe,
-            notices=self.notices,
+            self.services,
+            Identity(settings.pipeline, settings.run_id, c.mode, self._guarantee(), settings.checkpointing is not None),
             loading=Loading(kernels_of(plan, [node.operator for t in tasks.values() for node in t.chain.nodes])),
             restore_report=replace(restored.report, duration=settings.clock.now() - started) if restored else None,
         )
@@ -289,11 +280,7 @@ class _Builder:
             name,
             self._gate_inlet(vertex, subtask, state) if splits is None else splits,
             Chain(nodes),
-            store=self.store,
-            submit=self.settings.submit,
-            clock=self.settings.clock,
-            reports=self.mailbox,
-            probe=self.settings.probe,
+            self.services,
             keep_duplicates=self.checkpointing.duplicates,
             pace=self.settings.pace(),
             ended=state is not None and state.ended,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from dataflow.clock import duration_text
-from dataflow.runtime.inlet import GateInlet
 from dataflow.runtime.progress import Progress
 
 if TYPE_CHECKING:
@@ -44,17 +42,4 @@ def _causes(task: Task, now: int) -> list[str]:
     if task.state is Progress.BACK_PRESSURED:
         full = [c for output in task.chain.outputs for c in output.channels if not c.has_credit]
         causes += [f"full: {c.name} ({c.queued_rows} rows queued)" for c in full]
-    if isinstance(task.inlet, GateInlet):
-        gate = task.inlet.gate
-        times = gate.blocked_time(now)
-        for i in sorted(gate.blocked):
-            causes.append(
-                f"blocked by its barrier: {gate.channels[i].name} "
-                f"({gate.channels[i].queued_rows} rows queued, {duration_text(times[i])} in all)"
-            )
-        if task.state in (Progress.WAITING, Progress.BLOCKED):
-            empty = [c.name for i, c in enumerate(gate.channels) if i not in gate.blocked and len(c) == 0]
-            causes += [f"nothing in: {name}" for name in empty]
-    elif task.state is Progress.WAITING:
-        causes.append("its source has nothing to give")
-    return causes
+    return [*causes, *task.inlet.causes(task.state, now)]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dataflow.runtime.chain import ChainNode
-    from dataflow.runtime.part_writer import Submit
+    from dataflow.runtime.services import Submit
 
 __all__ = ["fuse"]
 

@@ -8,18 +8,21 @@ checkpoint may still be queued there, or earlier where the barrier may overtake 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dataflow.clock import duration_text
 from dataflow.errors import CheckpointDamaged, CleanupFailedWarning, closing_raised
 from dataflow.events import Barrier, Data, Idle, Watermark
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, TakeSnapshot
 from dataflow.row_errors import ERRORS
 from dataflow.runtime.chain import Flow
+from dataflow.runtime.channel import Channel
 from dataflow.runtime.contract import check_offset, check_polled, check_reader, check_rejected
 from dataflow.runtime.gate import InputGate
 from dataflow.runtime.peers import Peers
+from dataflow.runtime.progress import Progress
 from dataflow.source import END, Json, Source, SourceContext, Split, SplitReader
 from dataflow.untrusted import Count, parsed
 from operators.declared_schema import DeclaredSchema
@@ -59,7 +62,15 @@ class Input:
 
 
 class Inlet(ABC):
-    """The head of a task. ``ended``: nothing will ever come from it again, although it stays to take checkpoints."""
+    """The head of a task. ``ended``: nothing will ever come from it again, although it stays to take checkpoints.
+
+    ``is_source``: rows come from a source, which rings no bell when it has more, and does not announce the end of time.
+    ``splits`` are those of a source, and ``reading`` is how long their readers took (microseconds).
+    """
+
+    is_source = False
+    splits: Sequence[SplitState] = ()
+    reading = 0
 
     def __init__(self) -> None:
         self.finished = False
@@ -96,9 +107,33 @@ class Inlet(ABC):
         """Microseconds between the first and the last barrier of the checkpoint that was completed last."""
         return 0
 
-    def channels(self, now: int) -> Sequence[ChannelMetrics]:
-        """What each input channel has seen so far."""
+    @property
+    def input_channels(self) -> Sequence[Channel]:
+        """The input channels, by number; a source has none."""
         return ()
+
+    @property
+    def blocked(self) -> Collection[int]:
+        """The numbers of the channels that wait for the barriers of others."""
+        return ()
+
+    @property
+    def aligning(self) -> bool:
+        """Whether the first barrier of a checkpoint was taken, and its snapshot was not."""
+        return False
+
+    @property
+    def watermark(self) -> int | None:
+        """The watermark of all input channels together; None: there is none yet, or no channel."""
+        return None
+
+    def channels(self, now: int) -> Sequence[ChannelMetrics]:
+        """Return what each input channel has seen so far."""
+        return ()
+
+    @abstractmethod
+    def causes(self, state: Progress, now: int) -> list[str]:
+        """Return why a task in ``state`` does nothing, as far as its input is the reason."""
 
     def close(self) -> list[Exception]:
         """Release resources. Returns: what failed."""
@@ -190,6 +225,34 @@ class GateInlet(Inlet):
     def alignment(self) -> int:
         return self.gate.alignment
 
+    @property
+    def input_channels(self) -> Sequence[Channel]:
+        return self.gate.channels
+
+    @property
+    def blocked(self) -> Collection[int]:
+        return self.gate.blocked
+
+    @property
+    def aligning(self) -> bool:
+        return self.gate.aligning
+
+    @property
+    def watermark(self) -> int | None:
+        return self.gate.watermark
+
+    def causes(self, state: Progress, now: int) -> list[str]:
+        gate, times = self.gate, self.gate.blocked_time(now)
+        causes = [
+            f"blocked by its barrier: {gate.channels[i].name} "
+            f"({gate.channels[i].queued_rows} rows queued, {duration_text(times[i])} in all)"
+            for i in sorted(gate.blocked)
+        ]
+        if state in (Progress.WAITING, Progress.BLOCKED):
+            empty = [c.name for i, c in enumerate(gate.channels) if i not in gate.blocked and len(c) == 0]
+            causes += [f"nothing in: {name}" for name in empty]
+        return causes
+
     def channels(self, now: int) -> Sequence[ChannelMetrics]:
         blocked = self.gate.blocked_time(now)
         return [
@@ -229,6 +292,8 @@ class SourceInlet(Inlet):
 
     current = ""
     current_batch = 0
+
+    is_source = True
 
     def __init__(
         self, source: Source, splits: Sequence[SplitState], context: SourceContext, peers: Peers | None = None
@@ -388,6 +453,9 @@ class SourceInlet(Inlet):
         offset = reader.offset
         check_offset(offset, lambda: self._where_in(index))
         self.splits[index].offset = offset
+
+    def causes(self, state: Progress, now: int) -> list[str]:
+        return ["its source has nothing to give"] if state is Progress.WAITING else []
 
     def turns(self, now: int) -> Mapping[str, Json]:
         """For an inlet that goes on from here: whose turn it is, for how long splits were quiet, what peers know."""

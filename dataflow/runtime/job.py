@@ -15,10 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from dataflow.checkpointing import Mode
-from dataflow.clock import Clock
 from dataflow.errors import CheckpointError, JobCancelled
 from dataflow.events import Barrier, BarrierKind
-from dataflow.operator import Guarantee
 from dataflow.protocol.coordination import Coordinator
 from dataflow.protocol.coordinator_actions import (
     AbortTasks,
@@ -47,23 +45,19 @@ from dataflow.runtime.messages import (
     Declined,
     Ended,
     Enough,
-    Mailbox,
     Stop,
     TaskMessage,
     Trigger,
 )
-from dataflow.runtime.notices import Notices
-from dataflow.runtime.part_writer import Submit
-from dataflow.runtime.points import Probe, no_probe
 from dataflow.runtime.predicates import LANE, Answers, Asked, Judged, Predicates
 from dataflow.runtime.progress import JobState, Progress
 from dataflow.runtime.requests import CheckpointRequests, Wanted
+from dataflow.runtime.services import Identity, Services
 from dataflow.runtime.task import Task
 
 if TYPE_CHECKING:
     from dataflow.plan import Plan
     from dataflow.runtime.restore import RestoreReport
-    from dataflow.store.base import CheckpointStore
 
 __all__ = ["JOB_LANES", "Job"]
 
@@ -87,52 +81,39 @@ class Job:
         tasks: Mapping[str, Task],
         coordinator: Coordinator,
         committer: Committer,
+        services: Services,
+        identity: Identity,
         *,
-        pipeline: str,
-        run_id: str,
-        mode: Mode,
-        checkpointed: bool,
-        guarantee: Guarantee,
-        store: CheckpointStore,
-        submit: Submit,
-        clock: Clock,
-        mailbox: Mailbox[JobMessage],
-        restore_report: RestoreReport | None = None,
-        probe: Probe = no_probe,
-        notices: Notices | None = None,
         loading: Loading | None = None,
+        restore_report: RestoreReport | None = None,
     ) -> None:
         self.plan = plan
         self.tasks = tasks
         self.coordinator = coordinator
         self.committer = committer
-        self.pipeline = pipeline
-        self.run_id = run_id
-        self.mode = mode
-        self.checkpointed = checkpointed
+        self.identity = identity
         self.restore_report = restore_report
-        self.guarantee = guarantee
-        self.clock = clock
-        self.mailbox = mailbox
+        self.clock = services.clock
+        self.mailbox = services.mailbox
         self.state = JobState.RUNNING
         self.error: BaseException | None = None
-        self.history = CheckpointHistory(list(tasks), clock)
+        self.history = CheckpointHistory(list(tasks), services.clock)
         for task in tasks.values():
             task.ledger = self.history.ledger
         self.held = ExitStack()
         """The locks of the store and of what the sinks write to; from the builder."""
-        self.started_at = clock.now()
+        self.started_at = services.clock.now()
         self.ended_at: int | None = None
         """The time when the job ended; None while it runs."""
-        self.notices = notices or Notices()
-        self._manifests = ManifestWriter(store, submit, mailbox.put, probe, self.notices)
+        self.notices = services.notices
+        self._manifests = ManifestWriter(services)
         channels = [channel.name for task in tasks.values() for channel in task.channels]
         self.predicates = Predicates(
-            lambda checkpoint: state_at(store, checkpoint, plan, channels),
+            lambda checkpoint: state_at(services.store, checkpoint, plan, channels),
             self._manifests.retire,
-            submit,
-            mailbox.put,
-            self.notices,
+            services.submit,
+            services.mailbox.put,
+            services.notices,
         )
         self._requests = CheckpointRequests()
         self.loading = loading or Loading()
@@ -222,7 +203,7 @@ class Job:
         self._early = self._early or []
         while not self.over and (message := self.mailbox.take()) is not None:
             match message:
-                case StopJob() if self.checkpointed:
+                case StopJob() if self.identity.checkpointed:
                     self._over(JobState.STOPPED)
                 case StopJob() | Cancel() | Crashed():
                     self._receive(message, now)
@@ -318,7 +299,7 @@ class Job:
 
     def _inject(self, action: Inject) -> None:
         self.history.begin(action)
-        unaligned = self.mode is Mode.UNALIGNED_PERSISTED and action.kind is not BarrierKind.SAVEPOINT
+        unaligned = self.identity.mode is Mode.UNALIGNED_PERSISTED and action.kind is not BarrierKind.SAVEPOINT
         barrier = Barrier(action.checkpoint, action.kind, action.triggered_at, unaligned)
         for task in action.running:
             self.tasks[task].mailbox.put(Trigger(barrier, finished=False))
@@ -359,7 +340,7 @@ class Job:
             self._stopping.add_done_callback(partial(_same_outcome, wanted.future))
 
     def _stop(self, now: int) -> None:
-        if not self.checkpointed:
+        if not self.identity.checkpointed:
             self.fail(JobCancelled("stopped; without checkpoints there is nothing to resume from"), JobState.CANCELLED)
         elif self._stopping is None:
             wanted = Wanted(BarrierKind.CHECKPOINT)

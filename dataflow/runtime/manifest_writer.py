@@ -10,10 +10,8 @@ from dataflow.errors import CheckpointError, CleanupFailedWarning, StoreError
 from dataflow.events import BarrierKind
 from dataflow.protocol.coordinator_actions import Persist
 from dataflow.runtime.messages import Crashed
-from dataflow.runtime.notices import Notices
-from dataflow.runtime.part_writer import Submit
-from dataflow.runtime.points import Point, Probe, no_probe
-from dataflow.store.base import CheckpointStore
+from dataflow.runtime.points import Point
+from dataflow.runtime.services import Services
 from dataflow.store.manifest import FORMAT, Manifest, PartHandle
 
 if TYPE_CHECKING:
@@ -44,13 +42,13 @@ def manifest_of(job: Job, action: Persist) -> Manifest:
         format=FORMAT,
         checkpoint=action.checkpoint,
         kind=action.kind.value,
-        pipeline=job.pipeline,
+        pipeline=job.identity.pipeline,
         nodes=tuple(dict(node) for node in job.plan.describe()),
-        mode=job.mode.value,
-        guarantee=job.guarantee.value,
+        mode=job.identity.mode.value,
+        guarantee=job.identity.guarantee.value,
         finished=action.kind is BarrierKind.FINAL,
         created=job.clock.wall(),
-        run_id=job.run_id,
+        run_id=job.identity.run_id,
         parts=tuple(cast(PartHandle, action.parts[task]) for task in job.tasks),
         transactions={sink: [dict(h) for h in handles] for sink, handles in attempt.transactions.items()},
         summary=attempt.summary(job.clock.now()),
@@ -58,21 +56,10 @@ def manifest_of(job: Job, action: Persist) -> Manifest:
 
 
 class ManifestWriter:
-    """One lane of background work on ``store``, in the order of the calls; ``report`` hears what came of manifests."""
+    """One lane of background work on the store, in the order of the calls; the job hears what came of manifests."""
 
-    def __init__(
-        self,
-        store: CheckpointStore,
-        submit: Submit,
-        report: Callable[[Persisted | PersistFailed | Crashed], None],
-        probe: Probe = no_probe,
-        notices: Notices | None = None,
-    ) -> None:
-        self._store = store
-        self._submit = submit
-        self._report = report
-        self._probe = probe
-        self._notices = notices or Notices()
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self._retiring: set[int] = set()  # asked for and not deleted yet; single operations on it are atomic
 
     def persist(self, manifest: Manifest) -> None:
@@ -80,21 +67,21 @@ class ManifestWriter:
 
         def run() -> None:
             try:
-                self._probe(Point.MANIFEST)
-                self._store.commit(manifest)
-                self._probe(Point.DURABLE)
+                self._services.probe(Point.MANIFEST)
+                self._services.store.commit(manifest)
+                self._services.probe(Point.DURABLE)
             except (StoreError, OSError) as error:
-                self._report(PersistFailed(manifest.checkpoint, str(error)))
+                self._services.mailbox.put(PersistFailed(manifest.checkpoint, str(error)))
             except Exception as error:
-                self._report(Crashed("coordinator", error))
+                self._services.mailbox.put(Crashed("coordinator", error))
             else:
-                self._report(Persisted(manifest.checkpoint))
+                self._services.mailbox.put(Persisted(manifest.checkpoint))
 
-        self._submit("store", run)
+        self._services.submit("store", run)
 
     def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
         """Delete parts that no manifest will name."""
-        self._clean_up(lambda: self._store.discard(checkpoint, parts))
+        self._clean_up(lambda: self._services.store.discard(checkpoint, parts))
 
     def retire(self, checkpoint: int) -> None:
         """Delete a checkpoint that newer ones replace."""
@@ -108,20 +95,21 @@ class ManifestWriter:
         """
         for checkpoint in sorted(self._retiring):
             self._delete(lambda checkpoint=checkpoint: self._retire(checkpoint))  # type: ignore[misc]
-        self._delete(self._store.remove_orphans)
+        self._delete(self._services.store.remove_orphans)
 
     def _retire(self, checkpoint: int) -> None:
-        self._store.retire(checkpoint)
+        self._services.store.retire(checkpoint)
         self._retiring.discard(checkpoint)
 
     def _clean_up(self, call: Callable[[], object]) -> None:
-        self._submit("store", lambda: self._delete(call))
+        self._services.submit("store", lambda: self._delete(call))
 
     def _delete(self, call: Callable[[], object]) -> None:
         """Call ``call``. If it fails, the files stay until the next start removes them."""
         try:
             call()
         except (CheckpointError, OSError) as error:
-            self._notices.add(
-                CleanupFailedWarning, f"cannot delete old files of checkpoints in {self._store.location}: {error}"
+            self._services.notices.add(
+                CleanupFailedWarning,
+                f"cannot delete old files of checkpoints in {self._services.store.location}: {error}",
             )

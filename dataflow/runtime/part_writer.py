@@ -6,24 +6,17 @@ one task no more parts wait than there may be checkpoints under way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from dataflow.clock import Clock
 from dataflow.errors import StoreError
 from dataflow.protocol.coordinator_actions import FailureReason
-from dataflow.runtime.messages import Acknowledged, Crashed, Declined, Mailbox, TaskReport, TaskStats
+from dataflow.runtime.messages import Acknowledged, Crashed, Declined, TaskStats
 from dataflow.runtime.parts import TaskState
-from dataflow.runtime.points import Point, Probe, no_probe
+from dataflow.runtime.points import Point
+from dataflow.runtime.services import Services
 
-if TYPE_CHECKING:
-    from dataflow.store.base import CheckpointStore
-
-__all__ = ["PartWriter", "Submit"]
-
-Submit = Callable[[str, Callable[[], None]], None]
-"""``submit(lane, job)`` runs ``job`` later, on another thread; jobs of one lane run one after the other, in order."""
+__all__ = ["PartWriter"]
 
 
 class PartWriter:
@@ -35,19 +28,11 @@ class PartWriter:
     def __init__(
         self,
         task: str,
-        store: CheckpointStore,
-        submit: Submit,
-        clock: Clock,
-        reports: Mailbox[TaskReport],
-        probe: Probe = no_probe,
+        services: Services,
         keep_duplicates: Literal["sample", "rows"] = "sample",
     ) -> None:
         self._task = task
-        self._store = store
-        self._submit = submit
-        self._clock = clock
-        self._reports = reports
-        self._probe = probe
+        self._services = services
         self._keep_duplicates = keep_duplicates
         # By checkpoint, what waits to be written. Single operations on it are atomic: the task adds and drops, and the
         # writer takes out what it begins to write.
@@ -64,8 +49,8 @@ class PartWriter:
             in_flight_rows=sum(channel.rows for channel in state.in_flight),
             in_flight_bytes=sum(channel.bytes for channel in state.in_flight),
         )
-        self._waiting[checkpoint] = (state, stats, self._clock.now())
-        self._submit(self._task, lambda: self._write(checkpoint))
+        self._waiting[checkpoint] = (state, stats, self._services.clock.now())
+        self._services.submit(self._task, lambda: self._write(checkpoint))
 
     def drop(self, checkpoint: int) -> None:
         """Nobody wants the part any more; one that is being written is written all the same."""
@@ -77,17 +62,19 @@ class PartWriter:
         if waited is None:
             return
         state, stats, submitted = waited
-        started = self._clock.now()
+        started = self._services.clock.now()
         try:
-            self._probe(Point.WRITE)
+            self._services.probe(Point.WRITE)
             data = state.encode(self._keep_duplicates)
-            part = self._store.write(checkpoint, self._task, data)
-            self._probe(Point.WRITTEN)
+            part = self._services.store.write(checkpoint, self._task, data)
+            self._services.probe(Point.WRITTEN)
         except (StoreError, OSError) as error:
-            self._reports.put(Declined(self._task, checkpoint, FailureReason.IO, str(error)))
+            self._services.mailbox.put(Declined(self._task, checkpoint, FailureReason.IO, str(error)))
         except Exception as error:
             error.add_note(f"while the state of {self._task} was written for checkpoint {checkpoint}")
-            self._reports.put(Crashed(self._task, error))
+            self._services.mailbox.put(Crashed(self._task, error))
         else:
-            stats = replace(stats, queued=started - submitted, write=self._clock.now() - started, size=part.size)
-            self._reports.put(Acknowledged(self._task, checkpoint, part, state.transactions, stats))
+            stats = replace(
+                stats, queued=started - submitted, write=self._services.clock.now() - started, size=part.size
+            )
+            self._services.mailbox.put(Acknowledged(self._task, checkpoint, part, state.transactions, stats))

@@ -21,7 +21,7 @@ import numpy as np
 from dataflow.errors import CheckpointError, PredicateSkippedWarning, UnstablePredicateWarning
 from dataflow.runtime.messages import Crashed
 from dataflow.runtime.notices import Notices
-from dataflow.runtime.part_writer import Submit
+from dataflow.runtime.services import Submit
 
 if TYPE_CHECKING:
     from dataflow.runtime.checkpoint_state import CheckpointState

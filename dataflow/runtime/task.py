@@ -18,7 +18,6 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from dataflow.clock import Clock
 from dataflow.errors import StoreError
 from dataflow.events import Barrier, Cancel, Data, EndOfInput, Watermark
 from dataflow.operator import Collector
@@ -28,7 +27,7 @@ from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.chain import Chain
 from dataflow.runtime.channel import Channel
-from dataflow.runtime.inlet import GateInlet, Inlet, Input, SourceInlet
+from dataflow.runtime.inlet import Inlet, Input
 from dataflow.runtime.messages import (
     AbortCheckpoint,
     Committed,
@@ -39,21 +38,20 @@ from dataflow.runtime.messages import (
     Mailbox,
     Stop,
     TaskMessage,
-    TaskReport,
     TaskStats,
     Trigger,
 )
 from dataflow.runtime.pace import Pace, Unpaced
-from dataflow.runtime.part_writer import PartWriter, Submit
+from dataflow.runtime.part_writer import PartWriter
 from dataflow.runtime.parts import ChannelState, Duplicates, TaskState
-from dataflow.runtime.points import Point, Probe, no_probe
+from dataflow.runtime.points import Point
 from dataflow.runtime.progress import Meter, Progress
+from dataflow.runtime.services import Services
 from dataflow.showing import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dataflow.store.base import CheckpointStore
 
 __all__ = ["Task"]
 
@@ -81,12 +79,8 @@ class Task:
         name: str,
         inlet: Inlet,
         chain: Chain,
+        services: Services,
         *,
-        store: CheckpointStore,
-        submit: Submit,
-        clock: Clock,
-        reports: Mailbox[TaskReport],
-        probe: Probe = no_probe,
         keep_duplicates: Literal["sample", "rows"] = "sample",
         pace: Pace | None = None,
         ended: bool = False,
@@ -100,10 +94,9 @@ class Task:
         self.state = Progress.WORKED
         self.meter = Meter()
         self.steps = 0
-        self._clock = clock
-        self._reports = reports
-        self._probe = probe
-        self._writer = PartWriter(name, store, submit, clock, reports, probe, keep_duplicates)
+        self._services = services
+        self._clock = services.clock
+        self._writer = PartWriter(name, services, keep_duplicates)
         self._phase = _Phase.RUNNING
         self._restored_ended = ended
         self._opened = False
@@ -114,7 +107,7 @@ class Task:
         self._snapshots: dict[int, tuple[TaskState, TaskStats]] = {}
         self._full: Sequence[Channel] = ()
         self._collectors = [n.operator for n in chain.nodes if isinstance(n.operator, Collector)]
-        self._since = clock.now()
+        self._since = services.clock.now()
 
     # --- stepping
 
@@ -141,7 +134,7 @@ class Task:
         try:
             _annotate(error, self)
         finally:
-            self._reports.put(Crashed(self.name, error))  # unheard, the job would wait for ever
+            self._services.mailbox.put(Crashed(self.name, error))  # unheard, the job would wait for ever
 
     def _step(self, now: int) -> Progress:
         if self.state is Progress.DONE:
@@ -184,7 +177,7 @@ class Task:
                 if worked:
                     return True  # a trigger that waited for this end comes first
                 self._phase = _Phase.FINISHING
-                if isinstance(self.inlet, SourceInlet):  # a gate has said so already
+                if self.inlet.is_source:  # channels have carried it already
                     chain.push(0, Watermark(MAX_WATERMARK))
                 chain.push(0, EndOfInput())
                 self._carry()
@@ -215,7 +208,7 @@ class Task:
     def _ended(self) -> None:
         self._phase = _Phase.ENDED
         self.inlet.finished = True
-        self._reports.put(Ended(self.name))
+        self._services.mailbox.put(Ended(self.name))
 
     def _take(self, taken: Input, now: int) -> None:
         if taken.flow is not None:
@@ -243,15 +236,14 @@ class Task:
             self._pace.took(self._rows, self._spent)
             self._rows = 0
         if any([collector.full for collector in self._collectors]):
-            self._reports.put(Enough(self.name))
+            self._services.mailbox.put(Enough(self.name))
         return worked
 
     def _why(self) -> Progress:
         """What a task waits for that has nothing to do."""
         if not self.chain.has_credit():
             return Progress.BACK_PRESSURED
-        blocked = isinstance(self.inlet, GateInlet) and self.inlet.gate.blocked
-        return Progress.BLOCKED if blocked else Progress.WAITING
+        return Progress.BLOCKED if self.inlet.blocked else Progress.WAITING
 
     # --- checkpoints
 
@@ -308,9 +300,9 @@ class Task:
     def _take_snapshot(self, barrier: Barrier, now: int) -> None:
         if self._phase is not _Phase.ENDED:
             self.chain.send(barrier)
-        self._probe(Point.COPY)
+        self._services.probe(Point.COPY)
         try:
-            states = self.chain.snapshot(barrier.checkpoint, self._probe)
+            states = self.chain.snapshot(barrier.checkpoint, self._services.probe)
         except StoreError as error:
             self.chain.working = None
             self._cancel(barrier.checkpoint)
@@ -338,7 +330,7 @@ class Task:
     @property
     def channels(self) -> Sequence[Channel]:
         """The input channels, by number; a source has none."""
-        return self.inlet.gate.channels if isinstance(self.inlet, GateInlet) else ()
+        return self.inlet.input_channels
 
     def _in_flight(self, complete: Complete) -> list[ChannelState]:
         channels, head = self.channels, self.chain.head.name
@@ -360,7 +352,7 @@ class Task:
             self.chain.send(Cancel(checkpoint))
 
     def _decline(self, checkpoint: int, reason: FailureReason, detail: str) -> None:
-        self._reports.put(Declined(self.name, checkpoint, reason, detail))
+        self._services.mailbox.put(Declined(self.name, checkpoint, reason, detail))
 
     # --- the end
 

@@ -15,6 +15,7 @@ from dataflow.runtime.messages import Acknowledged, Crashed, Declined, Mailbox, 
 from dataflow.runtime.part_writer import PartWriter
 from dataflow.runtime.parts import ChannelState, Duplicates, TaskState
 from dataflow.runtime.points import Point
+from dataflow.runtime.services import Services
 from dataflow.store.memory import MemoryStore
 from tests.runtime.test_task import batch
 
@@ -29,11 +30,7 @@ class Rig:
         self._fault = fault
         self.writer = PartWriter(
             "t[0]",
-            self.store,
-            lambda lane, job: self.lanes.append((lane, job)),
-            self.clock,
-            self.reports,
-            self.at,
+            Services(self.store, lambda lane, job: self.lanes.append((lane, job)), self.clock, self.reports, self.at),
             keep,
         )
 

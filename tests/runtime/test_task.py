@@ -25,10 +25,10 @@ from dataflow.runtime.gate import InputGate, RoundRobin
 from dataflow.runtime.inlet import GateInlet, SourceInlet, SplitState
 from dataflow.runtime.messages import AbortCheckpoint, Acknowledged, Committed, Declined, Ended, Mailbox, Stop, Trigger
 from dataflow.runtime.output import ForwardOutput
-from dataflow.runtime.part_writer import Submit
 from dataflow.runtime.parts import TaskState
 from dataflow.runtime.points import Point
 from dataflow.runtime.progress import Progress
+from dataflow.runtime.services import Services, Submit
 from dataflow.runtime.task import Task
 from dataflow.source import SourceContext
 from dataflow.store.memory import MemoryStore
@@ -67,10 +67,7 @@ class Bench:
             "op[0]",
             GateInlet(gate, [0, 0]),
             Chain([self.node]),
-            store=self.store,
-            submit=submit,
-            clock=self.clock,
-            reports=self.reports,
+            Services(self.store, submit, self.clock, self.reports),
         )
 
     def put(self, channel: int, *elements: Element) -> Bench:

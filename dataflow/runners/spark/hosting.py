@@ -209,7 +209,7 @@ class Hosted:
         """No row will come any more. Said once."""
         if not self.ended:
             self.ended = True
-            if isinstance(self._inlet, SourceInlet):  # a gate has said so already
+            if self._inlet.is_source:  # channels have carried it already
                 self.push(0, Watermark(MAX_WATERMARK))
             self.push(0, EndOfInput())
 

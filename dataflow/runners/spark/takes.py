@@ -75,6 +75,10 @@ class RecordingInlet(SourceInlet):
             self.takes.append(Take(ended, None))
         return polled
 
+    def goes_on(self, left: int) -> bool:
+        """Return whether to poll again if ``left`` more rows may be taken."""
+        return not self.ended and left > 0
+
 
 class RepeatingInlet(SourceInlet):
     """A later attempt: polls give what ``takes`` says, in order, or None while the rows have not all come.
@@ -87,25 +91,29 @@ class RepeatingInlet(SourceInlet):
         self, source: Source, splits: Sequence[SplitState], context: SourceContext, takes: Sequence[Take]
     ) -> None:
         super().__init__(source, splits, context)
-        self.left = deque(takes)
-        """What is still to be taken."""
+        self.takes = list(takes)
+        self._left = deque(takes)
         self._came: list[pa.RecordBatch] = []
         self._aside: list[pa.RecordBatch] = []
         self._since: int | None = None
 
     def poll(self, now: int, max_rows: int | None = None) -> Input | None:
-        take = self.left[0]
+        take = self._left[0]
         for number in take.ended:
             self._end(number)
         if take.split is not None and not self._all_came(take, self.splits[take.split], now):
             return None
-        self.left.popleft()
+        self._left.popleft()
         self._since = None
         if take.split is None:
             return None
         batch, aside = joined(self._came), joined(self._aside) if self._aside else None
         self._came, self._aside = [], []
         return self._gave(take.split, batch, aside, whole=take.whole)
+
+    def goes_on(self, left: int) -> bool:
+        """Return whether there is more to repeat, however many rows that is."""
+        return bool(self._left)
 
     def _all_came(self, take: Take, state: SplitState, now: int) -> bool:
         number = self.splits.index(state)
@@ -142,7 +150,7 @@ class Attempt:
     def takes(self) -> Json:
         """What was taken, as JSON."""
         inlet = self.inlet
-        return [take.to_json() for take in inlet.takes] if isinstance(inlet, RecordingInlet) else self._settled["takes"]
+        return [take.to_json() for take in inlet.takes]
 
     def steps(self, hosted: Hosted, share: int) -> Iterator[int]:
         """Take batches of ``share`` rows together, and push them through the chain; yields their number after each."""
@@ -163,9 +171,7 @@ class Attempt:
                 time.sleep(_PAUSE)
 
     def _goes_on(self, left: int) -> bool:
-        if isinstance(self.inlet, RepeatingInlet):
-            return bool(self.inlet.left)
-        return not self.inlet.ended and left > 0
+        return self.inlet.goes_on(left)
 
     def ring(self, hosted: Hosted) -> list[str]:
         """Call the timers that are due, or were at first; answers whose they are."""
