@@ -123,7 +123,7 @@ def test_an_abort_by_the_coordinator_drops_the_recording_and_rows_go_on() -> Non
 def test_a_part_whose_checkpoint_was_given_up_is_not_written_any_more() -> None:
     bench = overtaking()
     later: list[Any] = []
-    bench.task._writer._submit = lambda lane, job: later.append(job)
+    bench.use(submit=lambda lane, job: later.append(job))
     bench.put(0, unaligned(1)).put(1, unaligned(1)).run()
     bench.task.mailbox.put(AbortCheckpoint(1, AbortReason.EXPIRED))
     bench.run()
@@ -133,7 +133,7 @@ def test_a_part_whose_checkpoint_was_given_up_is_not_written_any_more() -> None:
 
 def test_a_part_whose_checkpoint_was_given_up_is_let_go_at_once() -> None:
     bench = overtaking()
-    bench.task._writer._submit = lambda lane, job: None
+    bench.use(submit=lambda lane, job: None)
     bench.put(0, Data(queued := batch(1)), unaligned(1)).put(1, unaligned(1)).run()
     held = sys.getrefcount(queued)
     bench.task.mailbox.put(AbortCheckpoint(1, AbortReason.EXPIRED))

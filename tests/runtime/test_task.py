@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -69,6 +70,10 @@ class Bench:
             Chain([self.node]),
             Services(self.store, submit, self.clock, self.reports),
         )
+
+    def use(self, **services: Any) -> None:
+        """Replace services of the task and its writer."""
+        self.task._services = self.task._writer._services = replace(self.task._services, **services)
 
     def put(self, channel: int, *elements: Element) -> Bench:
         for element in elements:
@@ -287,7 +292,7 @@ def test_the_costs_of_a_snapshot_are_its_alignment_and_its_copy() -> None:
     bench.clock.advance(100)
     bench.run()
     bench.clock.advance(30)
-    bench.task._probe = lambda point: bench.clock.advance(4)
+    bench.use(probe=lambda point: bench.clock.advance(4))
     bench.put(1, Barrier(1)).run()
     (ack,) = bench.reported(Acknowledged)
     assert (ack.stats.alignment, ack.stats.copy) == (30, 4)
