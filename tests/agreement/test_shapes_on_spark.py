@@ -18,10 +18,9 @@ from tests.agreement.shapes.scene import pictured
 from tests.agreement.shapes.timed import TIMED
 from tests.agreement.test_shapes import KINDS
 
-pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
+pytestmark = [pytest.mark.soak, pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")]
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_spark_with_two_lanes_gives_the_same_tables(kind: str, spark: Any, tmp_path: Path) -> None:
     scene = pictured(kind, KINDS[kind], tmp_path)
@@ -35,7 +34,6 @@ def test_spark_with_one_lane_gives_the_same_late_rows_and_counters(spark: Any, t
     agree_in_all(scene.pipeline.run(runner(spark, 600, local), parallelism=1, max_key_groups=3), local, scene)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("rows", [60, 10_000], ids="{}-rows-a-source".format)
 @pytest.mark.parametrize("kind", KINDS)
 def test_spark_agrees_kind_by_kind(kind: str, rows: int, spark: Any, tmp_path: Path) -> None:

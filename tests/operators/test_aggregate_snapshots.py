@@ -104,7 +104,7 @@ def same(found: Mapping[str, pa.Table], expected: Mapping[str, pa.Table]) -> boo
 
 
 @pytest.mark.parametrize("keys", KEYS)
-@part_of_the_examples(4)  # for each of the kinds of keys
+@part_of_the_examples(8)  # for each of the kinds of keys
 @given(st.integers(1, 40), st.randoms(use_true_random=False))
 def test_a_snapshot_read_late_is_the_state_at_the_barrier(keys: str, chunk: int, rng: random.Random) -> None:
     twins, waiting = Twins(KEYS[keys]), list[tuple[Snapshot, Mapping[str, pa.Table]]]()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dataflow.checks import edge_type
@@ -25,6 +25,7 @@ from operators.combine import Combine
 from operators.partials import is_partial
 from operators.windows.aggregate import WindowAggregate
 from tests.operators.operating import Emitted, context_of, drained, stored
+from tests.seeds import part_of_the_examples
 
 SCHEMA = pa.schema({"k": pa.string(), "x": pa.int64(), "t": pa.timestamp("us")})
 AGGREGATIONS = (count().alias("n"), col("x").sum().alias("s"))
@@ -268,7 +269,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@part_of_the_examples(2)
 @given(STEPS, st.sampled_from([1, 7, 10, 1_000]), st.sampled_from([0, 0, 15, 400]), st.integers(0, 9), st.booleans())
 def test_the_last_row_of_every_window_is_that_of_the_model(
     steps: list[object],

@@ -128,7 +128,7 @@ def polled(inlet: RepeatingInlet, now: int = 0) -> list[int] | None:
 def test_a_batch_that_comes_in_pieces_now_is_put_together() -> None:
     inlet = repeating([Take((), 0, 3)], [batch(1), Pause(1), batch(2, 3), batch(4)])
     assert [polled(inlet) for _ in range(3)] == [None, None, [1, 2, 3]]
-    assert not inlet.left
+    assert not inlet.goes_on(0)
 
 
 def test_splits_are_asked_in_the_order_of_the_first_attempt() -> None:
