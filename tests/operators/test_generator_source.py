@@ -170,6 +170,8 @@ def test_a_job_that_was_stopped_goes_on_behind_its_checkpoint(tmp_path: Path) ->
         with flow.Pipeline("endless") as p:
             p.source(source(endless, bounded=False), name="numbers").sink(op.collect(), name="out")
         with p.start(checkpoint=flow.Checkpointing(tmp_path / "checkpoints", every="1h")) as job:
+            while not job.progress().rows_in:  # a checkpoint may come before the first row
+                pass
             job.checkpoint(timeout="30s")
             return job.stop()
 
