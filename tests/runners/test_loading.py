@@ -17,6 +17,8 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.operator import Operator, Out
+from dataflow.runners.compiling import wait_for_import
+from dataflow.runners.interrupts import CtrlC
 from dataflow.runtime.loading import Loading
 from dataflow.runtime.progress import JobState
 from tests.runners import loads_kernels
@@ -156,6 +158,18 @@ def stopped(gate: threading.Event) -> flow.Checkpointing:
     return settings
 
 
+@pytest.fixture
+def opening(gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opens the gate when the interrupted thread begins to wait for the import, and not before."""
+
+    def wait(loading: Loading, pressed: CtrlC) -> None:
+        gate.set()
+        wait_for_import(loading, pressed)
+
+    monkeypatch.setattr("dataflow.runners.local.wait_for_import", wait)
+    monkeypatch.setattr("dataflow.runners.compiling.wait_for_import", wait)
+
+
 def interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
 
@@ -170,11 +184,12 @@ def test_a_restore_says_what_is_compiling_before_it_calls_kernels(
     assert terminal.getvalue().count("compiling: ") == 1
 
 
+@pytest.mark.usefixtures("opening")
 def test_an_interrupt_while_a_restore_compiles_leaves_everything_as_it_was(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = stopped(gate)
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal(interrupt, gate.set))
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal(interrupt))
     with pytest.raises(KeyboardInterrupt) as raised:
         slow().run(checkpoint=settings, progress=True)
     assert raised.value.__notes__ == ["no row had been read; run again with restore='auto' to restore the checkpoint"]
@@ -182,23 +197,25 @@ def test_an_interrupt_while_a_restore_compiles_leaves_everything_as_it_was(
     assert slow().run(checkpoint=settings).restore_report is not None
 
 
+@pytest.mark.usefixtures("opening")
 def test_an_interrupt_while_kernels_are_compiled_does_not_speak_of_a_last_checkpoint(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal(interrupt, gate.set))
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal(interrupt))
     with pytest.raises(KeyboardInterrupt) as raised:
         slow().run(checkpoint=checkpoints(), progress=True)
     assert "interrupted: stopping, because no row has been read yet; interrupt again" in terminal.getvalue()
     assert raised.value.__notes__[0].startswith("no row had been read, so no checkpoint was taken")
 
 
+@pytest.mark.usefixtures("opening")
 @pytest.mark.parametrize("restored", [False, True])
 def test_an_interrupt_waits_for_the_kernels_at_hand_so_that_the_shell_learns_of_it(
     *, restored: bool, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = stopped(gate) if restored else checkpoints()
     gate.seconds = 0.3  # type: ignore[attr-defined]
-    monkeypatch.setattr(sys, "stderr", Terminal(interrupt, gate.set))
+    monkeypatch.setattr(sys, "stderr", Terminal(interrupt))
     with pytest.raises(KeyboardInterrupt):
         slow().run(checkpoint=settings, progress=True)
     assert not importing()
