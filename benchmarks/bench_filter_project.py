@@ -10,10 +10,8 @@ they took, as medians of paired runs.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from statistics import median
 from typing import Any, Final
 
 import duckdb
@@ -23,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from benchmarks.paired import times_as_long
 from dataflow.clock import ManualClock
 from dataflow.expressions import Expr, col, output_schema
 from dataflow.operator import OperatorContext
@@ -181,11 +180,4 @@ def test_a_loop_in_turns_with_others(benchmark: Any, strictness: str) -> None:
         return
     benchmark.extra_info["rows_per_second"] = round(table.num_rows / benchmark.stats.stats.median)
     for name, other in candidates.items():
-        pairs = [(took(partial(loop, batches)), took(other)) for _ in range(PAIRS)]
-        benchmark.extra_info[f"{name} / loop"] = round(median(long / short for short, long in pairs), 2)
-
-
-def took(call: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
+        benchmark.extra_info[f"{name} / loop"] = times_as_long(other, partial(loop, batches), PAIRS)

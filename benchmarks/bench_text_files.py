@@ -12,11 +12,9 @@ that the search for numbers such as 0xFF costs most.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 import duckdb
@@ -28,6 +26,7 @@ import pyarrow.json
 import pytest
 
 import operators as op
+from benchmarks.paired import times_as_long
 from dataflow.clock import ManualClock
 from dataflow.source import END, Source, SourceContext
 
@@ -118,11 +117,4 @@ def test_reading_text_in_turns_with_others(benchmark: Any, tmp_path: Path, kind:
     megabytes = path.stat().st_size / 1e6
     benchmark.extra_info["MB/s"] = round(megabytes / benchmark.stats.stats.median)
     for name, other in candidates.items():
-        pairs = [(took(partial(ours, source)), took(other)) for _ in range(PAIRS)]
-        benchmark.extra_info[f"{name} / ours"] = round(median(theirs / mine for mine, theirs in pairs), 2)
-
-
-def took(call: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
+        benchmark.extra_info[f"{name} / ours"] = times_as_long(other, partial(ours, source), PAIRS)

@@ -43,8 +43,8 @@ def register(spec: type[Spec], operator: str | Callable[..., Operator]) -> None:
         operator: the class of the operator, or its name as ``module:class``, which is imported when a pipeline runs. It
             is called with an `OperatorContext` and ``spec.arguments()``.
 
-    Raises: ConfigurationError for a class that is not a spec, one that another operator is registered for, or anything
-        else than an operator.
+    Raises: ConfigurationError if ``spec`` is no class of specs, if another operator is registered for it, or if
+        ``operator`` is neither a class nor such a name.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)

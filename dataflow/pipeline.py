@@ -126,7 +126,7 @@ class Pipeline:
         timeout: Duration | None = None,
         parallelism: int | None = None,
         checkpoint: Checkpointing | None = None,
-        restore: RestoreFrom = "auto",
+        restore: Literal["auto", "never", "latest"] = "auto",
         max_key_groups: int | None = None,
         progress: bool = False,
     ) -> RunResult: ...
@@ -244,7 +244,7 @@ class Pipeline:
         *,
         parallelism: int | None = None,
         checkpoint: Checkpointing | None = None,
-        restore: RestoreFrom = "auto",
+        restore: Literal["auto", "never", "latest"] = "auto",
         max_key_groups: int | None = None,
         progress: bool = False,
     ) -> SparkJob: ...

@@ -29,3 +29,7 @@ def test_types_hold() -> None:
 
 def test_imports_point_down_only() -> None:
     check("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-cache")
+
+
+def test_no_script_lies_at_the_top() -> None:
+    assert [path.name for path in ROOT.glob("*.py")] == []

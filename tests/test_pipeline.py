@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_overloads
 
 import pyarrow as pa
 import pytest
@@ -422,3 +423,25 @@ def test_a_runner_of_a_user_takes_the_options_that_it_names() -> None:
     with flow.Pipeline("options") as p:
         p.source(op.from_arrow(pa.table({"x": [1]})), name="in").sink(op.collect(), name="out")
     assert p.start(Recorder(), colour="red", size=3) == ("red", {"size": 3})  # type: ignore[comparison-overlap]
+
+
+def signature(call: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(call).parameters)
+
+
+@pytest.mark.parametrize("method", ["run", "start", "explain"])
+def test_the_options_that_are_spelt_out_are_those_of_the_runners(method: str) -> None:
+    runners = {"local": flow.LocalRunner, "simulated": flow.SimulatedRunner, "spark": flow.SparkRunner}
+    seen = []
+    for overload in get_overloads(getattr(flow.Pipeline, method)):
+        shown = signature(overload)
+        name = next((name for name in runners if repr(name) in shown["runner"].annotation), None)
+        if name is not None:
+            call = getattr(runners[name], "explain" if method == "explain" else "start")
+            real = {
+                n: p.default for n, p in inspect.signature(call).parameters.items() if n not in ("self", "pipeline")
+            }
+            spelt = {n: p.default for n, p in shown.items() if n not in ("self", "runner", "timeout")}
+            assert spelt == real, name
+            seen.append(name)
+    assert seen == (["local", "spark"] if method == "explain" else list(runners))

@@ -144,7 +144,7 @@ class LocalTrial(Trial):
 
 
 def _result(job: flow.LocalJob) -> flow.RunResult:
-    """Wait for ``job``. If it fails, its warnings become notes of the error, for there is no result to have them."""
+    """Wait for ``job``. If it fails, its warnings become notes of the error, because no result holds them."""
     try:
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always", BarrierflowWarning)

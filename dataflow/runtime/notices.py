@@ -49,7 +49,7 @@ class Notices:
 
     @contextmanager
     def as_notes(self) -> Iterator[None]:
-        """Add the warnings as notes to an error that ends the block: without a job nobody would give them out."""
+        """Add the warnings as notes to an error that ends the block: without a job, nothing gives them out."""
         try:
             yield
         except BaseException as error:

@@ -149,13 +149,12 @@ class Attempt:
     @property
     def takes(self) -> Json:
         """What was taken, as JSON."""
-        inlet = self.inlet
-        return [take.to_json() for take in inlet.takes]
+        return [take.to_json() for take in self.inlet.takes]
 
     def steps(self, hosted: Hosted, share: int) -> Iterator[int]:
         """Take batches of ``share`` rows together, and push them through the chain; yields their number after each."""
         taken, left, since = 0, share, time.monotonic()
-        while self._goes_on(left):
+        while self.inlet.goes_on(left):
             with carried(hosted.task):
                 polled = self.inlet.poll(SystemClock().now())
             if polled is not None and polled.flow is not None:
@@ -165,13 +164,10 @@ class Attempt:
                 hosted.push(0, polled.flow)
                 taken += 1
                 yield taken
-            elif self._goes_on(left):
+            elif self.inlet.goes_on(left):
                 if self._settled is None and time.monotonic() - since > _PATIENCE:
                     return
                 time.sleep(_PAUSE)
-
-    def _goes_on(self, left: int) -> bool:
-        return self.inlet.goes_on(left)
 
     def ring(self, hosted: Hosted) -> list[str]:
         """Call the timers that are due, or were at first; answers whose they are."""
