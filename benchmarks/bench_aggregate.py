@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import OperatorContext
 from dataflow.expressions import col, count
-from dataflow.operator import OperatorContext
-from dataflow.specs import Emit
-from operators.aggregate import KeyedAggregate
+from dataflow.planning.specs import Emit
+from operators.aggregation.aggregate import KeyedAggregate
 
 SCHEMA = pa.schema({"key": pa.int64(), "price": pa.int64()})
 OUTPUT = pa.schema({"key": pa.int64(), "count": pa.int64(), "price_sum": pa.int64(), "price_max": pa.int64()})

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from dataflow.events import Barrier, Data, Element
 from dataflow.protocol.actions import TakeSnapshot
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
+from dataflow.protocol.events import Barrier, Data, Element
 from dataflow.protocol.handler import BarrierHandler
 from dataflow.protocol.tracking import Tracker
-from dataflow.runtime.channel import Channel
-from dataflow.runtime.gate import InputGate, RoundRobin
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.input_gate import InputGate, RoundRobin
 
 CHANNELS, BATCHES_BETWEEN = 4, 8
 Answer = tuple[int, int]

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dataflow.events import Data
-from dataflow.runtime.channel import Channel
+from dataflow.protocol.events import Data
+from dataflow.runtime.task.channel import Channel
 
 BOUND = 8
 

@@ -22,7 +22,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.operator import Operator, OperatorContext, Out
+from dataflow.contracts.operator import Operator, OperatorContext, Out
 from dataflow.runners.local import LocalJob
 
 BATCH = 500

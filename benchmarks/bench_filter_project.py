@@ -23,10 +23,10 @@ import pytest
 
 from benchmarks.paired import times_as_long
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import OperatorContext
 from dataflow.expressions import Expr, col, output_schema
-from dataflow.operator import OperatorContext
-from dataflow.specs import Filter as FilterStep
-from dataflow.specs import Project as ProjectStep
+from dataflow.planning.specs import Filter as FilterStep
+from dataflow.planning.specs import Project as ProjectStep
 from operators.fusion import cache as cache_of_loops
 from operators.fusion.operator import Fused
 from operators.fusion.runs import Run

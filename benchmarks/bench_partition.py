@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 import pytest
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.expressions import col
-from dataflow.operator import Operator, OperatorContext
-from dataflow.specs import Filter, Project
+from dataflow.planning.operator_table import make_operator
+from dataflow.planning.specs import Filter, Project
 from dataflow.state.hashing import hash_rows, key_groups, subtask_of
 from dataflow.state.partition import hash_partition
-from operators.binding import operator_for
 from operators.fusion import cache
 from operators.fusion.operator import Fused, Spread
 from operators.fusion.runs import Run
@@ -85,7 +85,7 @@ def operators_of(schema: pa.Schema) -> list[Operator]:
     made = []
     for step in STEPS:
         after = Run(schema, (step,)).output
-        made.append(operator_for(step, context(schema, after)))
+        made.append(make_operator(step, context(schema, after)))
         schema = after
     return made
 

@@ -24,11 +24,11 @@ import pyarrow.compute as pc
 import pytest
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.expressions import col, count
-from dataflow.operator import OperatorContext, Snapshot
-from dataflow.specs import Emit
+from dataflow.planning.specs import Emit
 from dataflow.state.codec import decode, encode
-from operators.aggregate import KeyedAggregate
+from operators.aggregation.aggregate import KeyedAggregate
 
 SCHEMA = pa.schema({"key": pa.int64(), "price": pa.int64()})
 OUTPUT = pa.schema({"key": pa.int64(), "count": pa.int64(), "price_sum": pa.int64(), "price_max": pa.int64()})

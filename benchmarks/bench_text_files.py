@@ -28,7 +28,7 @@ import pytest
 import operators as op
 from benchmarks.paired import times_as_long
 from dataflow.clock import ManualClock
-from dataflow.source import END, Source, SourceContext
+from dataflow.contracts.source import END, Source, SourceContext
 
 PAIRS: Final = 9
 SCHEMA: Final = pa.schema(

@@ -16,28 +16,37 @@ from __future__ import annotations
 import logging as _logging
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from dataflow.checkpointing import Checkpointing, Mode
+from dataflow.api.keyed_streams import KeyedStream, WindowedStream
+from dataflow.api.pipeline import Pipeline
+from dataflow.api.streams import Stream
+from dataflow.contracts.checkpointing import Checkpointing, Mode
+from dataflow.contracts.operator import (
+    Guarantee,
+    Operator,
+    OperatorContext,
+    Out,
+    Sink,
+    Snapshot,
+    TwoPhaseSink,
+    TwoPhaseWriter,
+)
+from dataflow.contracts.source import END, Source, Split, SplitReader
+from dataflow.contracts.spec import Spec
 from dataflow.expressions import Expr, col, concat_str, from_epoch, lit, when
-from dataflow.keyed_streams import KeyedStream, WindowedStream
-from dataflow.operator import Guarantee, Operator, OperatorContext, Out, Sink, Snapshot, TwoPhaseSink, TwoPhaseWriter
-from dataflow.operator_table import register
-from dataflow.pipeline import Pipeline
+from dataflow.planning.operator_table import register
 from dataflow.registry import offered as _offered
 from dataflow.registry import register as _register
-from dataflow.source import END, Source, Split, SplitReader
-from dataflow.spec import Spec
-from dataflow.streams import Stream
 
 if _TYPE_CHECKING:
-    from dataflow.runners.base import RunResult
+    from dataflow.runners.job_progress import JobProgress
     from dataflow.runners.local import LocalJob, LocalRunner
+    from dataflow.runners.run_result import RunResult
     from dataflow.runners.simulated import SimulatedRunner
     from dataflow.runners.spark.job import SparkJob
     from dataflow.runners.spark.runner import SparkRunner
-    from dataflow.runners.watching import JobProgress
-    from dataflow.runtime.checkpoint_state import CheckpointState
-    from dataflow.runtime.precision import Precision
-    from dataflow.runtime.restore import RestoreReport
+    from dataflow.runtime.job.checkpoint_state import CheckpointState
+    from dataflow.runtime.restore.duplicate_precision import Precision
+    from dataflow.runtime.restore.find_checkpoint import RestoreReport
     from dataflow.store.directory import DirectoryStore
     from dataflow.store.memory import MemoryStore
 
@@ -95,11 +104,11 @@ _register("sink", "head", "operators.sinks.head:head")
 _register("function", "hash_rows", "dataflow.state.hashing:hash_rows")
 
 _LAZY = {
-    "RunResult": "dataflow.runners.base",
-    "JobProgress": "dataflow.runners.watching",
-    "CheckpointState": "dataflow.runtime.checkpoint_state",
-    "RestoreReport": "dataflow.runtime.restore",
-    "Precision": "dataflow.runtime.precision",
+    "RunResult": "dataflow.runners.run_result",
+    "JobProgress": "dataflow.runners.job_progress",
+    "CheckpointState": "dataflow.runtime.job.checkpoint_state",
+    "RestoreReport": "dataflow.runtime.restore.find_checkpoint",
+    "Precision": "dataflow.runtime.restore.duplicate_precision",
     "SparkRunner": "dataflow.runners.spark.runner",
     "SparkJob": "dataflow.runners.spark.job",
     "LocalRunner": "dataflow.runners.local",

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 from dataflow import __version__
-from dataflow.checkpointing import Mode
 from dataflow.clock import SystemClock, duration_text, microseconds
 from dataflow.compare.options import KillPoint, Options, RunnerName
+from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import BarrierflowWarning, ConfigurationError, DataflowError
 
 if TYPE_CHECKING:
@@ -365,7 +365,7 @@ def _list_checkpoints(directory: Path, *, as_json: bool) -> None:
 
 def _preview(directory: Path, checkpoint: int, *, as_json: bool) -> None:
     from dataflow.observe.restores import headline, table
-    from dataflow.runtime.restore import preview
+    from dataflow.runtime.restore.find_checkpoint import preview
     from dataflow.store.directory import DirectoryStore
 
     report = preview(DirectoryStore(directory), checkpoint)

@@ -8,10 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from dataflow.runners.base import RunResult
+from typing import Any
 
 __all__ = [
     "BarrierflowWarning",
@@ -196,7 +193,7 @@ class BarrierflowWarning(UserWarning):
     >>> warnings.filterwarnings("ignore", category=LateRowsWarning)  # one category, or BarrierflowWarning for all
     """
 
-    result: RunResult | None = None
+    result: Any = None
 
 
 class CheckpointSkippedWarning(BarrierflowWarning):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dataflow.contracts.windows import tumbling
     from dataflow.expressions import count, latest
-    from dataflow.windows import tumbling
-    from operators.custom_aggregates import aggregate_kernel
+    from operators.aggregation.custom_aggregates import aggregate_kernel
     from operators.sinks.batches import upsert_batches, write_batches
     from operators.sinks.collect import collect
     from operators.sinks.console import console
@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "aggregate_kernel": "operators.custom_aggregates",
+    "aggregate_kernel": "operators.aggregation.custom_aggregates",
     "choice": "operators.sources.recipes",
     "collect": "operators.sinks.collect",
     "console": "operators.sinks.console",
@@ -77,7 +77,7 @@ _HOMES = {
     "read_json": "operators.sources.json_lines",
     "read_parquet": "operators.sources.parquet",
     "sequence": "operators.sources.recipes",
-    "tumbling": "dataflow.windows",
+    "tumbling": "dataflow.contracts.windows",
     "uniform": "operators.sources.recipes",
     "watch": "operators.sources.watch",
     "write_batches": "operators.sinks.batches",

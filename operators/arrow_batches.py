@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from operators.declared_schema import DeclaredSchema
+from dataflow.contracts.declared_schema import DeclaredSchema
 
 __all__ = ["ArrowBatches", "speaks_arrow"]
 

@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from dataflow.contracts.declared_schema import misplaced_nulls
 from dataflow.errors import SchemaMismatch, did_you_mean
-from operators.declared_schema import misplaced_nulls
 
 __all__ = ["RowBatches"]
 

@@ -7,9 +7,9 @@ LivenessBroken. Simulated jobs are checked by their runner, too, but here with l
 from __future__ import annotations
 
 from dataflow.clock import SystemClock
-from dataflow.runners.liveness import check_age, check_finished
-from dataflow.runtime.job import Job
-from dataflow.runtime.progress import JobState
+from dataflow.runners.liveness_check import check_age, check_finished
+from dataflow.runtime.job.job import Job
+from dataflow.runtime.task.progress import JobState
 
 __all__ = ["LONGEST", "check_every_job"]
 

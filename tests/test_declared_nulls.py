@@ -10,8 +10,8 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.contracts.declared_schema import DeclaredSchema
 from dataflow.errors import SchemaMismatch
-from operators.declared_schema import DeclaredSchema
 
 STRICT = pa.field("v", pa.int64(), nullable=False)
 

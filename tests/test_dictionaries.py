@@ -13,7 +13,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.runners.simulated import Faults
-from dataflow.runtime.points import Point
+from dataflow.runtime.task.crash_points import Point
 from dataflow.state.dictionaries import widened
 from tests.seeds import seeds
 

@@ -15,8 +15,8 @@ import pytest
 
 import dataflow
 import operators
-from dataflow.checkpointing import Mode
-from dataflow.runtime.report import RestoreReport
+from dataflow.contracts.checkpointing import Mode
+from dataflow.runtime.restore.report import RestoreReport
 from tests.documents import ROOT, blocks, run_python
 
 README = ROOT / "README.md"

@@ -11,7 +11,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import Guarantee, col
-from dataflow.graph import Graph
+from dataflow.planning.graph import Graph
 from operators.sinks.collect import CollectSink
 
 ROWS = pa.table({"k": [1, 2], "x": [3, 4]})

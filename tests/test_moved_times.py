@@ -15,8 +15,8 @@ import dataflow as flow
 import operators as op
 from dataflow import Stream
 from dataflow.clock import ManualClock
-from dataflow.operator import OperatorContext
-from dataflow.windows import EventTime
+from dataflow.contracts.operator import OperatorContext
+from dataflow.contracts.windows import EventTime
 from operators.transforms.moved_times import MovedTimes
 
 BEGIN = datetime(2026, 3, 1)

@@ -14,7 +14,7 @@ import operators as op
 from dataflow import col
 from dataflow.compare.claims import AnyRows, claims
 from dataflow.errors import CheckpointMismatch, ConfigurationError, GraphError, SchemaMismatch
-from dataflow.pruning import prune
+from dataflow.planning.prune_columns import prune
 from dataflow.runners.faults import Faults
 from tests.seeds import seeds
 from tests.toy_family import Ordinals, ordinals

@@ -13,9 +13,9 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.errors import ConfigurationError
-from dataflow.graph import Partitioning
-from dataflow.plan import Plan, of
-from dataflow.pruning import prune
+from dataflow.planning.graph import Partitioning
+from dataflow.planning.physical_plan import Plan, of
+from dataflow.planning.prune_columns import prune
 
 WIDE = pa.table({name: [1, 2, 3] for name in ("k", "a", "b", "c", "d")})
 

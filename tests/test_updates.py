@@ -12,13 +12,13 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col, lit
+from dataflow.contracts.operator import Operator
 from dataflow.errors import CheckpointMismatch, GraphError
-from dataflow.graph import Partitioning
-from dataflow.operator import Operator
-from dataflow.plan import of as plan_of
+from dataflow.planning.graph import Partitioning
+from dataflow.planning.physical_plan import of as plan_of
 from dataflow.runners.faults import Faults
-from dataflow.runners.spark.staging import staged
-from dataflow.runtime.restore import preview
+from dataflow.runners.spark.placement import staged
+from dataflow.runtime.restore.find_checkpoint import preview
 from tests.seeds import seeds
 
 ROWS = pa.table({"k": ["a", "a", "a", "b"], "x": [1, 2, 3, 4], "at": pa.array([1, 12, 2, 30], pa.timestamp("s"))})

@@ -17,10 +17,10 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import OperatorContext
 from dataflow.errors import DirectoryInUse, InputChanged, OutputExists, SchemaMismatch, StoreError
-from dataflow.operator import OperatorContext
 from dataflow.runners.faults import Faults
-from dataflow.runtime.points import Point
+from dataflow.runtime.task.crash_points import Point
 from tests.documents import ROOT, blocks
 
 GUIDE = ROOT / "docs/write-your-own.md"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dataflow.graph import Edge, Graph, Node
-from dataflow.specs import Grouped, Write
+from dataflow.planning.graph import Edge, Graph, Node
+from dataflow.planning.specs import Grouped, Write
 
 __all__ = ["AnyRows", "Claim", "LastRows", "Rows", "Unsettled", "claims"]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, assert_never
 
-from dataflow.checkpointing import Mode
 from dataflow.clock import Clock, SystemClock
 from dataflow.compare.claims import Claim, LastRows, Unsettled, claims
 from dataflow.compare.killing import Moment, kill_at, moment
@@ -20,15 +19,16 @@ from dataflow.compare.subject import Subject, redirected
 from dataflow.compare.trial import LocalTrial, Trial
 from dataflow.compare.verdict import Verdict, equal, judge
 from dataflow.compare.warnings_by_run import WarningsByRun
+from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.operator import Guarantee
 from dataflow.errors import ConfigurationError
-from dataflow.events import BarrierKind
-from dataflow.operator import Guarantee
+from dataflow.protocol.events import BarrierKind
 from dataflow.runners.run_warnings import raise_warnings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dataflow.runners.base import RunResult
+    from dataflow.runners.run_result import RunResult
 
 __all__ = ["Say", "claim_folder", "compare"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from dataflow.checkpointing import Mode
+from dataflow.contracts.checkpointing import Mode
 
 __all__ = ["KillPoint", "Options", "RunnerName", "Scene"]
 

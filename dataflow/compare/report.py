@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dataflow.checkpointing import Mode
 from dataflow.clock import duration_text
+from dataflow.contracts.checkpointing import Mode
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dataflow.runtime.restore import RestoreReport
+    from dataflow.runtime.restore.find_checkpoint import RestoreReport
 
 __all__ = ["CompareReport", "Cost", "ModeReport", "Restoration"]
 

@@ -21,7 +21,7 @@ from dataflow.compare.options import Scene
 from dataflow.compare.trees import ProcessTree
 from dataflow.compare.trial import Trial
 from dataflow.errors import PipelineFailed
-from dataflow.runners.spark.home import Home
+from dataflow.runners.spark.job_directory import Home
 
 __all__ = ["SparkTrial"]
 

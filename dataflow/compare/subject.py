@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from dataflow.api.pipeline import Pipeline
+from dataflow.contracts.operator import Sink
 from dataflow.errors import ConfigurationError, SchemaMismatch, did_you_mean
-from dataflow.graph import Node
-from dataflow.operator import Sink
-from dataflow.pipeline import Pipeline
-from dataflow.specs import Read, Write
+from dataflow.planning.graph import Node
+from dataflow.planning.specs import Read, Write
 from operators.sinks.parquet import write_parquet
 
 __all__ = ["Subject", "redirected"]

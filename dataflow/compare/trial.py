@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import dataflow as flow
-from dataflow.checkpointing import Mode
 from dataflow.compare.options import Scene
 from dataflow.compare.subject import Subject, redirected
+from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import BarrierflowWarning, DataflowError, PipelineFailed, UnnamedStateWarning
 from dataflow.store.directory import DirectoryStore
 from operators.sinks.parquet import committed_files, read_committed

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, assert_never
 
 from dataflow.compare.claims import AnyRows, Claim, LastRows, Rows, Unsettled
 from dataflow.compare.rows import difference, differing_keys, last_rows, same_but_for_rounding
-from dataflow.runtime.precision import Precision
+from dataflow.runtime.restore.duplicate_precision import Precision
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dataflow.runtime.restore import RestoreReport
+    from dataflow.runtime.restore.find_checkpoint import RestoreReport
 
 __all__ = ["EQUAL", "Verdict", "equal", "judge"]
 

@@ -12,10 +12,10 @@ from typing import assert_never
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.checkpointing import Mode
 from dataflow.compare.options import Options, RunnerName, Scene
 from dataflow.compare.subject import Subject
-from dataflow.source import Source
+from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.source import Source
 
 __all__ = ["AGGREGATE", "FILTER", "SINK", "SOURCE", "options", "pipeline", "subject", "unpaced"]
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dataflow.checkpointing import Mode
 from dataflow.compare.comparing import compare
 from dataflow.compare.options import RunnerName
 from dataflow.compare.report import ModeReport
+from dataflow.contracts.checkpointing import Mode
 from dataflow.demo.flights import FlightFiles, prepare
 from dataflow.demo.job import FILTER, SINK, SOURCE, options, subject
 from dataflow.demo.oracle import departed

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dataflow.checkpointing import Mode
 from dataflow.compare.verdict import EQUAL, Verdict
+from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.operator import Guarantee
 from dataflow.demo.job import AGGREGATE
 from dataflow.demo.oracle import Delays, differences, expected, last_rows
-from dataflow.operator import Guarantee
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dataflow.runtime.restore import RestoreReport
+    from dataflow.runtime.restore.find_checkpoint import RestoreReport
 
 __all__ = ["judge"]
 

@@ -1,7 +1,7 @@
 """``latest``: several columns of the same row per key.
 
 It is short for one ``last`` per column, all with the same ``by``. Aggregates with the same rule for the row share one
-place in the state (``operators.layout``), so the columns cannot come from different rows.
+place in the state (``operators.aggregation.layout``), so the columns cannot come from different rows.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dataflow.checkpointing import Mode
+from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import CheckpointError, NoCheckpoint
 from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dataflow.runtime.report import RestoreReport
-from dataflow.runtime.report_text import Section, sections
+from dataflow.runtime.restore.report import RestoreReport
+from dataflow.runtime.restore.report_text import Section, sections
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from dataflow.events import Barrier, Data, Element
+from dataflow.protocol.events import Barrier, Data, Element
 
 __all__ = ["Abort", "AbortReason", "Action", "Complete", "Ignore", "PassOver", "TakeSnapshot"]
 

@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from enum import Enum
 
-from dataflow.events import Barrier, Element
 from dataflow.protocol.actions import AbortReason, Action, Complete, Ignore, TakeSnapshot
+from dataflow.protocol.events import Barrier, Element
 from dataflow.protocol.handler import Received
 from dataflow.protocol.newest import NewestOnly
 

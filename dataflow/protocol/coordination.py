@@ -32,7 +32,6 @@ from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dataflow.events import BarrierKind
 from dataflow.protocol.checkpoint_policy import CheckpointPolicy, Timetable
 from dataflow.protocol.coordinator_actions import (
     AbortTasks,
@@ -49,6 +48,7 @@ from dataflow.protocol.coordinator_actions import (
     RequestFailed,
     Retire,
 )
+from dataflow.protocol.events import BarrierKind
 from dataflow.protocol.requests import Requests
 from dataflow.protocol.roster import Roster
 

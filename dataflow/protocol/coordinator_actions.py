@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from dataflow.events import BarrierKind
 from dataflow.protocol.actions import AbortReason
+from dataflow.protocol.events import BarrierKind
 
 __all__ = [
     "AbortTasks",

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import Protocol
 
-from dataflow.events import Barrier, Data, Element, Idle, Watermark
 from dataflow.protocol.actions import AbortReason, Action
+from dataflow.protocol.events import Barrier, Data, Element, Idle, Watermark
 
 __all__ = ["BarrierHandler", "Received"]
 

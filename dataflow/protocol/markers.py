@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-from dataflow.events import Barrier, Element
 from dataflow.protocol.actions import Action, Complete, Ignore, TakeSnapshot
+from dataflow.protocol.events import Barrier, Element
 from dataflow.protocol.handler import Received
 from dataflow.protocol.recording import Recorder
 
@@ -31,7 +31,7 @@ __all__ = ["Markers"]
 class Markers:
     """The marker rule of a process with the incoming channels 0 .. ``channels`` - 1. See the module's rules.
 
-    >>> from dataflow.events import Data
+    >>> from dataflow.protocol.events import Data
     >>> markers = Markers(2)
     >>> [type(action).__name__ for action in markers.barrier(0, Barrier(7))]
     ['TakeSnapshot']

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
-from dataflow.events import Barrier, Element
 from dataflow.protocol.actions import Abort, AbortReason, Action, Ignore, PassOver
+from dataflow.protocol.events import Barrier, Element
 from dataflow.protocol.settled import Settled
 
 __all__ = ["NewestOnly", "is_queued"]

@@ -29,9 +29,9 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from dataflow.events import Barrier, BarrierKind, Element, EndOfInput
 from dataflow.protocol.actions import AbortReason, Action, Complete, Ignore, TakeSnapshot
 from dataflow.protocol.alignment import EndOfInputPolicy
+from dataflow.protocol.events import Barrier, BarrierKind, Element, EndOfInput
 from dataflow.protocol.handler import Received
 from dataflow.protocol.newest import NewestOnly
 from dataflow.protocol.recording import Recorder
@@ -62,7 +62,7 @@ class Overtaker(NewestOnly[_Pending]):
     ``aligned_edges`` are the channels that cannot be overtaken. ``timeout`` (microseconds; None: never) is how long
     after its trigger a checkpoint stays aligned. Savepoints stay aligned however long it takes.
 
-    >>> from dataflow.events import Data
+    >>> from dataflow.protocol.events import Data
     >>> overtaker = Overtaker(2)
     >>> overtaker.barrier(0, Barrier(1, unaligned=True), now=0, overtaken=[Data(["x"])])
     [TakeSnapshot(barrier=Barrier(checkpoint=1, kind=<BarrierKind.CHECKPOINT: 'checkpoint'>, \

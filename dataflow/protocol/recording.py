@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
-from dataflow.events import Barrier, Cancel, Element
+from dataflow.protocol.events import Barrier, Cancel, Element
 
 __all__ = ["Recorder"]
 
@@ -21,7 +21,7 @@ __all__ = ["Recorder"]
 class Recorder:
     """The channel states of one checkpoint. ``channels`` are those whose barrier has not arrived.
 
-    >>> from dataflow.events import Data
+    >>> from dataflow.protocol.events import Data
     >>> recorder = Recorder([0, 1])
     >>> recorder.record(0, Data(["x"]))
     >>> recorder.close(0, [Data(["y"])])

@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from dataflow.events import Data
+from dataflow.protocol.events import Data
 
 __all__ = ["Omitted", "RedLog"]
 

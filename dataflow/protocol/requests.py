@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dataflow.events import BarrierKind
+from dataflow.protocol.events import BarrierKind
 
 __all__ = ["Requests"]
 

@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
-from dataflow.events import Barrier, Data, Element
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, PassOver, TakeSnapshot
+from dataflow.protocol.events import Barrier, Data, Element
 from dataflow.protocol.handler import Received
 from dataflow.protocol.newest import is_queued
 from dataflow.protocol.red_log import RedLog

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dataflow.checkpointing import Checkpointing, Mode
+from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.errors import CheckpointDamaged, CheckpointError
-from dataflow.runtime.points import Point
-from dataflow.runtime.restore import RestoreReport
+from dataflow.runtime.restore.find_checkpoint import RestoreReport
+from dataflow.runtime.task.crash_points import Point
 from dataflow.store.base import CheckpointStore
 from dataflow.store.files import Buffer
 from dataflow.store.manifest import Manifest, PartHandle

@@ -16,13 +16,19 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from dataflow.checkpointing import Checkpointing, input_identity
+from dataflow.background import Background
 from dataflow.clock import Clock, Duration, SystemClock, microseconds
+from dataflow.contracts.checkpointing import Checkpointing, input_identity
 from dataflow.errors import ConfigurationError, JobTimeout, StillRunningWarning
-from dataflow.graph import Node
-from dataflow.plan import Plan, of
-from dataflow.runners.asking import answers_of
-from dataflow.runners.base import (
+from dataflow.planning.graph import NamedGraph, Node
+from dataflow.planning.physical_plan import Plan, of
+from dataflow.runners.binding import LIBRARY, foldable
+from dataflow.runners.explain_table import Explanation, explained
+from dataflow.runners.interrupts import CtrlC
+from dataflow.runners.job_progress import JobProgress, NoLine, ProgressLine, ProgressMeter
+from dataflow.runners.kernel_wait import load_kernels, wait_for_import
+from dataflow.runners.predicate_requests import answers_of
+from dataflow.runners.run_result import (
     RunResult,
     TaskMetrics,
     combines,
@@ -31,24 +37,19 @@ from dataflow.runners.base import (
     together,
     warn_of_unnamed_state,
 )
-from dataflow.runners.compiling import load_kernels, wait_for_import
-from dataflow.runners.explaining import Explanation, explained
-from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.run_warnings import note_failure_left, raise_warnings, warnings_of
-from dataflow.runners.watching import JobProgress, NoLine, ProgressLine, ProgressMeter
-from dataflow.runners.workers import Crew
-from dataflow.runtime.attempts import CheckpointRecord
-from dataflow.runtime.background import Background
-from dataflow.runtime.build import Settings, build
-from dataflow.runtime.diagnosis import who_waits_for_whom
-from dataflow.runtime.job import JOB_LANES, Job
-from dataflow.runtime.pace import LearnedPace
-from dataflow.runtime.predicates import Answers, Predicate
-from dataflow.runtime.progress import JobState
-from dataflow.runtime.restore import RestoreReport
+from dataflow.runners.worker_pool import Crew
+from dataflow.runtime.job.build_job import Settings, build
+from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
+from dataflow.runtime.job.job import JOB_LANES, Job
+from dataflow.runtime.job.predicates import Answers, Predicate
+from dataflow.runtime.job.who_waits import who_waits_for_whom
+from dataflow.runtime.restore.find_checkpoint import RestoreReport
+from dataflow.runtime.task.pace import LearnedPace
+from dataflow.runtime.task.progress import JobState
 
 if TYPE_CHECKING:
-    from dataflow.pipeline import Pipeline
+    import pyarrow as pa
 
 __all__ = ["LocalJob", "LocalRunner"]
 
@@ -101,15 +102,15 @@ class LocalRunner:
             if cost == 0:
                 raise ConfigurationError(f"LocalRunner(slow=) of {name!r} is at least 1us a row")
 
-    def _combines(self, node: Node) -> bool:
-        return node.name not in self._slow
+    def _combines(self, node: Node, schema: pa.Schema) -> bool:
+        return node.name not in self._slow and foldable(node, schema)
 
     def __repr__(self) -> str:
         return f"LocalRunner(slow={self._slow})" if self._slow else "LocalRunner()"
 
     def explain(
         self,
-        pipeline: Pipeline,
+        pipeline: NamedGraph,
         *,
         parallelism: int = 1,
         checkpoint: Checkpointing | None = None,
@@ -124,7 +125,7 @@ class LocalRunner:
         return explained(pipeline.name, self._plan(pipeline, parallelism, checkpoint, max_key_groups), checkpoint)
 
     def _plan(
-        self, pipeline: Pipeline, parallelism: int, checkpoint: Checkpointing | None, max_key_groups: int
+        self, pipeline: NamedGraph, parallelism: int, checkpoint: Checkpointing | None, max_key_groups: int
     ) -> Plan:
         return of(
             pipeline.graph,
@@ -136,7 +137,7 @@ class LocalRunner:
 
     def start(
         self,
-        pipeline: Pipeline,
+        pipeline: NamedGraph,
         *,
         parallelism: int = 1,
         checkpoint: Checkpointing | None = None,
@@ -181,6 +182,7 @@ class LocalRunner:
             pace=lambda: LearnedPace(self._step_budget),
             delays={name: _delay(cost, stop) for name, cost in self._slow.items()},
             load=partial(load_kernels, line=line),
+            library=LIBRARY,
         )
         try:
             job = build(plan, settings)

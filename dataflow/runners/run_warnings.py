@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from dataflow.clock import duration_text
+from dataflow.contracts.lateness import Lateness
+from dataflow.contracts.row_errors import LATE
 from dataflow.errors import (
     BarrierflowWarning,
     CheckpointsFailedWarning,
@@ -19,14 +21,12 @@ from dataflow.errors import (
     LateRowsWarning,
     user_frame,
 )
-from dataflow.graph import Graph
-from dataflow.lateness import Lateness
-from dataflow.row_errors import LATE
+from dataflow.planning.graph import Graph
 
 if TYPE_CHECKING:
-    from dataflow.runners.base import OperatorMetrics, RunResult
-    from dataflow.runtime.job import Job
-    from dataflow.runtime.notices import Notices
+    from dataflow.runners.run_result import OperatorMetrics, RunResult
+    from dataflow.runtime.job.job import Job
+    from dataflow.runtime.task.notices import Notices
 
 __all__ = ["late_rows", "lateness_text", "note_failure_left", "raise_warnings", "share_text", "warnings_of"]
 

@@ -15,10 +15,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from dataflow.checkpointing import Checkpointing, Mode, input_identity
 from dataflow.clock import Duration, ManualClock, microseconds
+from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
+from dataflow.contracts.operator import TwoPhaseSink
 from dataflow.errors import (
     BarrierflowWarning,
     CheckpointError,
@@ -30,25 +31,23 @@ from dataflow.errors import (
     RowsTakenBackWarning,
     StoreError,
 )
-from dataflow.operator import TwoPhaseSink
-from dataflow.plan import Plan, of
-from dataflow.runners.asking import answers_of
-from dataflow.runners.base import RunResult, combines, metrics_of, result_of, together, warn_of_unnamed_state
+from dataflow.planning.graph import NamedGraph
+from dataflow.planning.physical_plan import Plan, of
+from dataflow.planning.specs import Write
+from dataflow.runners.binding import LIBRARY, foldable
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
-from dataflow.runners.liveness import Stillness, check_age, check_finished
+from dataflow.runners.liveness_check import Stillness, check_age, check_finished
+from dataflow.runners.predicate_requests import answers_of
+from dataflow.runners.run_result import RunResult, combines, metrics_of, result_of, together, warn_of_unnamed_state
 from dataflow.runners.run_warnings import raise_warnings, warnings_of
-from dataflow.runtime.build import Settings, build, store_of
-from dataflow.runtime.diagnosis import who_waits_for_whom
-from dataflow.runtime.job import Job
-from dataflow.runtime.pace import Pace, Unpaced
-from dataflow.runtime.points import Point
-from dataflow.runtime.predicates import Answers, Predicate
-from dataflow.runtime.progress import JobState, Progress
-from dataflow.specs import Write
+from dataflow.runtime.job.build_job import Settings, build, store_of
+from dataflow.runtime.job.job import Job
+from dataflow.runtime.job.predicates import Answers, Predicate
+from dataflow.runtime.job.who_waits import who_waits_for_whom
+from dataflow.runtime.task.crash_points import Point
+from dataflow.runtime.task.pace import Pace, Unpaced
+from dataflow.runtime.task.progress import JobState, Progress
 from dataflow.store.memory import MemoryStore
-
-if TYPE_CHECKING:
-    from dataflow.pipeline import Pipeline
 
 __all__ = ["Attempt", "Faults", "SimulatedJob", "SimulatedRunner"]
 
@@ -114,7 +113,7 @@ class SimulatedRunner:
 
     def start(
         self,
-        pipeline: Pipeline,
+        pipeline: NamedGraph,
         *,
         parallelism: int = 1,
         checkpoint: Checkpointing | None = None,
@@ -127,7 +126,7 @@ class SimulatedRunner:
             pipeline.graph,
             parallelism=parallelism,
             max_key_groups=max_key_groups,
-            combine=(lambda node: True) if combines(checkpoint) else None,
+            combine=foldable if combines(checkpoint) else None,
             input_identity=input_identity(checkpoint),
         )
         if checkpoint is None and self._faults.crashes:
@@ -267,6 +266,7 @@ class SimulatedJob:
             choose=lambda: self._random.choice,
             pace=self._pace,
             probe=self._probe,
+            library=LIBRARY,
         )
         job = build(self._plan, settings)
         job.loading.run()  # the clock does not move meanwhile, so a run is the same whatever was loaded before

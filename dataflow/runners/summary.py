@@ -11,16 +11,16 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.clock import duration_text
+from dataflow.contracts.row_errors import SAMPLES
 from dataflow.errors import LateRowsWarning
-from dataflow.row_errors import SAMPLES
 from dataflow.runners.run_warnings import lateness_text, share_text
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-    from dataflow.runners.base import RunResult
     from dataflow.runners.micro_batches import MicroBatches
+    from dataflow.runners.run_result import RunResult
 
 __all__ = ["as_dict", "as_html", "as_text", "renderable"]
 

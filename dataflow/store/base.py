@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Self
 
 from dataflow.errors import CheckpointDamaged
-from dataflow.events import BarrierKind
+from dataflow.protocol.events import BarrierKind
 from dataflow.protocol.recovery import Found
 from dataflow.store.files import Buffer
 from dataflow.store.manifest import Manifest, PartHandle

@@ -19,8 +19,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dataflow.contracts.operator import Handle, OperatorContext, Out, TwoPhaseSink, TwoPhaseWriter
 from dataflow.errors import OutputExists
-from dataflow.operator import Handle, OperatorContext, Out, TwoPhaseSink, TwoPhaseWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dataflow.runners.faults import Attempt
-    from dataflow.runtime.restore import RestoreReport
+    from dataflow.runtime.restore.find_checkpoint import RestoreReport
 
 __all__ = ["delivered_again", "lineage"]
 

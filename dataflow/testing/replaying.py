@@ -10,16 +10,16 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dataflow.checkpointing import Mode
 from dataflow.clock import ManualClock
-from dataflow.events import Barrier, Data, Element, EndOfInput, Idle, Watermark
+from dataflow.contracts.checkpointing import Mode
 from dataflow.protocol.actions import Abort, Action, Complete, Ignore, PassOver, TakeSnapshot
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
+from dataflow.protocol.events import Barrier, Data, Element, EndOfInput, Idle, Watermark
 from dataflow.protocol.handler import BarrierHandler
 from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.tracking import Tracker
-from dataflow.runtime.channel import Channel
-from dataflow.runtime.gate import InputGate
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.input_gate import InputGate
 from dataflow.testing.scripts import Arrive, Busy, Marks, Pass, Ready, parse
 
 __all__ = ["Replay", "replay"]

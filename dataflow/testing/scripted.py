@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.contracts.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 
 if TYPE_CHECKING:
     import pyarrow as pa

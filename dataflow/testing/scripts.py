@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from dataflow.events import Barrier, Cancel, Data, Element, EndOfInput
+from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput
 
 __all__ = ["Arrive", "Busy", "Marks", "Pass", "Ready", "Step", "parse"]
 

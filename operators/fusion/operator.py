@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataflow.operator import Operator, Out
-from dataflow.specs import Filter
+from dataflow.contracts.operator import Operator, Out
+from dataflow.planning.specs import Filter
 from dataflow.state.arrays import storage as memory
 from dataflow.state.arrays import validity
 from dataflow.state.partition import owners_of

@@ -9,7 +9,7 @@ import pyarrow as pa
 from dataflow.expressions import Expr, output_schema
 from dataflow.expressions.nodes import Alias, Column
 from dataflow.expressions.typing import Typed, resolve
-from dataflow.specs import Filter, Project
+from dataflow.planning.specs import Filter, Project
 from operators.fusion.statements import Unfusable
 
 __all__ = ["Columns", "Layout", "Made", "Run", "Slot", "Source", "Step"]

@@ -82,7 +82,7 @@ def fuses(run: Run) -> bool:
     """Return whether all of ``run`` can be a loop.
 
     >>> from dataflow import col
-    >>> from dataflow.specs import Filter
+    >>> from dataflow.planning.specs import Filter
     >>> fuses(Run(pa.schema({"s": pa.string()}), (Filter(col("s") > "a"),)))
     False
     """

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from dataflow.contracts.operator import Guarantee, Operator, OperatorContext, Out, Sink, Snapshot
 from dataflow.errors import ConfigurationError
-from dataflow.operator import Guarantee, Operator, OperatorContext, Out, Sink, Snapshot
 
 __all__ = ["BatchesSink", "UpsertSink", "upsert_batches", "write_batches"]
 

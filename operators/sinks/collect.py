@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from dataflow.contracts.operator import Collector, Guarantee, OperatorContext, Out, Sink, Snapshot
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch
-from dataflow.operator import Collector, Guarantee, OperatorContext, Out, Sink, Snapshot
 from dataflow.state.dictionaries import wide_schema, widened
 
 __all__ = ["CollectSink", "CollectWriter", "collect"]

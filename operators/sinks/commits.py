@@ -12,8 +12,8 @@ from typing import Final, cast
 
 import msgspec
 
+from dataflow.contracts.operator import Handle
 from dataflow.errors import CheckpointDamaged, StoreError
-from dataflow.operator import Handle
 from dataflow.store.files import TEMPORARY, FileSystem, storing
 from dataflow.untrusted import Count, excerpt, parsed, plain_name
 from operators.sinks.formats import SUFFIXES, Form

@@ -12,8 +12,8 @@ from typing import Final, TextIO
 
 import pyarrow as pa
 
+from dataflow.contracts.operator import Guarantee, Operator, OperatorContext, Out, Sink
 from dataflow.errors import ConfigurationError
-from dataflow.operator import Guarantee, Operator, OperatorContext, Out, Sink
 
 __all__ = ["ConsoleSink", "console", "rendered"]
 

@@ -30,8 +30,8 @@ from typing import Any, Final
 import xxhash
 
 from dataflow.clock import Clock, SystemClock
+from dataflow.contracts.operator import Handle, TakenBack
 from dataflow.errors import OutputExists, StoreError
-from dataflow.operator import Handle, TakenBack
 from dataflow.store.files import FileSystem, NotAFile, storing
 from dataflow.store.lock import DirectoryLock
 from operators.sinks.commits import FINAL, STAGED, CommitLists, Committed, Transaction

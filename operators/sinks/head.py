@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from dataflow.contracts.operator import Guarantee, OperatorContext, Out, Sink
 from dataflow.errors import ConfigurationError
-from dataflow.operator import Guarantee, OperatorContext, Out, Sink
 from operators.sinks.collect import CollectWriter
 
 __all__ = ["HeadSink", "HeadWriter", "head"]

@@ -17,11 +17,11 @@ import pyarrow as pa
 import xxhash
 from pyarrow import types
 
+from dataflow.contracts.declared_schema import misplaced_nulls
+from dataflow.contracts.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
-from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_schema, widened
 from dataflow.untrusted import Count, excerpt, parsed
-from operators.declared_schema import misplaced_nulls
 
 __all__ = ["ArrowSource", "StreamSource", "conformed", "from_arrow", "plain_field", "plain_type"]
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv, types
 
+from dataflow.contracts.row_errors import OnError
 from dataflow.errors import ConfigurationError, SchemaMismatch, SourceError
-from dataflow.row_errors import OnError
 from operators.sources.blocks import Block, Blocks, Place
 from operators.sources.csv_rescue import is_hexadecimal, read_as_integer, rescued
 from operators.sources.files import Files

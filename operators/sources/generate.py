@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from dataflow.contracts.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import CheckpointDamaged, ConfigurationError, InputChanged, UnknownColumn
-from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.untrusted import Count, excerpt, parsed
 from operators.sources.paced import PacedSource
 from operators.sources.recipes import Draws, Recipe, rate_of

@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 import msgspec
 import pyarrow as pa
 
+from dataflow.contracts.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
-from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_schema
 from dataflow.untrusted import Count, parsed
 from operators.arrow_batches import ArrowBatches, speaks_arrow

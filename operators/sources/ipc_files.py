@@ -14,8 +14,8 @@ import msgspec
 import pyarrow as pa
 from pyarrow import ipc
 
+from dataflow.contracts.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import CheckpointDamaged, ConfigurationError, SchemaMismatch, SourceError
-from dataflow.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_schema
 from dataflow.untrusted import Count, parsed
 from operators.sources.arrow import conformed, plain_field

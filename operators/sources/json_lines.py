@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, json, types
 
+from dataflow.contracts.row_errors import OnError
 from dataflow.errors import SchemaMismatch, SourceError
-from dataflow.row_errors import OnError
 from operators.sources.blocks import Block, Blocks, Place
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE, KnownFiles

@@ -27,8 +27,8 @@ from typing import Annotated, BinaryIO, Final
 import msgspec
 import pyarrow as pa
 
+from dataflow.contracts.source import InputIdentity, Json, Split
 from dataflow.errors import InputChanged, SourceError
-from dataflow.source import InputIdentity, Json, Split
 from dataflow.untrusted import Count, Time, excerpt, parsed
 from operators.sources.files import WHOLE, Files, Status, ends_hash
 

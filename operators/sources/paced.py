@@ -8,8 +8,8 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from dataflow.clock import Clock
+from dataflow.contracts.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import ConfigurationError
-from dataflow.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
 
 __all__ = ["PacedSource", "paced"]
 

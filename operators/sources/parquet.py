@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import xxhash
 from pyarrow import types
 
+from dataflow.contracts.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import (
     CheckpointDamaged,
     ConfigurationError,
@@ -28,7 +29,6 @@ from dataflow.errors import (
     UnknownColumn,
     user_frame,
 )
-from dataflow.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_type, widened_array
 from dataflow.untrusted import Count, excerpt, parsed
 from operators.sources.arrow import plain_type

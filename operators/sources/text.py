@@ -18,9 +18,9 @@ from typing import Final, Literal, Protocol
 import msgspec
 import pyarrow as pa
 
+from dataflow.contracts.row_errors import OnError, RowErrors, RowTally
+from dataflow.contracts.source import END, EndOfSplit, Json, SplitReader
 from dataflow.errors import CheckpointDamaged, SourceError
-from dataflow.row_errors import OnError, RowErrors, RowTally
-from dataflow.source import END, EndOfSplit, Json, SplitReader
 from dataflow.untrusted import Count, parsed
 from operators.sources.blocks import Block, Blocks, Place
 from operators.sources.files import Files

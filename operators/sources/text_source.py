@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyarrow import types
 
+from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
+from dataflow.contracts.source import InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, SourceError, UnknownColumn
 from dataflow.expressions.type_names import named_type
-from dataflow.row_errors import ERRORS, OnError, errors_schema
-from dataflow.source import InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.state.dictionaries import wide_type
 from operators.sources.arrow import plain_type
 from operators.sources.blocks import Place

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from dataflow.clock import Duration, microseconds
+from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
+from dataflow.contracts.source import InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
-from dataflow.row_errors import ERRORS, OnError, errors_schema
-from dataflow.source import InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.untrusted import excerpt
 from operators.sources.paths import resolve
 from operators.sources.text_source import check_known, given_types, selected

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dataflow.source import Json
+from dataflow.contracts.source import Json
 from dataflow.untrusted import Count, Time, parsed
 
 __all__ = ["BegunFile", "WatchPosition"]

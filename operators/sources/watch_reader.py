@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from dataflow.contracts.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import (
     CheckpointDamaged,
     CleanupFailedWarning,
@@ -26,7 +27,6 @@ from dataflow.errors import (
     SourceError,
     closing_raised,
 )
-from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.untrusted import excerpt, is_plain_name
 from operators.sources.files import Status
 from operators.sources.known_file import UNREADABLE, FileIdentity, KnownFile

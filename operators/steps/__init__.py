@@ -1,1 +1,1 @@
-"""Aggregates with a kernel of their own, one file an idea; ``operators.layout`` assigns their words of a record."""
+"""Aggregates with a kernel of their own. ``operators.aggregation.layout`` assigns the words of a record to them."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyarrow import types
 
+from dataflow.contracts.operator import Operator, OperatorContext, Out
 from dataflow.errors import SchemaMismatch
 from dataflow.expressions import Expr, compile_value
-from dataflow.operator import Operator, OperatorContext, Out
 
 __all__ = ["Filter"]
 

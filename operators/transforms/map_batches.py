@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from dataflow.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.row_errors import ERRORS, OnError, RowErrors
-from dataflow.showing import shown
-from dataflow.windows import EventTime
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.render_rows import shown
+from dataflow.contracts.row_errors import ERRORS, OnError, RowErrors
+from dataflow.contracts.windows import EventTime
 from operators.arrow_batches import ArrowBatches
 from operators.transforms.moved_times import MovedTimes
 

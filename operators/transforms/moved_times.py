@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataflow.operator import OperatorContext, Snapshot
+from dataflow.contracts.operator import OperatorContext, Snapshot
+from dataflow.contracts.windows import EventTime
 from dataflow.untrusted import Time, parsed
-from dataflow.windows import EventTime
 
 __all__ = ["MovedTimes"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from dataflow.contracts.operator import Operator, OperatorContext, Out
 from dataflow.expressions import Expr, compile_expression, output_schema
-from dataflow.operator import Operator, OperatorContext, Out
 
 __all__ = ["Project"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from dataflow.operator import Operator, OperatorContext, Out
+from dataflow.contracts.operator import Operator, OperatorContext, Out
 
 __all__ = ["Union"]
 

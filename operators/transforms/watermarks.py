@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.render_rows import shown
+from dataflow.contracts.row_errors import ERRORS, OnError, RowErrors
 from dataflow.errors import ConfigurationError
-from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
-from dataflow.row_errors import ERRORS, OnError, RowErrors
-from dataflow.showing import shown
 from dataflow.untrusted import Time, parsed
-from operators.windows.times import latest
+from operators.aggregation.window_times import latest
 
 __all__ = ["Watermarks"]
 

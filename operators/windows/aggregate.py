@@ -21,22 +21,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.row_errors import LATE
+from dataflow.contracts.windows import EventTime, Tumbling
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.expressions import Aggregation
-from dataflow.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.row_errors import LATE
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
 from dataflow.state.keyed import index_kernels
 from dataflow.untrusted import Time, parsed
-from dataflow.windows import EventTime, Tumbling
-from operators.ownership import owned_rows
-from operators.partials import RECORD, ROWS, WINDOW, check_windows, folded_columns, is_partial
-from operators.records import Records, SumOverflow
-from operators.shown import shown_state
-from operators.sums import overflow_of
-from operators.windows.panes import Numbers, Pane, Panes
-from operators.windows.times import edges, window_numbers
+from operators.aggregation.ownership import owned_rows
+from operators.aggregation.partials import RECORD, ROWS, WINDOW, check_windows, folded_columns, is_partial
+from operators.aggregation.records import Records, SumOverflow
+from operators.aggregation.show_state import shown_state
+from operators.aggregation.sums import overflow_of
+from operators.aggregation.window_times import Numbers, edges, window_numbers
+from operators.windows.panes import Pane, Panes
 
 __all__ = ["WindowAggregate"]
 
@@ -47,7 +47,7 @@ CHUNK = 65_536
 class WindowAggregate(Operator):
     """Windowed aggregates; see the module's text, and ``WindowedStream.agg`` for the output.
 
-    Takes plain rows, or partial records (``operators.combine``), each counted as the rows it holds.
+    Takes plain rows, or partial records (``operators.aggregation.combine``), each counted as the rows it holds.
 
     Raises: SchemaMismatch when built; ValueError for a null event time; OverflowError when a sum of integers exceeds 64
     bits, naming key and column; CheckpointMismatch for the state of another aggregate.

@@ -22,13 +22,11 @@ from dataflow.expressions import Aggregation
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex
 from dataflow.state.partition import gather_rows, order_by_target
-from operators.partials import WINDOW
-from operators.records import Records
+from operators.aggregation.partials import WINDOW
+from operators.aggregation.records import Records
+from operators.aggregation.window_times import Numbers
 
-__all__ = ["Numbers", "Pane", "Panes"]
-
-Numbers = npt.NDArray[np.int64]
-"""Window numbers."""
+__all__ = ["Pane", "Panes"]
 
 _SPREAD = 16
 """The approximate limit for the panes of one batch."""

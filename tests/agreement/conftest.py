@@ -34,5 +34,5 @@ def ipc_files(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> list
 @pytest.fixture
 def folded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches are folded before the shuffle, however small they are."""
-    monkeypatch.setattr("operators.combine._SMALL", 1)
-    monkeypatch.setattr("operators.combine._PAUSE", 0)
+    monkeypatch.setattr("operators.aggregation.combine._SMALL", 1)
+    monkeypatch.setattr("operators.aggregation.combine._PAUSE", 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dataflow.runners.base import RunResult
+from dataflow.runners.run_result import RunResult
 from tests.agreement.data import cells
 from tests.agreement.shapes.scene import Rows, Scene
 

@@ -13,7 +13,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.checkpointing import Mode
+from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import CheckpointMismatch
 from dataflow.runners.faults import Faults
 from dataflow.runners.spark.runner import SparkRunner

@@ -12,8 +12,8 @@ import operators as op
 from dataflow import col
 from dataflow.compare.claims import AnyRows, Claim, LastRows, Rows, Unsettled, claims
 from dataflow.compare.comparing import most_late
-from dataflow.operator import Operator
-from dataflow.windows import tumbling
+from dataflow.contracts.operator import Operator
+from dataflow.contracts.windows import tumbling
 from operators.sinks.collect import collect
 from operators.sources.arrow import from_arrow
 

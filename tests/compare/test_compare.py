@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dataflow.checkpointing import Mode
 from dataflow.compare.comparing import compare
 from dataflow.compare.options import KillPoint, Options
 from dataflow.compare.subject import Subject
+from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import LateRowsWarning, PipelineFailed
 from dataflow.store.directory import DirectoryStore
 from operators.sinks.parquet import read_committed

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from dataflow.checkpointing import Mode
 from dataflow.cli import _fits
 from dataflow.compare.report import CompareReport, Cost, ModeReport, Restoration
-from dataflow.runtime.precision import Precision
-from dataflow.runtime.report import RestoreReport
+from dataflow.contracts.checkpointing import Mode
+from dataflow.runtime.restore.duplicate_precision import Precision
+from dataflow.runtime.restore.report import RestoreReport
 
 COST = Cost(7, 1, 1_500, 12_000, {"a -> b": 40, "c -> b": 2}, 9, 1_234, 3_000_000, {})
 

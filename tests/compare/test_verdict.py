@@ -7,12 +7,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from dataflow.checkpointing import Mode
 from dataflow.compare.claims import AnyRows, Claim, LastRows, Rows, Unsettled
 from dataflow.compare.verdict import EQUAL, Verdict, equal, judge
-from dataflow.runtime.parts import Duplicates
-from dataflow.runtime.precision import Precision
-from dataflow.runtime.restore import RestoreReport
+from dataflow.contracts.checkpointing import Mode
+from dataflow.runtime.restore.duplicate_precision import Precision
+from dataflow.runtime.restore.find_checkpoint import RestoreReport
+from dataflow.runtime.task.parts import Duplicates
 
 KEYED = LastRows(("k",), ("k",), "agg", updates=True, first=True)
 FINAL = LastRows(("k",), ("k",), "agg", updates=False, first=True)

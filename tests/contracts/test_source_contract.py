@@ -10,8 +10,8 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.contracts.source import END, SourceContext, Split, SplitReader
 from dataflow.errors import CleanupFailedWarning, ContractViolation, GraphError, SchemaMismatch
-from dataflow.source import END, SourceContext, Split, SplitReader
 from tests.contracts.user_classes import AWB, ROWS, TWICE, everywhere, failing, said
 
 
@@ -108,7 +108,7 @@ def test_a_reader_that_gives_something_else_is_named(runner: str, reader: Any, p
     [
         ([Split("a"), Split("a")], "two splits are called 'a'"),
         (["a"], "a string and a dict of JSON, but has a str"),
-        ([Split(3)], "but has a dataflow.source.Split"),  # type: ignore[arg-type]
+        ([Split(3)], "but has a dataflow.contracts.source.Split"),  # type: ignore[arg-type]
         ([Split("a", {"n": np.int64(1)})], r"split 'a': info\['n'\] is a int64"),
         ("ab", r"splits\(\) returns a sequence of Split, but returned a str"),
     ],

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from dataflow.checkpointing import Mode
 from dataflow.cli import main
 from dataflow.compare.report import CompareReport, Cost, ModeReport
+from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.operator import Guarantee
 from dataflow.demo.report import DemoReport
-from dataflow.operator import Guarantee
 from dataflow.store.directory import DirectoryStore
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dataflow.runners.spark.home import Home
+from dataflow.runners.spark.job_directory import Home
 from operators.sinks.parquet import committed_files
 from tests.commands import barrierflow
 from tests.demo.conftest import Shown

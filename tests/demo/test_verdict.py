@@ -9,16 +9,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dataflow.checkpointing import Mode
 from dataflow.compare.options import RunnerName
 from dataflow.compare.trial import LocalTrial
+from dataflow.contracts.checkpointing import Mode
 from dataflow.demo.flights import prepare
 from dataflow.demo.job import AGGREGATE, SINK, subject
 from dataflow.demo.oracle import Delay, departed, differences
 from dataflow.demo.verdict import judge
-from dataflow.events import Data
-from dataflow.runtime.parts import ChannelState, Duplicates
-from dataflow.runtime.restore import RestoreReport
+from dataflow.protocol.events import Data
+from dataflow.runtime.restore.find_checkpoint import RestoreReport
+from dataflow.runtime.task.parts import ChannelState, Duplicates
 
 WANTED = {("JFK", "B6"): Delay(3, 12.5), ("LGA", "UA"): Delay(1, 0.0)}
 

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import dataflow as flow
 import operators as op
 from dataflow import col, when
+from dataflow.contracts.operator import Operator, OperatorContext, Snapshot
 from dataflow.expressions import count
-from dataflow.operator import Operator, OperatorContext, Snapshot
 from dataflow.store.directory import DirectoryStore
 from tests.operators.until_quiet import UntilQuiet
 

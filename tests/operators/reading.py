@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from dataflow.clock import ManualClock
-from dataflow.source import END, Json, Source, SourceContext, Split
+from dataflow.contracts.source import END, Json, Source, SourceContext, Split
 
 CONTEXT = SourceContext("source", 0, 1, ManualClock())
 

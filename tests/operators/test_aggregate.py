@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Aggregation, col, count
-from dataflow.operator import OperatorContext, Snapshot
-from dataflow.specs import Emit
+from dataflow.planning.specs import Emit
 from dataflow.state.codec import decode, encode
 from dataflow.state.hashing import key_group_range
-from operators.aggregate import CHUNK, KeyedAggregate
+from operators.aggregation.aggregate import CHUNK, KeyedAggregate
 
 NAN = float("nan")
 SCHEMA = pa.schema({"k": pa.string(), "i": pa.int64(), "f": pa.float64()})

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.expressions import col, count
-from dataflow.operator import OperatorContext, Snapshot
-from dataflow.specs import Emit
+from dataflow.planning.specs import Emit
 from dataflow.state import keyed
 from dataflow.state.codec import decode, encode
-from operators import records
-from operators.aggregate import KeyedAggregate
+from operators.aggregation import records
+from operators.aggregation.aggregate import KeyedAggregate
 from tests.seeds import part_of_the_examples
 
 TEXT = col("v").cast("string")

@@ -15,9 +15,9 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.operator import Snapshot
+from dataflow.contracts.operator import Snapshot
+from dataflow.planning.specs import Emit
 from dataflow.runners.faults import Faults
-from dataflow.specs import Emit
 from dataflow.state.hashing import key_group_range
 from tests.operators.test_aggregate import Harness, last_per_key
 

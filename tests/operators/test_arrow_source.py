@@ -16,8 +16,8 @@ from pyarrow import feather, parquet
 import dataflow as flow
 import operators
 from dataflow.clock import ManualClock
+from dataflow.contracts.source import END, Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
-from dataflow.source import END, Json, Source, SourceContext, Split, SplitReader
 from operators import from_arrow, paced
 from operators.sources.arrow import ArrowSource
 

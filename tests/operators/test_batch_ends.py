@@ -16,7 +16,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
-from dataflow.source import END, Json, SourceContext
+from dataflow.contracts.source import END, Json, SourceContext
 
 TABLE = pa.table({"x": range(1_000), "y": [f"text {i}" for i in range(1_000)]})
 

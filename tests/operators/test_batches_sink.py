@@ -11,8 +11,8 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.contracts.operator import Guarantee, OperatorContext, Sink
 from dataflow.errors import ConfigurationError
-from dataflow.operator import Guarantee, OperatorContext, Sink
 from dataflow.runners.faults import Faults
 
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import Guarantee, OperatorContext, Snapshot
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch
-from dataflow.operator import Guarantee, OperatorContext, Snapshot
 from operators.sinks.collect import CollectWriter, collect
 
 X = pa.schema({"x": pa.int64()})

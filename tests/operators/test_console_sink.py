@@ -10,8 +10,8 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.contracts.operator import Guarantee
 from dataflow.errors import ConfigurationError
-from dataflow.operator import Guarantee
 from operators.sinks.console import rendered
 from tests.operators.odd_tables import UNSPEAKABLE, columns, nested
 

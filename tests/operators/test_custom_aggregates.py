@@ -17,8 +17,8 @@ import operators as op
 from dataflow.errors import ConfigurationError, SchemaMismatch
 from dataflow.expressions import Aggregation, col
 from dataflow.expressions.custom import AggregateKernel
-from operators.custom_aggregates import CustomAggregate
-from operators.records import Records
+from operators.aggregation.custom_aggregates import CustomAggregate
+from operators.aggregation.records import Records
 from operators.steps.custom import compiled
 from tests.seeds import part_of_the_examples
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pytest
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import Handle, OperatorContext
 from dataflow.errors import SinkBroken, StoreError
-from dataflow.operator import Handle, OperatorContext
 from dataflow.store.faults import Crash, Fault, FaultyFileSystem, crash_at, fail_at, fail_from, no_fault
 from dataflow.store.files import FileSystem
 from dataflow.store.staging import StagedFile
@@ -348,7 +348,7 @@ import json, resource, signal, sys
 import pyarrow as pa
 from dataflow.clock import ManualClock
 from dataflow.errors import StoreError
-from dataflow.operator import OperatorContext
+from dataflow.contracts.operator import OperatorContext
 import operators as op
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 schema = pa.schema({"x": pa.int64()})

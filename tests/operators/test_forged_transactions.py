@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import Handle, OperatorContext
 from dataflow.errors import CheckpointDamaged, CheckpointError, SinkBroken, StoreError
-from dataflow.operator import Handle, OperatorContext
 from dataflow.store.files import DISK, FileSystem
 from operators.sinks.commits import CommitLists
 from operators.sinks.parquet import read_committed, write_parquet

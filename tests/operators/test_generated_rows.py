@@ -13,8 +13,8 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
+from dataflow.contracts.source import END, Json, Source, SourceContext
 from dataflow.errors import ConfigurationError, InputChanged
-from dataflow.source import END, Json, Source, SourceContext
 from operators.sources.recipes import Draws, Recipe, rate_of
 
 COLUMNS: dict[str, Recipe] = {

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
+from dataflow.contracts.source import END, Json, Source, SourceContext, SplitReader
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
 from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
-from dataflow.source import END, Json, Source, SourceContext, SplitReader
 
 NUMBERS = pa.schema({"n": pa.int64(), "s": pa.string()})
 ALL = [{"n": n, "s": str(n)} for n in range(10)]

@@ -17,8 +17,8 @@ from pyarrow import fs, ipc
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
+from dataflow.contracts.source import Source, SourceContext
 from dataflow.errors import InputChanged
-from dataflow.source import Source, SourceContext
 from operators.sources import known_file
 
 GOLDEN = Path(__file__).parent / "golden" / "input-without-times"

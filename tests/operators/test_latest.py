@@ -17,9 +17,9 @@ import operators as op
 from dataflow import col
 from dataflow.errors import CheckpointMismatch, GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation
-from dataflow.graph import Graph
+from dataflow.planning.graph import Graph
 from dataflow.runners.faults import Faults
-from operators.records import Records
+from operators.aggregation.records import Records
 from tests.operators.test_more_aggregates import KEYS, ROWS, SCHEMA, Rows, batch_of, columns_of, slots_of
 from tests.seeds import part_of_the_examples
 
@@ -162,8 +162,8 @@ def by_id(table: pa.Table) -> dict[int, list[Change]]:
 
 @pytest.fixture
 def always_folded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("operators.combine._SMALL", 1)
-    monkeypatch.setattr("operators.combine._PAUSE", 0)
+    monkeypatch.setattr("operators.aggregation.combine._SMALL", 1)
+    monkeypatch.setattr("operators.aggregation.combine._PAUSE", 0)
 
 
 NUMBERS = ["n", "weight", "flag", "nothing", "version", "at"]
@@ -357,6 +357,6 @@ def test_only_columns_that_are_named_are_read() -> None:
 
 
 def sources(graph: Graph) -> list[str]:
-    from dataflow.pruning import prune
+    from dataflow.planning.prune_columns import prune
 
     return list(prune(graph).nodes[0].schema.names)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataflow.expressions import Aggregation, col, count
-from operators.records import Records, SumOverflow, partial_type
+from operators.aggregation.records import Records, SumOverflow, partial_type
 
 NAN = float("nan")
 SCHEMA = pa.schema({"i": pa.int64(), "u": pa.uint64(), "f": pa.float64(), "t": pa.timestamp("us")})

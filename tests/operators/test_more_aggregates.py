@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dataflow.contracts.operator import Snapshot
 from dataflow.errors import SchemaMismatch
 from dataflow.expressions import Aggregation, col, count
-from dataflow.operator import Snapshot
-from dataflow.specs import Emit
-from operators.aggregate import KeyedAggregate
-from operators.records import Records, SumOverflow
+from dataflow.planning.specs import Emit
+from operators.aggregation.aggregate import KeyedAggregate
+from operators.aggregation.records import Records, SumOverflow
 from tests.operators.operating import Emitted, context_of, drained, stored
 from tests.seeds import part_of_the_examples
 

@@ -17,8 +17,8 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import Handle, OperatorContext
 from dataflow.errors import DirectoryInUse, GraphError, OutputExists, StoreError
-from dataflow.operator import Handle, OperatorContext
 from dataflow.runners.simulated import Faults, SimulatedRunner
 from dataflow.store.files import DISK
 from dataflow.store.lock import DirectoryLock

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import Guarantee, Handle, OperatorContext, TakenBack
 from dataflow.errors import ConfigurationError, OutputExists, SchemaMismatch, StoreError
-from dataflow.operator import Guarantee, Handle, OperatorContext, TakenBack
 from operators.sinks.file_writer import FileWriter, RowBuffer
 from operators.sinks.parquet import committed_files, read_committed, write_parquet
 

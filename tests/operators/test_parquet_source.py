@@ -16,6 +16,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
+from dataflow.contracts.source import END, Json, Source, SourceContext, Split
 from dataflow.errors import (
     ConfigurationError,
     InputChanged,
@@ -24,7 +25,6 @@ from dataflow.errors import (
     SourceError,
     UnknownColumn,
 )
-from dataflow.source import END, Json, Source, SourceContext, Split
 from operators import read_parquet
 
 CONTEXT = SourceContext("source", 0, 1, ManualClock())

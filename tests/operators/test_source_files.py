@@ -12,8 +12,8 @@ import pytest
 from pyarrow import fs
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.source import END, Source, SourceContext
 from dataflow.errors import ConfigurationError, InputChanged, SourceError
-from dataflow.source import END, Source, SourceContext
 from operators import read_parquet
 from operators.sources.files import Files
 from operators.sources.paths import expand

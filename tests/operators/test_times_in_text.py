@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dataflow.contracts.source import Source
 from dataflow.errors import SourceError
-from dataflow.source import Source
 from operators import read_csv, read_json
 from tests.operators.reading import check_every_position, rejected_of, table_of
 

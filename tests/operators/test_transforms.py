@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pytest
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.errors import GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Expr, col, lit, output_schema
-from dataflow.operator import Operator, OperatorContext
 from operators.transforms.filter import Filter
 from operators.transforms.map_batches import MapBatches
 from operators.transforms.project import Project

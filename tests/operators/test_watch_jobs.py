@@ -14,8 +14,8 @@ from pyarrow import ipc
 
 import dataflow as flow
 import operators as op
+from dataflow.contracts.source import Source
 from dataflow.runners.faults import Faults
-from dataflow.source import Source
 from operators import read_csv, read_ipc, read_json, read_parquet, watch
 from tests.operators.until_quiet import UntilQuiet
 from tests.operators.watched import bring, first_names

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.clock import ManualClock
-from dataflow.source import Json, Source, SourceContext, SplitReader
+from dataflow.contracts.source import Json, Source, SourceContext, SplitReader
 from operators import read_csv, watch
 from operators.sources.files import Entry, Files
 

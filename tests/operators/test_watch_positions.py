@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import xxhash
 
+from dataflow.contracts.source import Json
 from dataflow.errors import CheckpointDamaged, InputChanged
-from dataflow.source import Json
 from operators import read_csv, watch
 from tests.operators.watching import Watching, put
 

@@ -14,8 +14,8 @@ import pytest
 from pyarrow import fs
 
 import operators as op
+from dataflow.contracts.source import SplitReader
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
-from dataflow.source import SplitReader
 from operators import read_csv, read_parquet, watch
 from operators.sources.text import TextReader
 from operators.sources.watch import WatchSource

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import Snapshot
+from dataflow.contracts.row_errors import ERRORS, OnError
 from dataflow.errors import ConfigurationError
-from dataflow.operator import Snapshot
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.row_errors import ERRORS, OnError
 from operators.transforms.watermarks import Watermarks
 from tests.operators.operating import Emitted, ManualSplits, context_of, stored
 

@@ -11,8 +11,8 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.contracts.source import Source
 from dataflow.errors import SourceError
-from dataflow.source import Source
 from operators import read_csv, read_json
 from tests.operators.reading import check_every_position, rejected_of, rows_of
 

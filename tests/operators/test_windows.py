@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataflow.checks import edge_type
+from dataflow.contracts.operator import Snapshot
+from dataflow.contracts.row_errors import LATE
+from dataflow.contracts.windows import EventTime, Tumbling
 from dataflow.errors import CheckpointMismatch
 from dataflow.expressions import Aggregation, col, count
-from dataflow.operator import Snapshot
-from dataflow.row_errors import LATE
-from dataflow.specs import Emit
-from dataflow.specs import WindowAggregate as Spec
+from dataflow.planning.checks import edge_type
+from dataflow.planning.specs import Emit
+from dataflow.planning.specs import WindowAggregate as Spec
 from dataflow.state.hashing import key_group_range
-from dataflow.windows import EventTime, Tumbling
-from operators import combine
-from operators.combine import Combine
-from operators.partials import is_partial
+from operators.aggregation import combine
+from operators.aggregation.combine import Combine
+from operators.aggregation.partials import is_partial
 from operators.windows.aggregate import WindowAggregate
 from tests.operators.operating import Emitted, context_of, drained, stored
 from tests.seeds import part_of_the_examples

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.contracts.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 
 __all__ = ["UntilQuiet"]
 

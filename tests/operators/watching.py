@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.source import Json, Source, SourceContext
 from dataflow.errors import BarrierflowWarning
-from dataflow.source import Json, Source, SourceContext
 
 __all__ = ["Watching", "put"]
 

@@ -6,9 +6,9 @@ import random
 import re
 from xml.etree import ElementTree
 
-from dataflow.observe.spacetime.layout import Layout
-from dataflow.processes import Process, ProcessGraph, Sends, action
-from dataflow.runners.processes.system import Marker, System
+from dataflow.snapshots.diagrams.layout import Layout
+from dataflow.snapshots.processes import Process, ProcessGraph, Sends, action
+from dataflow.snapshots.runs.system import Marker, System
 from tests.processes.test_classic_cases import CASES, replay
 
 SVG = "{http://www.w3.org/2000/svg}"

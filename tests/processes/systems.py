@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from dataflow.processes import Process, ProcessGraph, Sends, action
+from dataflow.snapshots.processes import Process, ProcessGraph, Sends, action
 
 
 class Trader(Process):

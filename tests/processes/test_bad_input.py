@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from dataflow.cuts import is_consistent
 from dataflow.errors import ConfigurationError, GraphError, InconsistentSnapshot, ProcessFailed
-from dataflow.predicates import terminated
-from dataflow.processes import Channel, GlobalState, Process, ProcessGraph, Sends, action, actions_of
-from dataflow.runners.processes import ObservedSystem, ObservedThreads, System, Threads, check, detect
-from dataflow.runners.processes.host import Host
-from dataflow.traces import Event, MessageId
+from dataflow.snapshots.cuts import is_consistent
+from dataflow.snapshots.predicates import terminated
+from dataflow.snapshots.processes import Channel, GlobalState, Process, ProcessGraph, Sends, action, actions_of
+from dataflow.snapshots.runs import ObservedSystem, ObservedThreads, System, Threads, check, detect
+from dataflow.snapshots.runs.host import Host
+from dataflow.snapshots.traces import Event, MessageId
 from tests.processes.test_simulated import Silent, to
 
 
@@ -382,10 +382,10 @@ def test_a_snapshot_that_does_not_fit_its_run_is_found_out() -> None:
 
 def test_the_ways_to_run_are_found_by_name_and_loaded_when_they_are_asked_for() -> None:
     code = (
-        "import sys, dataflow, dataflow.runners.processes as runs\n"
-        "assert not [m for m in sys.modules if m.startswith('dataflow.runners.processes.')]\n"
+        "import sys, dataflow, dataflow.snapshots.runs as runs\n"
+        "assert not [m for m in sys.modules if m.startswith('dataflow.snapshots.runs.')]\n"
         "print(all([getattr(runs, name) for name in runs.__all__]))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
     with pytest.raises(ImportError, match="Simulaton"):
-        from dataflow.runners.processes import Simulaton  # type: ignore[attr-defined]  # noqa: F401
+        from dataflow.snapshots.runs import Simulaton  # type: ignore[attr-defined]  # noqa: F401

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from dataflow.cuts import channel_states, consistent_cuts, equivalent, is_consistent
-from dataflow.processes import Process, ProcessGraph, Sends, action
-from dataflow.runners.processes.system import Marker, System
-from dataflow.traces import Event, MarkerSent, Recorded, Trace
+from dataflow.snapshots.cuts import channel_states, consistent_cuts, equivalent, is_consistent
+from dataflow.snapshots.processes import Process, ProcessGraph, Sends, action
+from dataflow.snapshots.runs.system import Marker, System
+from dataflow.snapshots.traces import Event, MarkerSent, Recorded, Trace
 
 CASES = {case["name"]: case for case in json.loads(Path(__file__).with_name("classic_cases.json").read_text())}
 RUNS = [name for name, case in CASES.items() if "script" in case]

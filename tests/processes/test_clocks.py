@@ -7,11 +7,11 @@ from itertools import combinations
 
 import pytest
 
-from dataflow.cuts import consistent_cuts, is_consistent
-from dataflow.processes import Process, ProcessGraph, Sends, action
-from dataflow.runners.processes.simulated import Simulation
-from dataflow.runners.processes.system import System
-from dataflow.traces import Event, MessageId
+from dataflow.snapshots.cuts import consistent_cuts, is_consistent
+from dataflow.snapshots.processes import Process, ProcessGraph, Sends, action
+from dataflow.snapshots.runs.simulated import Simulation
+from dataflow.snapshots.runs.system import System
+from dataflow.snapshots.traces import Event, MessageId
 from tests.processes.systems import random_graph
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dataflow.errors import ConfigurationError, UnstablePredicateWarning
-from dataflow.predicates import Deadlock, Tokens, deadlocked, garbage, terminated
-from dataflow.processes import Channel, GlobalState, Process, ProcessGraph, Sends, action
-from dataflow.runners.processes import Simulation, System, Threads, detect
+from dataflow.snapshots.predicates import Deadlock, Tokens, deadlocked, garbage, terminated
+from dataflow.snapshots.processes import Channel, GlobalState, Process, ProcessGraph, Sends, action
+from dataflow.snapshots.runs import Simulation, System, Threads, detect
 from tests.processes.systems import random_graph
 from tests.processes.test_threaded import SECONDS, game
 

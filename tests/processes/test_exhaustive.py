@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from dataflow.errors import ConfigurationError, InconsistentSnapshot
-from dataflow.processes import GlobalState, Process, ProcessGraph, Sends, action
-from dataflow.runners.processes.content import content_of
-from dataflow.runners.processes.exhaustive import explore
-from dataflow.runners.processes.observing import ObservedSystem
-from dataflow.runners.processes.system import System
+from dataflow.snapshots.processes import GlobalState, Process, ProcessGraph, Sends, action
+from dataflow.snapshots.runs.content import content_of
+from dataflow.snapshots.runs.exhaustive import explore
+from dataflow.snapshots.runs.observing import ObservedSystem
+from dataflow.snapshots.runs.system import System
 from tests.processes.test_simulated import Silent, to
 
 CASES = {case["name"]: case for case in json.loads(Path(__file__).with_name("classic_cases.json").read_text())}

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from dataflow.errors import ConfigurationError, GraphError, SnapshotStuck
-from dataflow.processes import ProcessGraph
-from dataflow.runners.processes import ObservedSystem, ObservedThreads, check
-from dataflow.runners.processes.observed_station import LateMessage, StateReport
-from dataflow.traces import MarkerSent
+from dataflow.snapshots.processes import ProcessGraph
+from dataflow.snapshots.runs import ObservedSystem, ObservedThreads, check
+from dataflow.snapshots.runs.observed_station import LateMessage, StateReport
+from dataflow.snapshots.traces import MarkerSent
 from tests.processes.systems import coins, random_graph
 from tests.processes.test_simulated import Silent, to
 from tests.processes.test_threaded import SECONDS, Adding, game

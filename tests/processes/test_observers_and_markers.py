@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from dataflow.errors import InconsistentSnapshot
-from dataflow.processes import ProcessGraph
-from dataflow.runners.processes import ObservedSystem, Simulation, System, check, explore
-from dataflow.runners.processes.exhaustive import shown_content
-from dataflow.runners.processes.host import Item
-from dataflow.runners.processes.observed_station import LateMessage, ObservedStation, View
-from dataflow.runners.processes.station import DeliverReport
-from dataflow.traces import Event, Recorded
+from dataflow.snapshots.processes import ProcessGraph
+from dataflow.snapshots.runs import ObservedSystem, Simulation, System, check, explore
+from dataflow.snapshots.runs.exhaustive import shown_content
+from dataflow.snapshots.runs.host import Item
+from dataflow.snapshots.runs.observed_station import LateMessage, ObservedStation, View
+from dataflow.snapshots.runs.station import DeliverReport
+from dataflow.snapshots.traces import Event, Recorded
 from tests.processes.systems import coins, random_graph
 from tests.processes.test_classic_cases import CASES, RUNS
 from tests.processes.test_classic_cases import replay as replay_classic

@@ -7,12 +7,12 @@ import random
 import pytest
 
 from dataflow.errors import GraphError
-from dataflow.observe.spacetime import diagram
-from dataflow.predicates import terminated
-from dataflow.processes import Channel, ProcessGraph
-from dataflow.runners.processes import ObservedSystem, ObservedThreads, Simulation, System, detect
-from dataflow.runners.processes.observed_station import LateMessage, StateReport
-from dataflow.traces import Event, MarkerSent, Recorded, ReportReceived, ReportSent
+from dataflow.snapshots.diagrams import diagram
+from dataflow.snapshots.predicates import terminated
+from dataflow.snapshots.processes import Channel, ProcessGraph
+from dataflow.snapshots.runs import ObservedSystem, ObservedThreads, Simulation, System, detect
+from dataflow.snapshots.runs.observed_station import LateMessage, StateReport
+from dataflow.snapshots.traces import Event, MarkerSent, Recorded, ReportReceived, ReportSent
 from tests.processes.systems import random_graph
 from tests.processes.test_exhaustive import ring
 from tests.processes.test_simulated import Silent, check_snapshots, to

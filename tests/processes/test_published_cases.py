@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from dataflow.processes import Channel, Process, ProcessGraph, Sends, action
-from dataflow.runners.processes.system import Marker, System
+from dataflow.snapshots.processes import Channel, Process, ProcessGraph, Sends, action
+from dataflow.snapshots.runs.system import Marker, System
 
 CASES = json.loads(Path(__file__).with_name("published_cases.json").read_text())
 

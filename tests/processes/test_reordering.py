@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from dataflow.cuts import Reordering, Swap, equivalent
 from dataflow.errors import GraphError
-from dataflow.processes import Process, ProcessGraph, Sends, action
-from dataflow.runners.processes.system import System
+from dataflow.snapshots.cuts import Reordering, Swap, equivalent
+from dataflow.snapshots.processes import Process, ProcessGraph, Sends, action
+from dataflow.snapshots.runs.system import System
 
 
 class Player(Process):

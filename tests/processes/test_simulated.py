@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from dataflow.cuts import channel_states, equivalent, is_consistent
 from dataflow.errors import ConfigurationError, GraphError, SnapshotStuck
-from dataflow.processes import Channel, Process, ProcessGraph, Sends, action
-from dataflow.runners.processes.observing import ObservedSystem
-from dataflow.runners.processes.simulated import Simulation
-from dataflow.runners.processes.system import System
-from dataflow.traces import Event, MarkerReceived, MarkerSent, Recorded, Trace
+from dataflow.snapshots.cuts import channel_states, equivalent, is_consistent
+from dataflow.snapshots.processes import Channel, Process, ProcessGraph, Sends, action
+from dataflow.snapshots.runs.observing import ObservedSystem
+from dataflow.snapshots.runs.simulated import Simulation
+from dataflow.snapshots.runs.system import System
+from dataflow.snapshots.traces import Event, MarkerReceived, MarkerSent, Recorded, Trace
 from tests.processes.systems import coins, random_graph
 
 SEEDS = range(30)

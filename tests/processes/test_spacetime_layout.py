@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dataflow.cuts import equivalent
 from dataflow.errors import GraphError
-from dataflow.observe.spacetime import diagram
-from dataflow.observe.spacetime.layout import Point, lay_out
-from dataflow.runners.processes.system import System
+from dataflow.snapshots.cuts import equivalent
+from dataflow.snapshots.diagrams import diagram
+from dataflow.snapshots.diagrams.layout import Point, lay_out
+from dataflow.snapshots.runs.system import System
 from tests.processes.spacetime_runs import (
     LETTERS,
     at_random,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dataflow.observe.spacetime import diagram
-from dataflow.observe.spacetime.svg import DOT, LANE
+from dataflow.snapshots.diagrams import diagram
+from dataflow.snapshots.diagrams.svg import DOT, LANE
 from tests.documents import ROOT, run_python
 from tests.processes.spacetime_runs import (
     LETTERS,

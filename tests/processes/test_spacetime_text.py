@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dataflow.observe.spacetime import diagram
-from dataflow.observe.spacetime.layout import lay_out
-from dataflow.processes import ProcessGraph
-from dataflow.runners.processes.system import System
+from dataflow.snapshots.diagrams import diagram
+from dataflow.snapshots.diagrams.layout import lay_out
+from dataflow.snapshots.processes import ProcessGraph
+from dataflow.snapshots.runs.system import System
 from tests.processes.spacetime_runs import (
     LETTERS,
     SVG,

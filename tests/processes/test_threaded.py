@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from dataflow.cuts import channel_states
 from dataflow.errors import ConfigurationError, GraphError, JobTimeout
-from dataflow.processes import Channel, Process, ProcessGraph, Sends, action
-from dataflow.runners.processes.checking import check
-from dataflow.runners.processes.system import System
-from dataflow.runners.processes.threaded import Threads
+from dataflow.snapshots.cuts import channel_states
+from dataflow.snapshots.processes import Channel, Process, ProcessGraph, Sends, action
+from dataflow.snapshots.runs.checking import check
+from dataflow.snapshots.runs.system import System
+from dataflow.snapshots.runs.threaded import Threads
 from tests.processes.systems import coins, random_graph
 from tests.processes.test_simulated import Failing, to
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from dataflow.checkpointing import Mode
-from dataflow.events import Barrier, BarrierKind, Cancel, Element, EndOfInput
+from dataflow.contracts.checkpointing import Mode
 from dataflow.protocol.actions import Abort, Action, Complete, Ignore, PassOver, TakeSnapshot
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.barrier_ledger import BarrierLedger
@@ -32,12 +31,13 @@ from dataflow.protocol.coordinator_actions import (
     Persist,
     Release,
 )
+from dataflow.protocol.events import Barrier, BarrierKind, Cancel, Element, EndOfInput
 from dataflow.protocol.handler import BarrierHandler
 from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.tracking import Tracker
-from dataflow.runtime.channel import Channel
-from dataflow.runtime.gate import InputGate
-from dataflow.runtime.inlet import GateInlet
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.input_gate import InputGate
+from dataflow.runtime.task.task_inputs import GateInlet
 
 __all__ = ["ModelTask", "Setting", "interleavings"]
 

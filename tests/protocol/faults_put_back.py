@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dataflow.events import Barrier
 from dataflow.protocol.actions import Action, PassOver
-from dataflow.runtime.gate import InputGate
+from dataflow.protocol.events import Barrier
+from dataflow.runtime.task.input_gate import InputGate
 
 __all__ = ["pass_over_in_silence", "start_ahead_of_barriers"]
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataflow.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
 from dataflow.protocol.actions import Action, Complete, TakeSnapshot
+from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
 from dataflow.protocol.handler import Received
 from dataflow.protocol.overtaking import Overtaker
-from dataflow.runtime.channel import Channel
-from dataflow.runtime.gate import InputGate, RoundRobin
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.input_gate import InputGate, RoundRobin
 
 X, Y = Data(("x",)), Data(("y",))
 

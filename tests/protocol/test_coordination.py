@@ -10,7 +10,6 @@ from typing import Any, assert_never
 import pytest
 
 from dataflow.errors import ConfigurationError
-from dataflow.events import BarrierKind
 from dataflow.protocol.actions import AbortReason
 from dataflow.protocol.checkpoint_policy import CheckpointPolicy
 from dataflow.protocol.coordination import Coordinator
@@ -28,6 +27,7 @@ from dataflow.protocol.coordinator_actions import (
     RequestFailed,
     Retire,
 )
+from dataflow.protocol.events import BarrierKind
 from dataflow.protocol.roster import Roster
 
 CASES: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("coordinator_cases.toml").read_text())["case"]

@@ -8,7 +8,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dataflow.events import BarrierKind
 from dataflow.protocol.checkpoint_policy import CheckpointPolicy
 from dataflow.protocol.coordination import Coordinator
 from dataflow.protocol.coordinator_actions import (
@@ -25,6 +24,7 @@ from dataflow.protocol.coordinator_actions import (
     RequestFailed,
     Retire,
 )
+from dataflow.protocol.events import BarrierKind
 
 TASKS = {"s1": (), "s2": (), "j": ("s1", "s2"), "m": ("s1",), "k": ("j", "m")}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dataflow.checkpointing import Mode
-from dataflow.events import BarrierKind
+from dataflow.contracts.checkpointing import Mode
 from dataflow.protocol.coordinator_actions import AbortTasks, Inject
+from dataflow.protocol.events import BarrierKind
 from tests.protocol.barrier_model import ModelTask, Setting, interleavings
 from tests.protocol.faults_put_back import pass_over_in_silence
 

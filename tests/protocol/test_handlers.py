@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataflow.events import Barrier, BarrierKind, Cancel, Data, Idle, Watermark
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, PassOver, TakeSnapshot
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
+from dataflow.protocol.events import Barrier, BarrierKind, Cancel, Data, Idle, Watermark
 from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.red_log import RedLog
 from dataflow.protocol.settled import Settled

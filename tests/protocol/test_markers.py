@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from dataflow.events import Barrier, Data
 from dataflow.protocol.actions import Action, Complete, Ignore, TakeSnapshot
+from dataflow.protocol.events import Barrier, Data
 from dataflow.protocol.markers import Markers
 from dataflow.protocol.overtaking import Overtaker
 

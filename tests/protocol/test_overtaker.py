@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataflow.events import Barrier, BarrierKind, Data
 from dataflow.protocol.actions import Abort, AbortReason, Action, Complete, Ignore, TakeSnapshot
 from dataflow.protocol.alignment import EndOfInputPolicy
+from dataflow.protocol.events import Barrier, BarrierKind, Data
 from dataflow.protocol.overtaking import Overtaker
 
 EXPIRED = AbortReason.EXPIRED

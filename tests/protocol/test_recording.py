@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataflow.events import Barrier, Cancel, Data, Element, Watermark
+from dataflow.protocol.events import Barrier, Cancel, Data, Element, Watermark
 from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.recording import Recorder
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataflow.events import Data
+from dataflow.protocol.events import Data
 from dataflow.protocol.red_log import Omitted, RedLog
 
 

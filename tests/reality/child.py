@@ -26,7 +26,7 @@ import pyarrow as pa
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.operator import Operator, OperatorContext, Out
+from dataflow.contracts.operator import Operator, OperatorContext, Out
 
 ROWS, TOTALS = "rows", "totals"
 

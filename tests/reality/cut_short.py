@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import dataflow as flow
 import operators as op
-from dataflow.runtime.parts import TaskState
+from dataflow.runtime.task.parts import TaskState
 from dataflow.store.files import Buffer
 from dataflow.store.manifest import Manifest
 

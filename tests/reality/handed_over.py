@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 import dataflow as flow
-from dataflow.operator import Handle
-from dataflow.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
+from dataflow.contracts.operator import Handle
+from dataflow.contracts.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from operators.sinks.parquet import ParquetFormat, ParquetSink
 
 ROWS, STEP = 1_000, 50

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pyarrow as pa
 
 import dataflow as flow
-from dataflow.operator import Handle
-from dataflow.source import END, EndOfSplit, Json, SourceContext
+from dataflow.contracts.operator import Handle
+from dataflow.contracts.source import END, EndOfSplit, Json, SourceContext
 
 __all__ = ["CountingSource", "FlakySink", "Gatekeeper", "SilentSource"]
 

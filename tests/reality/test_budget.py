@@ -12,7 +12,7 @@ import dataflow as flow
 import operators as op
 from dataflow.errors import ConfigurationError
 from dataflow.runners.local import LocalRunner
-from dataflow.runtime.pace import FIRST_ROWS
+from dataflow.runtime.task.pace import FIRST_ROWS
 
 COST = 400e-6
 """Seconds a row: a sleep never takes less, so the budget bounds the rows of a slice from above, on any machine."""

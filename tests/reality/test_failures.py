@@ -120,7 +120,7 @@ def test_a_commit_that_always_fails_ends_the_job_and_a_rerun_commits(
         if broken:
             raise ConnectionError("never")
 
-    monkeypatch.setattr("dataflow.runtime.committer._FIRST_RETRY", 1_000)
+    monkeypatch.setattr("dataflow.runtime.job.committer._FIRST_RETRY", 1_000)
     broken, store = [True], flow.Checkpointing(tmp_path)
     sink = FlakySink(failing)
     with pytest.raises(ConnectionError) as caught:

@@ -11,7 +11,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.errors import CheckpointError
-from dataflow.runners.base import RunResult
+from dataflow.runners.run_result import RunResult
 from operators.sinks.parquet import read_committed
 from tests.reality.disks import FullDisk
 from tests.reality.harness import spawn

@@ -8,7 +8,7 @@ from tests.reality.harness import spawn
 
 SCRIPT = """
 from dataflow import LocalRunner
-from dataflow.runtime.task import Task
+from dataflow.runtime.task.task import Task
 from tests import liveness
 from tests.runtime.test_liveness import failing
 

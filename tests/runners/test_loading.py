@@ -16,11 +16,11 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.operator import Operator, Out
-from dataflow.runners.compiling import wait_for_import
+from dataflow.contracts.operator import Operator, Out
 from dataflow.runners.interrupts import CtrlC
-from dataflow.runtime.loading import Loading
-from dataflow.runtime.progress import JobState
+from dataflow.runners.kernel_wait import wait_for_import
+from dataflow.runtime.task.kernel_loading import Loading
+from dataflow.runtime.task.progress import JobState
 from tests.runners import loads_kernels
 
 ROOT = Path(__file__).parents[2]
@@ -167,7 +167,7 @@ def opening(gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
         wait_for_import(loading, pressed)
 
     monkeypatch.setattr("dataflow.runners.local.wait_for_import", wait)
-    monkeypatch.setattr("dataflow.runners.compiling.wait_for_import", wait)
+    monkeypatch.setattr("dataflow.runners.kernel_wait.wait_for_import", wait)
 
 
 def interrupt() -> None:

@@ -13,8 +13,8 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.contracts.source import Split
 from dataflow.errors import InputChanged, InputMissingWarning, NewInputWarning
-from dataflow.source import Split
 from dataflow.testing import ScriptedSource
 
 

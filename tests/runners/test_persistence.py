@@ -8,11 +8,11 @@ import pyarrow as pa
 
 import dataflow as flow
 import operators as op
-from dataflow.events import BarrierKind
-from dataflow.runners.persistence import Persistence
+from dataflow.protocol.events import BarrierKind
+from dataflow.runners.checkpoint_writes import Persistence
 from dataflow.runners.simulated import SimulatedRunner
-from dataflow.runtime.attempts import CheckpointRecord
-from dataflow.runtime.messages import TaskStats
+from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
+from dataflow.runtime.task.messages import TaskStats
 
 
 def record(*tasks: TaskStats) -> CheckpointRecord:

@@ -13,8 +13,8 @@ import operators as op
 from dataflow import CheckpointState, col
 from dataflow.errors import ConfigurationError
 from dataflow.runners.faults import Faults
-from dataflow.runtime.predicates import WAITING
-from dataflow.runtime.progress import JobState
+from dataflow.runtime.job.predicates import WAITING
+from dataflow.runtime.task.progress import JobState
 from tests.runners.bank import ACCOUNTS, OPENING, ForgetsChannels, bank, conserved, held, transfers
 from tests.seeds import seeds
 

@@ -23,10 +23,10 @@ from dataflow.errors import (
     OutputExists,
     RowsTakenBackWarning,
 )
-from dataflow.events import BarrierKind
+from dataflow.protocol.events import BarrierKind
 from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
-from dataflow.runtime.points import Point
+from dataflow.runtime.task.crash_points import Point
 from dataflow.store.files import FileSystem
 from operators.sinks.parquet import read_committed
 

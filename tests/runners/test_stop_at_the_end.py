@@ -7,10 +7,11 @@ import pyarrow as pa
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
-from dataflow.plan import of
-from dataflow.runtime.build import Settings, build
-from dataflow.runtime.job import Job
-from dataflow.runtime.progress import JobState
+from dataflow.planning.physical_plan import of
+from dataflow.runners.binding import LIBRARY
+from dataflow.runtime.job.build_job import Settings, build
+from dataflow.runtime.job.job import Job
+from dataflow.runtime.task.progress import JobState
 
 
 def released() -> Job:
@@ -18,7 +19,7 @@ def released() -> Job:
     with flow.Pipeline("short") as p:
         p.source(op.from_arrow(pa.table({"n": range(5)})), name="numbers").sink(op.collect(), name="out")
     store = flow.Checkpointing(flow.MemoryStore())
-    settings = Settings("short", "r", store, "auto", ManualClock(), lambda lane, job: job())
+    settings = Settings("short", "r", store, "auto", ManualClock(), lambda lane, job: job(), library=LIBRARY)
     job = build(of(p.graph), settings)
     while not job.history.checkpoints:
         for task in job.tasks.values():

@@ -11,7 +11,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.runners.faults import Faults
-from dataflow.runtime.progress import JobState
+from dataflow.runtime.task.progress import JobState
 from tests.seeds import seeds
 
 ROWS = 400_000

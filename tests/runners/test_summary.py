@@ -14,8 +14,8 @@ from rich.console import Console
 
 import dataflow as flow
 import operators as op
+from dataflow.contracts.operator import Operator, OperatorContext, Out
 from dataflow.errors import LateRowsWarning
-from dataflow.operator import Operator, OperatorContext, Out
 
 pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 

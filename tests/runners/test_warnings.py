@@ -14,6 +14,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.contracts.operator import Handle, Operator, Out
 from dataflow.errors import (
     BarrierflowWarning,
     CheckpointError,
@@ -27,10 +28,9 @@ from dataflow.errors import (
     StoreError,
     UnstablePredicateWarning,
 )
-from dataflow.operator import Handle, Operator, Out
 from dataflow.runners.faults import Faults
-from dataflow.runtime.notices import Notices
-from dataflow.runtime.progress import JobState
+from dataflow.runtime.task.notices import Notices
+from dataflow.runtime.task.progress import JobState
 from dataflow.store.memory import MemoryStore
 
 

@@ -17,12 +17,13 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
-from dataflow.operator import Operator, OperatorContext, Out
-from dataflow.plan import of
-from dataflow.runners.watching import JobProgress, ProgressLine, ProgressMeter
-from dataflow.runtime.build import Settings, build
-from dataflow.runtime.job import Job
-from dataflow.runtime.progress import JobState
+from dataflow.contracts.operator import Operator, OperatorContext, Out
+from dataflow.planning.physical_plan import of
+from dataflow.runners.binding import LIBRARY
+from dataflow.runners.job_progress import JobProgress, ProgressLine, ProgressMeter
+from dataflow.runtime.job.build_job import Settings, build
+from dataflow.runtime.job.job import Job
+from dataflow.runtime.task.progress import JobState
 
 NOON = 1_767_268_800_000_000  # 2026-01-01T12:00:00
 
@@ -53,7 +54,9 @@ def job(source: flow.Source | None = None, clock: ManualClock | None = None) -> 
         numbers = p.source(source or op.from_arrow(pa.table({"n": range(100)}), batch_rows=10), name="numbers")
         mapped = numbers.map(halves, on_error="skip", name="halves")
         mapped.apply(Noon, name="noon").rebalance().sink(op.collect(), name="out")
-    settings = Settings("watched", "run", None, "never", clock or ManualClock(), submit=lambda lane, work: None)
+    settings = Settings(
+        "watched", "run", None, "never", clock or ManualClock(), submit=lambda lane, work: None, library=LIBRARY
+    )
     made = build(of(p.graph, parallelism=1, max_key_groups=128), settings)
     try:
         yield made

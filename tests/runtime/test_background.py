@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 
-from dataflow.runtime.background import Background
+from dataflow.background import Background
 
 
 class State:

@@ -13,19 +13,20 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.errors import CheckpointDamaged
-from dataflow.events import Watermark
-from dataflow.graph import Node
-from dataflow.operator import Operator, OperatorContext
-from dataflow.plan import Plan, of
+from dataflow.planning.graph import Node
+from dataflow.planning.physical_plan import Plan, of
+from dataflow.planning.specs import Read
+from dataflow.protocol.events import Watermark
+from dataflow.runners.binding import LIBRARY
 from dataflow.runners.simulated import SimulatedRunner
-from dataflow.runtime import wiring
-from dataflow.runtime.build import Settings, build
-from dataflow.runtime.contract import build_operator
-from dataflow.runtime.inlet import GateInlet, SourceInlet
-from dataflow.runtime.parts import ChannelState, TaskState
-from dataflow.runtime.restore import _check_states
-from dataflow.specs import Read
+from dataflow.runtime.job.build_job import Settings, build
+from dataflow.runtime.restore.find_checkpoint import _check_states
+from dataflow.runtime.task import wiring
+from dataflow.runtime.task.contract_checks import build_operator
+from dataflow.runtime.task.parts import ChannelState, TaskState
+from dataflow.runtime.task.task_inputs import GateInlet, SourceInlet
 
 PARALLELISM = 2
 TABLE = pa.table({"k": [n % 5 for n in range(40)], "x": list(range(40))})
@@ -67,7 +68,9 @@ def test_a_restored_gate_starts_with_the_watermarks_of_its_part() -> None:
     plan, store, checkpoint = checkpointed()
     (task,) = [task for vertex, _, task in plan.tasks() if plan.inputs(vertex.name)]
     number = rewritten(store, checkpoint, task, [30, 20])
-    settings = Settings("totals", "run", flow.Checkpointing(store), number, ManualClock(), lambda lane, job: job())
+    settings = Settings(
+        "totals", "run", flow.Checkpointing(store), number, ManualClock(), lambda lane, job: job(), library=LIBRARY
+    )
     inlet = build(plan, settings).tasks[task].inlet
     assert isinstance(inlet, GateInlet)
     assert (inlet.gate.watermarks, inlet.gate.watermark) == ((30, 20), 20)
@@ -79,7 +82,9 @@ def test_a_split_that_was_read_to_its_end_is_not_opened_again() -> None:
     for number in reversed(store.checkpoints()):  # a restore deletes those that are newer
         states = [TaskState.decode(store.read(number, part)) for part in store.manifest(number).parts]
         stored.append([split["done"] for state in states for split in state.inlet.get("splits", ())])  # type: ignore[union-attr,index,call-overload]
-        settings = Settings("totals", "run", flow.Checkpointing(store), number, ManualClock(), lambda lane, job: job())
+        settings = Settings(
+            "totals", "run", flow.Checkpointing(store), number, ManualClock(), lambda lane, job: job(), library=LIBRARY
+        )
         job = build(plan, settings)
         inlets = [task.inlet for task in job.tasks.values() if isinstance(task.inlet, SourceInlet)]
         built.append([split.done for inlet in inlets for split in inlet.splits])
@@ -102,7 +107,9 @@ def test_the_state_of_a_channel_that_is_there_twice_is_damage() -> None:
 
 def test_the_checkpoints_of_earlier_runs_count_among_those_to_keep() -> None:
     plan, store, _ = checkpointed()
-    settings = Settings("totals", "run", flow.Checkpointing(store), "auto", ManualClock(), lambda lane, job: job())
+    settings = Settings(
+        "totals", "run", flow.Checkpointing(store), "auto", ManualClock(), lambda lane, job: job(), library=LIBRARY
+    )
     assert build(plan, settings).coordinator.completed == tuple(store.checkpoints())
     assert len(store.checkpoints()) > 1
 
@@ -112,7 +119,9 @@ def test_a_restore_checks_each_split_once(monkeypatch: pytest.MonkeyPatch) -> No
     (source,) = (node.spec.source for node in plan.graph if isinstance(node.spec, Read))
     checked: list[str] = []
     monkeypatch.setattr(type(source), "check", lambda source, split: checked.append(split.id))
-    settings = Settings("totals", "run", flow.Checkpointing(store), checkpoint, ManualClock(), lambda lane, job: job())
+    settings = Settings(
+        "totals", "run", flow.Checkpointing(store), checkpoint, ManualClock(), lambda lane, job: job(), library=LIBRARY
+    )
     build(plan, settings)
     assert sorted(checked) == sorted(split.id for split in source.splits())
 
@@ -128,7 +137,9 @@ def test_a_restore_makes_each_operator_from_its_state_once(monkeypatch: pytest.M
         return operator
 
     monkeypatch.setattr(wiring, "build_operator", spying)
-    settings = Settings("totals", "run", flow.Checkpointing(store), checkpoint, ManualClock(), lambda lane, job: job())
+    settings = Settings(
+        "totals", "run", flow.Checkpointing(store), checkpoint, ManualClock(), lambda lane, job: job(), library=LIBRARY
+    )
     nodes = build(plan, settings).tasks["sums[0]"].chain.nodes
     assert [node.operator for node in nodes if node.name in ("sums", "out")] == restored
 
@@ -143,7 +154,9 @@ class Ticking(ManualClock):
 
 def test_a_report_says_how_long_it_took_to_build_the_job() -> None:
     plan, store, checkpoint = checkpointed()
-    settings = Settings("totals", "run", flow.Checkpointing(store), checkpoint, Ticking(), lambda lane, job: job())
+    settings = Settings(
+        "totals", "run", flow.Checkpointing(store), checkpoint, Ticking(), lambda lane, job: job(), library=LIBRARY
+    )
     report = build(plan, settings).restore_report
     assert report is not None
     assert report.duration is not None
@@ -154,6 +167,7 @@ def test_a_restore_removes_the_parts_that_no_manifest_names() -> None:
     plan, store, checkpoint = checkpointed()
     store.write(store.highest_id() + 1, "sums[0]", b"never committed")
     settings = Settings(
+        library=LIBRARY,
         pipeline="totals",
         run_id="again",
         checkpointing=flow.Checkpointing(store),

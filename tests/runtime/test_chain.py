@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from dataflow.events import Barrier, Data, EndOfInput, Idle, Watermark
-from dataflow.operator import Operator, Out, Snapshot
+from dataflow.contracts.operator import Operator, Out, Snapshot
+from dataflow.contracts.row_errors import ERRORS
+from dataflow.protocol.events import Barrier, Data, EndOfInput, Idle, Watermark
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.row_errors import ERRORS
-from dataflow.runtime.chain import Chain, ChainNode
-from dataflow.runtime.channel import Channel
-from dataflow.runtime.output import ForwardOutput
+from dataflow.runtime.task.chain import Chain, ChainNode
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.outputs import ForwardOutput
 from tests.runtime.test_task import batch
 
 ORDER = ["root", "a", "b", "c"]

@@ -5,8 +5,8 @@ from threading import Thread
 import pyarrow as pa
 import pytest
 
-from dataflow.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
-from dataflow.runtime.channel import Channel
+from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
+from dataflow.runtime.task.channel import Channel
 
 
 def filled(*elements: Element, credit: int = 2) -> Channel:

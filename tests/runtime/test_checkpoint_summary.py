@@ -7,8 +7,8 @@ import pytest
 
 import dataflow as flow
 from dataflow import col
-from dataflow.plan import of
-from dataflow.runtime.restore import find
+from dataflow.planning.physical_plan import of
+from dataflow.runtime.restore.find_checkpoint import find
 from operators.sinks.collect import collect
 from operators.sources.arrow import from_arrow
 

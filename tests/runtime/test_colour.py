@@ -16,16 +16,16 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.clock import ManualClock
-from dataflow.events import Data, EndOfInput, Watermark
-from dataflow.operator import Operator
-from dataflow.plan import Plan, of
-from dataflow.runtime.chain import Chain
-from dataflow.runtime.channel import Channel
-from dataflow.runtime.inlet import SourceInlet, SplitState
-from dataflow.runtime.output import ForwardOutput, Output
-from dataflow.runtime.wiring import Place, wired
-from dataflow.source import SourceContext
-from operators.aggregate import KeyedAggregate
+from dataflow.contracts.operator import Operator
+from dataflow.contracts.source import SourceContext
+from dataflow.planning.physical_plan import Plan, of
+from dataflow.protocol.events import Data, EndOfInput, Watermark
+from dataflow.runtime.task.chain import Chain
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.outputs import ForwardOutput, Output
+from dataflow.runtime.task.task_inputs import SourceInlet, SplitState
+from dataflow.runtime.task.wiring import Place, wired
+from operators.aggregation.aggregate import KeyedAggregate
 from operators.windows.aggregate import WindowAggregate
 
 RED = 3

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dataflow.contracts.operator import Handle, OperatorContext, TwoPhaseSink, TwoPhaseWriter
 from dataflow.errors import DirectoryInUse, StoreError
-from dataflow.operator import Handle, OperatorContext, TwoPhaseSink, TwoPhaseWriter
-from dataflow.runtime.committer import Committer, SinkCommitted, SinkFailed
-from dataflow.runtime.messages import Crashed
-from dataflow.runtime.points import Point
+from dataflow.runtime.job.committer import Committer, SinkCommitted, SinkFailed
+from dataflow.runtime.task.crash_points import Point
+from dataflow.runtime.task.messages import Crashed
 
 
 class Target(TwoPhaseSink):

@@ -15,6 +15,8 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import Operator, OperatorContext, Snapshot
+from dataflow.contracts.source import SourceContext, Split
 from dataflow.errors import (
     CheckpointDamaged,
     CheckpointSkippedWarning,
@@ -22,18 +24,17 @@ from dataflow.errors import (
     InputChanged,
     RowsTakenBackWarning,
 )
-from dataflow.events import Data, EndOfInput
 from dataflow.observe.checkpoints import list_checkpoints, table
-from dataflow.operator import Operator, OperatorContext, Snapshot
-from dataflow.plan import of
-from dataflow.runtime.in_flight import check_carried
-from dataflow.runtime.parts import ChannelState, TaskState
-from dataflow.runtime.restore import _check_states
-from dataflow.source import SourceContext, Split
+from dataflow.planning.physical_plan import of
+from dataflow.protocol.events import Data, EndOfInput
+from dataflow.runners.binding import LIBRARY
+from dataflow.runtime.restore.find_checkpoint import _check_states
+from dataflow.runtime.restore.in_flight import check_carried
+from dataflow.runtime.task.parts import ChannelState, TaskState
 from dataflow.state import codec
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.manifest import Manifest, encode
-from operators.partials import RECORD
+from operators.aggregation.partials import RECORD
 
 
 class Remembers(Operator):
@@ -316,7 +317,7 @@ def test_a_limit_is_a_whole_number() -> None:
 @pytest.mark.parametrize("name", ["../secret.csv", "/etc/passwd", ".hidden.csv", "other.txt", "a\0b", "x/../a.csv", 7])
 def test_a_watched_file_is_a_plain_name_that_is_wanted(directory: Path, name: Any) -> None:
     from dataflow.clock import ManualClock
-    from dataflow.source import SourceContext
+    from dataflow.contracts.source import SourceContext
 
     source = op.watch(directory / "in", op.read_csv, pattern="*.csv")
     split, context = source.splits()[0], SourceContext("watch", 0, 1, ManualClock())
@@ -350,7 +351,7 @@ def test_rows_in_flight_that_the_channel_does_not_carry_are_damage(rows: pa.Reco
     (link,) = [link for link in plan.links if link.target == "sums"]
     captured = ChannelState("sums", "sums[0]", "in[0] -> sums[0]", [Data(rows)])
     with pytest.raises(CheckpointDamaged, match=r"in\[0\] -> sums\[0\]"):
-        check_carried(captured, plan, link)
+        check_carried(captured, plan, link, LIBRARY)
 
 
 def test_the_end_of_a_task_that_continues_is_damage_whatever_its_name() -> None:

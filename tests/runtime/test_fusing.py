@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -12,11 +14,13 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.clock import ManualClock
-from dataflow.plan import of
-from dataflow.runners.base import result_of
-from dataflow.runtime.build import Settings, build
-from dataflow.runtime.job import Job
+from dataflow.planning.physical_plan import of
+from dataflow.runners.binding import LIBRARY
+from dataflow.runners.run_result import result_of
+from dataflow.runtime.job.build_job import Settings, build
+from dataflow.runtime.job.job import Job
 from operators.fusion import cache
+from operators.fusion.chains import fuse
 from operators.fusion.operator import Fused, Patience
 
 AT_ONCE, NEVER = Patience(load=0, compile=0), Patience(load=1 << 40, compile=1 << 40)
@@ -54,13 +58,13 @@ def job(
     delays: Mapping[str, Any] | None = None,
 ) -> Job:
     settings = Settings(
+        library=replace(LIBRARY, fuse=partial(fuse, patience=patience)),
         pipeline="bids",
         run_id="r",
         checkpointing=flow.Checkpointing(store or flow.MemoryStore(), mode=mode, keep=50),
         restore="auto",
         clock=ManualClock(),
         submit=lambda lane, job: job(),
-        patience=patience,
         delays=delays or {},
     )
     made = build(of((p or pipeline()).graph, parallelism=2), settings)

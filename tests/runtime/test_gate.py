@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from dataflow.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
 from dataflow.protocol.actions import Abort, AbortReason, Complete, TakeSnapshot
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
+from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
 from dataflow.protocol.handler import BarrierHandler
 from dataflow.protocol.tracking import Tracker
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.runtime.channel import Channel
-from dataflow.runtime.gate import InputGate, RoundRobin
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.input_gate import InputGate, RoundRobin
 
 
 class Rig:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dataflow.events import Barrier, Data, Element, EndOfInput
 from dataflow.protocol.actions import Action, Complete, TakeSnapshot
+from dataflow.protocol.events import Barrier, Data, Element, EndOfInput
 from dataflow.protocol.overtaking import Overtaker
-from dataflow.runtime.channel import Channel
-from dataflow.runtime.gate import InputGate, RoundRobin
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.input_gate import InputGate, RoundRobin
 
 X, Y = Data("x"), Data("y")
 

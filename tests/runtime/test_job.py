@@ -11,16 +11,17 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.checkpointing import Mode
 from dataflow.clock import ManualClock
+from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import JobCancelled, StoreError
-from dataflow.events import Barrier, BarrierKind
-from dataflow.plan import of
+from dataflow.planning.physical_plan import of
 from dataflow.protocol.coordinator_actions import FailureReason
-from dataflow.runtime.build import Settings, build
-from dataflow.runtime.job import Job
-from dataflow.runtime.loading import Loading
-from dataflow.runtime.messages import (
+from dataflow.protocol.events import Barrier, BarrierKind
+from dataflow.runners.binding import LIBRARY
+from dataflow.runtime.job.build_job import Settings, build
+from dataflow.runtime.job.job import Job
+from dataflow.runtime.task.kernel_loading import Loading
+from dataflow.runtime.task.messages import (
     Acknowledged,
     Committed,
     Crashed,
@@ -31,7 +32,7 @@ from dataflow.runtime.messages import (
     TaskStats,
     Trigger,
 )
-from dataflow.runtime.progress import JobState
+from dataflow.runtime.task.progress import JobState
 from dataflow.store.manifest import Manifest
 from dataflow.testing import Ledger, ledger_sink
 
@@ -71,7 +72,13 @@ class Rig:
         self.job: Job = build(
             of(p.graph, parallelism=1, max_key_groups=128),
             Settings(
-                "totals", "run", checkpointing, "never", self.clock, lambda lane, job: self.lanes.append((lane, job))
+                "totals",
+                "run",
+                checkpointing,
+                "never",
+                self.clock,
+                lambda lane, job: self.lanes.append((lane, job)),
+                library=LIBRARY,
             ),
         )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from dataflow.errors import CheckpointError, StoreError
-from dataflow.events import Barrier
 from dataflow.protocol.actions import AbortReason
 from dataflow.protocol.coordinator_actions import FailureReason
-from dataflow.runtime.committer import SinkCommitted
-from dataflow.runtime.messages import AbortCheckpoint, Acknowledged, Committed, Declined, Trigger
-from dataflow.runtime.progress import JobState
+from dataflow.protocol.events import Barrier
+from dataflow.runtime.job.committer import SinkCommitted
+from dataflow.runtime.task.messages import AbortCheckpoint, Acknowledged, Committed, Declined, Trigger
+from dataflow.runtime.task.progress import JobState
 from tests.runtime.test_job import SINK, SOURCE, Rig, ending
 
 

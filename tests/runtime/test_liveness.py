@@ -10,11 +10,11 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
+from dataflow.contracts.operator import Operator, Out, Snapshot
 from dataflow.errors import CheckpointsFailedWarning, StoreError
-from dataflow.operator import Operator, Out, Snapshot
-from dataflow.runners.liveness import LivenessBroken
-from dataflow.runtime.messages import AbortCheckpoint, Mailbox, TaskMessage
-from dataflow.runtime.task import Task
+from dataflow.runners.liveness_check import LivenessBroken
+from dataflow.runtime.task.messages import AbortCheckpoint, Mailbox, TaskMessage
+from dataflow.runtime.task.task import Task
 from tests import liveness
 
 

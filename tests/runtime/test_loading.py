@@ -10,8 +10,8 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.plan import of
-from dataflow.runtime.loading import Loading, kernels_of
+from dataflow.planning.physical_plan import of
+from dataflow.runtime.task.kernel_loading import Loading, kernels_of
 
 PARTITION = "dataflow.state.kernels.partition"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataflow.errors import BarrierflowWarning, CleanupFailedWarning, InputMissingWarning
-from dataflow.runtime.notices import Notices
+from dataflow.runtime.task.notices import Notices
 
 
 def test_a_text_that_comes_again_is_told_once_with_its_number() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from dataflow.events import Barrier, Data, EndOfInput
-from dataflow.runtime.channel import Channel
-from dataflow.runtime.output import BroadcastOutput, ForwardOutput, HashOutput, Output, RebalanceOutput
+from dataflow.protocol.events import Barrier, Data, EndOfInput
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.outputs import BroadcastOutput, ForwardOutput, HashOutput, Output, RebalanceOutput
 
 
 def batch(*values: int) -> pa.RecordBatch:

@@ -8,15 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from dataflow.contracts.operator import Operator, Out
 from dataflow.errors import CheckpointDamaged
-from dataflow.events import Barrier, Data, Element, EndOfInput, Idle, Watermark
-from dataflow.operator import Operator, Out
 from dataflow.protocol.actions import AbortReason
+from dataflow.protocol.events import Barrier, Data, Element, EndOfInput, Idle, Watermark
 from dataflow.protocol.overtaking import Overtaker
-from dataflow.runtime.channel import Channel
-from dataflow.runtime.messages import AbortCheckpoint, Acknowledged, Trigger
-from dataflow.runtime.parts import ChannelState, TaskState
-from dataflow.runtime.progress import Progress
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.messages import AbortCheckpoint, Acknowledged, Trigger
+from dataflow.runtime.task.parts import ChannelState, TaskState
+from dataflow.runtime.task.progress import Progress
 from tests.runtime.test_task import Bench, batch
 
 

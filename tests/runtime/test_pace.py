@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dataflow.events import Barrier, Data, EndOfInput
-from dataflow.runtime.channel import Channel
-from dataflow.runtime.pace import FIRST_ROWS, LearnedPace, Unpaced
+from dataflow.protocol.events import Barrier, Data, EndOfInput
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.pace import FIRST_ROWS, LearnedPace, Unpaced
 from tests.runtime.test_task import Bench, batch
 
 

@@ -9,13 +9,14 @@ import pytest
 
 from dataflow.clock import ManualClock
 from dataflow.errors import StoreError
-from dataflow.events import Data
 from dataflow.protocol.coordinator_actions import FailureReason
-from dataflow.runtime.messages import Acknowledged, Crashed, Declined, Mailbox, TaskStats
-from dataflow.runtime.part_writer import PartWriter
-from dataflow.runtime.parts import ChannelState, Duplicates, TaskState
-from dataflow.runtime.points import Point
-from dataflow.runtime.services import Services
+from dataflow.protocol.events import Data
+from dataflow.runners.binding import LIBRARY
+from dataflow.runtime.task.crash_points import Point
+from dataflow.runtime.task.messages import Acknowledged, Crashed, Declined, Mailbox, TaskStats
+from dataflow.runtime.task.part_writer import PartWriter
+from dataflow.runtime.task.parts import ChannelState, Duplicates, TaskState
+from dataflow.runtime.task.services import Services
 from dataflow.store.memory import MemoryStore
 from tests.runtime.test_task import batch
 
@@ -30,7 +31,9 @@ class Rig:
         self._fault = fault
         self.writer = PartWriter(
             "t[0]",
-            Services(self.store, lambda lane, job: self.lanes.append((lane, job)), self.clock, self.reports, self.at),
+            Services(
+                self.store, lambda lane, job: self.lanes.append((lane, job)), self.clock, self.reports, LIBRARY, self.at
+            ),
             keep,
         )
 

@@ -7,10 +7,10 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 
-from dataflow.events import Barrier, Data, Watermark
-from dataflow.operator import Snapshot
+from dataflow.contracts.operator import Snapshot
+from dataflow.protocol.events import Barrier, Data, Watermark
 from dataflow.protocol.red_log import Omitted
-from dataflow.runtime.parts import SAMPLE_ROWS, ChannelState, Duplicates, TaskState
+from dataflow.runtime.task.parts import SAMPLE_ROWS, ChannelState, Duplicates, TaskState
 from dataflow.state.codec import encode
 from tests.runtime.test_overtaking import shown
 from tests.runtime.test_task import batch

@@ -13,11 +13,11 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.checkpointing import Mode
+from dataflow.contracts.checkpointing import Mode
 from dataflow.runners.faults import Faults
-from dataflow.runtime.precision import Precision, precisions
-from dataflow.runtime.report_text import sections
-from dataflow.runtime.restore import preview
+from dataflow.runtime.restore.duplicate_precision import Precision, precisions
+from dataflow.runtime.restore.find_checkpoint import preview
+from dataflow.runtime.restore.report_text import sections
 from tests.lingering import Linger
 
 EXACT, UPPER, LOW = Precision.EXACT, Precision.UPPER_BOUND, Precision.MAY_BE_TOO_LOW

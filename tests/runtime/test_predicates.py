@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dataflow.errors import CheckpointDamaged, PredicateSkippedWarning
-from dataflow.runtime.messages import Crashed
-from dataflow.runtime.notices import Notices
-from dataflow.runtime.predicates import LANE, WAITING, Answers, Asked, Judged, Predicates
+from dataflow.runtime.job.predicates import LANE, WAITING, Answers, Asked, Judged, Predicates
+from dataflow.runtime.task.messages import Crashed
+from dataflow.runtime.task.notices import Notices
 
 
 class Rig:

@@ -10,15 +10,16 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
-from dataflow.events import Data
-from dataflow.plan import of
+from dataflow.planning.physical_plan import of
 from dataflow.protocol.coordinator_actions import FailureReason
+from dataflow.protocol.events import Data
 from dataflow.protocol.red_log import Omitted, RedLog
+from dataflow.runners.binding import LIBRARY
 from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
-from dataflow.runtime.build import Settings, build
-from dataflow.runtime.job import Job
-from dataflow.runtime.messages import Declined
+from dataflow.runtime.job.build_job import Settings, build
+from dataflow.runtime.job.job import Job
+from dataflow.runtime.task.messages import Declined
 
 
 def test_a_sample_keeps_few_rows_and_counts_them_all() -> None:
@@ -55,6 +56,7 @@ def stepping(mode: str) -> Job:
         both = left.union(right, name="both").map_batches(lambda batch: batch, name="same")
         both.sink(op.collect(), name="out")
     settings = Settings(
+        library=LIBRARY,
         pipeline="red",
         run_id="r",
         checkpointing=flow.Checkpointing(flow.MemoryStore(), mode=mode),

@@ -16,9 +16,9 @@ import dataflow as flow
 import operators as op
 from dataflow.runners.faults import Faults
 from dataflow.runners.simulated import SimulatedRunner
-from dataflow.runtime.parts import TaskState
-from dataflow.runtime.points import Point
-from dataflow.runtime.replay import rows_read_again
+from dataflow.runtime.restore.rows_read_again import rows_read_again
+from dataflow.runtime.task.crash_points import Point
+from dataflow.runtime.task.parts import TaskState
 from dataflow.store.base import CheckpointStore
 from dataflow.store.files import Buffer
 from dataflow.store.manifest import part_file

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataflow.errors import CheckpointError
-from dataflow.events import BarrierKind
-from dataflow.runtime.attempts import CheckpointAttempt
-from dataflow.runtime.messages import Acknowledged, TaskStats
-from dataflow.runtime.requests import CheckpointRequests, Wanted
+from dataflow.protocol.events import BarrierKind
+from dataflow.runtime.job.checkpoint_attempts import CheckpointAttempt
+from dataflow.runtime.job.checkpoint_requests import CheckpointRequests, Wanted
+from dataflow.runtime.task.messages import Acknowledged, TaskStats
 from dataflow.store.manifest import PartHandle
 
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from dataflow.checkpointing import Mode
-from dataflow.events import Data, Element, EndOfInput, Watermark
+from dataflow.contracts.checkpointing import Mode
 from dataflow.observe.restores import headline, table
+from dataflow.protocol.events import Data, Element, EndOfInput, Watermark
 from dataflow.protocol.recovery import Skipped
-from dataflow.runtime.parts import ChannelState, Duplicates
-from dataflow.runtime.precision import Precision
-from dataflow.runtime.report import RestoreReport
+from dataflow.runtime.restore.duplicate_precision import Precision
+from dataflow.runtime.restore.report import RestoreReport
+from dataflow.runtime.task.parts import ChannelState, Duplicates
 
 
 def batch(*values: int) -> pa.RecordBatch:

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from dataflow.clock import ManualClock
-from dataflow.events import Barrier, Data
+from dataflow.contracts.row_errors import ERRORS, errors_schema
+from dataflow.contracts.source import END, Json, Source, SourceContext, Split, SplitReader
 from dataflow.protocol.actions import AbortReason
-from dataflow.row_errors import ERRORS, errors_schema
-from dataflow.runtime.inlet import SourceInlet, SplitState
-from dataflow.source import END, Json, Source, SourceContext, Split, SplitReader
+from dataflow.protocol.events import Barrier, Data
+from dataflow.runtime.task.task_inputs import SourceInlet, SplitState
 from dataflow.testing import Pause, ScriptedSource
 
 

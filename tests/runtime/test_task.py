@@ -10,28 +10,39 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from dataflow.background import Submit
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import Handle, Operator, Out, Snapshot, TwoPhaseWriter
+from dataflow.contracts.source import SourceContext
 from dataflow.errors import StoreError
-from dataflow.events import Barrier, Cancel, Data, Element, EndOfInput, Watermark
-from dataflow.operator import Handle, Operator, Out, Snapshot, TwoPhaseWriter
 from dataflow.protocol.actions import AbortReason
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.coordinator_actions import FailureReason
+from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Watermark
 from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.tracking import Tracker
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.runtime.chain import Chain, ChainNode
-from dataflow.runtime.channel import Channel
-from dataflow.runtime.gate import InputGate, RoundRobin
-from dataflow.runtime.inlet import GateInlet, SourceInlet, SplitState
-from dataflow.runtime.messages import AbortCheckpoint, Acknowledged, Committed, Declined, Ended, Mailbox, Stop, Trigger
-from dataflow.runtime.output import ForwardOutput
-from dataflow.runtime.parts import TaskState
-from dataflow.runtime.points import Point
-from dataflow.runtime.progress import Progress
-from dataflow.runtime.services import Services, Submit
-from dataflow.runtime.task import Task
-from dataflow.source import SourceContext
+from dataflow.runners.binding import LIBRARY
+from dataflow.runtime.task.chain import Chain, ChainNode
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.crash_points import Point
+from dataflow.runtime.task.input_gate import InputGate, RoundRobin
+from dataflow.runtime.task.messages import (
+    AbortCheckpoint,
+    Acknowledged,
+    Committed,
+    Declined,
+    Ended,
+    Mailbox,
+    Stop,
+    Trigger,
+)
+from dataflow.runtime.task.outputs import ForwardOutput
+from dataflow.runtime.task.parts import TaskState
+from dataflow.runtime.task.progress import Progress
+from dataflow.runtime.task.services import Services
+from dataflow.runtime.task.task import Task
+from dataflow.runtime.task.task_inputs import GateInlet, SourceInlet, SplitState
 from dataflow.store.memory import MemoryStore
 from dataflow.testing import ScriptedSource
 
@@ -68,7 +79,7 @@ class Bench:
             "op[0]",
             GateInlet(gate, [0, 0]),
             Chain([self.node]),
-            Services(self.store, submit, self.clock, self.reports),
+            Services(self.store, submit, self.clock, self.reports, LIBRARY),
         )
 
     def use(self, **services: Any) -> None:

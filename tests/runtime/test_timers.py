@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from dataflow.clock import ManualClock
-from dataflow.events import Barrier, Data, EndOfInput
-from dataflow.operator import Operator, Out
-from dataflow.runtime.chain import Chain, ChainNode
-from dataflow.runtime.messages import Acknowledged, Ended
+from dataflow.contracts.operator import Operator, Out
+from dataflow.protocol.events import Barrier, Data, EndOfInput
+from dataflow.runtime.task.chain import Chain, ChainNode
+from dataflow.runtime.task.messages import Acknowledged, Ended
 from tests.runtime.test_task import Bench, Recorder, batch
 
 

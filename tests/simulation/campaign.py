@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import dataflow as flow
-from dataflow.checkpointing import Mode
+from dataflow.contracts.checkpointing import Mode
 from dataflow.runners.faults import Attempt, Faults
 from dataflow.runners.simulated import SimulatedRunner
-from dataflow.runtime.points import Point
+from dataflow.runtime.task.crash_points import Point
 from dataflow.testing import lineage
 from tests.simulation.workloads import WORKLOADS, Draw
 

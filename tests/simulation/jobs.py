@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import dataflow as flow
-from dataflow.checkpointing import Mode
+from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import StoreError
 from dataflow.runners.faults import Attempt, Faults
 from dataflow.runners.simulated import SimulatedRunner

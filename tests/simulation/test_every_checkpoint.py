@@ -14,7 +14,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.checkpointing import Mode
+from dataflow.contracts.checkpointing import Mode
 from dataflow.runners.faults import Attempt, Faults
 from dataflow.runners.simulated import SimulatedRunner
 from dataflow.testing import Ledger, delivered_again, ledger_sink

@@ -11,8 +11,8 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
+from dataflow.contracts.operator import Out
 from dataflow.errors import CheckpointMismatch
-from dataflow.operator import Out
 from dataflow.runners.faults import Attempt, Faults
 from dataflow.testing import Ledger, ledger_sink
 from tests.simulation.jobs import simulate, singles

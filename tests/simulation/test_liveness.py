@@ -1,7 +1,7 @@
 """Every barrier gets an answer: with several checkpoints at once, at the end of input, with savepoints in between.
 
-``SimulatedRunner`` checks this in every run, see ``dataflow.runners.liveness``. Here are the systems in which barriers
-were once lost, and the proof that the check notices: with the faults put back it finds them.
+``SimulatedRunner`` checks this in every run, see ``dataflow.runners.liveness_check``. Here are the systems in which
+barriers were once lost, and the proof that the check notices: with the faults put back it finds them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.events import BarrierKind
+from dataflow.protocol.events import BarrierKind
 from dataflow.runners.faults import Faults
-from dataflow.runners.liveness import LivenessBroken
+from dataflow.runners.liveness_check import LivenessBroken
 from dataflow.runners.simulated import SimulatedJob, SimulatedRunner
-from dataflow.runtime.job import Job
-from dataflow.runtime.messages import AbortCheckpoint, Mailbox
-from dataflow.runtime.task import Task
+from dataflow.runtime.job.job import Job
+from dataflow.runtime.task.messages import AbortCheckpoint, Mailbox
+from dataflow.runtime.task.task import Task
 from tests.protocol.faults_put_back import pass_over_in_silence, start_ahead_of_barriers
 from tests.simulation.jobs import MODES
 
@@ -164,7 +164,7 @@ def test_a_cancel_that_does_not_reach_a_task_is_found(monkeypatch: pytest.Monkey
 
 def test_a_checkpoint_that_is_slow_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only its timeout, which is shortened here, ends a checkpoint whose barriers wait for rows."""
-    monkeypatch.setattr("dataflow.runners.liveness.LONGEST", 1_000)
+    monkeypatch.setattr("dataflow.runners.liveness_check.LONGEST", 1_000)
     with flow.Pipeline("slow") as p:
         rows = p.source(op.from_arrow(pa.table({"x": range(200)}), batch_rows=1), name="in").rebalance()
         rows.rebalance().sink(op.collect(), name="out")

@@ -8,10 +8,10 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.operator import Operator, Out
+from dataflow.contracts.operator import Operator, Out
 from dataflow.runners.faults import Faults
-from dataflow.runtime.parts import TaskState
-from dataflow.runtime.points import Point
+from dataflow.runtime.task.crash_points import Point
+from dataflow.runtime.task.parts import TaskState
 from dataflow.testing import Ledger, ScriptedSource, delivered_again, ledger_sink
 from tests.simulation.jobs import MODES, LoggedLedger, LoggedStore, batches, paced_script, simulate, singles
 

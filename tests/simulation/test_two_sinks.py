@@ -16,10 +16,10 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
+from dataflow.contracts.operator import TwoPhaseSink
 from dataflow.errors import StoreError
-from dataflow.operator import TwoPhaseSink
 from dataflow.runners.faults import Attempt, Faults
-from dataflow.runtime.points import Point
+from dataflow.runtime.task.crash_points import Point
 from dataflow.testing import Pause, ScriptedSource, delivered_again, ledger_sink
 from operators.sinks.parquet import read_committed
 from tests.seeds import seeds

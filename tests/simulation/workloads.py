@@ -18,9 +18,9 @@ import pyarrow as pa
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.checkpointing import Mode
+from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.errors import StoreError
-from dataflow.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.runners.faults import Attempt
 from dataflow.testing import Ledger, Pause, ScriptedSource, delivered_again, ledger_sink, lineage
 

@@ -5,8 +5,8 @@ compute exactly as ``dataflow.expressions`` defines it is refused with ``Unsuppo
 pyspark is an optional extra, imported where it is first needed: ``pip install 'barrierflow[spark]'``.
 """
 
-from dataflow.runners.spark.columns import to_column
-from dataflow.runners.spark.failures import translated
-from dataflow.runners.spark.types import carrier, spark_schema, spark_type
+from dataflow.runners.spark.expressions.columns import to_column
+from dataflow.runners.spark.expressions.run_time_errors import translated
+from dataflow.runners.spark.expressions.spark_types import carrier, spark_schema, spark_type
 
 __all__ = ["carrier", "spark_schema", "spark_type", "to_column", "translated"]

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from dataflow.operator import Operator, OperatorContext, Sink
-from dataflow.source import Json, Source, SourceContext, Split, SplitReader
+from dataflow.contracts.operator import Operator, OperatorContext, Sink
+from dataflow.contracts.source import Json, Source, SourceContext, Split, SplitReader
 
 __all__ = ["NoSink", "NoSource"]
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from dataflow.events import Data, Element
-from dataflow.runtime.parts import joined, packed, table_of, unpacked
+from dataflow.protocol.events import Data, Element
+from dataflow.runtime.task.parts import joined, packed, table_of, unpacked
 from dataflow.state.codec import decode, encode
 
 __all__ = [
@@ -53,7 +53,7 @@ _BATCH: Final = 32 << 20
 class Content:
     """What one channel carried: steps in ascending order, each with its elements.
 
-    >>> from dataflow.events import Watermark
+    >>> from dataflow.protocol.events import Watermark
     >>> content = Content({3: [Watermark(7)]})
     >>> Content.decode(content.encode()) == content
     True

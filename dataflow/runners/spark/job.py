@@ -10,8 +10,9 @@ from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from dataflow.checkpointing import Checkpointing, Mode
 from dataflow.clock import Duration, microseconds
+from dataflow.contracts.checkpointing import Checkpointing, Mode
+from dataflow.contracts.operator import Guarantee
 from dataflow.errors import (
     BarrierflowWarning,
     JobCancelled,
@@ -19,18 +20,17 @@ from dataflow.errors import (
     StillRunningWarning,
     UnsupportedOnRunner,
 )
-from dataflow.operator import Guarantee
-from dataflow.runners.base import OperatorMetrics, RunResult, TaskMetrics, changes_of, outputs_of, together
+from dataflow.planning.specs import Read, Write
 from dataflow.runners.interrupts import CtrlC
+from dataflow.runners.job_progress import JobProgress, NoLine, ProgressLine
+from dataflow.runners.run_result import OperatorMetrics, RunResult, TaskMetrics, changes_of, outputs_of, together
 from dataflow.runners.run_warnings import late_rows, note_failure_left, raise_warnings
-from dataflow.runners.spark.driving import Driver
-from dataflow.runners.spark.failing import Carrier, original
-from dataflow.runners.spark.metering import SparkMeter
-from dataflow.runners.spark.quiet import is_sparks
+from dataflow.runners.spark.driver import Driver
+from dataflow.runners.spark.progress import SparkMeter
+from dataflow.runners.spark.quiet_logs import is_sparks
 from dataflow.runners.spark.session import pyspark
-from dataflow.runners.watching import JobProgress, NoLine, ProgressLine
-from dataflow.runtime.progress import JobState, Meter
-from dataflow.specs import Read, Write
+from dataflow.runners.spark.user_errors import Carrier, original
+from dataflow.runtime.task.progress import JobState, Meter
 
 if TYPE_CHECKING:
     import pyarrow as pa

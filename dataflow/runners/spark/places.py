@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Final
 
-from dataflow.checkpointing import Checkpointing, Mode
+from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.errors import IgnoredSettingWarning, UnsupportedOnRunner, user_frame
 from dataflow.store.base import CheckpointStore
 

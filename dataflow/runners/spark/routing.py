@@ -14,16 +14,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from dataflow.events import Data
-from dataflow.graph import Partitioning
-from dataflow.plan import Link
-from dataflow.runners.spark.at_work import at_work
+from dataflow.planning.graph import Partitioning
+from dataflow.planning.physical_plan import Link
+from dataflow.protocol.events import Data
 from dataflow.runners.spark.envelopes import RAW, TO_DRIVER, Content, Envelope, batches_of, envelopes_of, together
-from dataflow.runners.spark.hosting import Hosted, Recorder
-from dataflow.runners.spark.lanes import Assignment
-from dataflow.runners.spark.reports import reported
+from dataflow.runners.spark.placement import Hosting, Stages
 from dataflow.runners.spark.session import pyspark
-from dataflow.runners.spark.staging import Hosting, Stages
+from dataflow.runners.spark.source_tasks import Assignment
+from dataflow.runners.spark.task_host import Hosted, Recorder
+from dataflow.runners.spark.task_reports import reported
+from dataflow.runners.spark.worker_notes import at_work
 
 __all__ = ["router_of"]
 

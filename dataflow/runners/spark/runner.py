@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dataflow.checkpointing import Checkpointing, input_identity
+from dataflow.contracts.checkpointing import Checkpointing, input_identity
+from dataflow.contracts.source import InputIdentity
 from dataflow.errors import (
     CheckpointMismatch,
     CheckpointsExist,
@@ -24,36 +25,33 @@ from dataflow.errors import (
     NoCheckpoint,
     UnsupportedOnRunner,
 )
+from dataflow.planning.graph import NamedGraph
+from dataflow.planning.specs import Read
 from dataflow.protocol.recovery import Policy, parse
-from dataflow.runners.explaining import Explanation
+from dataflow.runners.explain_table import Explanation
 from dataflow.runners.interrupts import CtrlC
-from dataflow.runners.spark.at_work import forget
-from dataflow.runners.spark.driving import Driver
+from dataflow.runners.job_progress import NoLine, ProgressLine
+from dataflow.runners.spark.driver import Driver
 from dataflow.runners.spark.envelopes import DDL
-from dataflow.runners.spark.explaining import explained
-from dataflow.runners.spark.failing import Carrier, original
-from dataflow.runners.spark.home import Home
+from dataflow.runners.spark.explain import explained
 from dataflow.runners.spark.job import SparkJob
-from dataflow.runners.spark.lanes import Assignment, beginnings, check_input, kept_tasks, source_of
-from dataflow.runners.spark.metering import SparkMeter
+from dataflow.runners.spark.job_directory import Home
+from dataflow.runners.spark.keyed_tasks import processor_of
+from dataflow.runners.spark.native_readers import Readers
+from dataflow.runners.spark.placement import Stages, staged
 from dataflow.runners.spark.places import location_of
-from dataflow.runners.spark.quiet import is_sparks
-from dataflow.runners.spark.readers import Readers
-from dataflow.runners.spark.restoring import restored
+from dataflow.runners.spark.progress import SparkMeter
+from dataflow.runners.spark.quiet_logs import is_sparks
+from dataflow.runners.spark.restore_report import restored
 from dataflow.runners.spark.routing import router_of
 from dataflow.runners.spark.session import active_session, parallelism_of, session_for
 from dataflow.runners.spark.shipping import check_shippable
-from dataflow.runners.spark.slots import processor_of
-from dataflow.runners.spark.staging import Stages, staged
-from dataflow.runners.watching import NoLine, ProgressLine
-from dataflow.runtime.build import note_taken_back
-from dataflow.runtime.contract import naming_sink
-from dataflow.runtime.restore import refuse_another, refuse_larger
-from dataflow.source import InputIdentity
-from dataflow.specs import Read
-
-if TYPE_CHECKING:
-    from dataflow.pipeline import Pipeline
+from dataflow.runners.spark.source_tasks import Assignment, beginnings, check_input, kept_tasks, source_of
+from dataflow.runners.spark.user_errors import Carrier, original
+from dataflow.runners.spark.worker_notes import forget
+from dataflow.runtime.job.build_job import note_taken_back
+from dataflow.runtime.restore.find_checkpoint import refuse_another, refuse_larger
+from dataflow.runtime.task.contract_checks import naming_sink
 
 __all__ = ["SparkRunner"]
 
@@ -95,7 +93,7 @@ class SparkRunner:
         return f"SparkRunner(rows_per_trigger={self._rows:_})"
 
     def explain(
-        self, pipeline: Pipeline, *, parallelism: int | None = None, max_key_groups: int = _KEY_GROUPS
+        self, pipeline: NamedGraph, *, parallelism: int | None = None, max_key_groups: int = _KEY_GROUPS
     ) -> Explanation:
         """Return a table of where each operator runs. No session is started for it.
 
@@ -116,7 +114,7 @@ class SparkRunner:
 
     def start(
         self,
-        pipeline: Pipeline,
+        pipeline: NamedGraph,
         *,
         parallelism: int | None = None,
         checkpoint: Checkpointing | None = None,
@@ -179,7 +177,7 @@ class SparkRunner:
 
 
 def _staged(
-    pipeline: Pipeline, lanes: int, key_groups: int, readers: Readers, identity: InputIdentity = "mtime"
+    pipeline: NamedGraph, lanes: int, key_groups: int, readers: Readers, identity: InputIdentity = "mtime"
 ) -> Stages:
     readers.check(pipeline.graph)
     for node in pipeline.graph:
@@ -282,7 +280,7 @@ def _query(session: Any, assignment: Assignment, driver: Driver, readers: Reader
 
 def _needs_routing(stages: Stages) -> bool:
     """Whether lanes or readers leave anything raw."""
-    from dataflow.runners.spark.staging import Hosting
+    from dataflow.runners.spark.placement import Hosting
 
     return any(
         stages.hosting[link.source] in (Hosting.LANE, Hosting.READER)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from dataflow.errors import ConfigurationError
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.spark.interpreter import python_for_workers
-from dataflow.runners.spark.quiet import hushed
+from dataflow.runners.spark.quiet_logs import hushed
 
 __all__ = [
     "active_session",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dataflow.errors import UnsupportedOnRunner
+from dataflow.runners.spark.placement import Stages
 from dataflow.runners.spark.session import pyspark
-from dataflow.runners.spark.staging import Stages
 
 __all__ = ["check_shippable"]
 

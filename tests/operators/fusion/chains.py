@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataflow.clock import ManualClock
+from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.expressions import output_schema
-from dataflow.operator import Operator, OperatorContext
-from dataflow.specs import Filter, Project
-from operators.binding import operator_for
+from dataflow.planning.operator_table import make_operator
+from dataflow.planning.specs import Filter, Project
 from operators.fusion import cache
 from operators.fusion.operator import Fused, Patience, Spread
 from operators.fusion.runs import Run, Step
@@ -61,7 +61,7 @@ class OneByOne:
 
     def __init__(self, steps: Sequence[Step], schema: pa.Schema) -> None:
         self.operators: list[Operator] = [
-            operator_for(step, context)
+            make_operator(step, context)
             for step, context in zip(steps, contexts(steps, schema), strict=True)
             if isinstance(step, Filter | Project)
         ]

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataflow.expressions import Expr, col, lit
-from dataflow.specs import Filter, Project
+from dataflow.planning.specs import Filter, Project
 from operators.fusion.runs import Run, Step
 from operators.fusion.source import Nulls, fuses
 from tests.operators.fusion.chains import Looped, outcome, spelt

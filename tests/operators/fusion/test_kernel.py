@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from numba.core import event
 
+from dataflow.contracts.operator import Operator, Out
 from dataflow.expressions import col
-from dataflow.operator import Operator, Out
-from dataflow.specs import Filter
+from dataflow.planning.specs import Filter
 from operators.fusion import cache
 from operators.fusion.kernel import Kernel
 from operators.fusion.operator import Fused, Patience

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataflow.expressions import col
-from dataflow.specs import Filter, Project
+from dataflow.planning.specs import Filter, Project
 from dataflow.state.partition import hash_partition
 from operators.fusion.operator import Spread
 from operators.fusion.runs import Run, Step

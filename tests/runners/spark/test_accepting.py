@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from dataflow.runners.spark.accepting import conformed, differences, fits
-from dataflow.runners.spark.reading import gathered
+from dataflow.runners.spark.accepted_types import conformed, differences, fits
+from dataflow.runners.spark.native_source_tasks import gathered
 
 
 @pytest.mark.parametrize(

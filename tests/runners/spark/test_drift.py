@@ -12,10 +12,10 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.plan import task_id
-from dataflow.runners.spark.home import Home
-from dataflow.runners.spark.lanes import Assignment, beginnings, read, splits_of
-from dataflow.runners.spark.staging import staged
+from dataflow.planning.physical_plan import task_id
+from dataflow.runners.spark.job_directory import Home
+from dataflow.runners.spark.placement import staged
+from dataflow.runners.spark.source_tasks import Assignment, beginnings, read, splits_of
 from dataflow.testing import ScriptedSource
 
 Lane = tuple[int, int]

@@ -9,9 +9,9 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.contracts.source import END, SourceContext, Split, SplitReader
 from dataflow.errors import SchemaMismatch
 from dataflow.runners.spark.runner import SparkRunner
-from dataflow.source import END, SourceContext, Split, SplitReader
 
 AWB = pa.schema({"a": pa.int64(), "w": pa.int64(), "b": pa.int64()})
 ABW = pa.schema({"a": pa.int64(), "b": pa.int64(), "w": pa.int64()})

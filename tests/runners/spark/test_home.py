@@ -10,8 +10,8 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.errors import CheckpointDamaged, ConfigurationError
-from dataflow.runners.spark.home import Home
-from dataflow.runtime.parts import TaskState
+from dataflow.runners.spark.job_directory import Home
+from dataflow.runtime.task.parts import TaskState
 
 TASK = TaskState("in[0]", inlet={"splits": []})
 

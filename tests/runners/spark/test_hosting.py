@@ -10,11 +10,11 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.runners.spark.driving import Driver
-from dataflow.runners.spark.failing import Carrier, original
-from dataflow.runners.spark.home import Home
-from dataflow.runners.spark.hosting import Hosted, Recorder
-from dataflow.runners.spark.lanes import Assignment
+from dataflow.runners.spark.driver import Driver
+from dataflow.runners.spark.job_directory import Home
+from dataflow.runners.spark.source_tasks import Assignment
+from dataflow.runners.spark.task_host import Hosted, Recorder
+from dataflow.runners.spark.user_errors import Carrier, original
 from tests.runners.spark.test_staging import stages
 
 

@@ -16,7 +16,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.runners.interrupts import CtrlC
-from dataflow.runners.spark.quiet import is_sparks
+from dataflow.runners.spark.quiet_logs import is_sparks
 from dataflow.runners.spark.runner import SparkRunner
 from tests.runners.spark.engine import ROOT
 from tests.runners.spark.interrupted import ROWS, options, pipeline

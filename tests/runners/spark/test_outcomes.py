@@ -12,7 +12,7 @@ import dataflow as flow
 import operators as op
 from dataflow.errors import JobCancelled, UnsupportedOnRunner
 from dataflow.runners.spark.runner import SparkRunner
-from dataflow.runtime.progress import JobState
+from dataflow.runtime.task.progress import JobState
 
 
 def numbers(*, failing: bool = False) -> flow.Pipeline:

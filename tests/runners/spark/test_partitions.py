@@ -9,13 +9,13 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.events import Data
+from dataflow.protocol.events import Data
 from dataflow.runners.spark.envelopes import RAW, Content, Envelope
-from dataflow.runners.spark.home import Home
-from dataflow.runners.spark.lanes import Assignment
-from dataflow.runners.spark.reports import handles_of, read_report
+from dataflow.runners.spark.job_directory import Home
+from dataflow.runners.spark.placement import staged
 from dataflow.runners.spark.routing import routed
-from dataflow.runners.spark.staging import staged
+from dataflow.runners.spark.source_tasks import Assignment
+from dataflow.runners.spark.task_reports import handles_of, read_report
 
 BATCH = pa.record_batch({"x": [1, 2, 3]})
 

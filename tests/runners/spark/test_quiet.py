@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from dataflow.runners.spark.quiet import hushed
+from dataflow.runners.spark.quiet_logs import hushed
 
 NOISY = "import sys; sys.stderr.write('Setting default log level to WARN\\n' + 'mine\\n' * 1_000)"
 

@@ -12,14 +12,14 @@ from pyarrow import ipc
 
 import dataflow as flow
 import operators as op
-from dataflow.plan import task_id
-from dataflow.runners.spark.home import Home
-from dataflow.runners.spark.lanes import Assignment, beginnings, check_input
-from dataflow.runners.spark.restoring import restored
-from dataflow.runners.spark.staging import staged
-from dataflow.runtime.inlet import SplitState
-from dataflow.runtime.parts import TaskState
-from dataflow.source import InputIdentity, Split
+from dataflow.contracts.source import InputIdentity, Split
+from dataflow.planning.physical_plan import task_id
+from dataflow.runners.spark.job_directory import Home
+from dataflow.runners.spark.placement import staged
+from dataflow.runners.spark.restore_report import restored
+from dataflow.runners.spark.source_tasks import Assignment, beginnings, check_input
+from dataflow.runtime.task.parts import TaskState
+from dataflow.runtime.task.task_inputs import SplitState
 
 SPLITS = ["rows-0-5", "rows-5-10"]
 A, B = (f"in/{split}" for split in SPLITS)

@@ -14,7 +14,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.errors import ConfigurationError, IgnoredSettingWarning, UnsupportedOnRunner
-from dataflow.runners.spark.staging import Hosting, Stages, staged
+from dataflow.runners.spark.placement import Hosting, Stages, staged
 
 TABLE = pa.table({"k": [1, 2], "x": [3, 4]})
 

@@ -13,17 +13,17 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
+from dataflow.contracts.source import SourceContext
 from dataflow.errors import InputChanged
-from dataflow.events import Idle
-from dataflow.plan import task_id
+from dataflow.planning.physical_plan import task_id
+from dataflow.protocol.events import Idle
 from dataflow.runners.spark.envelopes import REPORT, Content, Envelope, envelopes_of
-from dataflow.runners.spark.failing import Carrier
-from dataflow.runners.spark.home import Home
-from dataflow.runners.spark.lanes import Assignment, beginnings, read, splits_of
-from dataflow.runners.spark.staging import staged
-from dataflow.runners.spark.takes import RepeatingInlet, Take
-from dataflow.runtime.inlet import SplitState
-from dataflow.source import SourceContext
+from dataflow.runners.spark.job_directory import Home
+from dataflow.runners.spark.placement import staged
+from dataflow.runners.spark.replayable_reads import RepeatingInlet, Take
+from dataflow.runners.spark.source_tasks import Assignment, beginnings, read, splits_of
+from dataflow.runners.spark.user_errors import Carrier
+from dataflow.runtime.task.task_inputs import SplitState
 from dataflow.testing import Pause, ScriptedSource
 
 Put = Callable[[str, int], None]

@@ -14,6 +14,8 @@ import pytest
 
 import dataflow as flow
 import operators as op
+from dataflow.contracts.operator import Handle
+from dataflow.contracts.source import Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import (
     BarrierflowWarning,
     CleanupFailedWarning,
@@ -21,10 +23,8 @@ from dataflow.errors import (
     JobFailedWarning,
     RowsTakenBackWarning,
 )
-from dataflow.operator import Handle
 from dataflow.runners.spark.runner import SparkRunner
-from dataflow.runtime.progress import JobState
-from dataflow.source import Json, Source, SourceContext, Split, SplitReader
+from dataflow.runtime.task.progress import JobState
 
 NUMBERS = pa.table({"x": range(100)})
 

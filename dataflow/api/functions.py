@@ -1,0 +1,155 @@
+"""The words of a stream that take a user's function: per batch, per row, and from a row to any number of rows.
+
+>>> import pyarrow as pa, dataflow as flow, operators as op
+>>> with flow.Pipeline("parsed") as p:
+...     lines = p.source(op.from_arrow(pa.table({"line": ["a=1", "b=2", "c"]})), name="lines")
+...     def parse(row):
+...         key, value = row["line"].split("=")
+...         return {"key": key, "value": value}
+...     schema = pa.schema({"key": pa.string(), "value": pa.string()})
+...     parsed = lines.map(parse, schema=schema, on_error="side", name="parse")
+...     parsed.sink(op.collect(), name="out")
+...     parsed.side("errors").sink(op.collect(), name="errors")
+>>> result = p.run()
+>>> result.table("out")["value"].to_pylist(), result.table("errors")["row"].to_pylist()
+(['1', '2'], ["{'line': 'c'}"])
+>>> result.operator("parse").skipped
+1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
+from dataflow.contracts.windows import EventTime
+from dataflow.errors import GraphError
+from dataflow.planning.checks import declared
+from dataflow.planning.specs import FlatMapRows, MapBatches, MapRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.api.streams import Stream
+
+__all__ = ["Functions"]
+
+RowFunction = Callable[[dict[str, Any]], Mapping[str, Any]]
+RowsFunction = Callable[[dict[str, Any]], Iterable[Mapping[str, Any]] | None]
+
+
+class Functions:
+    """The part of ``Stream`` that takes functions. Each must depend on its argument only: after a failure it is called
+    again with the same rows.
+
+    ``on_error`` says what becomes of a row that raises, or whose answer does not fit the schema: ``"fail"`` (the job
+    does, and the error names the row), ``"skip"`` (the row is left out), ``"side"`` (it goes to side output ``errors``
+    as well, with where it stood, its text, and what was wrong). What is left out is counted and sampled in every
+    summary of a run. All of them raise GraphError for a stream of updates, see ``Stream.changes``.
+
+    Event time stays where the function's schema keeps its column as it was. Then a row whose time the function moves
+    to before the watermark is an error of its row, because no row before a watermark is expected. Change times before
+    ``with_watermark``, or return the changed time as another column.
+    """
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the stream."""
+        raise NotImplementedError
+
+    def _time_in(self, schema: pa.Schema) -> EventTime | None:
+        raise NotImplementedError
+
+    def _then(self, spec: Any, schema: pa.Schema, label: str, *args: Any, **options: Any) -> Stream:
+        raise NotImplementedError
+
+    def map_batches(
+        self,
+        function: Callable[[pa.RecordBatch], Any],
+        *,
+        schema: pa.Schema | None = None,
+        on_error: str | OnError = OnError.FAIL,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """``function`` applied to each batch; it returns a batch, a table, a frame of polars or pandas or
+        anything else that speaks Arrow, an iterable of them, or None.
+
+        Args:
+            function: called with a ``pa.RecordBatch`` of `schema`; must depend on its argument only.
+            schema: what it returns; None: the same as it takes. Dictionaries come out with int32 indices.
+            on_error: ``"fail"``, ``"skip"`` or ``"side"``. With the latter two a batch that fails is halved until
+                single rows are found that fail alone, so the function must be pure and treat each row by itself (it
+                may leave rows out, or make more of them). One bad row among n costs about 2 log2(n) further calls.
+        """
+        return self._function(MapBatches, "map_batches", function, schema, on_error, name, parallelism)
+
+    def map(
+        self,
+        function: RowFunction,
+        *,
+        schema: pa.Schema | None = None,
+        on_error: str | OnError = OnError.FAIL,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """``function`` applied to each row, a dict of Python values; it returns a dict with the columns of ``schema``.
+
+        Much slower than an expression or ``map_batches``: a row of three columns takes about 3 us here, and 7 ns in a
+        batch function that does the same to one of the columns with pyarrow: 400 times as long. Nanoseconds
+        that are not zero become Python values only where pandas is installed; cast them to microseconds first.
+
+        Args:
+            function: called with one row; must depend on its argument only. What it does to its dict stays there.
+            schema: what it returns; None: the same as it takes. Values are converted where nothing is lost.
+            on_error: ``"fail"``, ``"skip"`` or ``"side"``; a value that does not fit the schema counts as well.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> stream = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})))
+        >>> stream.map(lambda row: {"x": row["x"] * 10}).collect()["x"].to_pylist()
+        [10, 20]
+        """
+        return self._function(MapRows, "map", function, schema, on_error, name, parallelism)
+
+    def flat_map(
+        self,
+        function: RowsFunction,
+        *,
+        schema: pa.Schema | None = None,
+        on_error: str | OnError = OnError.FAIL,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Like ``map``, but ``function`` returns any number of dicts: a list, a generator, or None for no rows.
+
+        The rows that come of one row are held in memory together, and are all passed on or, after an error, not at all.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> stream = flow.Pipeline().source(op.from_arrow(pa.table({"text": ["a b", "", "c"]})))
+        >>> words = stream.flat_map(lambda row: [{"word": word} for word in row["text"].split()],
+        ...                         schema=pa.schema({"word": pa.string()}))
+        >>> words.collect()["word"].to_pylist()
+        ['a', 'b', 'c']
+        """
+        return self._function(FlatMapRows, "flat_map", function, schema, on_error, name, parallelism)
+
+    def _function(
+        self,
+        spec: type[MapBatches] | type[MapRows] | type[FlatMapRows],
+        word: str,
+        function: Callable[..., Any],
+        schema: pa.Schema | None,
+        on_error: str | OnError,
+        name: str | None,
+        parallelism: int | None,
+    ) -> Stream:
+        if not callable(function):
+            raise GraphError(f"{word}: expected a function, got {type(function).__name__}")
+        from dataflow.state.dictionaries import wide_schema
+
+        policy = OnError.of(on_error, word)
+        made = wide_schema(declared(schema, self.schema, word))
+        sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
+        time = self._time_in(made)
+        return self._then(spec(function, policy, time), made, word, name, parallelism, sides=sides, time=time)

@@ -1,0 +1,223 @@
+"""The user's words for the rows of a key, and of a key and a window: what is aggregated, and when it comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dataflow.api.streams import Stream
+from dataflow.clock import Duration, microseconds
+from dataflow.contracts.row_errors import LATE
+from dataflow.contracts.windows import EventTime, Tumbling, Window
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
+from dataflow.expressions import AggregateKind, Aggregation, Latest, col
+from dataflow.planning.checks import (
+    columns_of,
+    distinct,
+    edge_type,
+    emission,
+    expression,
+    no_columns,
+    unfit_key,
+    window_emission,
+)
+from dataflow.planning.specs import Aggregate, Emit, WindowAggregate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+__all__ = ["KeyedStream", "WindowedStream"]
+
+
+class KeyedStream(Stream):
+    """A stream partitioned by key: what follows sees all rows of a key in one subtask."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self._edge.keys
+
+    def window(self, window: Tumbling, *, lateness: Duration = "0s") -> WindowedStream:
+        """Cut the rows of each key into windows of event time.
+
+        Args:
+            window: ``op.tumbling("10s")``.
+            lateness: how long after its end (by the watermark) a window still takes rows. ``emit`` of
+                `WindowedStream.agg` decides how this affects its results.
+
+        Raises: GraphError where the stream has no event time (see `with_watermark`), or holds updates (see `changes`).
+        """
+        if not isinstance(window, Window):
+            raise GraphError(f"window: expected op.tumbling(...), got {window!r} ({type(window).__name__})")
+        self._refuse_updates("window", "it would count rows that a later row replaces")
+        if self.time is None:
+            raise GraphError(
+                "window: the stream has no event time: say which column holds it, close to the source and before "
+                'key_by, as in .with_watermark("ts", delay="2s"), and keep that column'
+            )
+        return WindowedStream(self, window, microseconds(lateness, "window(lateness=)"))
+
+    def agg(
+        self,
+        *aggregations: Aggregation | Latest | Mapping[str, Aggregation],
+        emit: str | Emit | None = None,
+        every: Duration | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **named: Aggregation,
+    ) -> Stream:
+        """Return aggregates per key: the key columns, then one column per aggregate.
+
+        Args:
+            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
+                ``op.latest(...)`` makes a column for each of its columns.
+            name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
+            emit: ``"updates"``: one row per key touched by a batch (a changelog: the last row of a key counts, see
+                `changes`); ``"final"``: one row per key at the end. Default: final for bounded input, else updates.
+            every: with updates, the least time between two emissions.
+
+        Raises: GraphError for a value that is not an aggregate, for two columns of one name, and if this stream holds
+        updates; ConfigurationError for ``emit`` or ``every``; SchemaMismatch if an aggregate cannot take its column's
+        type.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]}), batch_rows=1))
+        >>> rows.key_by("k").agg(op.count().alias("n"), emit="updates").collect()["n"].to_pylist()
+        [1, 2, 1]
+        """
+        import pyarrow as pa
+
+        no_columns("agg", self.schema, name=name, parallelism=parallelism, emit=emit, every=every)
+        found = self._aggregations(aggregations, named)
+        distinct([*self.keys, *(a.name for a in found)], "agg")
+        chosen, because = emission(emit, every, self._pipeline.graph.upstream(self._node))
+        fields = [*self._key_fields(), *self._fields_of(found)]
+        spacing = None if every is None else microseconds(every, "agg(every=)")
+        if spacing == 0:
+            raise ConfigurationError("agg(every=) is above zero; leave it out to emit after each batch")
+        spec = Aggregate(self.keys, tuple(found), chosen, spacing, because)
+        return self._then(spec, pa.schema(fields), "agg", name, parallelism)
+
+    def _aggregations(
+        self, given: Iterable[Aggregation | Latest | Mapping[str, Aggregation]], named: Mapping[str, Aggregation]
+    ) -> list[Aggregation]:
+        pairs: list[tuple[str | None, Aggregation]] = []
+        for item in given:
+            match item:
+                case Mapping():
+                    pairs += item.items()
+                case Latest():
+                    pairs += [(None, column) for column in self._columns_of_last_row(item)]
+                case _:
+                    pairs.append((None, item))
+        found = []
+        for alias, a in [*pairs, *named.items()]:
+            if alias is not None and isinstance(a, Latest):
+                a.alias(alias)  # raises
+            if not isinstance(a, Aggregation):
+                raise GraphError(f"agg: expected aggregates such as col('x').sum(), got {a!r} ({type(a).__name__})")
+            found.append(a if alias is None else a.alias(alias))
+        if not found:
+            raise GraphError("agg: give at least one aggregate")
+        return [self._in_order_of_time(a) for a in found]
+
+    def _columns_of_last_row(self, latest: Latest) -> list[Aggregation]:
+        """Return one ``last`` for each column; all have the same ``by``, so they choose the same row."""
+        by = None if latest.by is None else expression(latest.by, "latest(by=)")
+        others = [name for name in self.schema.names if name not in self.keys]
+        columns = [expression(column, "latest") for column in latest.columns or others]
+        if not columns:
+            raise GraphError(f"latest: the stream has no columns but its keys, {', '.join(self.keys)}")
+        found = [Aggregation(AggregateKind.LAST, column, name=column.name, by=by) for column in columns]
+        if not latest.columns and (refused := [a.name for a in found if not a.takes(self.schema)]):
+            raise SchemaMismatch(
+                f"latest: {', '.join(map(repr, refused))} of {columns_of(self.schema)} cannot be kept, because last "
+                "takes all but nested types; name the columns to keep, as in op.latest('a', 'b')"
+            )
+        return found
+
+    def _in_order_of_time(self, aggregation: Aggregation) -> Aggregation:
+        """``first`` and ``last`` go by event time, where there is one and they do not say otherwise."""
+        ordered = aggregation.kind in (AggregateKind.FIRST, AggregateKind.LAST) and aggregation.by is None
+        return replace(aggregation, by=col(self.time)) if ordered and self.time is not None else aggregation
+
+    def _key_fields(self) -> list[pa.Field]:
+        from dataflow.state.arrays import is_key
+        from dataflow.state.dictionaries import key_schema
+
+        fields = list(key_schema(self.schema, self.keys))
+        for field in fields:
+            if not is_key(field.type):
+                raise unfit_key(field.name, field.type, "agg")
+        return fields
+
+    def _fields_of(self, aggregations: Iterable[Aggregation]) -> list[pa.Field]:
+        import pyarrow as pa
+
+        return [pa.field(a.name, a.dtype(self.schema, where=f"agg {a.name!r}")) for a in aggregations]
+
+
+class WindowedStream:
+    """A keyed stream cut into windows of event time; ``agg`` says what is wanted of each."""
+
+    def __init__(self, stream: KeyedStream, window: Tumbling, lateness: int) -> None:
+        self._stream = stream
+        self._window = window
+        self._lateness = lateness
+
+    def __repr__(self) -> str:
+        return f"WindowedStream({self._stream.name!r} by {', '.join(self._stream.keys)}, {self._window})"
+
+    def agg(
+        self,
+        *aggregations: Aggregation | Latest | Mapping[str, Aggregation],
+        emit: str | Emit | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **named: Aggregation,
+    ) -> Stream:
+        """Return aggregates per key and window: keys, ``window_start``, ``window_end``, then one column per aggregate.
+
+        A window's rows come out once the watermark has reached its end, all of them at the end of the input.
+        A row whose window ended, allowed lateness included, at or before the watermark is *late*: it is counted in the
+        summary and goes to ``.side("late")`` as it came. The event time of a
+        result is the last moment of its window, right before ``window_end``.
+
+        Args:
+            aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
+                ``op.latest(...)`` makes a column for each of its columns.
+            name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
+            emit: the effect of allowed lateness on the results. ``"updates"``: a window comes out at its end, and again
+                for each batch of rows that it still takes; the last row of a key and window counts (see `changes`).
+                ``"final"``: it comes out once, when the watermark reaches its end plus the lateness; the watermark
+                downstream is reduced by the lateness, so that no later window takes the results for late. Without
+                lateness both give the same rows, each of which counts. Default: updates with lateness, else final.
+
+        Raises: GraphError for a value that is not an aggregate and for two columns of one name; ConfigurationError for
+        ``emit``; SchemaMismatch if an aggregate cannot take its column's type.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> at = pa.array([1, 12, 2, 30], pa.timestamp("s"))  # the third row comes when the watermark is at 12
+        >>> table = pa.table({"k": ["a", "a", "a", "a"], "at": at})
+        >>> rows = flow.Pipeline().source(op.from_arrow(table, batch_rows=1)).with_watermark("at")
+        >>> windows = rows.key_by("k").window(op.tumbling("10s"), lateness="5s")
+        >>> windows.agg(op.count().alias("n"), emit="updates").collect()["n"].to_pylist()
+        [1, 2, 1, 1]
+        >>> windows.agg(op.count().alias("n"), emit="final").collect()["n"].to_pylist()
+        [2, 1, 1]
+        """
+        import pyarrow as pa
+
+        stream, time = self._stream, self._stream._time
+        assert time is not None, "a windowed stream has event time"
+        no_columns("agg", stream.schema, name=name, parallelism=parallelism, emit=emit)
+        found = stream._aggregations(aggregations, named)
+        distinct([*stream.keys, "window_start", "window_end", *(a.name for a in found)], "agg")
+        kind = edge_type(stream.schema.field(time.column).type, self._window)
+        edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
+        chosen, because = window_emission(emit, self._lateness)
+        spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(found), chosen, because)
+        schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(found)])
+        time = EventTime("window_end", exclusive=True)
+        return stream._then(spec, schema, "window", name, parallelism, sides={LATE: stream.schema}, time=time)

@@ -1,0 +1,297 @@
+"""The user's words: a Pipeline, which is where streams begin and what is run.
+
+>>> import pyarrow as pa, dataflow as flow, operators as op
+>>> from dataflow import col
+>>> with flow.Pipeline("prices") as p:
+...     high = p.source(op.from_arrow(pa.table({"price": [1, 5, 9]}))).filter(col("price") > 3)
+...     high.sink(op.collect(), name="high")
+>>> p.run().table("high")["price"].to_pylist()
+[5, 9]
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from os import PathLike
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
+
+from dataflow.api.streams import Stream
+from dataflow.clock import Duration, microseconds
+from dataflow.contracts.source import Source
+from dataflow.errors import ConfigurationError, GraphError, did_you_mean
+from dataflow.planning.checks import named_apart
+from dataflow.planning.graph import Graph
+from dataflow.planning.specs import Read
+from dataflow.registry import resolve
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.contracts.checkpointing import Checkpointing
+    from dataflow.runners.explain_table import Explanation
+    from dataflow.runners.local import LocalJob, LocalRunner
+    from dataflow.runners.run_result import RunningJob, RunResult
+    from dataflow.runners.simulated import SimulatedJob, SimulatedRunner
+    from dataflow.runners.spark.job import SparkJob
+    from dataflow.runners.spark.runner import SparkRunner
+
+__all__ = ["Pipeline"]
+
+RestoreFrom = int | str | PathLike[str]
+"""``"auto"``, ``"never"``, ``"latest"``, or the id or path of a checkpoint."""
+
+
+class Pipeline:
+    """A named graph of sources, transforms and sinks.
+
+    As a context manager it checks the graph when the block is left. The same pipeline may be run any number of times;
+    every run begins with operators of its own.
+
+    Args:
+        name: what manifests, logs and results call it.
+    """
+
+    def __init__(self, name: str = "pipeline") -> None:
+        self.name = name
+        self.graph = Graph()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is None:
+            self.graph.validate()
+
+    def __repr__(self) -> str:
+        lines = [f"Pipeline({self.name!r})"]
+        names = [node.name for node in self.graph]
+        for node in self.graph:
+            inputs = ", ".join(names[e.source] + (f" by {', '.join(e.keys)}" if e.keys else "") for e in node.inputs)
+            columns = ", ".join(node.schema.names)
+            lines.append(f"  {node.name} = {node.kind}({inputs}) -> [{columns}]")
+        return "\n".join(lines)
+
+    def source(self, source: Source, *, name: str | None = None, parallelism: int | None = None) -> Stream:
+        """A stream of the rows of ``source``."""
+        if not isinstance(source, Source):
+            raise GraphError(
+                f"p.source() takes a Source such as op.read_parquet(...), got {type(source).__name__}; "
+                "wrap tables in op.from_arrow(...)"
+            )
+        node = self.graph.add(
+            Read(source),
+            (),
+            _schema_of(source),
+            label="source",
+            name=name,
+            parallelism=parallelism,
+            sides=source.sides,
+        )
+        return Stream(self, node)
+
+    @overload
+    def run(
+        self,
+        runner: Literal["local"] | LocalRunner = "local",
+        *,
+        timeout: Duration | None = None,
+        parallelism: int = 1,
+        checkpoint: Checkpointing | None = None,
+        restore: RestoreFrom = "auto",
+        channel_credit: int = 4,
+        max_key_groups: int = 128,
+        progress: bool = False,
+    ) -> RunResult: ...
+
+    @overload
+    def run(
+        self,
+        runner: Literal["simulated"] | SimulatedRunner,
+        *,
+        timeout: Duration | None = None,
+        parallelism: int = 1,
+        checkpoint: Checkpointing | None = None,
+        restore: RestoreFrom = "auto",
+        channel_credit: int = 2,
+        max_key_groups: int = 128,
+    ) -> RunResult: ...
+
+    @overload
+    def run(
+        self,
+        runner: Literal["spark"] | SparkRunner,
+        *,
+        timeout: Duration | None = None,
+        parallelism: int | None = None,
+        checkpoint: Checkpointing | None = None,
+        restore: Literal["auto", "never", "latest"] = "auto",
+        max_key_groups: int | None = None,
+        progress: bool = False,
+    ) -> RunResult: ...
+
+    @overload
+    def run(self, runner: Any, *, timeout: Duration | None = None, **options: Any) -> RunResult: ...
+
+    def run(self, runner: Any = "local", *, timeout: Duration | None = None, **options: Any) -> RunResult:
+        """Run to the end of the input and return the result.
+
+        Args:
+            runner: ``"local"`` (threads), ``"simulated"`` (one seeded schedule), ``"spark"``, or a runner object.
+            timeout: give up with JobTimeout (the job is cancelled; its last checkpoint stays). A user's function that
+                is running then is waited for, but for no longer than 5 s: Python cannot stop a thread.
+            parallelism: the number of subtasks of each operator that does not say otherwise. On Spark, None means as
+                many as the job began with, or as the session has cores.
+            checkpoint: ``Checkpointing(...)``; None: no checkpoints, so a failure means to start over.
+            restore: ``"auto"`` (the newest checkpoint, or a fresh start if there is none), ``"never"``, ``"latest"``;
+                on the local and the simulated runner also the id or the path of a checkpoint.
+            channel_credit: the most batches that wait in a channel; not on Spark.
+            max_key_groups: the number of key groups, which bounds the parallelism of keyed operators.
+            progress: whether to keep a line about the running job on standard error; not in a simulation.
+
+        Raises: whatever a user's function raised, with operator, subtask and a sample of the batch as notes; or an
+        error of `dataflow.errors`, such as ConfigurationError for an option that the runner does not have.
+        """
+        if timeout is not None:
+            microseconds(timeout, "run(timeout=)")  # before anything starts
+        return self._start("run", runner, options).wait(timeout=timeout)
+
+    @overload
+    def explain(
+        self,
+        runner: Literal["local"] | LocalRunner = "local",
+        *,
+        parallelism: int = 1,
+        checkpoint: Checkpointing | None = None,
+        max_key_groups: int = 128,
+    ) -> Explanation: ...
+
+    @overload
+    def explain(
+        self,
+        runner: Literal["spark"] | SparkRunner,
+        *,
+        parallelism: int | None = None,
+        max_key_groups: int = 128,
+    ) -> Explanation: ...
+
+    @overload
+    def explain(self, runner: Any, **options: Any) -> Any: ...
+
+    def explain(self, runner: Any = "local", **options: Any) -> Any:
+        """Return a table of how ``runner`` would run each operator, to print. Nothing is read, run or started.
+
+        Args:
+            runner: ``"local"``, ``"spark"``, or a runner object that explains.
+            parallelism, max_key_groups, checkpoint: as for `run`; Spark takes no ``checkpoint=``.
+
+        Raises: UnsupportedOnRunner for what that runner cannot do; ConfigurationError for a runner that does not
+            explain.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("totals") as p:
+        ...     rows = p.source(op.from_arrow(pa.table({"k": [1], "x": [2]})), name="rows")
+        ...     some = rows.filter(flow.col("x") > 0, name="some").key_by("k")
+        ...     some.agg(op.count().alias("n"), name="totals").sink(op.collect(), name="out", parallelism=1)
+        >>> print(p.explain(parallelism=2))
+        totals on threads of this process
+          operator        kind       vertex  subtasks  rows come
+          rows            read       rows    2         from the source
+          some            filter     rows    2         chained
+          totals/combine  combine    rows    2         chained, folded per key and batch
+          totals          aggregate  totals  2         hash by k from totals/combine, 2 x 2 channels
+          out             write      out     1         rebalance from totals, 2 x 1 channels
+        * no checkpoints; end to end at most once
+        * operators of a vertex are chained: each of its subtasks is one task, in which rows pass without a queue
+        """
+        self.graph.validate()
+        engine = _engine(runner)
+        if not hasattr(engine, "explain"):
+            raise ConfigurationError(f"{runner!r} runs every operator as it is: there is nothing to explain")
+        _check_options("explain", runner, engine.explain, options)
+        return engine.explain(self, **options)
+
+    @overload
+    def start(
+        self,
+        runner: Literal["local"] | LocalRunner = "local",
+        *,
+        parallelism: int = 1,
+        checkpoint: Checkpointing | None = None,
+        restore: RestoreFrom = "auto",
+        channel_credit: int = 4,
+        max_key_groups: int = 128,
+        progress: bool = False,
+    ) -> LocalJob: ...
+
+    @overload
+    def start(
+        self,
+        runner: Literal["simulated"] | SimulatedRunner,
+        *,
+        parallelism: int = 1,
+        checkpoint: Checkpointing | None = None,
+        restore: RestoreFrom = "auto",
+        channel_credit: int = 2,
+        max_key_groups: int = 128,
+    ) -> SimulatedJob: ...
+
+    @overload
+    def start(
+        self,
+        runner: Literal["spark"] | SparkRunner,
+        *,
+        parallelism: int | None = None,
+        checkpoint: Checkpointing | None = None,
+        restore: Literal["auto", "never", "latest"] = "auto",
+        max_key_groups: int | None = None,
+        progress: bool = False,
+    ) -> SparkJob: ...
+
+    @overload
+    def start(self, runner: Any, **options: Any) -> RunningJob: ...
+
+    def start(self, runner: Any = "local", **options: Any) -> RunningJob:
+        """Start the job and return at once; a context manager that cancels the job if it is left early.
+
+        Args: as for `run`, but for ``timeout``, which `RunningJob.wait` takes.
+        """
+        return self._start("start", runner, options)
+
+    def _start(self, method: str, runner: Any, options: Mapping[str, Any]) -> RunningJob:
+        self.graph.validate()
+        engine = _engine(runner)
+        _check_options(method, runner, engine.start, options)
+        return engine.start(self, **options)
+
+
+def _engine(runner: Any) -> Any:
+    return resolve("runner", runner)() if isinstance(runner, str) else runner
+
+
+def _check_options(method: str, runner: Any, call: Any, options: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError for an option that the runner does not have."""
+    _, *parameters = inspect.signature(call).parameters.values()  # the first one is the pipeline
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    valid = [parameter.name for parameter in parameters]
+    for option in options:
+        if option not in valid:
+            name = f"runner {runner!r}" if isinstance(runner, str) else type(runner).__name__
+            raise ConfigurationError(
+                f"{method}: {name} has no option {option!r}{did_you_mean(option, valid)}; it takes {', '.join(valid)}"
+            )
+
+
+def _schema_of(source: Source) -> pa.Schema:
+    import pyarrow as pa
+
+    schema: object = source.schema
+    if not isinstance(schema, pa.Schema):
+        raise GraphError(
+            f"p.source({type(source).__name__}): its schema is a pyarrow.Schema, got {schema!r} "
+            f"({type(schema).__name__}); write pa.schema({{'column': pa.int64(), ...}})"
+        )
+    named_apart(schema, f"p.source({type(source).__name__})")
+    return schema

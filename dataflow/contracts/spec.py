@@ -1,0 +1,112 @@
+"""The settings of an operator, and all that the engine must know about it: the base class of every kind of operator.
+
+The engine asks a spec and never tests which kind it is, except for sources (``Read``) and sinks (``Write``), which are
+the ends of every pipeline. So a new kind is a spec, its operator, and one line that joins them::
+
+    @dataclass(frozen=True)
+    class EveryNth(flow.Spec):
+        n: int
+
+    class EveryNthOperator(flow.Operator):
+        def __init__(self, context, n): ...
+
+    flow.register(EveryNth, EveryNthOperator)
+    stream.then(EveryNth(10), schema=stream.schema)
+
+Specs are pickled for Spark's workers, which import the module that defines the class: call ``register`` there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from dataflow.contracts.source import Json
+from dataflow.contracts.updates import Updates, refused_updates
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Spec"]
+
+
+class Spec:
+    """The settings of one kind of operator; a frozen dataclass.
+
+    The defaults are those of an operator of a user about which nothing is known: it keeps state, needs all columns, and
+    takes no updates. Attributes may be class attributes or properties.
+
+    Attributes:
+        stateful: whether a checkpoint holds something of the operator, so that its name must not change.
+        blocking: whether a call may wait for something outside the engine. Such an operator has its own thread.
+        row_wise: whether the output for a row depends on that row alone.
+        assigns_time: whether the operator emits watermarks.
+        is_users: whether a user wrote the operator: its batches are compared with the declared schema, and its errors
+            over restored state are passed on unchanged.
+        is_helper: whether the planner added the operator, so that its state and rows are not shown to users.
+        kernels: the names of modules with kernels that must be loaded before the operator is built.
+        declared_in: the call in which the schemas of its outputs are declared, for messages.
+    """
+
+    stateful: bool = True
+    blocking: bool = False
+    row_wise: bool = False
+    assigns_time: bool = False
+    is_users: bool = True
+    is_helper: bool = False
+    kernels: Sequence[str] = ()
+    declared_in: str = "then(...)"
+
+    @property
+    def kind(self) -> str:
+        """The name of the kind, in checkpoints."""
+        return type(self).__name__.lower()
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Return the arguments of the operator's class after the context: by default, the fields of the dataclass."""
+        assert is_dataclass(self), f"{type(self).__name__} is a dataclass, or has a method arguments()"
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    def detail(self) -> dict[str, Json]:
+        """Return what a checkpoint keeps of the settings, to say on restore what has changed."""
+        return {}
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str] | None:
+        """Return the columns of input ``port`` that are needed if ``used`` of the main output are; None: all."""
+        return None
+
+    def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
+        """Return the schema of the main output, ``output`` so far, for inputs that have only the columns of ``inputs``.
+
+        By default, columns that were columns of the input (``origin_of``), and no longer are in it, are left out.
+        """
+        import pyarrow as pa
+
+        if len(inputs) != 1:
+            return output
+        origins = {field.name: self.origin_of(field.name) for field in output}
+        return pa.schema([field for field in output if origins[field.name] in (None, *inputs[0].names)])
+
+    def origin_of(self, column: str) -> str | None:
+        """Return the input column whose values ``column`` of the main output has, unchanged; None: there is none."""
+        return None
+
+    def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
+        """Return which rows of the main output replace each other; None: each row counts.
+
+        Args:
+            inputs: the updates of each input, or None where it has rows.
+            name: the operator's name.
+            word: the method of the stream, for messages.
+
+        Raises: GraphError if the operator takes updates and would count them as rows.
+        """
+        for updates in inputs:
+            if updates is not None:
+                raise refused_updates(word, updates, "it would count rows that a later row replaces")
+        return None
+
+    def side_advice(self, tag: str) -> str:
+        """Return how the operator would get a side output ``tag``, for messages; "" where it has none to offer."""
+        return ""

@@ -1,0 +1,258 @@
+"""What the words of a pipeline are checked for while the graph is built; ``where`` names the word in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from dataflow.clock import Duration
+from dataflow.contracts.source import Source
+from dataflow.contracts.windows import Tumbling
+from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, UnknownColumn
+from dataflow.expressions import Aggregation, Expr, col, lit
+from dataflow.planning.specs import Emit, Read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.planning.graph import Graph
+
+__all__ = [
+    "columns_of",
+    "declared",
+    "distinct",
+    "edge_type",
+    "emission",
+    "expression",
+    "key_names",
+    "keys_meet",
+    "named_apart",
+    "named_columns",
+    "no_columns",
+    "side_outputs",
+    "timestamp_advice",
+    "unfit_key",
+    "window_emission",
+]
+
+
+def keys_meet(inputs: Iterable[tuple[str, pa.Schema, Sequence[str]]]) -> None:
+    """Raise SchemaMismatch unless equal keys of ``inputs`` (name, schema, keys) go to the same subtask."""
+    from dataflow.expressions.coercion import value_type
+
+    found = [(name, [value_type(schema.field(key).type) for key in keys]) for name, schema, keys in inputs]
+    for name, types in found[1:]:
+        first, expected = found[0]
+        if types != expected:
+            raise SchemaMismatch(
+                f"apply: keys meet where their types are equal, but {first!r} is keyed by {[*map(str, expected)]} and "
+                f"{name!r} by {[*map(str, types)]}; cast one of them"
+            )
+
+
+def declared(schema: object, default: pa.Schema, where: str) -> pa.Schema:
+    """The schema that a user gave, or ``default`` for None."""
+    import pyarrow as pa
+
+    if schema is None:
+        return default
+    if not isinstance(schema, pa.Schema):
+        raise GraphError(
+            f"{where}(schema=): expected a pyarrow.Schema, got {schema!r} ({type(schema).__name__}); "
+            "write pa.schema({'column': pa.int64(), ...})"
+        )
+    named_apart(schema, f"{where}(schema=)")
+    return schema
+
+
+def named_apart(schema: pa.Schema, where: str) -> None:
+    """Raise GraphError if two columns of a declared schema have one name: columns are found by their names."""
+    repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if repeated:
+        raise GraphError(
+            f"{where}: {', '.join(map(repr, repeated))} is declared more than once in [{columns_of(schema)}]; give "
+            "each column a name of its own"
+        )
+
+
+def side_outputs(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
+    """Return the schema of each side output that a user declared for an operator; one of None is ``main``.
+
+    Raises: GraphError for anything but a dict from tag to schema.
+    """
+    if sides is None:
+        return {}
+    if not isinstance(sides, Mapping) or not all(isinstance(tag, str) and tag for tag in sides):
+        raise GraphError(
+            f"apply(sides=): expected a dict from tag to pyarrow.Schema, or None for the columns of the main output, "
+            f"got {sides!r}"
+        )
+    return {tag: declared(schema, main, f"apply(sides=) of {tag!r}") for tag, schema in sides.items()}
+
+
+def emission(emit: str | Emit | None, every: Duration | None, upstream: Graph) -> tuple[Emit, str]:
+    """Return when an aggregate emits, and the reason if updates are the default.
+
+    ``upstream`` has every operator that the aggregate depends on. The default is final if all its sources have an end.
+    """
+    if emit is not None:
+        chosen = _emit(emit)
+        if chosen is Emit.FINAL and every is not None:
+            raise ConfigurationError("agg(every=) spaces out updates; it has no meaning with emit='final'")
+        return chosen, ""
+    if every is not None:
+        return Emit.UPDATES, "every= is given"
+    for node in upstream:
+        if isinstance(node.spec, Read) and not node.spec.source.bounded:
+            return Emit.UPDATES, f"source {node.name!r} ({_kind(node.spec.source)}) has no end"
+    return Emit.FINAL, ""
+
+
+def window_emission(emit: str | Emit | None, lateness: int) -> tuple[Emit, str]:
+    """Return when windows emit, and the reason if updates are the default.
+
+    Without lateness a window is emitted once in either case, so the result is final.
+    """
+    chosen = None if emit is None else _emit(emit)
+    if lateness == 0 or chosen is Emit.FINAL:
+        return Emit.FINAL, ""
+    return Emit.UPDATES, "its windows have lateness=" if chosen is None else ""
+
+
+def _kind(source: Source) -> str:
+    return type(source).__name__ if type(source).__repr__ is object.__repr__ else repr(source)
+
+
+def _emit(emit: str | Emit) -> Emit:
+    names = [e.value for e in Emit]
+    if not isinstance(emit, Emit) and emit not in names:
+        raise ConfigurationError(f"agg(emit=) is one of {names}, got {emit!r}")
+    return Emit(emit)
+
+
+def expression(value: object, where: str) -> Expr:
+    """``value``, with a name standing for its column."""
+    if isinstance(value, str):
+        return col(value)
+    if not isinstance(value, Expr):
+        raise GraphError(f"{where}: expected a column name or an expression, got {value!r} ({type(value).__name__})")
+    return value
+
+
+def key_names(keys: Iterable[object], schema: pa.Schema, where: str) -> tuple[str, ...]:
+    """Return the names of key columns, which are given as names, plain columns, or lists of these.
+
+    Raises: GraphError for no key, a computed key, or one given twice; UnknownColumn; SchemaMismatch for a nested type.
+    """
+    import pyarrow as pa
+
+    names: list[str] = []
+    for key in keys:
+        names += [_key_name(part, where) for part in (key if isinstance(key, list | tuple) else [key])]
+    if not names:
+        raise GraphError(f"{where}: give at least one column")
+    distinct(names, where, "name each key once")
+    for name in names:
+        if name not in schema.names:
+            raise UnknownColumn(name, schema.names, where)
+        type_ = schema.field(name).type
+        if pa.types.is_nested(type_.value_type if pa.types.is_dictionary(type_) else type_):
+            raise unfit_key(name, type_, where)
+    return tuple(names)
+
+
+def _key_name(key: object, where: str) -> str:
+    if isinstance(key, str):
+        return key
+    if not isinstance(key, Expr):
+        raise GraphError(f"{where}: expected the names of columns, got {key!r} ({type(key).__name__})")
+    name = next((name for name in key.columns() if key.is_column(name) and key.name == name), None)
+    if name is None:
+        raise GraphError(
+            f"{where}: a key is a column as it is; compute {key} before, as in with_columns(key={key}).{where}('key')"
+        )
+    return name
+
+
+def unfit_key(name: str, type_: pa.DataType, where: str) -> SchemaMismatch:
+    """Return the error for a column whose type cannot be a key."""
+    return SchemaMismatch(
+        f"{where}: the column {name!r} of type {type_} cannot be a key: expected a number, boolean, text, binary, time "
+        f"or decimal column; first make such a column of the part that identifies a row"
+    )
+
+
+def named_columns(given: Iterable[object], named: Mapping[str, object], where: str) -> list[Expr]:
+    """Return the chosen columns as expressions.
+
+    ``given`` has names, expressions, and mappings from new names to columns; ``named`` is such a mapping, too. Under a
+    new name, a plain value is a constant, and text is the name of a column.
+    """
+    chosen = []
+    for item in given:
+        if isinstance(item, Mapping):
+            chosen += [_named(name, value, where) for name, value in item.items()]
+        else:
+            chosen.append(expression(item, where))
+    return chosen + [_named(name, value, where) for name, value in named.items()]
+
+
+def _named(name: object, value: object, where: str) -> Expr:
+    if not isinstance(name, str):
+        raise GraphError(f"{where}: the names of columns are text, got {name!r} ({type(name).__name__}) in a mapping")
+    if not isinstance(value, str | Expr | Aggregation):
+        try:
+            return lit(value).alias(name)
+        except TypeError:
+            pass  # not a plain value: expression() raises the error
+    return expression(value, where).alias(name)
+
+
+def no_columns(where: str, schema: pa.Schema, **options: object) -> None:
+    """Raise GraphError if a column was given as an option of an operator, such as ``name=``."""
+    for option, value in options.items():
+        computed = isinstance(value, Expr | Aggregation)
+        if computed or (option in ("name", "parallelism") and isinstance(value, str) and value in schema.names):
+            column = value if computed else f"col({value!r})" + ".max()" * (where == "agg")
+            raise GraphError(
+                f"{where}: {option}={value if computed else repr(value)} is an option of the operator and makes no "
+                f"column. For a column called {option!r} write {where}({{{option!r}: {column}}}) or "
+                f"{column}.alias({option!r})"
+                + ("; an operator's name must differ from the columns'" if option == "name" and not computed else "")
+            )
+
+
+def distinct(names: Iterable[str], where: str, advice: str = "rename one with .alias(...)") -> None:
+    """Raise GraphError with ``advice`` if a column would be there twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise GraphError(f"{where}: column {name!r} would be there twice; {advice}")
+        seen.add(name)
+
+
+def columns_of(schema: pa.Schema) -> str:
+    """Return the columns of ``schema``, for messages."""
+    return ", ".join(f"{f.name}: {f.type}{'' if f.nullable else ' not null'}" for f in schema)
+
+
+def edge_type(time: pa.DataType, window: Tumbling) -> pa.DataType:
+    """The type of the edges of windows over event times of type ``time``: the same, or finer where edges need it."""
+    import pyarrow as pa
+
+    unit = time.unit if window.size % _UNIT[time.unit] == 0 == window.offset % _UNIT[time.unit] else "us"
+    return pa.timestamp(unit, time.tz)
+
+
+_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
+
+
+def timestamp_advice(column: str, kind: pa.DataType) -> str:
+    """Return advice on making timestamps of ``column``. A cast reads whole numbers in the unit of its target type."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(kind):
+        return f'with_columns(ts=flow.from_epoch({column!r}, "s")), or "ms", "us" or "ns": the unit that it counts'
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return f'with_columns(ts=flow.from_epoch((col({column!r}) * 1000).cast("int64"), "ms")) if it counts seconds'
+    return f'with_columns(ts=col({column!r}).cast("timestamp[us]")), or "timestamp[us, tz=UTC]" for text with an offset'

@@ -1,0 +1,266 @@
+"""Logical nodes and edges: what the user's words build, and what every engine reads.
+
+A node says *what* is done (its spec), on which inputs (its edges), and what comes out (its schema). It holds no state
+and no code of an engine; ``operators`` implements specs, and a runner binds the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from dataflow.contracts.operator import Guarantee, Sink
+from dataflow.contracts.source import Json
+from dataflow.contracts.spec import Spec
+from dataflow.contracts.updates import Changes, Updates
+from dataflow.contracts.windows import EventTime
+from dataflow.errors import GraphError
+from dataflow.planning.specs import Read, Write
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+__all__ = ["Edge", "Graph", "NamedGraph", "Node", "Partitioning", "schema_json"]
+
+
+class Partitioning(Enum):
+    """How the rows of an edge are spread over the subtasks of its target."""
+
+    FORWARD = "forward"
+    HASH = "hash"
+    REBALANCE = "rebalance"
+    BROADCAST = "broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Rows of node ``source`` (its side output ``tag``, or the main one) as one input of a node.
+
+    ``partitioning`` None leaves the choice to the planner: forward where both ends have the same parallelism, else
+    rebalance; updates are hashed on their keys instead. ``as_rows``: updates count as rows from here on.
+    """
+
+    source: int
+    partitioning: Partitioning | None = None
+    keys: tuple[str, ...] = ()
+    tag: str | None = None
+    as_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A logical operator. ``name`` is stable between runs: a checkpoint finds the operator's state by it.
+
+    ``schema`` is the schema of the main output; ``sides`` has the schemas of all side outputs.
+    ``time`` is the column of the main output that holds event time; None: rows have none. ``updates`` says which rows
+    of the main output replace each other; None: each row counts. Side outputs hold rows.
+    """
+
+    id: int
+    name: str
+    spec: Spec
+    inputs: tuple[Edge, ...]
+    schema: pa.Schema
+    parallelism: int | None = None
+    named: bool = False
+    sides: Mapping[str, pa.Schema] = field(default_factory=dict)
+    time: EventTime | None = None
+    updates: Updates | None = None
+
+    def output(self, tag: str | None) -> pa.Schema:
+        """The schema of side output ``tag``, or of the main one."""
+        return self.schema if tag is None else self.sides[tag]
+
+    @property
+    def kind(self) -> str:
+        return self.spec.kind
+
+    @property
+    def changes(self) -> Changes:
+        """Meaning of the rows of the main output; for a sink, of the rows that it takes."""
+        return "rows" if self.updates is None else "updates"
+
+    @property
+    def stateful(self) -> bool:
+        """Whether a checkpoint holds something of this node, so that its name must not change."""
+        return self.spec.stateful
+
+    @property
+    def is_users(self) -> bool:
+        """Whether a user wrote the operator's code: then its errors over restored state are passed on unchanged."""
+        return self.spec.is_users
+
+    @property
+    def blocking(self) -> bool:
+        """Whether a call may wait for something outside the engine."""
+        return self.spec.blocking
+
+    def describe(self, names: Sequence[str]) -> dict[str, Json]:
+        """The node as JSON, with the nodes of the graph called ``names``: what a checkpoint keeps of the pipeline."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "stateful": self.stateful,
+            "inputs": [names[edge.source] for edge in self.inputs],
+            "keys": [list(edge.keys) for edge in self.inputs if edge.keys],
+            "schema": schema_json(self.schema),
+            "detail": self.spec.detail(),
+        }
+
+
+@dataclass(slots=True)
+class Graph:
+    """A growing directed acyclic graph; a node's inputs exist before it does, so ids are in topological order."""
+
+    nodes: list[Node] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def add(
+        self,
+        spec: Spec,
+        inputs: Sequence[Edge],
+        schema: pa.Schema,
+        *,
+        label: str,
+        name: str | None = None,
+        parallelism: int | None = None,
+        sides: Mapping[str, pa.Schema] | None = None,
+        time: EventTime | None = None,
+        word: str | None = None,
+    ) -> Node:
+        """Append a node. Without ``name`` it is called ``label``, ``label-2``, ... counted among its own kind.
+
+        ``word`` is the method of the stream, for messages; None: it is the label.
+
+        Raises: GraphError for a name that is taken or not usable, a parallelism below 1, or an operator that would
+        count updates as rows.
+        """
+        for edge in inputs:
+            assert 0 <= edge.source < len(self.nodes), f"edge from node {edge.source} of {len(self.nodes)}"
+        taken = {node.name for node in self.nodes}
+        if name is not None and not isinstance(name, str):
+            raise GraphError(f"{label}: name= is the operator's name, text, got {name!r} ({type(name).__name__})")
+        if name is not None and (not name or any(c in name for c in "/[]\\\0") or name.startswith(".")):
+            raise GraphError(
+                f"an operator's name goes into file names: {name!r} is empty or holds one of / [ ] \\ or ."
+            )
+        if name in taken:
+            raise GraphError(f"two operators are called {name!r}; names must differ, for state is found by them")
+        if parallelism is not None and (not isinstance(parallelism, int) or parallelism < 1):
+            raise GraphError(
+                f"operator {name or label!r}: parallelism is a whole number, at least 1, got {parallelism!r}"
+            )
+        unique, count = name or label, 1
+        while unique in taken:
+            count += 1
+            unique = f"{label}-{count}"
+        updates = [self.updates_of(edge) for edge in inputs]
+        node = Node(
+            len(self.nodes),
+            unique,
+            spec,
+            tuple(inputs),
+            schema,
+            parallelism,
+            named=name is not None,
+            sides=sides or {},
+            time=time,
+            updates=spec.changes(updates, name=unique, word=word or label),
+        )
+        self.nodes.append(node)
+        return node
+
+    def schema_of(self, edge: Edge) -> pa.Schema:
+        """The columns of the rows that ``edge`` carries."""
+        return self.nodes[edge.source].output(edge.tag)
+
+    def updates_of(self, edge: Edge) -> Updates | None:
+        """Return which rows that ``edge`` carries replace each other; None: each row counts."""
+        return None if edge.as_rows or edge.tag is not None else self.nodes[edge.source].updates
+
+    def consumers(self, node: Node) -> list[Node]:
+        """The nodes with an edge from ``node``."""
+        return [n for n in self.nodes if any(edge.source == node.id for edge in n.inputs)]
+
+    def upstream(self, node: Node) -> Graph:
+        """A graph of ``node`` and all it depends on, with the same names."""
+        needed = {node.id}
+        for candidate in reversed(self.nodes[: node.id + 1]):
+            if candidate.id in needed:
+                needed.update(edge.source for edge in candidate.inputs)
+        renumber = {old: new for new, old in enumerate(sorted(needed))}
+        part = Graph()
+        for old in sorted(needed):
+            n = self.nodes[old]
+            edges = tuple(replace(edge, source=renumber[edge.source]) for edge in n.inputs)
+            part.nodes.append(replace(n, id=renumber[old], inputs=edges))
+        return part
+
+    def with_sinks(self, sink_of: Callable[[Node], Sink]) -> Graph:
+        """The same graph with ``sink_of`` each writing node in place of its sink; names and all else stay."""
+        nodes = [replace(n, spec=Write(sink_of(n))) if isinstance(n.spec, Write) else n for n in self.nodes]
+        return Graph(nodes)
+
+    def validate(self) -> None:
+        """Raise GraphError for a graph that cannot run: empty, rows that go nowhere, sinks in each other's way."""
+        if not self.nodes:
+            raise GraphError("the pipeline is empty: begin with p.source(...)")
+        for node in self.nodes:
+            if not isinstance(node.spec, Write) and not self.consumers(node):
+                raise GraphError(
+                    f"the rows of {node.name!r} go nowhere: end the stream with .sink(...), "
+                    "or ask for them with stream.collect()"
+                )
+        writers: dict[str, str] = {}
+        for node in self.nodes:
+            if isinstance(node.spec, Write) and (target := node.spec.sink.target) is not None:
+                if target in writers:
+                    raise GraphError(
+                        f"sinks {writers[target]!r} and {node.name!r} both write to {target}, and would spoil each "
+                        "other's output: give each a target of its own, or write the union() of the two streams"
+                    )
+                writers[target] = node.name
+
+    @property
+    def bounded(self) -> bool:
+        return all(node.spec.source.bounded for node in self.nodes if isinstance(node.spec, Read))
+
+    def guarantee(self, mode: Guarantee) -> Guarantee:
+        """End to end: the weakest of the sources, the checkpoint mode and the sinks."""
+        found = [mode]
+        for node in self.nodes:
+            match node.spec:
+                case Read(source=source) if not source.replayable:
+                    found.append(Guarantee.AT_MOST_ONCE)
+                case Write(sink=sink):
+                    found.append(sink.guarantee)
+                case _:
+                    pass
+        return min(found, key=list(Guarantee).index)
+
+    def describe(self) -> list[dict[str, Json]]:
+        names = [node.name for node in self.nodes]
+        return [node.describe(names) for node in self.nodes]
+
+
+class NamedGraph(Protocol):
+    """A pipeline, as runners see it: its name in checkpoints and messages, and its graph."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def graph(self) -> Graph: ...
+
+
+def schema_json(schema: pa.Schema) -> list[Json]:
+    """Column names and types as text, for descriptions."""
+    return [[f.name, str(f.type)] for f in schema]

@@ -1,0 +1,105 @@
+"""Which class does the work of which spec: the only list of the kinds of operators.
+
+The library's classes are named as ``module:class``, so a pipeline imports the operators that it has, when it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from dataflow.contracts.operator import Operator, OperatorContext
+from dataflow.contracts.spec import Spec
+from dataflow.errors import ConfigurationError
+from dataflow.planning import specs
+
+__all__ = ["make_operator", "operator_class", "register"]
+
+_TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
+    specs.Read: "operators.transforms.pass_through:PassThrough",
+    specs.Filter: "operators.transforms.filter:Filter",
+    specs.Project: "operators.transforms.project:Project",
+    specs.MapBatches: "operators.transforms.map_batches:MapBatches",
+    specs.MapRows: "operators.transforms.map_rows:MapRows",
+    specs.FlatMapRows: "operators.transforms.map_rows:FlatMapRows",
+    specs.Watermarks: "operators.transforms.watermarks:Watermarks",
+    specs.Aggregate: "operators.aggregation.aggregate:KeyedAggregate",
+    specs.WindowAggregate: "operators.windows.aggregate:WindowAggregate",
+    specs.Combine: "operators.aggregation.combine:Combine",
+    specs.Union: "operators.transforms.union:Union",
+    specs.Apply: "operators.transforms.custom:applied",
+    specs.Write: "operators.transforms.custom:writer",
+}
+
+
+def register(spec: type[Spec], operator: str | Callable[..., Operator]) -> None:
+    """Let ``operator`` do the work of ``spec`` in every pipeline.
+
+    Call it in the module that defines ``spec``: that is the module which workers import, on Spark and elsewhere.
+
+    Args:
+        spec: a subclass of `Spec`.
+        operator: the class of the operator, or its name as ``module:class``, which is imported when a pipeline runs. It
+            is called with an `OperatorContext` and ``spec.arguments()``.
+
+    Raises: ConfigurationError if ``spec`` is no class of specs, if another operator is registered for it, or if
+        ``operator`` is neither a class nor such a name.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Sample(Spec):
+    ...     every: int
+    >>> register(Sample, "jobs.sampling:SampleOperator")
+    >>> register(Sample, "jobs:Other")
+    Traceback (most recent call last):
+    dataflow.errors.ConfigurationError: register: the operator of Sample is jobs.sampling:SampleOperator; define a \
+spec of your own for jobs:Other
+    """
+    if not (isinstance(spec, type) and issubclass(spec, Spec)):
+        raise ConfigurationError(f"register: expected a subclass of dataflow.Spec, got {spec!r}")
+    named = isinstance(operator, str) and all(operator.partition(":"))
+    if not named and (isinstance(operator, str | Operator) or not callable(operator)):
+        raise ConfigurationError(
+            f"register: expected an Operator class, or 'module:class' as in 'jobs.sampling:Sample', got {operator!r}"
+        )
+    if _name(_TABLE.setdefault(spec, operator)) != _name(operator):
+        raise ConfigurationError(
+            f"register: the operator of {spec.__name__} is {_name(_TABLE[spec])}; define a spec of your own for "
+            f"{_name(operator)}"
+        )
+
+
+def operator_class(spec: Spec) -> Any:
+    """Return the class that does the work of ``spec``, imported now.
+
+    Raises: ConfigurationError if there is none.
+    """
+    operator = _TABLE.get(type(spec))
+    kind = f"{type(spec).__module__}.{type(spec).__qualname__}"
+    if operator is None:
+        raise ConfigurationError(
+            f"no operator is registered for {kind}; call dataflow.register({type(spec).__name__}, ...) in module "
+            f"{type(spec).__module__}"
+        )
+    if not isinstance(operator, str):
+        return operator
+    module, _, name = operator.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(f"the operator {operator} of {kind} cannot be imported: {error}") from error
+
+
+def make_operator(spec: Spec, context: OperatorContext) -> Operator:
+    """Return the operator of one subtask, made with ``context``.
+
+    Raises: ConfigurationError if no operator is registered for the spec; the errors of its constructor.
+    """
+    return operator_class(spec)(context, *spec.arguments())
+
+
+def _name(operator: str | Callable[..., Operator]) -> str:
+    if isinstance(operator, str):
+        return operator
+    return f"{operator.__module__}:{getattr(operator, '__qualname__', operator)}"

@@ -1,0 +1,239 @@
+"""From a logical graph to what runs: vertices of fused operators, and the links between them. Pure.
+
+A node joins the vertex of its input when rows need not move between subtasks: one input, forward, equal parallelism.
+What is left are vertices whose head takes rows from channels (or is a source), with a tree of operators behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from dataflow.contracts.source import InputIdentity, Json
+from dataflow.contracts.updates import Updates
+from dataflow.errors import ConfigurationError, GraphError
+from dataflow.planning.graph import Edge, Graph, Node, Partitioning
+from dataflow.planning.pre_aggregation import combined
+from dataflow.planning.prune_columns import prune
+from dataflow.planning.specs import Read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ChannelId", "Link", "Plan", "Vertex", "of", "task_id", "vertex_of"]
+
+
+def task_id(vertex: str, subtask: int) -> str:
+    """The name of one subtask, in messages and in checkpoints.
+
+    >>> task_id("counts", 1)
+    'counts[1]'
+    """
+    return f"{vertex}[{subtask}]"
+
+
+def vertex_of(task: str) -> str:
+    """Return the vertex of a task's name, exactly: names of operators hold no brackets (see ``Graph.add``).
+
+    >>> vertex_of("a -> b[1]")
+    'a -> b'
+    """
+    return task.rpartition("[")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelId:
+    """The ends of a channel: two tasks, and the operator at the head of the one it leads to.
+
+    ``input`` is the port it feeds, where several channels lead from the same task to the same task; else None.
+    """
+
+    source: str
+    target: str
+    operator: str
+    input: int | None = None
+
+    @property
+    def end(self) -> str:
+        """The target, with the input where that is needed to tell channels apart."""
+        return self.target if self.input is None else f"{self.target} (input {self.input})"
+
+    @property
+    def name(self) -> str:
+        """Name of the channel in messages and checkpoints."""
+        return f"{self.source} -> {self.end}"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Rows of ``node`` (its output ``tag``) in vertex ``source`` to input ``port`` of the head of vertex ``target``."""
+
+    source: str
+    node: int
+    tag: str | None
+    target: str
+    port: int
+    partitioning: Partitioning
+    keys: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Vertex:
+    """Operators that run fused in one task, ``parallelism`` times. The head comes first, parents before children."""
+
+    name: str
+    parallelism: int
+    nodes: list[Node] = field(default_factory=list)
+
+    @property
+    def head(self) -> Node:
+        return self.nodes[0]
+
+    @property
+    def blocking(self) -> bool:
+        return any(node.blocking for node in self.nodes)
+
+    @property
+    def tasks(self) -> list[str]:
+        return [task_id(self.name, i) for i in range(self.parallelism)]
+
+
+@dataclass(slots=True)
+class Plan:
+    """Vertices in topological order, and the links between them.
+
+    ``graph`` is what runs; ``logical`` is what the user wrote, with the columns that nobody uses.
+    """
+
+    graph: Graph
+    logical: Graph
+    vertices: dict[str, Vertex]
+    links: list[Link]
+    max_key_groups: int
+
+    def inputs(self, vertex: str) -> list[Link]:
+        """The links into a vertex, by port."""
+        return sorted((link for link in self.links if link.target == vertex), key=lambda link: link.port)
+
+    def outputs(self, vertex: str) -> list[Link]:
+        return [link for link in self.links if link.source == vertex]
+
+    def tasks(self) -> Iterator[tuple[Vertex, int, str]]:
+        """Every subtask: its vertex, index and name."""
+        for vertex in self.vertices.values():
+            for i, task in enumerate(vertex.tasks):
+                yield vertex, i, task
+
+    def channels(self, link: Link) -> list[tuple[int, int]]:
+        """The (source subtask, target subtask) pairs of a link, ordered by target, then source."""
+        sources = self.vertices[link.source].parallelism
+        targets = self.vertices[link.target].parallelism
+        if link.partitioning is Partitioning.FORWARD:
+            return [(i, i) for i in range(targets)]
+        return [(s, t) for t in range(targets) for s in range(sources)]
+
+    def channel_ids(self, link: Link) -> Mapping[tuple[int, int], ChannelId]:
+        """Return the ends of each channel of a link, by (source subtask, target subtask)."""
+        twins = [other for other in self.links if (other.source, other.target) == (link.source, link.target)]
+        port = link.port if len(twins) > 1 else None
+        return {
+            (s, t): ChannelId(task_id(link.source, s), task_id(link.target, t), link.target, port)
+            for s, t in self.channels(link)
+        }
+
+    def predecessors(self) -> Mapping[str, tuple[str, ...]]:
+        """For each task the tasks it takes rows from."""
+        found: dict[str, dict[str, None]] = {task: {} for _, _, task in self.tasks()}
+        for link in self.links:
+            for s, t in self.channels(link):
+                found[task_id(link.target, t)][task_id(link.source, s)] = None
+        return {task: tuple(before) for task, before in found.items()}
+
+    def describe(self) -> list[dict[str, Json]]:
+        """The graph with what the plan adds, which decides where the state of a key is: what a checkpoint keeps."""
+        width = {node.name: vertex.parallelism for vertex in self.vertices.values() for node in vertex.nodes}
+        return [
+            {**node, "parallelism": width[str(node["name"])], "max_key_groups": self.max_key_groups}
+            for node in self.logical.describe()
+        ]
+
+
+def of(
+    graph: Graph,
+    *,
+    parallelism: int = 1,
+    max_key_groups: int = 128,
+    combine: Callable[[Node, pa.Schema], bool] | None = None,
+    apart: Callable[[Node], bool] | None = None,
+    input_identity: InputIdentity = "mtime",
+) -> Plan:
+    """Plan ``graph`` for ``parallelism`` subtasks an operator, where an operator does not say otherwise.
+
+    Aggregates for which ``combine(node, schema of its rows)`` is true have the rows of each batch folded before the
+    shuffle (None: no aggregate has).
+    Operators for which ``apart`` is true begin a vertex of their own, whatever is before them. Sources recognise their
+    input by ``input_identity``.
+
+    Raises: ConfigurationError for a parallelism below 1 or above the number of key groups; GraphError for a forward
+    edge between operators of different parallelism.
+    """
+    for name, value in (("parallelism", parallelism), ("max_key_groups", max_key_groups)):
+        if not isinstance(value, int) or value < 1:
+            raise ConfigurationError(f"{name} is a whole number, at least 1, got {value!r}")
+    pruned = _identified(prune(graph), input_identity)
+    made = pruned if combine is None else combined(pruned, parallelism, combine)
+    plan = Plan(made, graph, {}, [], max_key_groups)
+    home: dict[int, Vertex] = {}
+    for node in plan.graph:
+        width = node.parallelism or parallelism
+        if width > max_key_groups:
+            raise ConfigurationError(
+                f"operator {node.name!r}: parallelism {width} is above max_key_groups={max_key_groups}; "
+                "the number of key groups bounds the parallelism and is fixed by the first checkpoint"
+            )
+        if _chains(node, home, width) and not (apart is not None and apart(node)):
+            vertex = home[node.inputs[0].source]
+        else:
+            vertex = plan.vertices[node.name] = Vertex(node.name, width)
+            for port, edge in enumerate(node.inputs):
+                updates = plan.graph.updates_of(edge)
+                how, keys = _spread(edge, updates, node, home[edge.source].parallelism, width)
+                link = Link(home[edge.source].name, edge.source, edge.tag, node.name, port, how, keys)
+                plan.links.append(link)
+        vertex.nodes.append(node)
+        home[node.id] = vertex
+    return plan
+
+
+def _identified(graph: Graph, identity: InputIdentity) -> Graph:
+    """Return the graph with ``Source.identified_by`` applied to its sources."""
+    return Graph(
+        [
+            replace(node, spec=Read(node.spec.source.identified_by(identity))) if isinstance(node.spec, Read) else node
+            for node in graph
+        ]
+    )
+
+
+def _chains(node: Node, home: Mapping[int, Vertex], width: int) -> bool:
+    if isinstance(node.spec, Read) or len(node.inputs) != 1:
+        return False
+    edge = node.inputs[0]
+    forward = edge.partitioning in (None, Partitioning.FORWARD)
+    return forward and home[edge.source].parallelism == width
+
+
+def _spread(
+    edge: Edge, updates: Updates | None, node: Node, before: int, width: int
+) -> tuple[Partitioning, tuple[str, ...]]:
+    """Return how the rows of an edge are spread, and by which keys."""
+    if edge.partitioning is None:
+        if before == width:
+            return Partitioning.FORWARD, ()
+        if updates is not None:  # by turns, an update could overtake a later one of its key in another subtask
+            return Partitioning.HASH, updates.keys
+        return Partitioning.REBALANCE, ()
+    if edge.partitioning is Partitioning.FORWARD and before != width:
+        raise GraphError(f"operator {node.name!r}: a forward edge needs equal parallelism, found {before} and {width}")
+    return edge.partitioning, edge.keys

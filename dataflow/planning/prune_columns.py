@@ -1,0 +1,60 @@
+"""Columns that nobody uses are not read: a graph whose sources give only what the pipeline needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from dataflow.contracts.row_errors import LATE
+from dataflow.contracts.source import Source
+from dataflow.errors import GraphError
+from dataflow.planning.graph import Graph, Node
+from dataflow.planning.specs import Read
+
+__all__ = ["prune"]
+
+
+def prune(graph: Graph) -> Graph:
+    """The same graph with ``Source.select`` applied, and the schemas of operators that pass columns through."""
+    used: dict[int, set[str]] = {node.id: set() for node in graph}
+    late: set[int] = set()
+    for node in reversed(graph.nodes):
+        for port, edge in enumerate(node.inputs):
+            columns = None if node.id in late else node.spec.reads(port, used[node.id])
+            read = {*edge.keys, *(graph.schema_of(edge).names if columns is None else columns)}
+            if edge.tag == LATE:
+                late.add(edge.source)  # its late rows come out as they came in
+            used[edge.source].update(_passed_on(graph.nodes[edge.source], edge.tag, read))
+    pruned = Graph()
+    for node in graph:
+        spec, schema = node.spec, node.schema
+        if isinstance(spec, Read):
+            columns = [name for name in schema.names if name in used[node.id]] or schema.names[:1]
+            source = _selected(spec.source, columns, node.name)
+            spec, schema = Read(source), source.schema
+        else:
+            schema = spec.narrowed([pruned.schema_of(edge) for edge in node.inputs], schema)
+        pruned.nodes.append(replace(node, spec=spec, schema=schema))
+    return pruned
+
+
+def _selected(source: Source, columns: Sequence[str], name: str) -> Source:
+    """Return ``source`` with at least ``columns``. Raises: GraphError where its ``select`` gives something else."""
+    made: object = source.select(columns)
+    if not isinstance(made, Source):
+        raise GraphError(
+            f"source {name!r} ({type(source).__name__}): select({columns}) returns a Source, but returned a "
+            f"{type(made).__name__}"
+        )
+    missing = [column for column in columns if column not in made.schema.names]
+    if missing:
+        raise GraphError(
+            f"source {name!r} ({type(source).__name__}): select({columns}) returns a source with at least these "
+            f"columns, but the one it returned lacks {missing}"
+        )
+    return made
+
+
+def _passed_on(node: Node, tag: str | None, read: set[str]) -> Iterable[str]:
+    """Of the columns ``read`` of an output, those that have to be columns of the node's main output."""
+    return [name for name in read if name in node.schema.names] if tag in node.sides else read

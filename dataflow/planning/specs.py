@@ -1,0 +1,419 @@
+"""The kinds of operators that the library has, each with its settings (see ``Spec``). ``operators`` implements them."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from dataflow.contracts.operator import OperatorFactory, Sink
+from dataflow.contracts.row_errors import OnError
+from dataflow.contracts.source import Json, Source
+from dataflow.contracts.spec import Spec
+from dataflow.contracts.updates import Updates, listed, refused_updates
+from dataflow.contracts.windows import EventTime, Tumbling
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.expressions import Aggregation, Expr
+
+__all__ = [
+    "Aggregate",
+    "Apply",
+    "Combine",
+    "Emit",
+    "Filter",
+    "FlatMapRows",
+    "Grouped",
+    "MapBatches",
+    "MapRows",
+    "Project",
+    "Read",
+    "Union",
+    "Watermarks",
+    "WindowAggregate",
+    "Write",
+]
+
+
+class Emit(Enum):
+    """The time when an aggregate emits: a row per changed key after each batch, or one final row per key."""
+
+    UPDATES = "updates"
+    FINAL = "final"
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Spec):
+    """Rows from a source."""
+
+    is_users = False
+    row_wise = True
+
+    source: Source
+
+    @property
+    def blocking(self) -> bool:  # type: ignore[override]
+        return self.source.blocking
+
+    def arguments(self) -> tuple[Any, ...]:
+        return ()
+
+    def detail(self) -> dict[str, Json]:
+        return {"source": type(self.source).__name__}
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(Spec):
+    """The rows for which ``predicate`` is true."""
+
+    is_users = False
+    stateful = False
+    row_wise = True
+
+    predicate: Expr
+
+    def detail(self) -> dict[str, Json]:
+        return {"predicate": str(self.predicate)}
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        return {*used, *self.predicate.columns()}
+
+    def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
+        return inputs[0]
+
+    def origin_of(self, column: str) -> str:
+        return column
+
+    def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
+        updates = inputs[0]
+        if updates is not None and (others := updates.others(self.predicate.columns())):
+            problem = (
+                f"the condition reads {listed(others)}, which is not an update key, so it may drop the last row of a "
+                "key and keep one that was replaced"
+            )
+            raise refused_updates(word, updates, problem)
+        return updates
+
+
+@dataclass(frozen=True, slots=True)
+class Project(Spec):
+    """One column per expression, in order; serves ``select`` and ``with_columns``."""
+
+    is_users = False
+    stateful = False
+    row_wise = True
+
+    columns: tuple[Expr, ...]
+
+    def detail(self) -> dict[str, Json]:
+        return {"columns": [str(c) for c in self.columns]}
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        return [name for column in self.columns for name in column.columns()]
+
+    def origin_of(self, column: str) -> str | None:
+        (made,) = [c for c in self.columns if c.name == column]
+        return next((name for name in made.columns() if made.is_column(name)), None)
+
+    def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
+        updates = inputs[0]
+        if updates is None:
+            return None
+        names = tuple(self._names_of(columns) for columns in updates.names)
+        if lost := [columns[0] for columns, kept in zip(updates.names, names, strict=True) if not kept]:
+            raise refused_updates(word, updates, f"it drops or changes the update key {listed(lost)}")
+        return replace(updates, names=names)
+
+    def _names_of(self, key: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns that hold one of the input columns ``key``; one that keeps its name comes first."""
+        names = [column.name for column in self.columns if any(column.is_column(name) for name in key)]
+        return tuple(sorted(names, key=lambda name: name != key[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class _OfFunction(Spec):
+    """A function of the user; ``time`` is the event time that the stream keeps after it."""
+
+    is_users = False  # its operator is the library's, and checks what the function returns
+    stateful = False
+    row_wise = True
+
+    function: Callable[..., Any]
+    on_error: OnError = OnError.FAIL
+    time: EventTime | None = None
+
+    def detail(self) -> dict[str, Json]:
+        name = getattr(self.function, "__qualname__", type(self.function).__name__)
+        return (
+            {"function": name} if self.on_error is OnError.FAIL else {"function": name, "on_error": self.on_error.value}
+        )
+
+    def side_advice(self, tag: str) -> str:
+        return "" if self.on_error is OnError.SIDE else "on_error='side' gives it one, 'errors'"
+
+
+@dataclass(frozen=True, slots=True)
+class MapBatches(_OfFunction):
+    """A function from batch to batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapRows(_OfFunction):
+    """A function from row to row."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMapRows(_OfFunction):
+    """A function from row to rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks(Spec):
+    """Watermarks out of the event times in ``column``, per split: the latest time, less ``delay`` (microseconds).
+
+    A split that gives no rows for ``idle_after`` microseconds (None: never) holds nothing back. ``on_error`` is for
+    rows whose time is null. ``origin`` is the source's column that ``column`` is, untouched; None: it is computed.
+    No task of the source reads while its watermark is more than ``max_drift`` ahead of another one's.
+    """
+
+    is_users = False
+    stateful = False
+    row_wise = True
+    assigns_time = True
+
+    column: str
+    origin: str | None
+    delay: int
+    idle_after: int | None
+    on_error: OnError
+    max_drift: int | None = None
+
+    def detail(self) -> dict[str, Json]:
+        return {
+            "column": self.column,
+            "delay": self.delay,
+            "idle_after": self.idle_after,
+            "max_drift": self.max_drift,
+        }
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        return {*used, self.column}
+
+    def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
+        return inputs[0]
+
+    def origin_of(self, column: str) -> str:
+        return column
+
+
+class Grouped(Spec, ABC):
+    """Aggregates per key. Rows may be folded per key, batch by batch, before they reach the operator.
+
+    Attributes:
+        windowed: whether there is a row for each key and window.
+        folds_alone: whether folding before the operator pays even if it has one subtask, so that no rows move.
+    """
+
+    is_users = False
+    windowed: bool = False
+    folds_alone: bool = False
+
+    keys: tuple[str, ...]
+    aggregations: tuple[Aggregation, ...]
+    emit: Emit
+    because: str
+
+    @property
+    @abstractmethod
+    def update_keys(self) -> tuple[str, ...]:
+        """The columns of the output by which updates replace each other."""
+
+    @property
+    @abstractmethod
+    def row_keys(self) -> tuple[str, ...]:
+        """The columns of the output that tell rows apart: of update keys, those on which no other one depends."""
+
+    def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
+        Spec.changes(self, inputs, name=name, word=word)
+        return Updates.by(self.update_keys, name, self.because) if self.emit is Emit.UPDATES else None
+
+    def _aggregated(self) -> set[str]:
+        return {name for aggregation in self.aggregations for name in aggregation.columns()}
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate(Grouped):
+    """Aggregates per key. ``every`` (microseconds) spaces the updates out; None: after each batch.
+
+    ``because`` says, for messages, why updates are the default; empty if ``emit`` was given.
+    """
+
+    keys: tuple[str, ...]
+    aggregations: tuple[Aggregation, ...]
+    emit: Emit
+    every: int | None
+    because: str = field(default="", compare=False)
+
+    @property
+    def update_keys(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
+    def row_keys(self) -> tuple[str, ...]:
+        return self.keys
+
+    def arguments(self) -> tuple[Any, ...]:
+        return self.keys, self.aggregations, self.emit, self.every
+
+    def detail(self) -> dict[str, Json]:
+        return {
+            "keys": list(self.keys),
+            "aggregations": [str(a) for a in self.aggregations],
+            "emit": self.emit.value,
+        }
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        return {*self.keys, *self._aggregated()}
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAggregate(Grouped):
+    """Aggregates per key and window of the event times in ``time``. ``lateness`` in microseconds.
+
+    ``emit`` is ``Emit.FINAL`` wherever ``lateness`` is 0. ``because`` as in ``Aggregate``.
+    """
+
+    windowed = True
+    folds_alone = True  # a pane is cheaper to tell before the operator
+
+    keys: tuple[str, ...]
+    time: EventTime
+    window: Tumbling
+    lateness: int
+    aggregations: tuple[Aggregation, ...]
+    emit: Emit
+    because: str = field(default="", compare=False)
+
+    @property
+    def update_keys(self) -> tuple[str, ...]:
+        return *self.keys, "window_start", "window_end"
+
+    @property
+    def row_keys(self) -> tuple[str, ...]:
+        return *self.keys, "window_start"
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Final results with allowed lateness come when no row can be late any more: lateness delays the watermark."""
+        late, delay = (0, self.lateness) if self.emit is Emit.FINAL else (self.lateness, 0)
+        return self.keys, self.time, self.window, late, self.aggregations, delay
+
+    def detail(self) -> dict[str, Json]:
+        """Return the description. ``emit`` is only in it for final results with lateness: older checkpoints lack it."""
+        detail: dict[str, Json] = {
+            "keys": list(self.keys),
+            "time": self.time.column,
+            "exclusive": self.time.exclusive,
+            "window": str(self.window),
+            "lateness": self.lateness,
+            "aggregations": [str(a) for a in self.aggregations],
+        }
+        return {**detail, "emit": self.emit.value} if self.lateness and self.emit is Emit.FINAL else detail
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        return {*self.keys, self.time.column, *self._aggregated()}
+
+
+@dataclass(frozen=True, slots=True)
+class Combine(Spec):
+    """Folds the rows of a batch per key, for the aggregate ``target`` after a shuffle; the planner adds it."""
+
+    is_users = False
+    is_helper = True
+    stateful = False
+
+    target: Grouped
+
+    def detail(self) -> dict[str, Json]:
+        return {"target": self.target.detail()}
+
+
+@dataclass(frozen=True, slots=True)
+class Union(Spec):
+    """The rows of all inputs."""
+
+    is_users = False
+    stateful = False
+    row_wise = True
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        return used
+
+    def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
+        """Return the columns that all inputs still have, in the order of the first."""
+        import pyarrow as pa
+
+        first, *others = inputs
+        return pa.schema([field for field in first if all(field.name in other.names for other in others)])
+
+
+@dataclass(frozen=True, slots=True)
+class Apply(Spec):
+    """A user's operator, one per subtask. ``label`` names it in descriptions."""
+
+    declared_in = "apply(...)"
+
+    factory: OperatorFactory
+    label: str
+    stateless: bool
+    blocking: bool
+
+    @property
+    def stateful(self) -> bool:  # type: ignore[override]
+        return not self.stateless
+
+    @property
+    def row_wise(self) -> bool:  # type: ignore[override]
+        return self.stateless
+
+    @property
+    def kernels(self) -> Sequence[str]:  # type: ignore[override]
+        """The modules that the class names in an attribute; a property has them once there is an operator."""
+        names = getattr(inspect.unwrap(getattr(self.factory, "func", self.factory)), "kernels", ())
+        return names if isinstance(names, tuple | list) else ()
+
+    def arguments(self) -> tuple[Any, ...]:
+        return (self.factory,)
+
+    def detail(self) -> dict[str, Json]:
+        return {"operator": self.label}
+
+    def side_advice(self, tag: str) -> str:
+        return f"declare it: apply(..., sides={{{tag!r}: schema}}), None for the columns of the main one"
+
+
+@dataclass(frozen=True, slots=True)
+class Write(Spec):
+    """Rows into a sink."""
+
+    blocking = True
+    row_wise = True
+
+    sink: Sink
+
+    @property
+    def is_users(self) -> bool:  # type: ignore[override]
+        return type(self.sink).__module__.partition(".")[0] != "operators"
+
+    def detail(self) -> dict[str, Json]:
+        return {"sink": type(self.sink).__name__}
+
+    def origin_of(self, column: str) -> str:
+        return column
+
+    def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
+        return inputs[0]

@@ -1,0 +1,52 @@
+"""The only module below ``compare``, ``demo`` and ``cli`` that imports ``operators``: it binds them to the engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dataflow.contracts.spec import Spec
+from dataflow.planning.graph import Node
+from dataflow.planning.specs import Grouped
+from dataflow.runtime.task.library import Library
+from operators.aggregation.partials import check_partial, is_partial, partial_schema
+from operators.fusion.chains import fuse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["LIBRARY", "foldable"]
+
+
+def _mergeable(spec: Spec, schema: pa.Schema) -> bool:
+    from operators.aggregation.records import is_mergeable  # numba comes with it
+
+    return isinstance(spec, Grouped) and is_mergeable(spec.aggregations, schema)
+
+
+def _folded_schema(spec: Spec, schema: pa.Schema) -> pa.Schema | None:
+    return partial_schema(spec, schema) if isinstance(spec, Grouped) else None
+
+
+def _shown_rows(spec: Spec, batch: pa.RecordBatch, taken: pa.Schema, made: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+
+    from operators.aggregation.show_state import rows_of_partials
+
+    if not is_partial(batch.schema):
+        return pa.Table.from_batches([batch])
+    assert isinstance(spec, Grouped), f"{spec} takes records"
+    return rows_of_partials(spec, taken, made, batch)
+
+
+def foldable(node: Node, schema: pa.Schema) -> bool:
+    """Return whether rows of ``schema`` may be folded before ``node``: ``combine=`` of ``physical_plan.of``."""
+    return LIBRARY.mergeable(node.spec, schema)
+
+
+LIBRARY = Library(
+    mergeable=_mergeable,
+    folded_schema=_folded_schema,
+    check_folded=check_partial,
+    shown_rows=_shown_rows,
+    fuse=fuse,
+)

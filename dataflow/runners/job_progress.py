@@ -1,0 +1,253 @@
+"""Watching a job that runs: a snapshot of its counters, and a line about it that is drawn again and again.
+
+Counters are read without locks while the job's threads go on, so the numbers of one snapshot may be of moments some
+microseconds apart. The thread that waits for the job draws, never one that works for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
+
+from dataflow.clock import Clock, Duration, duration_text, microseconds
+from dataflow.planning.specs import Write
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.runtime.job.job import Job
+from dataflow.runtime.task.progress import JobState
+from dataflow.runtime.task.task_inputs import SplitState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dataflow.planning.graph import Graph
+
+__all__ = ["JobProgress", "Meter", "NoLine", "ProgressLine", "ProgressMeter", "rows_of", "taken_by_sinks"]
+
+_SECOND: Final = 1_000_000
+_DAY: Final = 86_400 * _SECOND
+_ON_TERMINAL: Final = "200ms"
+_IN_FILE: Final = "5s"
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """Where a running job stands. Times are in microseconds.
+
+    Attributes:
+        elapsed: since the job began.
+        rows_in: rows read by all sources of this run.
+        rows_out, updates_out: rows, and updates (see `Stream.changes`), taken by all sinks of this run.
+        rows_per_second: rows read a second since the snapshot before (the first one: since the job began).
+        backlog: rows between tasks, sent and not yet taken.
+        late, skipped: rows that were too late, and rows that could not be taken.
+        checkpoints, failed, pending: how many were completed, came to nothing, are under way.
+        watermark: the lowest event time that a task waits for, since 1970; None: there is none (yet).
+        lag: how far that is behind the clock on the wall; None likewise.
+        done: the part of the input that was read, 0 to 1; None: nobody knows how much there is.
+        left: how long the rest will take at the average rate so far; None: not known.
+        compiling: the kernels being compiled or loaded before the first row; "" once rows are read.
+
+    >>> str(JobProgress(JobState.RUNNING, 2_000_000, 1_500_000, 7, 1e6, 40, 0, 2, 3, 1, 0, done=0.25, left=6_000_000))
+    '1,500,000 rows, 1,000,000/s, 25% done, 6.00 s left, 3 checkpoints (1 failed), skipped 2, backlog 40'
+    """
+
+    state: JobState
+    elapsed: int
+    rows_in: int
+    rows_out: int
+    rows_per_second: float
+    backlog: int
+    late: int
+    skipped: int
+    checkpoints: int
+    failed: int
+    pending: int
+    watermark: int | None = None
+    lag: int | None = None
+    done: float | None = None
+    left: int | None = None
+    compiling: str = ""
+    updates_out: int = 0
+
+    def __str__(self) -> str:
+        if self.compiling:
+            return self.compiling
+        parts = [f"{self.rows_in:,} rows", f"{self.rows_per_second:,.0f}/s"]
+        if self.done is not None:
+            parts.append(f"{self.done:.0%} done")
+        if self.left:
+            parts.append(f"{duration_text(self.left)} left")
+        if self.lag is not None and self.lag < _DAY:  # more than that is a replay, where it says nothing
+            parts.append(f"lag {duration_text(max(0, self.lag))}")
+        troubles = [f"{n} {what}" for n, what in ((self.failed, "failed"), (self.pending, "under way")) if n]
+        parts.append(f"{self.checkpoints:,} checkpoints" + (f" ({', '.join(troubles)})" if troubles else ""))
+        parts += [f"{what} {n:,}" for n, what in ((self.late, "late"), (self.skipped, "skipped")) if n]
+        return ", ".join([*parts, f"backlog {self.backlog:,}"])
+
+
+class Meter(Protocol):
+    """What a line is drawn from."""
+
+    def read(self) -> object:
+        """Return what to draw; it is drawn as its text."""
+        ...
+
+
+class ProgressMeter:
+    """Takes snapshots of one job; each watcher has a meter of its own, for rates are since its last snapshot."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._read_at, self._rows_in, self._rate = job.started_at, 0, 0.0
+
+    def read(self) -> JobProgress:
+        """The job as it is now."""
+        job, now = self._job, self._job.clock.now()
+        nodes = [node for task in job.tasks.values() for node in task.chain.nodes]
+        taken = Counter[str]()
+        for node in nodes:
+            taken[node.name] += node.rows_in
+        rows_out, updates_out = taken_by_sinks(job.plan.graph, taken)
+        heads = [task.chain.head for task in job.tasks.values() if task.inlet.is_source]
+        rows_in = sum([head.rows_in for head in heads])
+        if now > self._read_at:
+            self._rate = (rows_in - self._rows_in) * _SECOND / (now - self._read_at)
+            self._read_at, self._rows_in = now, rows_in
+        watermark = self._watermark()
+        total, read = self._input()
+        elapsed = now - job.started_at
+        left = None if total is None or not rows_in else (total - read) * (now - job.began_at) // rows_in
+        return JobProgress(
+            state=job.state,
+            elapsed=elapsed,
+            rows_in=rows_in,
+            rows_out=rows_out,
+            updates_out=updates_out,
+            rows_per_second=self._rate,
+            backlog=sum([channel.queued_rows for task in job.tasks.values() for channel in task.inlet.input_channels]),
+            late=sum([node.tally.late for node in nodes]),
+            skipped=sum([node.tally.skipped for node in nodes]),
+            checkpoints=len(job.history.checkpoints),
+            failed=len(job.history.failures),
+            pending=len(job.history.under_way),
+            watermark=watermark,
+            lag=None if watermark is None else int(job.clock.wall() * _SECOND) - watermark,
+            done=None if total is None else (read / total if total else 1.0),
+            left=left,
+            compiling=str(job.loading),
+        )
+
+    def _watermark(self) -> int | None:
+        known = [task.inlet.watermark for task in self._job.tasks.values()]
+        return min([time for time in known if time is not None and time < MAX_WATERMARK], default=None)
+
+    def _input(self) -> tuple[int | None, int]:
+        """The rows of all splits, and how many of them were read, by runs before this one too; None: nobody knows."""
+        splits = [split for task in self._job.tasks.values() for split in task.inlet.splits]
+        counts = [rows_of(split) for split in splits]
+        known = [count for count in counts if count is not None]
+        if len(known) < len(counts):
+            return None, 0
+        return sum(total for total, _ in known), sum(read for _, read in known)
+
+
+def taken_by_sinks(graph: Graph, taken: Mapping[str, int]) -> tuple[int, int]:
+    """Return the rows, and the updates, that sinks took, given what each operator of ``graph`` took."""
+    sums = {"rows": 0, "updates": 0}
+    for node in graph:
+        if isinstance(node.spec, Write):
+            sums[node.changes] += taken[node.name]
+    return sums["rows"], sums["updates"]
+
+
+def rows_of(state: SplitState) -> tuple[int, int] | None:
+    """How many rows a split has, and how many were read; None: its source does not say, or an old checkpoint."""
+    total = state.split.info.get("rows")
+    if not isinstance(total, int) or state.rows is None:
+        return None
+    return total, total if state.done else min(state.rows, total)
+
+
+class ProgressLine:
+    """A line about a job on ``stream``: rewritten in place on a terminal, else a line every few seconds.
+
+    It needs a meter, or ``follow``, before it is drawn. A stream that cannot be written to ends the drawing, never the
+    job.
+    """
+
+    def __init__(self, name: str, meter: Meter | None, stream: TextIO, clock: Clock) -> None:
+        self._name = name
+        self._meter = meter
+        self._stream = stream
+        self._clock = clock
+        self._terminal = stream.isatty()
+        every: Duration = _ON_TERMINAL if self._terminal else _IN_FILE
+        self._every = microseconds(every)
+        self._next = clock.now() + self._every
+        self._drawn = False
+        self._closed = False
+
+    def follow(self, meter: Meter) -> None:
+        """Draw from ``meter`` from now on."""
+        self._meter = meter
+
+    def leave(self) -> None:
+        """End the line, as it is, because the job did not start. Later calls do nothing."""
+        if self._drawn and self._terminal and not self._closed:
+            self._write("\n")
+        self._closed = True
+
+    def tick(self) -> None:
+        """Draw, if it is time."""
+        now = self._clock.now()
+        if now >= self._next and not self._closed:
+            self._next = now + self._every
+            self._draw("")
+
+    def close(self) -> None:
+        """Draw for the last time and leave the line. Later calls do nothing."""
+        if not self._closed:
+            self._draw("\n" if self._terminal else "")
+            self._closed = True
+
+    def _draw(self, end: str) -> None:
+        assert self._meter is not None, f"the line of {self._name} has nothing to draw"
+        text = f"{self._name}: {self._meter.read()}"
+        if self._terminal:
+            text = f"\r{text[: _width(self._stream) - 1]}\x1b[K{end}"
+        else:
+            text += "\n"
+        self._drawn = True
+        self._write(text)
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):  # the terminal is gone, or the stream was closed
+            self._closed = True
+
+
+class NoLine:
+    """Nobody asked for a line."""
+
+    def follow(self, meter: Meter) -> None:
+        """Draw nothing."""
+
+    def leave(self) -> None:
+        """Draw nothing."""
+
+    def tick(self) -> None:
+        """Draw nothing."""
+
+    def close(self) -> None:
+        """There is nothing to leave."""
+
+
+def _width(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80

@@ -1,0 +1,87 @@
+"""A check of the liveness of checkpoints: tasks settle every checkpoint without waiting for a timeout.
+
+``BarrierLedger`` states the property; this module checks it. A job is *still* when all its actors have been stepped
+since something last moved, and none of them did anything: from then on only time changes anything. In a still job
+every checkpoint is settled and no channel is blocked. In a finished job every checkpoint is settled, too. In any job
+the coordinator aborts a checkpoint after its timeout, and tasks carry the cancel out soon after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from dataflow.clock import duration_text
+from dataflow.runtime.job.who_waits import who_waits_for_whom
+
+if TYPE_CHECKING:
+    from dataflow.runtime.job.job import Job
+
+__all__ = ["LONGEST", "LivenessBroken", "Stillness", "check_age", "check_finished"]
+
+LONGEST = 60_000_000
+"""Microseconds of simulated time that a checkpoint may stay unsettled after its timeout."""
+
+
+class LivenessBroken(BaseException):
+    """A task will never settle a checkpoint. Not an ``Exception``: a restart must not hide it."""
+
+
+def check_age(job: Job, now: int, longest: int | None = None) -> None:
+    """Raise LivenessBroken if a checkpoint has been unsettled for more than ``longest`` microseconds.
+
+    None: until ``LONGEST`` after its timeout. A job may be slow, so nothing less is certain to be a fault.
+    """
+    longest = job.coordinator.timeout + LONGEST if longest is None else longest
+    since = job.history.ledger.unsettled_since
+    if since is not None and now - since > longest:
+        raise LivenessBroken(f"for {duration_text(now - since)} {_waiting(job, now)}")
+
+
+def check_finished(job: Job, now: int) -> None:
+    """Raise LivenessBroken if ``job``, which has finished, has a checkpoint under way or unsettled."""
+    if job.coordinator.under_way or job.history.ledger.unsettled:
+        raise LivenessBroken(f"the job has finished, but {_waiting(job, now)}")
+
+
+class Stillness:
+    """Detects when ``job`` is still, and checks it then. The scheduler reports every step.
+
+    Invariant: all of ``_idle`` were stepped, and did nothing, since something moved last.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._idle: set[str] = set()
+
+    def moved(self) -> None:
+        """Something moved."""
+        self._idle.clear()
+
+    def idle(self, actor: str, now: int, actors: Iterable[str], *, writing: bool) -> bool:
+        """Note that ``actor`` was stepped and did nothing; return whether the job is still but for background work.
+
+        Args:
+            actors: all that could do something.
+            writing: work in the background is not done yet, so tasks may still settle checkpoints.
+
+        Raises: LivenessBroken if the job is still, and a checkpoint is unsettled or a channel blocked.
+        """
+        self._idle.add(actor)
+        if not self._idle.issuperset(actors):
+            return False
+        if not writing:
+            self._check(now)
+        return True
+
+    def _check(self, now: int) -> None:
+        job = self._job
+        blocked = any([task.inlet.blocked for task in job.tasks.values()])
+        if job.coordinator.under_way or job.history.ledger.unsettled or blocked:
+            raise LivenessBroken(f"nothing moves any more, but {_waiting(job, now)}")
+
+
+def _waiting(job: Job, now: int) -> str:
+    under_way = ", ".join(map(str, job.coordinator.under_way)) or "none"
+    unsettled = str(job.history.ledger) or "every task has settled its checkpoints"
+    return f"{unsettled}; checkpoints under way: {under_way}:\n{who_waits_for_whom(job, now)}"

@@ -1,0 +1,29 @@
+"""Old path of ``dataflow.snapshots.runs``."""
+
+from dataflow.snapshots.runs import (
+    Detection,
+    Exploration,
+    Marker,
+    ObservedSystem,
+    ObservedThreads,
+    Simulation,
+    System,
+    Threads,
+    check,
+    detect,
+    explore,
+)
+
+__all__ = [
+    "System",
+    "ObservedSystem",
+    "Marker",
+    "Simulation",
+    "Exploration",
+    "explore",
+    "Threads",
+    "ObservedThreads",
+    "Detection",
+    "detect",
+    "check",
+]

@@ -1,0 +1,346 @@
+"""What every runner gives back: a running job to talk to, and its result."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from dataflow.clock import Duration
+from dataflow.contracts.checkpointing import Checkpointing, Mode
+from dataflow.contracts.lateness import Lateness
+from dataflow.contracts.operator import Collector, Guarantee
+from dataflow.contracts.row_errors import RowError
+from dataflow.contracts.updates import Changes
+from dataflow.errors import BarrierflowWarning, UnnamedStateWarning, user_frame
+from dataflow.planning.graph import Graph, NamedGraph
+from dataflow.planning.specs import Read, Write
+from dataflow.runners import summary
+from dataflow.runners.checkpoint_writes import Persistence
+from dataflow.runners.micro_batches import MicroBatches
+from dataflow.runners.run_warnings import warnings_of
+from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
+from dataflow.runtime.job.job import Job
+from dataflow.runtime.job.predicates import Answers, Predicate
+from dataflow.runtime.restore.find_checkpoint import RestoreReport
+from dataflow.runtime.task.progress import JobState, Meter
+from dataflow.runtime.task.task import Task
+from dataflow.runtime.task.task_inputs import ChannelMetrics
+from dataflow.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Group
+
+
+__all__ = [
+    "ChannelMetrics",
+    "OperatorMetrics",
+    "RunResult",
+    "Runner",
+    "RunningJob",
+    "TaskMetrics",
+    "changes_of",
+    "combines",
+    "metrics_of",
+    "outputs_of",
+    "result_of",
+    "together",
+    "warn_of_unnamed_state",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorMetrics:
+    """One operator in one subtask, or in all: rows it took and emitted (main output), rows that were too late for it,
+    rows it could not take (``samples`` shows some), and the microseconds it worked; reading is the work of a source.
+    ``lateness`` says how late rows were: ``lateness.share``, ``lateness.quantile(0.9)`` and ``lateness.most``. All
+    counts are of this run; after a restore they begin at zero.
+    """
+
+    operator: str
+    rows_in: int
+    rows_out: int
+    late: int = 0
+    skipped: int = 0
+    busy: int = 0
+    samples: Sequence[RowError] = ()
+    lateness: Lateness = field(default_factory=Lateness)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMetrics:
+    """One subtask: where its time went, its operators, its channels."""
+
+    task: str
+    meter: Meter
+    operators: Sequence[OperatorMetrics]
+    channels: Sequence[ChannelMetrics]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run did. ``print`` it for a summary; ``rich`` and notebooks show it as tables.
+
+    Attributes:
+        state: how it ended: finished, or stopped early (`Stream.head`, ``job.stop()``).
+        guarantee: end to end, the weakest of sources, checkpoint mode and sinks.
+        rows_in, rows_out: rows read by this run per source, and written per sink; after a restore only what came since.
+        changes: per sink, the meaning of its rows: ``"rows"``, each counts, or ``"updates"`` (see `Stream.changes`).
+        checkpoints: those completed by this run.
+        failures: checkpoints that failed, and why.
+        restore_report: what was restored and which rows were delivered twice; None for a fresh start.
+        metrics: per subtask; times in microseconds.
+        duration: microseconds.
+        micro_batches: on Spark, where the time went around the operators; None on other runners.
+        outputs: where each sink's committed rows are found, such as ``out/*.parquet``, for sinks that know it.
+        warnings: the warnings that ``run()`` or ``wait()`` gave: damaged checkpoints, rows taken back, failed
+            checkpoints, late rows, ...; see ``dataflow.errors.BarrierflowWarning``.
+    """
+
+    pipeline: str
+    state: JobState
+    mode: Mode | None
+    guarantee: Guarantee
+    rows_in: Mapping[str, int]
+    rows_out: Mapping[str, int]
+    tables: Mapping[str, pa.Table]
+    checkpoints: Sequence[CheckpointRecord]
+    failures: Sequence[str]
+    restore_report: RestoreReport | None
+    metrics: Sequence[TaskMetrics]
+    duration: int
+    micro_batches: MicroBatches | None = None
+    warnings: Sequence[BarrierflowWarning] = ()
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, Changes] = field(default_factory=dict)
+
+    def table(self, name: str | None = None) -> pa.Table:
+        """What ``op.collect()`` gathered: the sink called ``name``, or the only one.
+
+        Raises: KeyError naming the collecting sinks there are.
+        """
+        if name is None and len(self.tables) == 1:
+            return next(iter(self.tables.values()))
+        if name is None or name not in self.tables:
+            raise KeyError(f"there is no collecting sink {name!r}; there are {list(self.tables)}")
+        return self.tables[name]
+
+    def operator(self, name: str) -> OperatorMetrics:
+        """The rows in and out of an operator, over all its subtasks. Raises: KeyError naming those there are."""
+        found = {o.operator: o for o in self.operators}
+        if name not in found:
+            raise KeyError(f"there is no operator {name!r}; there are {list(found)}")
+        return found[name]
+
+    @property
+    def operators(self) -> Sequence[OperatorMetrics]:
+        """Every operator over all its subtasks, in the order of the pipeline."""
+        return together(self.metrics)
+
+    @property
+    def late(self) -> int:
+        """Rows that were too late for a window, over all operators; ``operator(name).late`` has those of one."""
+        return sum(o.late for o in self.operators)
+
+    @property
+    def skipped(self) -> int:
+        """Rows that functions, parsers and sources could not take and that were left out or set aside."""
+        return sum(o.skipped for o in self.operators)
+
+    @property
+    def samples(self) -> Sequence[RowError]:
+        """Some of the skipped rows, with what was wrong: the first few of each subtask."""
+        return [sample for o in self.operators for sample in o.samples]
+
+    @property
+    def blocked(self) -> Mapping[str, int]:
+        """Microseconds each channel was blocked by a barrier, where it was."""
+        return {c.name: c.blocked for task in self.metrics for c in task.channels if c.blocked}
+
+    @property
+    def persistence(self) -> Persistence:
+        """What the background writer did for the completed checkpoints."""
+        return Persistence.of(self.checkpoints)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as what JSON can hold: counts, checkpoints, times in microseconds. Tables are not in it."""
+        return summary.as_dict(self)
+
+    def to_json(self) -> str:
+        """``to_dict()`` as JSON."""
+        return json.dumps(self.to_dict())
+
+    def __str__(self) -> str:
+        return summary.as_text(self)
+
+    def __rich__(self) -> Group:
+        return summary.renderable(self)
+
+    def _repr_html_(self) -> str:
+        return summary.as_html(self)
+
+    __repr__ = __str__
+
+
+class RunningJob(Protocol):
+    """A job that was started. As a context manager it cancels the job if the block is left before it is over."""
+
+    def wait(self, timeout: Duration | None = None) -> RunResult:
+        """Until the job is over, or JobTimeout after ``timeout``. Raises what made it fail."""
+        ...
+
+    def cancel(self) -> None:
+        """Stop now; nothing more is committed."""
+        ...
+
+    def on_checkpoint(self, predicate: Predicate) -> Answers:
+        """Ask ``predicate`` about the state at every checkpoint. Raises: UnsupportedOnRunner where that is not done."""
+        ...
+
+    def stop_when(self, predicate: Predicate) -> Answers:
+        """Also stop, with a last checkpoint, where it holds. Raises: UnsupportedOnRunner where that is not done."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None: ...
+
+
+class Runner(Protocol):
+    """Runs pipelines."""
+
+    def start(
+        self,
+        pipeline: NamedGraph,
+        *,
+        parallelism: int = 1,
+        checkpoint: Checkpointing | None = None,
+        restore: object = "auto",
+        **options: Any,
+    ) -> RunningJob:
+        """Begin to run ``pipeline``."""
+        ...
+
+
+def warn_of_unnamed_state(pipeline: str, graph: Graph, checkpoint: Checkpointing | None) -> None:
+    """Warn, once a run, of operators whose state will be looked for under a name that nobody chose.
+
+    Checkpoints in memory die with the process, so no later version of the pipeline can miss its state in them.
+    """
+    if checkpoint is None or isinstance(checkpoint.location, MemoryStore):
+        return
+    unnamed = [node.name for node in graph if node.stateful and not node.named]
+    if unnamed:
+        warnings.warn(
+            f"pipeline {pipeline!r}: {unnamed} keep state in checkpoints and have only automatic names, which change "
+            "when an operator of the same kind is put in before them; give each a name=",
+            UnnamedStateWarning,
+            stacklevel=user_frame(),
+        )
+
+
+def combines(checkpoint: Checkpointing | None) -> bool:
+    """Whether rows may be folded before a shuffle: not where a restore has to report them as they were."""
+    return checkpoint is None or checkpoint.mode is not Mode.UNALIGNED
+
+
+def result_of(job: Job, *, checkpointed: bool) -> RunResult:
+    """The result of a job that is over. Raises the job's error, where it has one."""
+    if job.error is not None:
+        raise job.error
+    metrics = metrics_of(job)
+    rows = {o.operator: 0 for task in metrics for o in task.operators}
+    for task in metrics:
+        for o in task.operators:
+            rows[o.operator] += o.rows_in
+    graph = job.plan.graph
+    return RunResult(
+        pipeline=job.identity.pipeline,
+        state=job.state,
+        mode=job.identity.mode if checkpointed else None,
+        guarantee=job.identity.guarantee,
+        rows_in={node.name: rows[node.name] for node in graph if isinstance(node.spec, Read)},
+        rows_out={node.name: rows[node.name] for node in graph if isinstance(node.spec, Write)},
+        tables=_tables(job),
+        checkpoints=tuple(job.history.checkpoints),
+        failures=tuple(job.history.failures),
+        restore_report=job.restore_report,
+        metrics=metrics,
+        duration=(job.clock.now() if job.ended_at is None else job.ended_at) - job.started_at,
+        warnings=tuple(warnings_of(job, together(metrics))),
+        outputs=outputs_of(graph),
+        changes=changes_of(graph),
+    )
+
+
+def outputs_of(graph: Graph) -> Mapping[str, str]:
+    """Return where the rows of each sink are found, for sinks that know it."""
+    writing = {node.name: node.spec.sink.readable for node in graph if isinstance(node.spec, Write)}
+    return {name: where for name, where in writing.items() if where is not None}
+
+
+def together(metrics: Iterable[TaskMetrics]) -> list[OperatorMetrics]:
+    """Return every operator over all its subtasks, in the order of the pipeline."""
+    found: dict[str, list[OperatorMetrics]] = {}
+    for task in metrics:
+        for o in task.operators:
+            found.setdefault(o.operator, []).append(o)
+    return [_together(name, parts) for name, parts in found.items()]
+
+
+def changes_of(graph: Graph) -> Mapping[str, Changes]:
+    """Return the meaning of each sink's rows, by name."""
+    return {node.name: node.changes for node in graph if isinstance(node.spec, Write)}
+
+
+def metrics_of(job: Job) -> list[TaskMetrics]:
+    """Every subtask of a job, running or over. Numbers of a running one are read without locks."""
+    return [_metrics(name, task, job.clock.now()) for name, task in job.tasks.items()]
+
+
+def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
+    operators = [
+        OperatorMetrics(
+            n.name,
+            n.rows_in,
+            n.rows_out,
+            n.tally.late,
+            n.tally.skipped,
+            n.busy_for + (task.inlet.reading if n is task.chain.head else 0),
+            tuple(n.tally.samples),
+            Lateness.together([n.tally.lateness]),
+        )
+        for n in task.chain.nodes
+    ]
+    return TaskMetrics(name, replace(task.meter), operators, task.inlet.channels(now))
+
+
+def _together(name: str, parts: Sequence[OperatorMetrics]) -> OperatorMetrics:
+    """One operator over its subtasks."""
+    return OperatorMetrics(
+        name,
+        sum(o.rows_in for o in parts),
+        sum(o.rows_out for o in parts),
+        sum(o.late for o in parts),
+        sum(o.skipped for o in parts),
+        sum(o.busy for o in parts),
+        tuple(sample for o in parts for sample in o.samples),
+        Lateness.together(o.lateness for o in parts),
+    )
+
+
+def _tables(job: Job) -> Mapping[str, pa.Table]:
+    import pyarrow as pa
+
+    found: dict[str, list[pa.Table]] = {}
+    for task in job.tasks.values():
+        for node in task.chain.nodes:
+            if isinstance(node.operator, Collector):
+                found.setdefault(node.name, []).append(node.operator.result())
+    return {name: pa.concat_tables(tables) for name, tables in found.items()}

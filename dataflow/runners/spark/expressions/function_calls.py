@@ -1,0 +1,154 @@
+"""The functions of ``dataflow.expressions.Function`` on Spark: native ones where they agree, else the local kernel.
+
+The local kernel runs in Python workers that exchange Arrow batches with Spark, so ``dataflow`` has to be installed
+where they run. Two functions need it: ``hash``, whose arithmetic wraps, and ``dt.truncate`` on a zone's clock.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from dataflow.errors import UnsupportedOnRunner
+from dataflow.expressions.calls import Call, Function
+from dataflow.expressions.kernels import kernel
+from dataflow.expressions.patterns import Pattern
+from dataflow.runners.spark.expressions.microseconds import PER_UNIT, from_ticks, to_ticks, wall_clock
+from dataflow.runners.spark.expressions.shared_columns import Operand, bind
+from dataflow.runners.spark.expressions.spark_types import carrier, spark_type
+from dataflow.runners.spark.session import functions
+
+__all__ = ["call"]
+
+_F = Function
+_DAY: Final = 86_400_000_000
+
+
+def call(node: Call, arguments: list[Operand], compute: tuple[pa.DataType, ...], result: pa.DataType, what: str) -> Any:
+    """``node`` of ``arguments``, whose values are of the types ``compute``.
+
+    Raises: UnsupportedOnRunner.
+    """
+    first, own = arguments[0], compute[0]
+    if node.function is _F.HASH or (node.function is _F.TRUNCATE and _has_clock(own)):
+        return _locally(node, first.column, own, result, what)
+    if node.function is _F.TRUNCATE:
+        every, offset = (int(length) for length in node.parameters)
+        return first.bind(lambda time: _truncated(time, own, every, offset))
+    if node.function is _F.FROM_EPOCH:
+        per_unit = functions().lit(PER_UNIT[str(node.parameters[0])]).cast("bigint")
+        return from_ticks(first.column * per_unit, result)
+    if node.function.value.startswith("dt."):
+        return _part(node.function, first.column, own)
+    return _of_text_or_float(node, arguments)
+
+
+def _has_clock(dtype: pa.DataType) -> bool:
+    return types.is_timestamp(dtype) and dtype.tz not in (None, "UTC")
+
+
+def _of_text_or_float(node: Call, arguments: list[Operand]) -> Any:
+    f = functions()
+    column = arguments[0].column
+    text, more = (*(str(parameter) for parameter in node.parameters), "", "")[:2]
+    match node.function:
+        case _F.IS_NAN:
+            return ~(f.abs(column) <= f.lit(float("inf")))  # NaN is greatest, and null stays null
+        case _F.IS_FINITE:
+            return f.abs(column) < f.lit(float("inf"))
+        case _F.CONCAT:
+            apart = [piece for argument in arguments for piece in (f.lit(text), argument.column)]
+            return f.concat(*apart[1:])
+        case _F.LENGTH:
+            return f.char_length(column).cast("bigint")
+        case _F.LOWER | _F.UPPER:
+            return f.translate(column, *_case_mapping(node.function))
+        case _F.STRIP:
+            return f.btrim(column, f.lit(text)) if text else column
+        case _F.STARTS_WITH:
+            return f.startswith(column, f.lit(text))
+        case _F.ENDS_WITH:
+            return f.endswith(column, f.lit(text))
+        case _F.CONTAINS:
+            return column.rlike(Pattern.of(text, "contains").java())
+        case _F.CONTAINS_LITERAL:
+            return f.contains(column, f.lit(text))
+        case _F.REPLACE_ALL:
+            plain = more.replace("\\", "\\\\").replace("$", "\\$")
+            return f.regexp_replace(column, Pattern.of(text, "replace_all").java(), plain)
+        case _F.REPLACE_ALL_LITERAL:
+            return f.replace(column, f.lit(text), f.lit(more))
+        case _F.EXTRACT:
+            pattern = Pattern.of(text, "extract").java()
+            return arguments[0].bind(lambda s: f.when(s.rlike(pattern), f.regexp_extract(s, pattern, int(more))))
+        case _F.SPLIT:
+            return f.split(column, re.escape(text), -1)
+    raise AssertionError(f"{node.function} is no function of text or floats")
+
+
+@cache
+def _case_mapping(function: Function) -> tuple[str, str]:
+    """Each character that changes, and into what, by the local kernel: Spark's own mapping changes lengths."""
+    mapped = pc.utf8_lower if function is _F.LOWER else pc.utf8_upper
+    every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    pairs = [(old, new) for old, new in zip(every, mapped(pa.array(every)).to_pylist(), strict=True) if old != new]
+    return "".join(old for old, _ in pairs), "".join(new for _, new in pairs)
+
+
+def _part(function: Function, column: Any, own: pa.DataType) -> Any:
+    f = functions()
+    shown = wall_clock(column, own) if types.is_timestamp(own) else column
+    if function is _F.DATE:
+        return shown.cast("date")
+    if function in (_F.MILLISECOND, _F.MICROSECOND):
+        micros = f.pmod(to_ticks(column, own), f.lit(1_000_000).cast("bigint"))
+        return micros if function is _F.MICROSECOND else f.call_function("div", micros, f.lit(1000).cast("bigint"))
+    if function is _F.WEEKDAY:
+        return (f.weekday(shown) + 1).cast("bigint")
+    return getattr(f, _PARTS[function])(shown).cast("bigint")
+
+
+_PARTS: Final = {
+    _F.YEAR: "year",
+    _F.MONTH: "month",
+    _F.DAY: "dayofmonth",
+    _F.HOUR: "hour",
+    _F.MINUTE: "minute",
+    _F.SECOND: "second",
+    _F.ORDINAL_DAY: "dayofyear",
+}
+
+
+def _truncated(time: Any, own: pa.DataType, every: int, offset: int) -> Any:
+    f = functions()
+    if types.is_date32(own):
+        days = f.unix_date(time).cast("bigint")
+        return f.date_from_unix_date(_floored(days, every // _DAY, offset // _DAY).cast("int"))
+    floored = bind(to_ticks(time, own), lambda ticks: _floored(ticks, every, offset))
+    if types.is_date64(own):
+        return from_ticks(floored, pa.timestamp("us")).cast("date")
+    return from_ticks(floored, own)
+
+
+def _floored(ticks: Any, every: int, offset: int) -> Any:
+    f = functions()
+    length, start = (f.lit(number).cast("bigint") for number in (every, offset))
+    return ticks - f.pmod(f.pmod(ticks, length) - start, length)
+
+
+def _locally(node: Call, column: Any, own: pa.DataType, result: pa.DataType, what: str) -> Any:
+    f = functions()
+    if not hasattr(f, "arrow_udf"):
+        reason = f"{node.function.value} needs Arrow functions, which pyspark has from 4.1 on"
+        raise UnsupportedOnRunner(what, "spark", reason, "pip install -U pyspark")
+    carried = carrier(result)
+
+    def compute(values: pa.Array) -> pa.Array:
+        return kernel(node)(values.cast(own)).cast(carried)
+
+    return f.arrow_udf(compute, spark_type(result, what))(column)

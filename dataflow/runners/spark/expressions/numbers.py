@@ -1,0 +1,105 @@
+"""Arithmetic and comparisons of numbers where Spark's own differ from those of ``dataflow.expressions``.
+
+Spark raises on division by zero, divides ints by truncation, gives ``%`` the dividend's sign, and holds NaN equal to
+itself and greater than all else. The float operations follow numpy's ``divmod`` step by step, so results are equal to
+the last bit and the sign of zero.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dataflow.expressions.nodes import BinaryOperator
+from dataflow.runners.spark.expressions.shared_columns import Let, Operand, bind_both
+from dataflow.runners.spark.session import functions
+
+__all__ = ["COMPARE", "compare_floats", "divide", "float_floor", "float_remainder", "int_floor", "int_remainder"]
+
+
+def compare_floats(operator: BinaryOperator, left: Operand, right: Operand) -> Any:
+    """IEEE 754: beside NaN only ``!=`` is true."""
+    f = functions()
+    beside_nan = f.lit(operator is BinaryOperator.NOT_EQUAL)
+
+    def compared(a: Any, b: Any, _: Let) -> Any:
+        both = a.isNotNull() & b.isNotNull()
+        return f.when(both & (f.isnan(a) | f.isnan(b)), beside_nan).otherwise(COMPARE[operator](a, b))
+
+    return bind_both(left, right, compared)
+
+
+COMPARE = {
+    BinaryOperator.EQUAL: lambda a, b: a == b,
+    BinaryOperator.NOT_EQUAL: lambda a, b: a != b,
+    BinaryOperator.LESS: lambda a, b: a < b,
+    BinaryOperator.LESS_EQUAL: lambda a, b: a <= b,
+    BinaryOperator.GREATER: lambda a, b: a > b,
+    BinaryOperator.GREATER_EQUAL: lambda a, b: a >= b,
+}
+
+
+def divide(left: Operand, right: Operand) -> Any:
+    """IEEE 754: by zero the quotient is the dividend times the infinity of the zero's sign, which is 1 / 0."""
+    f = functions()
+
+    def quotient(a: Any, b: Any, _: Let) -> Any:
+        return f.when(b == 0.0, a * f.pow(b, f.lit(-1.0))).otherwise(a / b)
+
+    return bind_both(left, right, quotient)
+
+
+def int_floor(left: Operand, right: Operand) -> Any:
+    """Spark's ``div``, less one where the truncated quotient lies above; null by zero. Least int by -1 raises."""
+    f = functions()
+
+    def floor(a: Any, b: Any, _: Let) -> Any:
+        above = (a % b != 0) & ((a < 0) != (b < 0))
+        return f.when(b != 0, f.call_function("div", a, b) - f.when(above, f.lit(1)).otherwise(f.lit(0)))
+
+    return bind_both(left, right, floor)
+
+
+def int_remainder(left: Operand, right: Operand) -> Any:
+    """Spark's ``%``, plus the divisor where the signs differ; null by zero."""
+    f = functions()
+
+    def remainder(a: Any, b: Any, let: Let) -> Any:
+        moved = let(a % b, lambda r: f.when((r != 0) & ((r < 0) != (b < 0)), r + b).otherwise(r))
+        return f.when(b != 0, moved)
+
+    return bind_both(left, right, remainder)
+
+
+def float_remainder(left: Operand, right: Operand) -> Any:
+    """numpy's ``remainder``: the divisor's sign, on zeros too; NaN by zero."""
+    f = functions()
+
+    def signed(r: Any, b: Any) -> Any:
+        zero = f.lit(0.0) / b  # Spark's optimizer takes a constant -0.0 for 0.0
+        return f.when(r == 0, zero).when((r < 0) != (b < 0), r + b).otherwise(r)
+
+    def remainder(a: Any, b: Any, let: Let) -> Any:
+        return f.when(b == 0.0, a * f.lit(math.nan)).otherwise(let(a % b, lambda r: signed(r, b)))
+
+    return bind_both(left, right, remainder)
+
+
+def float_floor(left: Operand, right: Operand) -> Any:
+    """numpy's ``floor_divide``: exact where the rounded quotient would be one off; by zero that of ``/``."""
+    f = functions()
+
+    def less_one(q: Any, condition: Any) -> Any:
+        return q - f.when(condition, f.lit(1.0)).otherwise(f.lit(0.0))
+
+    def floored(q: Any, a: Any, b: Any, let: Let) -> Any:
+        near = let(f.rint(q), lambda n: less_one(n, n > q))
+        whole = let(near, lambda n: n + f.when(q - n > 0.5, f.lit(1.0)).otherwise(f.lit(0.0)))
+        return f.when(q == 0, (a / b) * f.lit(0.0)).otherwise(whole)
+
+    def floor(a: Any, b: Any, let: Let) -> Any:
+        quotient = let(a % b, lambda r: less_one((a - r) / b, (r != 0) & ((r < 0) != (b < 0))))
+        by_zero = a * f.pow(b, f.lit(-1.0))
+        return f.when(b == 0.0, by_zero).otherwise(let(quotient, lambda q: floored(q, a, b, let)))
+
+    return bind_both(left, right, floor)

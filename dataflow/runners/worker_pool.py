@@ -1,0 +1,172 @@
+"""The threads that run a job: workers step its tasks, one more moves the job itself.
+
+A worker's life: step every task it has; when none could do anything, sleep until somebody rings: a channel it reads got
+something, one it writes got room, or mail came.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from dataflow.background import Background
+from dataflow.clock import Clock, duration_text
+from dataflow.runtime.job.job import Job
+from dataflow.runtime.job.who_waits import who_waits_for_whom
+from dataflow.runtime.task.messages import Crashed
+from dataflow.runtime.task.progress import Progress
+from dataflow.runtime.task.task import Task
+
+__all__ = ["Crew", "Worker"]
+
+log = logging.getLogger("dataflow.local")
+
+_NAP = 0.001
+"""Seconds between two polls of a source that has nothing to give and cannot ring."""
+_LONG = 0.1
+"""Seconds a worker sleeps at most when everybody it waits for can ring."""
+_TICK = 0.005
+"""Seconds the job's thread sleeps at most when nothing comes in: the resolution of checkpoint intervals."""
+
+
+class Worker(threading.Thread):
+    """Steps its tasks from ``begin`` until they are done or the job is over."""
+
+    def __init__(
+        self, name: str, tasks: Sequence[Task], begin: threading.Event, stop: threading.Event, clock: Clock
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self._begin = begin
+        self._clock = clock
+        self._tasks = tasks
+        self._stop_all = stop
+        self.bell = threading.Event()
+
+    def run(self) -> None:
+        tasks = list(self._tasks)
+        self._begin.wait()
+        while tasks and not self._stop_all.is_set():
+            self.bell.clear()
+            worked = False
+            for task in tasks:
+                try:
+                    worked = task.step() is Progress.WORKED or worked
+                except BaseException as error:  # SystemExit of a user's function: unheard, the job would wait for ever
+                    task.crash(error)
+            if not worked:
+                tasks = [task for task in tasks if task.state is not Progress.DONE]
+                self.bell.wait(min([_sleep(task, self._clock.now()) for task in tasks], default=0.0))
+
+
+def _sleep(task: Task, now: int) -> float:
+    """How long (seconds) its worker may sleep. A source cannot ring when it has something again: it is looked after."""
+    if task.inlet.is_source and task.state is Progress.WAITING:
+        return _NAP
+    times = [at for at in (task.chain.next_timer, task.inlet.deadline) if at is not None]
+    return min([_LONG, *(max(_NAP, (at - now) / 1e6) for at in times)])
+
+
+class Crew:
+    """At work for ``job`` from here until it is over; then they put everything away and are ``done``.
+
+    ``threads`` workers share the tasks that never block; the others have a worker each. When no row moved for
+    ``stall_after`` microseconds, who waits for whom is logged. ``stop`` is set when it is all over.
+    """
+
+    def __init__(
+        self, job: Job, background: Background, clock: Clock, threads: int, stall_after: int, stop: threading.Event
+    ) -> None:
+        self._job = job
+        self._background = background
+        self._clock = clock
+        self._stall_after = stall_after
+        self._stop_all = stop
+        self._bell = threading.Event()
+        self._begin = threading.Event()  # set when tasks may be stepped, or will not be any more
+        self.done = threading.Event()
+        self._workers = self._hire(threads)
+        job.mailbox.bell = self._bell.set
+        background.on_error = lambda error: job.mailbox.put(Crashed("background", error))
+        boss = threading.Thread(target=self._manage, name=f"dataflow-job-{job.identity.pipeline}", daemon=True)
+        try:
+            for worker in self._workers:
+                worker.start()
+            boss.start()
+        except BaseException:  # no more threads to be had
+            self._put_away()
+            raise
+
+    def _hire(self, threads: int) -> list[Worker]:
+        alone: list[list[Task]] = []
+        shared: list[list[Task]] = [[] for _ in range(threads)]
+        for vertex, subtask, name in self._job.plan.tasks():
+            task = self._job.tasks[name]
+            if vertex.blocking or any(node.delay is not None for node in task.chain.nodes):
+                alone.append([task])
+            else:
+                shared[subtask % threads].append(task)
+        workers = []
+        for i, tasks in enumerate([*filter(None, shared), *alone]):
+            worker = Worker(f"dataflow-worker-{i}", tasks, self._begin, self._stop_all, self._clock)
+            workers.append(worker)
+            for task in tasks:
+                task.mailbox.bell = worker.bell.set
+                for channel in task.inlet.input_channels:
+                    channel.on_put = worker.bell.set
+                for output in task.chain.outputs:
+                    for channel in output.channels:
+                        channel.on_take = worker.bell.set
+        return workers
+
+    def _manage(self) -> None:
+        """The job's thread: move the job until it is over, then put everything away."""
+        job, last, moved_at, warned = self._job, -1, self._clock.now(), False
+        try:
+            if not job.loading.done:
+                job.loading.start(self._bell.set)
+            while not job.over:
+                self._bell.clear()
+                worked = job.step()
+                if job.begun:
+                    self._begin.set()  # before the wait, or each job would begin a tick late
+                if not worked and not job.over:
+                    self._bell.wait(_TICK)
+                moved = _rows_moved(job)
+                if moved != last or not job.begun:
+                    last, moved_at, warned = moved, self._clock.now(), False
+                elif not warned and self._clock.now() - moved_at > self._stall_after:
+                    warned = True
+                    log.warning(
+                        "no row has moved for %s:\n%s",
+                        duration_text(self._stall_after),
+                        who_waits_for_whom(job, self._clock.now()),
+                    )
+        except BaseException as error:
+            job.fail(error)
+        finally:
+            try:
+                self._put_away()
+            except BaseException as error:
+                log.exception("while job %r was put away", job.identity.pipeline)
+                job.fail(error)
+            finally:
+                self.done.set()
+
+    def _put_away(self) -> None:
+        self._job.loading.stop()
+        self._stop_all.set()
+        self._begin.set()
+        for worker in self._workers:
+            worker.bell.set()
+        for worker in self._workers:
+            if worker.ident is not None:
+                worker.join()
+        self._background.close()
+        self._job.close()
+
+
+def _rows_moved(job: Job) -> int:
+    """A number that grows while rows move. Checkpoints do not count: they go on when nothing else does."""
+    nodes = [node for task in job.tasks.values() for node in task.chain.nodes]
+    return sum([node.rows_in + node.rows_out for node in nodes])

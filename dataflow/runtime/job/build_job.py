@@ -1,0 +1,348 @@
+"""From a plan to a job that is ready to step: channels, gates, operators, tasks, coordinator; restored or fresh.
+
+The order matters: lock the store, find and verify the checkpoint, check sources and channels against it, lock what
+the sinks write to, let the sinks recover (which makes visible what the checkpoint holds, and deletes what it does not),
+then build. Nothing runs before all that, and nothing is changed before all checks have passed. To verify a checkpoint
+also means to restore the operators of the library from it, because they know what is damage; the tasks get these
+operators. Kernels are loaded before, because restoring calls them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
+
+from dataflow.background import Submit
+from dataflow.clock import Clock
+from dataflow.contracts.checkpointing import Checkpointing, Mode
+from dataflow.contracts.operator import Guarantee, TakenBack, TwoPhaseSink
+from dataflow.errors import (
+    CheckpointError,
+    CheckpointSkippedWarning,
+    ConfigurationError,
+    RowsTakenBackWarning,
+    did_you_mean,
+)
+from dataflow.planning.graph import Partitioning, schema_json
+from dataflow.planning.physical_plan import Link, Plan, Vertex
+from dataflow.planning.specs import Read
+from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
+from dataflow.protocol.checkpoint_policy import CheckpointPolicy
+from dataflow.protocol.coordination import Coordinator
+from dataflow.protocol.events import BarrierKind
+from dataflow.protocol.handler import BarrierHandler
+from dataflow.protocol.overtaking import Overtaker
+from dataflow.protocol.tracking import Tracker
+from dataflow.runtime.job.committer import Committer
+from dataflow.runtime.job.job import Job
+from dataflow.runtime.restore.find_checkpoint import Restored, find
+from dataflow.runtime.restore.in_flight import put_back
+from dataflow.runtime.restore.new_input import with_new_input
+from dataflow.runtime.restore.verification import Rehearsal, two_phase_sinks
+from dataflow.runtime.task.chain import Chain
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.contract_checks import naming_sink
+from dataflow.runtime.task.crash_points import Point, Probe, no_probe
+from dataflow.runtime.task.input_gate import Choose, InputGate, RoundRobin
+from dataflow.runtime.task.kernel_loading import Loading, kernels_of
+from dataflow.runtime.task.library import Library
+from dataflow.runtime.task.messages import Mailbox
+from dataflow.runtime.task.notices import Notices
+from dataflow.runtime.task.outputs import Output, output_for
+from dataflow.runtime.task.pace import Pace, Unpaced
+from dataflow.runtime.task.parts import SAMPLE_ROWS, TaskState
+from dataflow.runtime.task.services import Identity, Services
+from dataflow.runtime.task.task import Task
+from dataflow.runtime.task.task_inputs import GateInlet, SourceInlet
+from dataflow.runtime.task.wiring import Place, wired
+from dataflow.store.base import CheckpointStore
+from dataflow.store.directory import DirectoryStore
+from dataflow.store.memory import MemoryStore
+
+__all__ = ["Settings", "build", "note_taken_back", "store_of"]
+
+log = logging.getLogger("dataflow.build")
+
+_OVERTAKABLE = (Partitioning.HASH, Partitioning.REBALANCE)
+"""Where rows may be taken out of a channel's order: on the other edges their place says to whom they belong."""
+
+_FINAL_ATTEMPTS, _FINAL_PAUSE = 6, 100_000
+"""The last checkpoint is tried for about three seconds: a disk that is full for a moment does not fail the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a runner decides for a job.
+
+    ``credit`` is the number of batches a channel holds; ``choose`` makes the rule by which a gate picks a channel;
+    ``pace`` makes the rule by which a task takes slices of batches; ``library`` is the package of operators;
+    ``store`` stands in for the location of the checkpoints, where a runner has put something in between. ``delays``
+    has, by operator, what waits for a number of rows before the operator takes them. ``load`` returns when the kernels
+    that a restore calls are loaded.
+    """
+
+    pipeline: str
+    run_id: str
+    checkpointing: Checkpointing | None
+    restore: object
+    clock: Clock
+    submit: Submit
+    credit: int = 4
+    choose: Callable[[], Choose] = RoundRobin
+    pace: Callable[[], Pace] = Unpaced
+    probe: Probe = no_probe
+    store: CheckpointStore | None = None
+    delays: Mapping[str, Callable[[int], None]] = field(default_factory=dict)
+    load: Callable[[Loading], None] = Loading.run
+    library: Library = field(kw_only=True)
+
+
+def build(plan: Plan, settings: Settings) -> Job:
+    """A job that is ready to step, and holds the locks of its store and its sinks; ``job.close()`` lets go of them.
+
+    Raises: what locking, restoring, checking the input and readying the sinks can raise; then nothing is left locked.
+    """
+    checkpointing = settings.checkpointing or Checkpointing(MemoryStore())
+    _refuse_unreplayable(plan, settings.checkpointing)
+    _refuse_unknown(plan, settings.delays)
+    store = settings.store or store_of(checkpointing)
+    store.open(settings.run_id)
+    with ExitStack() as held:
+        held.callback(store.close)
+        builder = _Builder(plan, settings, checkpointing, store, held)
+        with builder.notices.as_notes():
+            job = builder.build()
+        job.held = held.pop_all()
+        return job
+
+
+def store_of(checkpointing: Checkpointing) -> CheckpointStore:
+    """The store at the location that the settings name."""
+    location = checkpointing.location
+    return location if isinstance(location, CheckpointStore) else DirectoryStore(location)
+
+
+def _refuse_unreplayable(plan: Plan, checkpointing: Checkpointing | None) -> None:
+    for node in plan.graph:
+        if checkpointing and isinstance(node.spec, Read) and not node.spec.source.replayable:
+            if node.spec.source.accepts_loss:
+                continue
+            raise ConfigurationError(
+                f"source {node.name!r} cannot be read again from an offset, so a restore would lose rows: run it "
+                "without checkpoint=, or say replayable=False at the source to accept 'at most once'"
+            )
+
+
+def _refuse_unknown(plan: Plan, delays: Iterable[str]) -> None:
+    names = [node.name for node in plan.graph]
+    for name in delays:
+        if name not in names:
+            raise ConfigurationError(
+                f"there is no operator {name!r} to slow down{did_you_mean(name, names)}; there are {names}"
+            )
+
+
+class _Builder:
+    """One use: makes the parts in order and hands out the job."""
+
+    def __init__(
+        self, plan: Plan, settings: Settings, checkpointing: Checkpointing, store: CheckpointStore, held: ExitStack
+    ) -> None:
+        self.plan = plan
+        self.settings = settings
+        self.checkpointing = checkpointing
+        self.store = store
+        self.held = held
+        self.services = Services(store, settings.submit, settings.clock, Mailbox(), settings.library, settings.probe)
+        self.notices = self.services.notices
+        self.channels: dict[tuple[int, int, int], Channel] = {}
+        self.rehearsal = Rehearsal(plan, self._place, settings.clock, self.notices, settings.load)
+
+    def build(self) -> Job:
+        plan, settings, store = self.plan, self.settings, self.store
+        started = settings.clock.now()
+        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes, self.rehearsal.perform)
+        states = restored.states if restored else {}
+        if restored:  # input that changed was refused, so what is new is only new
+            restored = with_new_input(restored, plan)
+        else:
+            self.rehearsal.begin()
+        self._connect()
+        if restored:  # refuses a channel that changed, before anything is given up or committed
+            put_back(restored, plan, self.channels, settings.library)
+        sinks = two_phase_sinks(plan)
+        # Also above a checkpoint from elsewhere: sinks order their output by these ids.
+        next_id = max(store.highest_id(), restored.manifest.checkpoint if restored else 0) + 1
+        for sink in sinks.values():
+            self.held.enter_context(sink.hold(settings.run_id))
+        self._ready(restored, sinks)
+        tasks = {task: self._task(vertex, subtask, task, states.get(task)) for vertex, subtask, task in plan.tasks()}
+        c = self.checkpointing
+        policy = CheckpointPolicy(
+            interval=c.every,
+            min_pause=c.min_pause,
+            timeout=c.timeout,
+            max_concurrent=c.max_concurrent,
+            tolerable_failures=c.tolerable_failures,
+            keep=c.keep,
+            final_attempts=_FINAL_ATTEMPTS,
+            final_pause=_FINAL_PAUSE,
+            savepoint_blocks_others=self._overtakes,
+        )
+        coordinator = Coordinator(
+            plan.predecessors(),
+            policy,
+            next_id=next_id,
+            now=settings.clock.now(),
+            completed=self._completed(),
+            finished=[task for task, state in states.items() if state.ended],
+        )
+        committer = Committer(sinks, settings.submit, self.services.mailbox.put, settings.probe)
+        return Job(
+            plan,
+            tasks,
+            coordinator,
+            committer,
+            self.services,
+            Identity(settings.pipeline, settings.run_id, c.mode, self._guarantee(), settings.checkpointing is not None),
+            loading=Loading(kernels_of(plan, [node.operator for t in tasks.values() for node in t.chain.nodes])),
+            restore_report=replace(restored.report, duration=settings.clock.now() - started) if restored else None,
+        )
+
+    def _completed(self) -> list[int]:
+        """The checkpoints that count for keep-N: savepoints stay, and what cannot be read is left to the user."""
+        found = []
+        for checkpoint in self.store.checkpoints():
+            try:
+                if self.store.manifest(checkpoint).kind != BarrierKind.SAVEPOINT.value:
+                    found.append(checkpoint)
+            except CheckpointError as error:
+                self.notices.add(
+                    CheckpointSkippedWarning,
+                    f"checkpoint {checkpoint} in {self.store.location} cannot be read, so it is not counted for keep= "
+                    f"and is not deleted: {error}",
+                )
+        return found
+
+    def _guarantee(self) -> Guarantee:
+        durable = self.settings.checkpointing is not None
+        return self.plan.graph.guarantee(self.checkpointing.mode.guarantee if durable else Guarantee.AT_MOST_ONCE)
+
+    def _ready(self, restored: Restored | None, sinks: Mapping[str, TwoPhaseSink]) -> None:
+        """Bring store and sinks to the point the job starts from.
+
+        Checkpoints newer than the one restored belong to a past that is given up: they must be gone before a sink takes
+        back what it committed with them, or a crash in between would restore one whose rows are no longer there.
+        """
+        if restored is None:
+            for name, sink in sinks.items():
+                with naming_sink(name, sink, "begin"):
+                    sink.begin()
+            self.store.remove_orphans()
+            return
+        self.settings.probe(Point.RECOVERY)
+        manifest = restored.manifest
+        for damaged in restored.damaged:
+            self.notices.add(
+                CheckpointSkippedWarning,
+                f"checkpoint {damaged.checkpoint} in {self.store.location} is damaged, so checkpoint "
+                f"{manifest.checkpoint} was restored: {damaged.reason}",
+            )
+        for newer in restored.abandoned:
+            log.info("checkpoint %d is newer than the one restored and is deleted", newer)
+            self.store.retire(newer)
+        self.store.remove_orphans()
+        for name, sink in sinks.items():
+            self.settings.probe(Point.RECOVERY)
+            with naming_sink(name, sink, "recover"):
+                taken_back = sink.recover(manifest.checkpoint, manifest.transactions.get(name, []))
+            note_taken_back(self.notices, name, taken_back, f"checkpoint {manifest.checkpoint} was restored")
+        self.settings.probe(Point.RECOVERY)
+
+    def _place(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInlet | None) -> Place:
+        clock, run_id = self.settings.clock, self.settings.run_id
+        repeats = self.checkpointing.mode is Mode.UNALIGNED
+        return Place(self.plan, vertex, subtask, clock, run_id, state, splits, self._sample, repeats=repeats)
+
+    def _task(self, vertex: Vertex, subtask: int, name: str, state: TaskState | None) -> Task:
+        splits, restored = self.rehearsal.inlets.get(name), self.rehearsal.operators.get(name)
+        place = self._place(vertex, subtask, state, splits)
+        nodes = wired(place, lambda number, link: self._output(number, link, subtask), restored)
+        for node in nodes:
+            node.delay = self.settings.delays.get(node.name)
+        if self.checkpointing.mode is not Mode.UNALIGNED:  # which reports red rows, operator by operator
+            chained = list(zip(vertex.nodes, nodes, strict=True))
+            self.settings.library.fuse(self.plan.graph, chained, self.settings.submit)
+        return Task(
+            name,
+            self._gate_inlet(vertex, subtask, state) if splits is None else splits,
+            Chain(nodes),
+            self.services,
+            keep_duplicates=self.checkpointing.duplicates,
+            pace=self.settings.pace(),
+            ended=state is not None and state.ended,
+        )
+
+    def _output(self, number: int, link: Link, subtask: int) -> Output:
+        channels = [self.channels[number, s, t] for s, t in self.plan.channels(link) if s == subtask]
+        return output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
+
+    def _gate_inlet(self, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInlet:
+        channels, ports = [], []
+        for i, link in enumerate(self.plan.links):
+            if link.target == vertex.name:
+                for s, t in self.plan.channels(link):
+                    if t == subtask:
+                        channels.append(self.channels[i, s, t])
+                        ports.append(link.port)
+        gate = InputGate(channels, self._handler(channels), self.settings.choose())
+        if state is not None:
+            watermarks: Any = state.inlet["watermarks"]
+            gate.restore_watermarks(watermarks)
+        return GateInlet(gate, ports)
+
+    @property
+    def _sample(self) -> int | None:
+        """How many duplicated rows to keep per operator and channel; None: all."""
+        return SAMPLE_ROWS if self.checkpointing.duplicates == "sample" else None
+
+    @property
+    def _overtakes(self) -> bool:
+        """Whether barriers may overtake rows, which then are channel state."""
+        return self.checkpointing.mode in (Mode.UNALIGNED_PERSISTED, Mode.ALIGNED_TIMEOUT)
+
+    def _handler(self, channels: Sequence[Channel]) -> BarrierHandler:
+        match self.checkpointing.mode:
+            case Mode.ALIGNED:
+                return Aligner(len(channels), end_of_input=EndOfInputPolicy.ALIGN)
+            case Mode.UNALIGNED:
+                return Tracker(len(channels), sample=self._sample)
+            case Mode.UNALIGNED_PERSISTED | Mode.ALIGNED_TIMEOUT:
+                aligned_edges = {i for i, channel in enumerate(channels) if not channel.overtakable}
+                timeout = self.checkpointing.alignment_timeout
+                return Overtaker(len(channels), aligned_edges=aligned_edges, timeout=timeout)
+            case _:
+                assert_never(self.checkpointing.mode)
+
+    def _connect(self) -> None:
+        """Make the channel between every two tasks of a link."""
+        for i, link in enumerate(self.plan.links):
+            overtakable = self._overtakes and link.partitioning in _OVERTAKABLE
+            schema = schema_json(self.plan.graph.nodes[link.node].output(link.tag))
+            for (s, t), ends in self.plan.channel_ids(link).items():
+                self.channels[i, s, t] = Channel(
+                    self.settings.credit, ends.name, overtakable=overtakable, schema=schema
+                )
+
+
+def note_taken_back(notices: Notices, sink: str, taken: TakenBack | None, why: str) -> None:
+    """Note the committed rows that ``sink`` deleted because ``why``; it is given what ``recover`` returned."""
+    if taken is not None:
+        notices.add(
+            RowsTakenBackWarning,
+            f"{why}, so {taken.rows:,} rows in {taken.files:,} {'file' if taken.files == 1 else 'files'} that sink "
+            f"{sink!r} had committed later were deleted; this run produces them again",
+        )

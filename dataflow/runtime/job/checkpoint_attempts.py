@@ -1,0 +1,117 @@
+"""A checkpoint as the job sees it: what its tasks have brought so far, and the record that stays once it is durable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dataflow.clock import duration_text
+from dataflow.contracts.operator import Handle
+from dataflow.contracts.source import Json
+from dataflow.protocol.coordinator_actions import FailureReason
+from dataflow.protocol.events import BarrierKind
+from dataflow.runtime.task.messages import Acknowledged, TaskStats
+
+__all__ = ["CheckpointAttempt", "CheckpointRecord"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """A completed checkpoint: sizes in bytes, times in microseconds. Where tasks differ, the worst one counts."""
+
+    checkpoint: int
+    kind: BarrierKind
+    duration: int
+    size: int
+    tasks: Mapping[str, TaskStats]
+
+    @property
+    def duplicated(self) -> int:
+        """Rows that a restore would deliver twice to the operator with the most."""
+        return max(_duplicated(self.tasks).values(), default=0)
+
+    @property
+    def in_flight_rows(self) -> int:
+        """Rows stored as channel state."""
+        return sum(stats.in_flight_rows for stats in self.tasks.values())
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """The Arrow memory of those rows."""
+        return sum(stats.in_flight_bytes for stats in self.tasks.values())
+
+    @property
+    def alignment(self) -> int:
+        """Between the first and the last barrier at a task."""
+        return max((stats.alignment for stats in self.tasks.values()), default=0)
+
+    @property
+    def copy(self) -> int:
+        """How long a step took to copy the state of its task: the stall that is seen by the data."""
+        return max((stats.copy for stats in self.tasks.values()), default=0)
+
+    @property
+    def queued(self) -> int:
+        """How long a part waited for the background writer."""
+        return max((stats.queued for stats in self.tasks.values()), default=0)
+
+    @property
+    def write(self) -> int:
+        """How long the writing of a part took."""
+        return max((stats.write for stats in self.tasks.values()), default=0)
+
+
+@dataclass(slots=True)
+class CheckpointAttempt:
+    """A checkpoint under way. ``trouble`` is what the first task or the store that failed said."""
+
+    checkpoint: int
+    kind: BarrierKind
+    triggered_at: int
+    transactions: dict[str, list[Handle]] = field(default_factory=dict)
+    stats: dict[str, TaskStats] = field(default_factory=dict)
+    trouble: str = ""
+
+    def add(self, acknowledged: Acknowledged) -> None:
+        """A task's part is durable."""
+        self.stats[acknowledged.task] = acknowledged.stats
+        for sink, handles in acknowledged.transactions.items():
+            self.transactions.setdefault(sink, []).extend(handles)
+
+    def waiting_for(self, tasks: Sequence[str]) -> list[str]:
+        """The ``tasks`` that have not acknowledged yet."""
+        return [task for task in tasks if task not in self.stats]
+
+    def record(self, now: int) -> CheckpointRecord:
+        """What stays of it once it is durable."""
+        size = sum(stats.size for stats in self.stats.values())
+        return CheckpointRecord(self.checkpoint, self.kind, now - self.triggered_at, size, self.stats)
+
+    def summary(self, now: int) -> dict[str, Json]:
+        """For people: what the manifest says beyond what a restore needs."""
+        record = self.record(now)
+        return {
+            "duplicated": _duplicated(self.stats),
+            "bytes": record.size,
+            "in_flight_rows": record.in_flight_rows,
+            "in_flight_bytes": record.in_flight_bytes,
+            "triggered_to_acknowledged_us": record.duration,
+            "blocked_us": {channel: us for s in self.stats.values() for channel, us in s.blocked.items()},
+        }
+
+    def why_failed(self, reason: FailureReason, tasks: Sequence[str], now: int) -> str:
+        """A sentence on why it came to nothing."""
+        trouble = self.trouble
+        if reason is FailureReason.EXPIRED:
+            waiting = ", ".join(self.waiting_for(tasks))
+            trouble = f"after {duration_text(now - self.triggered_at)} it still waited for {waiting}"
+        return f"checkpoint {self.checkpoint}: {reason.value}: {trouble}"
+
+
+def _duplicated(tasks: Mapping[str, TaskStats]) -> dict[str, int]:
+    """Duplicated rows by operator; never added up over operators, for one row counts at each that it reaches."""
+    counts: dict[str, int] = {}
+    for stats in tasks.values():
+        for operator, rows in stats.duplicated.items():
+            counts[operator] = counts.get(operator, 0) + rows
+    return counts

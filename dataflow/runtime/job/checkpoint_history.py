@@ -1,0 +1,105 @@
+"""The checkpoints of a job: pending, durable and failed ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from dataflow.clock import Clock
+from dataflow.errors import CheckpointError
+from dataflow.protocol.barrier_ledger import BarrierLedger
+from dataflow.protocol.coordinator_actions import FailureReason, Inject
+from dataflow.protocol.events import BarrierKind
+from dataflow.runtime.job.checkpoint_attempts import CheckpointAttempt, CheckpointRecord
+from dataflow.runtime.task.messages import Acknowledged, Declined
+
+__all__ = ["CheckpointHistory"]
+
+log = logging.getLogger("dataflow.job")
+
+
+class CheckpointHistory:
+    """Of the job whose tasks are called ``tasks``.
+
+    Attributes:
+        checkpoints: the durable ones, in the order in which they became so.
+        failures: a sentence for each that failed.
+        ledger: the checkpoints that tasks have not settled; each task removes those whose cancel it carried out.
+    """
+
+    def __init__(self, tasks: Sequence[str], clock: Clock) -> None:
+        self._tasks = tasks
+        self._clock = clock
+        self._attempts: dict[int, CheckpointAttempt] = {}
+        self._gave_up_last = BarrierKind.CHECKPOINT
+        self.checkpoints: list[CheckpointRecord] = []
+        self.failures: list[str] = []
+        self.ledger = BarrierLedger()
+
+    @property
+    def newest(self) -> int | None:
+        """The newest durable checkpoint."""
+        return self.checkpoints[-1].checkpoint if self.checkpoints else None
+
+    @property
+    def under_way(self) -> Mapping[int, Sequence[str]]:
+        """The checkpoints under way, with the tasks that have not acknowledged yet. From any thread."""
+        return {n: attempt.waiting_for(self._tasks) for n, attempt in list(self._attempts.items())}
+
+    def attempt(self, checkpoint: int) -> CheckpointAttempt:
+        """Return the attempt of a checkpoint under way."""
+        return self._attempts[checkpoint]
+
+    def begin(self, injected: Inject) -> None:
+        """Start tracking a checkpoint that has just been triggered."""
+        checkpoint = injected.checkpoint
+        self._attempts[checkpoint] = CheckpointAttempt(checkpoint, injected.kind, injected.triggered_at)
+        self.ledger.triggered(checkpoint, self._tasks, injected.triggered_at)
+
+    def acknowledged(self, message: Acknowledged) -> None:
+        """Add a task's durable part; it is ignored if the checkpoint was given up."""
+        if (attempt := self._attempts.get(message.checkpoint)) is not None:
+            attempt.add(message)
+        self.ledger.settled(message.task, message.checkpoint)
+
+    def declined(self, message: Declined) -> None:
+        """Record that a task has no part in a checkpoint, and why."""
+        self.ledger.settled(message.task, message.checkpoint)
+        self.in_trouble(message.checkpoint, f"{message.task}: {message.detail}")
+
+    def in_trouble(self, checkpoint: int, trouble: str) -> None:
+        """Note a failure; only the first one is kept."""
+        attempt = self._attempts.get(checkpoint)
+        if attempt is not None and not attempt.trouble:
+            attempt.trouble = trouble
+
+    def durable(self, checkpoint: int) -> None:
+        """Record a checkpoint whose manifest is durable."""
+        record = self._attempts[checkpoint].record(self._clock.now())
+        self.checkpoints.append(record)
+        log.info("checkpoint %d is durable: %d bytes, %d us", checkpoint, record.size, record.duration)
+
+    def over(self, checkpoint: int) -> None:
+        """Drop the bookkeeping of a durable checkpoint."""
+        del self._attempts[checkpoint]
+
+    def gave_up(self, checkpoint: int, reason: FailureReason) -> None:
+        """Drop a checkpoint that the coordinator gave up, and note why if it failed."""
+        attempt = self._attempts.pop(checkpoint)
+        self._gave_up_last = attempt.kind
+        if reason.is_failure:
+            failure = attempt.why_failed(reason, self._tasks, self._clock.now())
+            self.failures.append(failure)
+            log.warning("failed: %s", failure)
+
+    def too_many(self, reason: FailureReason) -> CheckpointError:
+        """Return the error of a job that fails because of its checkpoints, with advice."""
+        which = "too many checkpoints failed in a row"
+        if self._gave_up_last is BarrierKind.FINAL:
+            which = "the last checkpoint, at the end of the input, failed however often it was tried"
+        more = ", or give them more time: Checkpointing(timeout=)" if reason is FailureReason.EXPIRED else ""
+        listing = "".join(f"\n  {failure}" for failure in self.failures[-3:])
+        return CheckpointError(
+            f"{which} ({reason.value}):{listing}\nfix the problem{more}; run again with restore='auto', which resumes "
+            "from the newest checkpoint"
+        )

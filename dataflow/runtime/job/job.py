@@ -1,0 +1,414 @@
+"""The job: the shell around the coordinator. It carries out decisions and handles messages; ``step()`` advances it.
+
+The order of success: every task's part durable -> manifest durable -> the checkpoint exists -> sinks commit every
+transaction up to it. A crash between any two of these neither loses nor repeats a row: before the manifest the
+checkpoint never existed; after it the restore commits the transactions that it names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, assert_never, cast
+
+from dataflow.contracts.checkpointing import Mode
+from dataflow.errors import CheckpointError, JobCancelled
+from dataflow.protocol.coordination import Coordinator
+from dataflow.protocol.coordinator_actions import (
+    AbortTasks,
+    CoordinatorAction,
+    Discard,
+    Failed,
+    Inject,
+    Notify,
+    Persist,
+    Release,
+    RequestCompleted,
+    RequestFailed,
+    Retire,
+)
+from dataflow.protocol.events import Barrier, BarrierKind
+from dataflow.runtime.job.checkpoint_history import CheckpointHistory
+from dataflow.runtime.job.checkpoint_requests import CheckpointRequests, Wanted
+from dataflow.runtime.job.checkpoint_state import state_at
+from dataflow.runtime.job.committer import LAST_ATTEMPTS, Committer, SinkCommitted, SinkFailed
+from dataflow.runtime.job.job_messages import Cancel, JobMessage, StopJob
+from dataflow.runtime.job.manifest_writer import ManifestWriter, Persisted, PersistFailed, manifest_of
+from dataflow.runtime.job.predicates import LANE, Answers, Asked, Judged, Predicates
+from dataflow.runtime.task.kernel_loading import Loading
+from dataflow.runtime.task.messages import (
+    AbortCheckpoint,
+    Acknowledged,
+    Committed,
+    Crashed,
+    Declined,
+    Ended,
+    Enough,
+    Stop,
+    TaskMessage,
+    Trigger,
+)
+from dataflow.runtime.task.progress import JobState, Progress
+from dataflow.runtime.task.services import Identity, Services
+from dataflow.runtime.task.task import Task
+
+if TYPE_CHECKING:
+    from dataflow.planning.physical_plan import Plan
+    from dataflow.runtime.restore.find_checkpoint import RestoreReport
+
+__all__ = ["JOB_LANES", "Job"]
+
+JOB_LANES = ("store", "commit", LANE)
+"""Where the background work of the job itself is submitted; the parts of tasks have lanes of their own."""
+
+log = logging.getLogger("dataflow.job")
+
+
+class Job:
+    """A running pipeline.
+
+    One thread calls ``step``; tasks, background writers and users talk to it through its mailbox.
+
+    Invariant: a sink is told to commit n only after the manifest of n is durable.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        tasks: Mapping[str, Task],
+        coordinator: Coordinator,
+        committer: Committer,
+        services: Services,
+        identity: Identity,
+        *,
+        loading: Loading | None = None,
+        restore_report: RestoreReport | None = None,
+    ) -> None:
+        self.plan = plan
+        self.tasks = tasks
+        self.coordinator = coordinator
+        self.committer = committer
+        self.identity = identity
+        self.restore_report = restore_report
+        self.clock = services.clock
+        self.mailbox = services.mailbox
+        self.state = JobState.RUNNING
+        self.error: BaseException | None = None
+        self.history = CheckpointHistory(list(tasks), services.clock)
+        for task in tasks.values():
+            task.ledger = self.history.ledger
+        self.held = ExitStack()
+        """The locks of the store and of what the sinks write to; from the builder."""
+        self.started_at = services.clock.now()
+        self.ended_at: int | None = None
+        """The time when the job ended; None while it runs."""
+        self.notices = services.notices
+        self._manifests = ManifestWriter(services)
+        channels = [channel.name for task in tasks.values() for channel in task.channels]
+        self.predicates = Predicates(
+            lambda checkpoint: state_at(services.store, checkpoint, plan, channels, services.library),
+            self._manifests.retire,
+            services.submit,
+            services.mailbox.put,
+            services.notices,
+        )
+        self._requests = CheckpointRequests()
+        self.loading = loading or Loading()
+        self.begun = False
+        """Whether the kernels are loaded, so that tasks may be stepped and checkpoints taken. Never unset."""
+        self.began_at = self.started_at
+        self._early: list[JobMessage] | None = None  # messages from the time of loading; None: nothing had to be loaded
+        self._stopping: Future[int] | None = None
+        self._final = 0
+        self._horizon = 0
+        self._released = False
+        self._closed = False
+
+    # --- asked from other threads
+
+    def checkpoint(self, kind: BarrierKind = BarrierKind.CHECKPOINT) -> Future[int]:
+        """Ask for a checkpoint; the future answers its id when it is durable and committed."""
+        wanted = Wanted(kind)
+        self.mailbox.put(wanted)
+        if self._closed:
+            self._refuse_late()
+        return wanted.future
+
+    def on_checkpoint(self, answers: Answers, then: Callable[[], None] | None = None) -> None:
+        """Have a predicate asked about the newest checkpoint and all that come, and ``then`` called where it holds."""
+        self.mailbox.put(Asked(answers, then))
+        if self._closed:
+            self._refuse_late()
+
+    def cancel(self, reason: str = "cancelled") -> None:
+        """Stop as soon as may be; nothing more is committed."""
+        self.mailbox.put(Cancel(reason))
+
+    def stop(self) -> None:
+        """Take a last checkpoint, then stop. Without checkpoints of its own the job is cancelled."""
+        self.mailbox.put(StopJob())
+
+    # --- stepping
+
+    @property
+    def over(self) -> bool:
+        return self.state is not JobState.RUNNING
+
+    def step(self) -> bool:
+        """Handle what has come in and what is due; False: there was nothing."""
+        if self.over:
+            return False
+        now = self.clock.now()
+        if not self.begun and not self._begin(now):
+            return False
+        worked = False
+        while not self.over and (message := self.mailbox.take()) is not None:
+            worked = True
+            self._receive(message, now)
+        if self.over:
+            return True
+        worked = self.committer.tick(now) or worked
+        for wanted in self._requests.due(now):
+            self._ask_again(wanted, now)
+            worked = True
+        actions = self.coordinator.tick(now)
+        self._act(actions, now)
+        if self._released:
+            if all(task.state is Progress.DONE for task in self.tasks.values()) and self.predicates.done():
+                if self._final:
+                    self._requests.answer_overtaken(self._final)
+                self._over(JobState.FINISHED)
+        elif self._stopping is not None and self._stopping.done() and self._answered(self._stopping):
+            self._stopped(self._stopping)
+        return worked or bool(actions)
+
+    def _begin(self, now: int) -> bool:
+        """Wait for the kernels; False: they are still being loaded, or the job ended first.
+
+        Nothing has been read until then, so a stop needs no checkpoint: the newest one is still up to date. Other
+        messages are handled when the kernels are loaded.
+        """
+        self.loading.run()  # unless the runner loads them on a thread
+        if self.loading.done:
+            self.begun = True
+            if self._early is not None:
+                self.began_at = now
+                self.coordinator.begin(now)
+                for early in self._early:
+                    self.mailbox.put(early) if self.over else self._receive(early, now)
+            return not self.over
+        self._early = self._early or []
+        while not self.over and (message := self.mailbox.take()) is not None:
+            match message:
+                case StopJob() if self.identity.checkpointed:
+                    self._over(JobState.STOPPED)
+                case StopJob() | Cancel() | Crashed():
+                    self._receive(message, now)
+                case _:
+                    self._early.append(message)
+        if self.over:
+            self.loading.stop()
+            for early in self._early:
+                self.mailbox.put(early)  # to be refused
+        return False
+
+    def _receive(self, message: JobMessage, now: int) -> None:
+        coordinator = self.coordinator
+        match message:
+            case Acknowledged(task, checkpoint, part):
+                self.history.acknowledged(message)
+                self._act(coordinator.acknowledge(task, checkpoint, part, now), now)
+            case Declined(task, checkpoint, reason, detail):
+                log.info("%s declined checkpoint %d: %s %s", task, checkpoint, reason.value, detail)
+                self.history.declined(message)
+                self._act(coordinator.decline(task, checkpoint, reason, now), now)
+            case Ended(task):
+                self._act(coordinator.finish(task, now), now)
+            case Persisted(checkpoint):
+                self.history.durable(checkpoint)
+                self.predicates.completed(checkpoint)
+                self._act(coordinator.persisted(checkpoint, now), now)
+                self.history.over(checkpoint)
+            case PersistFailed(checkpoint, why):
+                self.history.in_trouble(checkpoint, why)
+                self._act(coordinator.persist_failed(checkpoint, why, now), now)
+            case Asked():
+                self.predicates.join(message, self.history.newest)
+            case Judged(checkpoint):
+                self.predicates.judged(checkpoint)
+            case SinkCommitted():
+                self._committed(self.committer.committed(message), now)
+            case SinkFailed():
+                self._commit_failed(message, now)
+            case Wanted(future=future) if self._stopping is not None:
+                future.set_exception(JobCancelled("no checkpoint: the job is about to stop"))
+            case Wanted():
+                self._request(message, now)
+            case StopJob():
+                self._stop(now)
+            case Cancel(reason):
+                self.fail(JobCancelled(reason), JobState.CANCELLED)
+            case Enough():
+                self._over(JobState.STOPPED)
+            case Crashed(_, error):
+                self.fail(error)
+            case _:
+                assert_never(message)
+
+    def _act(self, actions: Sequence[CoordinatorAction], now: int) -> None:
+        for action in actions:
+            match action:
+                case Inject():
+                    self._inject(action)
+                case AbortTasks(checkpoint, reason):
+                    self.history.gave_up(checkpoint, reason)
+                    self._tell(AbortCheckpoint(checkpoint, reason.at_tasks))
+                case Persist():
+                    self._manifests.persist(manifest_of(self, action))
+                case Notify(checkpoint):
+                    self._notify(checkpoint, now)
+                case Discard(checkpoint, parts):
+                    self._manifests.discard(checkpoint, cast(Any, parts))
+                case Retire(checkpoint):
+                    self.predicates.retire(checkpoint)
+                case RequestCompleted(requests, checkpoint):
+                    self._requests.served(requests, checkpoint)
+                    self._requests.answer(self._horizon)
+                case RequestFailed(requests, reason) if reason.is_passing:
+                    self._requests.again(requests, now)
+                case RequestFailed(requests, reason):
+                    last = f"; {self.history.failures[-1]}" if reason.is_failure else ""
+                    why = CheckpointError(f"the requested checkpoint failed: {reason.value}{last}")
+                    self._requests.fail(requests, why)
+                case Failed(reason):
+                    self.fail(self.history.too_many(reason))
+                case Release():
+                    self._released = True
+                    self._tell(Stop())
+                case _:
+                    assert_never(action)
+
+    def _tell(self, message: TaskMessage) -> None:
+        for task in self.tasks.values():
+            task.mailbox.put(message)
+
+    # --- checkpoints
+
+    def _inject(self, action: Inject) -> None:
+        self.history.begin(action)
+        unaligned = self.identity.mode is Mode.UNALIGNED_PERSISTED and action.kind is not BarrierKind.SAVEPOINT
+        barrier = Barrier(action.checkpoint, action.kind, action.triggered_at, unaligned)
+        for task in action.running:
+            self.tasks[task].mailbox.put(Trigger(barrier, finished=False))
+        for task in action.finished:
+            self.tasks[task].mailbox.put(Trigger(barrier, finished=True))
+
+    def _notify(self, checkpoint: int, now: int) -> None:
+        attempt = self.history.attempt(checkpoint)
+        if attempt.kind is BarrierKind.FINAL:
+            self._final = checkpoint
+        if self.committer.sinks:
+            self.committer.commit(checkpoint, attempt.transactions)
+        else:
+            self._committed(checkpoint, now)
+
+    def _committed(self, horizon: int, now: int) -> None:
+        if horizon > self._horizon:
+            self._horizon = horizon
+            self._tell(Committed(horizon))
+            self._requests.answer(horizon)
+            self._act(self.coordinator.committed(horizon, now), now)
+
+    def _commit_failed(self, failure: SinkFailed, now: int) -> None:
+        attempts = self.committer.failed(failure, now)
+        if failure.checkpoint == self._final and attempts >= LAST_ATTEMPTS:
+            self.fail(failure.of_last_checkpoint(attempts))
+
+    # --- endings
+
+    def _request(self, wanted: Wanted, now: int) -> None:
+        self._act(self.coordinator.trigger(wanted.kind, now, self._requests.ask(wanted)), now)
+
+    def _ask_again(self, wanted: Wanted, now: int) -> None:
+        """Request a checkpoint again. In a job that is about to stop, its last checkpoint serves all requests."""
+        if self._stopping is None or wanted.future is self._stopping:
+            self._request(wanted, now)
+        else:
+            self._stopping.add_done_callback(partial(_same_outcome, wanted.future))
+
+    def _stop(self, now: int) -> None:
+        if not self.identity.checkpointed:
+            self.fail(JobCancelled("stopped; without checkpoints there is nothing to resume from"), JobState.CANCELLED)
+        elif self._stopping is None:
+            wanted = Wanted(BarrierKind.CHECKPOINT)
+            self._stopping = wanted.future
+            self.coordinator.only_on_request(now)  # checkpoints that began after the last one would never be finished
+            self._request(wanted, now)
+
+    def _answered(self, last: Future[int]) -> bool:
+        """Whether the predicates have answered for the last checkpoint and all before it."""
+        return last.exception() is not None or self.predicates.done(last.result())
+
+    def _stopped(self, last: Future[int]) -> None:
+        error = last.exception()
+        if error is None:
+            self._requests.answer_overtaken(last.result())
+            self._over(JobState.STOPPED)
+        else:
+            assert isinstance(error, Exception)
+            self.fail(error)
+
+    def fail(self, error: BaseException, state: JobState = JobState.FAILED) -> None:
+        """End the job with ``error``; the first one counts."""
+        if not self.over:
+            self.error = error
+            self._over(state)
+
+    def _over(self, state: JobState) -> None:
+        self.state = state
+        self.ended_at = self.clock.now()
+        self._requests.refuse(self._ended_first())
+
+    def _ended_first(self) -> BaseException:
+        """Return the error of a checkpoint that was requested of a job that is over: its own, if it failed."""
+        return self.error or JobCancelled(f"no checkpoint: the job is {self.state.value}")
+
+    def _refuse_late(self) -> None:
+        """Answer who came too late to be heard. Any thread may do so: a message is taken once."""
+        while (message := self.mailbox.take()) is not None:
+            match message:
+                case Wanted(future=future):
+                    future.set_exception(self._ended_first())
+                case Asked():
+                    self.predicates.join_late(message, self.history.newest)
+
+    def close(self) -> None:
+        """Close tasks, release the locks, refuse late requests. Called when no other thread steps a task any more.
+
+        A job that stopped or finished leaves nothing unfinished: checkpoints beyond ``keep`` and parts of checkpoints
+        that will not be completed are deleted. After a failure or a cancel they stay until the next start, which reads
+        from them how much had been read.
+        """
+        self._closed = True
+        self._refuse_late()
+        for name, task in self.tasks.items():
+            for error in task.close():
+                self.notices.cleanup_failed(name, error)
+        if self.state in (JobState.STOPPED, JobState.FINISHED) and self.begun:
+            self._manifests.sweep()
+        self.release()
+
+    def release(self) -> None:
+        """Let go of the locks and leave all else as it is: what the kernel does for a process that died."""
+        self.held.close()
+
+
+def _same_outcome(request: Future[int], served: Future[int]) -> None:
+    error = served.exception()
+    if error is None:
+        request.set_result(served.result())
+    else:
+        request.set_exception(error)

@@ -1,0 +1,115 @@
+"""The work of a job in its checkpoint store, off its own thread: manifests are made durable, old files deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from dataflow.errors import CheckpointError, CleanupFailedWarning, StoreError
+from dataflow.protocol.coordinator_actions import Persist
+from dataflow.protocol.events import BarrierKind
+from dataflow.runtime.task.crash_points import Point
+from dataflow.runtime.task.messages import Crashed
+from dataflow.runtime.task.services import Services
+from dataflow.store.manifest import FORMAT, Manifest, PartHandle
+
+if TYPE_CHECKING:
+    from dataflow.runtime.job.job import Job
+
+__all__ = ["ManifestWriter", "PersistFailed", "Persisted", "manifest_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """The manifest is durable: the checkpoint exists."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class PersistFailed:
+    """The store did not accept the manifest."""
+
+    checkpoint: int
+    why: str
+
+
+def manifest_of(job: Job, action: Persist) -> Manifest:
+    """Return the manifest of a checkpoint whose parts are all durable."""
+    attempt = job.history.attempt(action.checkpoint)
+    return Manifest(
+        format=FORMAT,
+        checkpoint=action.checkpoint,
+        kind=action.kind.value,
+        pipeline=job.identity.pipeline,
+        nodes=tuple(dict(node) for node in job.plan.describe()),
+        mode=job.identity.mode.value,
+        guarantee=job.identity.guarantee.value,
+        finished=action.kind is BarrierKind.FINAL,
+        created=job.clock.wall(),
+        run_id=job.identity.run_id,
+        parts=tuple(cast(PartHandle, action.parts[task]) for task in job.tasks),
+        transactions={sink: [dict(h) for h in handles] for sink, handles in attempt.transactions.items()},
+        summary=attempt.summary(job.clock.now()),
+    )
+
+
+class ManifestWriter:
+    """One lane of background work on the store, in the order of the calls; the job hears what came of manifests."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._retiring: set[int] = set()  # asked for and not deleted yet; single operations on it are atomic
+
+    def persist(self, manifest: Manifest) -> None:
+        """Make ``manifest`` durable. Every part it names is."""
+
+        def run() -> None:
+            try:
+                self._services.probe(Point.MANIFEST)
+                self._services.store.commit(manifest)
+                self._services.probe(Point.DURABLE)
+            except (StoreError, OSError) as error:
+                self._services.mailbox.put(PersistFailed(manifest.checkpoint, str(error)))
+            except Exception as error:
+                self._services.mailbox.put(Crashed("coordinator", error))
+            else:
+                self._services.mailbox.put(Persisted(manifest.checkpoint))
+
+        self._services.submit("store", run)
+
+    def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
+        """Delete parts that no manifest will name."""
+        self._clean_up(lambda: self._services.store.discard(checkpoint, parts))
+
+    def retire(self, checkpoint: int) -> None:
+        """Delete a checkpoint that newer ones replace."""
+        self._retiring.add(checkpoint)
+        self._clean_up(lambda: self._retire(checkpoint))
+
+    def sweep(self) -> None:
+        """Delete, on the caller's thread, replaced checkpoints that are still there and every unfinished checkpoint.
+
+        For a job that is over and still holds the store, when no background work is left.
+        """
+        for checkpoint in sorted(self._retiring):
+            self._delete(lambda checkpoint=checkpoint: self._retire(checkpoint))  # type: ignore[misc]
+        self._delete(self._services.store.remove_orphans)
+
+    def _retire(self, checkpoint: int) -> None:
+        self._services.store.retire(checkpoint)
+        self._retiring.discard(checkpoint)
+
+    def _clean_up(self, call: Callable[[], object]) -> None:
+        self._services.submit("store", lambda: self._delete(call))
+
+    def _delete(self, call: Callable[[], object]) -> None:
+        """Call ``call``. If it fails, the files stay until the next start removes them."""
+        try:
+            call()
+        except (CheckpointError, OSError) as error:
+            self._services.notices.add(
+                CleanupFailedWarning,
+                f"cannot delete old files of checkpoints in {self._services.store.location}: {error}",
+            )

@@ -1,0 +1,258 @@
+"""Predicates on completed checkpoints: evaluated in the background, one after the other, in the order of checkpoints.
+
+A checkpoint is read back from the store when it exists, so a predicate sees what a restore would, and nothing of the
+job waits for it: not its tasks, not the writers of state, not the sinks, which commit meanwhile.
+
+Bounds: one state is in memory at a time. A checkpoint that waits is kept in the store, also where newer ones replace
+it; when more than ``WAITING`` wait, the oldest is skipped.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dataflow.background import Submit
+from dataflow.errors import CheckpointError, PredicateSkippedWarning, UnstablePredicateWarning
+from dataflow.runtime.task.messages import Crashed
+from dataflow.runtime.task.notices import Notices
+
+if TYPE_CHECKING:
+    from dataflow.runtime.job.checkpoint_state import CheckpointState
+
+__all__ = ["LANE", "WAITING", "Answers", "Asked", "Judged", "Predicate", "Predicates"]
+
+log = logging.getLogger("dataflow.job")
+
+Predicate = Callable[["CheckpointState"], bool]
+
+LANE: Final = "predicates"
+WAITING: Final = 8
+"""Checkpoints that may wait for predicates."""
+
+
+class Answers(Mapping[int, bool]):
+    """What a predicate said, by checkpoint: a mapping that grows while the job runs, in the order of checkpoints.
+
+    Attributes:
+        name: the predicate's.
+        skipped: checkpoints it was not asked about, because it was too slow or they could not be read.
+        error: what it raised, if it did; it is not asked again.
+
+    >>> answers = Answers(lambda state: state > 3, "enough")
+    >>> [answers.judge(n, n) for n in (2, 4, 5)], answers.first, dict(answers)
+    ([False, True, True], 4, {2: False, 4: True, 5: True})
+    """
+
+    def __init__(self, predicate: Predicate, name: str) -> None:
+        self.name = name
+        self.skipped: list[int] = []
+        self.error: Exception | None = None
+        self._predicate = predicate
+        self._found: dict[int, bool] = {}
+        self._first: int | None = None
+        self._lapsed: int | None = None
+
+    def __getitem__(self, checkpoint: int) -> bool:
+        return self._found[checkpoint]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self._found))  # which may be added to meanwhile
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __repr__(self) -> str:
+        return f"Answers({self.name}: {dict(self)})"
+
+    @property
+    def first(self) -> int | None:
+        """The first checkpoint at which it held; None: it has not yet."""
+        return self._first
+
+    @property
+    def lapsed(self) -> int | None:
+        """The first checkpoint at which it no longer held although it had: it is not stable. None: there is none."""
+        return self._lapsed
+
+    def judge(self, checkpoint: int, state: CheckpointState) -> bool:
+        """Ask the predicate. Raises what it raises, and TypeError for an answer that is neither True nor False."""
+        try:
+            answer: object = self._predicate(state)
+            if not isinstance(answer, bool | np.bool_):
+                raise TypeError(
+                    f"expected True or False, got {answer!r} ({type(answer).__name__}); a value of Arrow's has .as_py()"
+                )
+        except Exception as error:
+            error.add_note(f"raised by the predicate {self.name!r} on the state of checkpoint {checkpoint}")
+            self.error = error
+            raise
+        held = self._found[checkpoint] = bool(answer)
+        if held and self._first is None:
+            self._first = checkpoint
+        if not held and self._first is not None and self._lapsed is None:
+            self._lapsed = checkpoint
+        return held
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A predicate joins. ``then`` is called whenever it holds, on the thread that evaluates; None: nothing is."""
+
+    answers: Answers
+    then: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The predicates that were asked about ``checkpoint`` have answered."""
+
+    checkpoint: int
+
+
+class Predicates:
+    """The predicates of one job. All but ``_evaluate`` is called by the job's thread, or when there is none any more.
+
+    ``read`` gives the state at a checkpoint and ``retire`` has one deleted; ``report`` hears of each that is done, and
+    of a predicate that raised. ``notices`` gets checkpoints that could not be read, and predicates with
+    a ``then`` that are not stable.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[int], CheckpointState],
+        retire: Callable[[int], None],
+        submit: Submit,
+        report: Callable[[Judged | Crashed], None],
+        notices: Notices | None = None,
+    ) -> None:
+        self._read = read
+        self._retire = retire
+        self._submit = submit
+        self._report = report
+        self._notices = notices or Notices()
+        self._asked: list[Asked] = []
+        self._waiting: deque[tuple[int, tuple[Asked, ...]]] = deque()  # append and popleft are atomic
+        self._under_way: Counter[int] = Counter()
+        self._replaced: set[int] = set()
+        self._thread: int | None = None
+        self._at: tuple[str, int] | None = None
+
+    @property
+    def evaluating_here(self) -> bool:
+        """Whether the thread that asks is the one that is evaluating a predicate."""
+        return self._thread == threading.get_ident()
+
+    @property
+    def at_work(self) -> list[str]:
+        """A line on the predicate that is being evaluated, if one is: for who waits for the job."""
+        at = self._at
+        return [] if at is None else [f"predicate {at[0]!r} is asked about checkpoint {at[1]}"]
+
+    def join(self, asked: Asked, newest: int | None) -> None:
+        """Ask about ``newest``, the last checkpoint so far, and all that come."""
+        self._asked.append(asked)
+        if newest is not None:
+            self._enqueue(newest, (asked,))
+
+    def join_late(self, asked: Asked, newest: int | None) -> None:
+        """The job is over: ask about its last checkpoint here and now."""
+        if newest is not None:
+            self._judge(newest, (asked,))
+
+    def completed(self, checkpoint: int) -> None:
+        """``checkpoint`` exists: have it judged."""
+        if self._asked:
+            self._enqueue(checkpoint, tuple(self._asked))
+            self._skip_beyond(WAITING)
+
+    def judged(self, checkpoint: int) -> None:
+        """The answers for ``checkpoint`` are there."""
+        self._under_way[checkpoint] -= 1
+        if self._under_way[checkpoint] == 0:
+            del self._under_way[checkpoint]
+            if checkpoint in self._replaced:
+                self._replaced.remove(checkpoint)
+                self._retire(checkpoint)
+
+    def retire(self, checkpoint: int) -> None:
+        """Newer checkpoints replace this one: it goes as soon as nobody has to look at it."""
+        if checkpoint in self._under_way:
+            self._replaced.add(checkpoint)
+        else:
+            self._retire(checkpoint)
+
+    def done(self, up_to: int | None = None) -> bool:
+        """Whether no checkpoint waits for an answer, of those up to ``up_to``."""
+        return not [n for n in self._under_way if up_to is None or n <= up_to]
+
+    def _enqueue(self, checkpoint: int, asked: tuple[Asked, ...]) -> None:
+        self._under_way[checkpoint] += 1
+        self._waiting.append((checkpoint, asked))
+        self._submit(LANE, self._evaluate)
+
+    def _skip_beyond(self, most: int) -> None:
+        while len(self._waiting) > most:
+            try:
+                checkpoint, asked = self._waiting.popleft()
+            except IndexError:  # the other thread was faster
+                return
+            self._skip(checkpoint, asked, f"{most} newer ones wait, for the predicates are slow")
+            self.judged(checkpoint)
+
+    def _evaluate(self) -> None:
+        """Runs in the background: the oldest checkpoint that waits, if it was not skipped."""
+        try:
+            checkpoint, asked = self._waiting.popleft()
+        except IndexError:
+            return
+        self._judge(checkpoint, asked)
+
+    def _judge(self, checkpoint: int, asked: tuple[Asked, ...]) -> None:
+        try:
+            state = self._read(checkpoint)
+        except (CheckpointError, OSError) as error:
+            self._skip(checkpoint, asked, str(error))
+            for one in asked:
+                text = (
+                    f"predicate {one.answers.name!r} was not asked about checkpoint {checkpoint}, which cannot be read"
+                )
+                self._notices.add(PredicateSkippedWarning, f"{text}: {error}")
+            self._report(Judged(checkpoint))
+            return
+        for one in asked:
+            if one.answers.error is None:
+                self._ask(one, checkpoint, state)
+        self._report(Judged(checkpoint))
+
+    def _ask(self, one: Asked, checkpoint: int, state: CheckpointState) -> None:
+        self._at, self._thread = (one.answers.name, checkpoint), threading.get_ident()
+        try:
+            held = one.answers.judge(checkpoint, state)
+        except Exception as error:
+            log.warning("predicate %r raised at checkpoint %d: %r", one.answers.name, checkpoint, error)
+            self._report(Crashed(one.answers.name, error))
+            return
+        finally:
+            self._at = self._thread = None
+        if held and one.then is not None:
+            one.then()
+        elif one.then is None and one.answers.lapsed == checkpoint:
+            log.warning("predicate %r is not stable: it had held, not at checkpoint %d", one.answers.name, checkpoint)
+        elif one.answers.lapsed == checkpoint:
+            self._notices.add(
+                UnstablePredicateWarning,
+                f"predicate {one.answers.name!r} is not stable: it held at checkpoint {one.answers.first}, where the "
+                f"job was told to stop, and not at checkpoint {checkpoint}",
+            )
+
+    def _skip(self, checkpoint: int, asked: tuple[Asked, ...], why: str) -> None:
+        for one in asked:
+            one.answers.skipped.append(checkpoint)
+            log.warning("predicate %r is not asked about checkpoint %d: %s", one.answers.name, checkpoint, why)

@@ -1,0 +1,45 @@
+"""Who waits for whom: what to print when nothing moves."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from dataflow.runtime.task.progress import Progress
+
+if TYPE_CHECKING:
+    from dataflow.runtime.job.job import Job
+    from dataflow.runtime.task.task import Task
+
+__all__ = ["who_waits_for_whom"]
+
+_TRIES = 10
+
+
+def who_waits_for_whom(job: Job, now: int) -> str:
+    """One line per task and per cause of waiting, read without locks: a picture, not a proof."""
+    for _ in range(_TRIES):
+        with suppress(RuntimeError):  # a set changed size while it was read: the job does move
+            return _picture(job, now)
+    return "tasks move too fast for a picture of who waits for whom"
+
+
+def _picture(job: Job, now: int) -> str:
+    lines = []
+    for name, task in job.tasks.items():
+        lines.append(f"{name}: {task.state.value}, {task.steps} steps")
+        lines += [f"  {cause}" for cause in _causes(task, now)]
+    pending = job.history.under_way
+    lines += [f"checkpoint {n} waits for {', '.join(tasks)}" for n, tasks in pending.items()]
+    lines += job.predicates.at_work
+    return "\n".join(lines)
+
+
+def _causes(task: Task, now: int) -> list[str]:
+    causes = []
+    if (working := task.chain.working) is not None:
+        causes.append(f"busy in operator {working.name!r}, which took {working.rows_in} rows so far")
+    if task.state is Progress.BACK_PRESSURED:
+        full = [c for output in task.chain.outputs for c in output.channels if not c.has_credit]
+        causes += [f"full: {c.name} ({c.queued_rows} rows queued)" for c in full]
+    return [*causes, *task.inlet.causes(task.state, now)]

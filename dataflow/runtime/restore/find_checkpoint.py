@@ -1,0 +1,351 @@
+"""Finding and reading the checkpoint to start from.
+
+Restoring is constructing: this module only reads. ``Restored`` is handed to the builder, which makes new tasks of it.
+
+A checkpoint is an untrusted document (``dataflow.untrusted``). The assumptions of the plan are checked here, so that a
+restore can still fall back if there is a defect.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dataflow.contracts.checkpointing import Mode
+from dataflow.errors import (
+    CheckpointDamaged,
+    CheckpointMismatch,
+    CheckpointsExist,
+    ConfigurationError,
+    NoCheckpoint,
+    did_you_mean,
+)
+from dataflow.planning.specs import Grouped
+from dataflow.protocol.events import BarrierKind, EndOfInput
+from dataflow.protocol.recovery import ByPath, Found, Fresh, Policy, Skipped, choose, differences, parse
+from dataflow.runtime.restore.duplicate_precision import precisions
+from dataflow.runtime.restore.report import RestoreReport
+from dataflow.runtime.restore.rows_read_again import open_splits, rows_read_again
+from dataflow.runtime.task.parts import TaskState
+from dataflow.store.folder import CheckpointFolder
+from dataflow.untrusted import damaged_by, excerpt
+
+if TYPE_CHECKING:
+    from dataflow.planning.physical_plan import Plan
+    from dataflow.store.base import CheckpointStore
+    from dataflow.store.files import Buffer
+    from dataflow.store.manifest import Manifest, PartHandle
+
+__all__ = [
+    "RestoreReport",
+    "Restored",
+    "find",
+    "preview",
+    "refuse_another",
+    "refuse_larger",
+]
+
+log = logging.getLogger("dataflow.restore")
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A checkpoint, read and verified: its manifest, the state of each task, and the report on it.
+
+    ``abandoned`` are newer checkpoints, which the restore deletes. ``damaged`` are checkpoints that would have been
+    restored first and could not be read.
+    """
+
+    manifest: Manifest
+    states: Mapping[str, TaskState]
+    report: RestoreReport
+    abandoned: Sequence[int] = ()
+    damaged: Sequence[Skipped] = ()
+
+
+def find(
+    restore: object,
+    store: CheckpointStore,
+    plan: Plan,
+    limit: int | None = None,
+    rehearse: Callable[[Manifest, Mapping[str, TaskState]], None] = lambda manifest, states: None,
+) -> Restored | None:
+    """The checkpoint that ``restore`` asks for, whole and fitting ``plan``; None: start from the beginning.
+
+    ``limit``: see ``Checkpointing(max_restore_bytes=)``. ``rehearse`` is called for checkpoints of this plan; it raises
+    ``CheckpointDamaged`` if one cannot be restored.
+
+    Raises: NoCheckpoint, CheckpointsExist, CheckpointDamaged, CheckpointMismatch (listing what differs);
+    ConfigurationError for a checkpoint of more bytes than ``limit``.
+    """
+    request = parse(restore)
+    ids = store.checkpoints()
+    if isinstance(request, ByPath):
+        return _by_path(Path(request.path), store, ids, plan, limit, rehearse)
+    read: dict[int, tuple[Manifest, Mapping[str, TaskState]]] = {}
+
+    def inspect(checkpoint: int) -> Found:
+        try:
+            size, where = store.manifest_size(checkpoint), f"checkpoint {checkpoint} in {store.location}"
+            refuse_larger(size, limit, where)
+            manifest = store.manifest(checkpoint)
+            refuse_larger(size + _bytes(manifest), limit, where)
+            states = _states(manifest, lambda part: store.read(checkpoint, part))
+            is_savepoint = manifest.kind == BarrierKind.SAVEPOINT.value
+            if _fits(manifest, plan):
+                _check_states(states, plan)
+                if isinstance(request, int) or not is_savepoint:  # others are passed over
+                    rehearse(manifest, states)
+            read[checkpoint] = manifest, states
+        except CheckpointDamaged as damage:  # a disk that does not answer is no damage: falling back would be wrong
+            return Found(damage=str(damage))
+        return Found(savepoint=is_savepoint)
+
+    decision = choose(request, ids, inspect, store.location)
+    if isinstance(decision, Fresh):
+        return None
+    newer = tuple(n for n in ids if n > decision.checkpoint and not _is_savepoint(store, n))
+    damaged = [skipped for skipped in decision.skipped if not _is_savepoint(store, skipped.checkpoint)]
+    found = _restored(*read[decision.checkpoint], store.location, store, plan, decision.skipped, newer, limit)
+    return replace(found, damaged=damaged)
+
+
+def preview(store: CheckpointStore, checkpoint: int) -> RestoreReport:
+    """What a restore of ``checkpoint`` would report as things stand; it reads only, and no pipeline is needed.
+
+    Raises: NoCheckpoint, CheckpointDamaged, StoreError.
+    """
+    manifest = store.manifest(checkpoint)
+    states = _states(manifest, lambda part: store.read(checkpoint, part))
+    with damaged_by(f"checkpoint {checkpoint} in {store.location}"):
+        return _report(manifest, states, store.location, store, ())
+
+
+def _is_savepoint(store: CheckpointStore, checkpoint: int) -> bool:
+    """Savepoints belong to the user: a restore from before one does not give it up."""
+    try:
+        return store.manifest(checkpoint).kind == BarrierKind.SAVEPOINT.value
+    except CheckpointDamaged:
+        return False
+
+
+def _by_path(
+    path: Path,
+    store: CheckpointStore,
+    ids: Sequence[int],
+    plan: Plan,
+    limit: int | None,
+    rehearse: Callable[[Manifest, Mapping[str, TaskState]], None],
+) -> Restored | None:
+    folder = CheckpointFolder(path)
+    refuse_larger(folder.manifest_size, limit, str(path))
+    if path.parent.resolve() == Path(store.location).resolve() and folder.exists:
+        return find(folder.manifest().checkpoint, store, plan, limit, rehearse)
+    if not folder.exists:
+        words = [policy.value for policy in Policy]
+        raise NoCheckpoint(
+            f"restore={str(path)!r}{did_you_mean(str(path), words)}: there is no checkpoint in {path.absolute()}; "
+            f"expected a folder with a manifest.json; restore= takes such a folder, an id, or one of {words}"
+        )
+    if ids:
+        raise CheckpointsExist(
+            f"{store.location} already holds checkpoints {list(ids)}; a job that starts from {path} needs an empty "
+            "checkpoint directory of its own"
+        )
+    manifest = folder.manifest()
+    refuse_larger(folder.manifest_size + _bytes(manifest), limit, str(path))
+    states = _states(manifest, folder.read)
+    if _fits(manifest, plan):
+        _check_states(states, plan)
+        rehearse(manifest, states)
+    return _restored(manifest, states, str(path.parent), store, plan, (), (), limit)
+
+
+def _bytes(manifest: Manifest) -> int:
+    return sum(part.size for part in manifest.parts)
+
+
+def refuse_larger(size: int, limit: int | None, what: str) -> None:
+    """Raise ConfigurationError if ``what`` has more bytes than ``limit`` allows.
+
+    This is no reason to fall back: older checkpoints are about as large, and the user has to raise the limit.
+    """
+    if limit is not None and size > limit:
+        raise ConfigurationError(
+            f"{what} has {size:,} bytes or more, and max_restore_bytes={limit:,} allows no more than that: raise the "
+            "limit if you trust where the checkpoint comes from, or restore another one"
+        )
+
+
+def _states(manifest: Manifest, read: Callable[[PartHandle], Buffer]) -> Mapping[str, TaskState]:
+    states = {}
+    with damaged_by(f"the operators of checkpoint {manifest.checkpoint}"):
+        precisions(manifest.nodes, _mode(manifest))
+    for part in manifest.parts:
+        try:
+            states[part.task] = TaskState.decode(read(part))
+        except CheckpointDamaged as damage:
+            raise CheckpointDamaged(f"the part of task {excerpt(part.task)}: {damage}") from damage
+        if states[part.task].task != part.task:
+            raise CheckpointDamaged(
+                f"the part of task {excerpt(part.task)} says that it belongs to {excerpt(states[part.task].task)}"
+            )
+    return states
+
+
+def _fits(manifest: Manifest, plan: Plan) -> bool:
+    """Whether ``_restored`` will accept the checkpoint. The states of another pipeline are not checked."""
+    try:
+        _refuse_another(manifest, plan, "")
+    except CheckpointMismatch:
+        return False
+    return True
+
+
+def _check_states(states: Mapping[str, TaskState], plan: Plan) -> None:
+    """Check the assumptions that tasks of ``plan`` make about their states. Raises: CheckpointDamaged."""
+    inputs: dict[str, list[str]] = {task: [] for task in states}
+    senders: dict[str, str] = {}
+    for link in plan.links:
+        for ends in plan.channel_ids(link).values():
+            inputs[ends.target].append(ends.source)
+            senders[ends.name] = ends.source
+    for task, before in inputs.items():
+        state = states[task]
+        entries: Any = state.inlet.get("watermarks" if before else "splits")
+        if entries is None or (before and len(entries) != len(before)):
+            expected = f"{len(before)} watermarks" if before else "splits"
+            raise CheckpointDamaged(f"task {task!r} should have {expected}, found {excerpt(entries)}")
+        if state.ended and not all([states[other].ended for other in before]):
+            raise CheckpointDamaged(f"task {task!r} had ended, but not all of the tasks before it had")
+        for flying in state.in_flight:
+            sender = senders.get(flying.channel)
+            complete = bool(flying.elements) and isinstance(flying.elements[-1], EndOfInput)
+            if complete and sender is not None and not states[sender].ended:
+                raise CheckpointDamaged(f"channel {flying.channel!r} holds the end of task {sender!r}, which continues")
+    channels = [flying.channel for state in states.values() for flying in state.in_flight]
+    if len(set(channels)) < len(channels):
+        raise CheckpointDamaged("the state of a channel is there twice")
+
+
+def _restored(
+    manifest: Manifest,
+    states: Mapping[str, TaskState],
+    location: str,
+    store: CheckpointStore,
+    plan: Plan,
+    skipped: Sequence[Skipped],
+    newer: Sequence[int],
+    limit: int | None,
+) -> Restored:
+    _refuse_another(manifest, plan, location)
+    report = _report(manifest, states, location, store, skipped, limit)
+    return Restored(manifest, states, report, newer)
+
+
+def _report(
+    manifest: Manifest,
+    states: Mapping[str, TaskState],
+    location: str,
+    store: CheckpointStore,
+    skipped: Sequence[Skipped],
+    limit: int | None = None,
+) -> RestoreReport:
+    mode = _mode(manifest)
+    return RestoreReport(
+        checkpoint=manifest.checkpoint,
+        location=location,
+        mode=mode,
+        finished=manifest.finished,
+        offsets={key: split["offset"] for key, split in open_splits(states).items()},
+        replayed=rows_read_again(store, manifest.checkpoint, states, limit),
+        duplicates=tuple(d for state in states.values() for d in state.duplicates),
+        precision=precisions(manifest.nodes, mode),
+        in_flight=tuple(c for state in states.values() for c in state.in_flight),
+        passed_over=tuple(skipped),
+        state_bytes=_bytes(manifest),
+    )
+
+
+def _mode(manifest: Manifest) -> Mode:
+    """Return the mode that the checkpoint was taken with. Raises: CheckpointDamaged."""
+    if manifest.mode not in [mode.value for mode in Mode]:
+        raise CheckpointDamaged(f"checkpoint {manifest.checkpoint} was taken with mode {excerpt(manifest.mode)}")
+    return Mode(manifest.mode)
+
+
+def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:
+    what = f"checkpoint {manifest.checkpoint} in {location}"
+    refuse_another(manifest.nodes, [p.task for p in manifest.parts], what, manifest.pipeline, plan)
+
+
+def refuse_another(
+    nodes: Sequence[Mapping[str, Any]], saved_tasks: Sequence[str], what: str, pipeline: str, plan: Plan
+) -> None:
+    """State fits if the operators that keep some are the same; stateless ones may come and go.
+
+    ``nodes`` and ``saved_tasks`` describe the plan that ``what`` is from. Raises: CheckpointMismatch.
+    """
+    with damaged_by(what):
+        _refuse_another_plan(nodes, saved_tasks, what, pipeline, plan)
+
+
+def _refuse_another_plan(
+    nodes: Sequence[Mapping[str, Any]], saved_tasks: Sequence[str], what: str, pipeline: str, plan: Plan
+) -> None:
+    described = plan.describe()
+    keyed = _keyed(nodes) & _keyed(described)
+    saved = [_identity(node, keyed) for node in nodes if node["stateful"]]
+    now = [_identity(node, keyed) for node in described if node["stateful"]]
+    found = differences(saved, now)
+    tasks = [task for _, _, task in plan.tasks()]
+    if not found and list(saved_tasks) != tasks:
+        found = [
+            f"its tasks were {list(saved_tasks)}, now {tasks}: a task is named after its first operator, and an "
+            "operator put in or taken out there, or behind a key_by or rebalance, moves the state to another one"
+        ]
+    if found:
+        if any("parallelism was" in sentence for sentence in found):
+            found.append("(a checkpoint is restored at the parallelism it was taken with)")
+        found += _skipped_nulls(nodes, plan)
+        listing = "".join(f"\n  {sentence}" for sentence in found)
+        raise CheckpointMismatch(
+            f"{what} does not fit this pipeline; compared with {pipeline!r} when it was taken:{listing}\n"
+            "restore it with the pipeline that took it, or use another checkpoint directory"
+        )
+
+
+def _skipped_nulls(nodes: Sequence[Mapping[str, Any]], plan: Plan) -> list[str]:
+    """Return the reason if the checkpoint is from when first, last, arg_min and arg_max always skipped nulls."""
+    saved = {text for node in nodes for text in node["detail"].get("aggregations", [])}
+    choosing = [
+        aggregation
+        for node in plan.logical
+        if isinstance(node.spec, Grouped)
+        for aggregation in node.spec.aggregations
+        if aggregation.chooses_a_row
+    ]
+    if not any(aggregation.former_fingerprint() in saved for aggregation in choosing):
+        return []
+    return [
+        "(it was taken when first, last, arg_min and arg_max always skipped nulls: its state does not say what the row "
+        "they choose now holds, and neither ignore_nulls=False nor True can continue it; start over in a new "
+        "checkpoint directory, or finish the job with the version that took it)"
+    ]
+
+
+def _keyed(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The operators whose state is found by key."""
+    return {node["name"] for node in nodes if node["keys"]}
+
+
+def _identity(node: Mapping[str, Any], keyed: Collection[str]) -> dict[str, Any]:
+    """What must not change: all but the inputs, which a stateless operator put in between would rename.
+
+    Key groups say where the state of a key is: to operators that are not ``keyed`` their number means nothing.
+    """
+    ignored = {"inputs", "stateful"} if node["name"] in keyed else {"inputs", "stateful", "max_key_groups"}
+    return {key: value for key, value in node.items() if key not in ignored}

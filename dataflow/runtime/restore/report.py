@@ -1,0 +1,201 @@
+"""What is said about a restore: as attributes, as Arrow tables, as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dataflow.contracts.checkpointing import Mode
+from dataflow.contracts.source import Json
+from dataflow.protocol.events import Data, EndOfInput, Watermark
+from dataflow.protocol.recovery import Skipped
+from dataflow.runtime.restore.duplicate_precision import Precision
+from dataflow.runtime.task.parts import ChannelState, Duplicates
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["RestoreReport"]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """What a restore went back to, what it puts back on its way, and what it delivers a second time.
+
+    A duplicate is a *delivery*: a row that an operator took before its snapshot and that is delivered there again. It
+    is counted where it is delivered, so counts of different operators must not be added up: one row of a source counts
+    at every operator it reaches. ``precision`` says for each operator how precise its count is: see `Precision`.
+
+    Attributes:
+        checkpoint: the id of the checkpoint that was restored.
+        location: the store or directory it came from.
+        mode: the mode it was taken with.
+        finished: the job had read all its input.
+        offsets: "source/split" to the offset that is read from next (None: from the beginning), without splits that
+            had been read to their end.
+        replayed: "source/split" to the rows that had been read behind that offset and are read again, *at least*: the
+            count ends at the last trace that later checkpoints left in this store, finished or not, and rows read
+            behind it left none. A split whose rows the checkpoint did not count is missing here.
+        duplicates: by operator, subtask and channel.
+        in_flight: what was between tasks and is put back into its channel, ahead of everything that is read.
+        precision: by operator, whether its duplicates are ``EXACT`` (the path from the sources to it is row-wise),
+            an ``UPPER_BOUND`` (downstream of an aggregate or window) or ``MAY_BE_TOO_LOW`` (downstream of a user's
+            operator that is not ``stateless``: rows that it held are only counted at that operator). Empty on Spark,
+            where nothing is delivered twice.
+        passed_over: newer checkpoints that could not be restored, with the reason.
+        state_bytes: the size of the checkpoint's parts; None on Spark, which keeps the state of operators itself.
+        not_read: the "source/split" that a source has now and had not when the job began: they are not part of this
+            job and are not read.
+        duration: microseconds from the start of the search for a checkpoint until the job was built, its sinks
+            recovered; None where no job was built from it, and on Spark, which brings back state as it goes on.
+    """
+
+    checkpoint: int
+    location: str
+    mode: Mode
+    finished: bool
+    offsets: Mapping[str, Json] = field(default_factory=dict)
+    replayed: Mapping[str, int] = field(default_factory=dict)
+    duplicates: Sequence[Duplicates] = ()
+    precision: Mapping[str, Precision] = field(default_factory=dict)
+    in_flight: Sequence[ChannelState] = ()
+    passed_over: Sequence[Skipped] = ()
+    state_bytes: int | None = 0
+    not_read: Sequence[str] = ()
+    duration: int | None = None
+
+    @property
+    def rows_replayed(self) -> int:
+        """Rows that the sources had read and read again, at least: see ``replayed``."""
+        return sum(self.replayed.values())
+
+    @property
+    def in_flight_rows(self) -> int:
+        """Rows that were on their way between tasks and are re-injected into their channels."""
+        return sum(state.rows for state in self.in_flight)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """The Arrow memory of those rows."""
+        return sum(state.bytes for state in self.in_flight)
+
+    def duplicated(self, operator: str | None = None) -> int:
+        """Return the rows that are delivered again, to ``operator`` or to the one with the most: see ``precision``."""
+        counts = self.duplicated_by_operator
+        return counts.get(operator, 0) if operator is not None else max(counts.values(), default=0)
+
+    @property
+    def duplicated_by_operator(self) -> Mapping[str, int]:
+        counts: dict[str, int] = {}
+        for d in self.duplicates:
+            counts[d.operator] = counts.get(d.operator, 0) + d.rows
+        return counts
+
+    def rows(self, operator: str) -> pa.Table | None:
+        """The rows delivered again to ``operator``: all with ``duplicates="rows"``, else a sample; None: none.
+
+        Where its inputs have different columns, a row has null in those that its own input lacks. Raises:
+        pyarrow.ArrowInvalid where inputs have the same column with different types: see ``duplicates``, by channel.
+        """
+        return _together([d.table for d in self.duplicates if d.operator == operator])
+
+    def in_flight_rows_of(self, operator: str) -> pa.Table | None:
+        """The rows re-injected ahead of ``operator``, channel by channel and in order; None: none.
+
+        ``operator`` is the first of its task: only there do channels end. Columns as with ``rows``.
+        """
+        import pyarrow as pa
+
+        states = [state for state in self.in_flight if state.operator == operator]
+        batches: list[Any] = [e.rows for state in states for e in state.elements if isinstance(e, Data)]
+        return _together([pa.Table.from_batches([batch]) for batch in batches])
+
+    def offsets_table(self) -> pa.Table:
+        """A row per split that is read on: source, split, offset (as JSON; null: from the beginning), replayed
+        (rows read again, at least; null: not counted).
+        """
+        rows = []
+        for key, offset in self.offsets.items():
+            source, _, split = key.partition("/")
+            text = None if offset is None else json.dumps(offset)
+            rows.append({"source": source, "split": split, "offset": text, "replayed": self.replayed.get(key)})
+        return _table(rows, source="string", split="string", offset="string", replayed="int64")
+
+    def duplicates_table(self) -> pa.Table:
+        """Return a row per operator, subtask and channel with duplicates: operator, task, channel, rows, kept (how many
+        of the rows the checkpoint stores), precision (of the operator's count: see ``precision``).
+        """
+        rows = []
+        for d in self.duplicates:
+            found = self.precision.get(d.operator)
+            where = {"operator": d.operator, "task": d.task, "channel": d.channel}
+            size = {"rows": d.rows, "kept": d.table.num_rows}
+            rows.append({**where, **size, "precision": None if found is None else found.value})
+        names = dict.fromkeys(("operator", "task", "channel"), "string")
+        return _table(rows, **names, rows="int64", kept="int64", precision="string")
+
+    @property
+    def too_low(self) -> Sequence[str]:
+        """The operators whose count of duplicates may be too low."""
+        return [name for name, found in self.precision.items() if found is Precision.MAY_BE_TOO_LOW]
+
+    def in_flight_table(self) -> pa.Table:
+        """A row per channel with something in flight: operator, task, channel, rows, bytes (of Arrow memory), batches,
+        watermarks, ended (whether the end of the input is among it).
+        """
+        rows = []
+        for state in self.in_flight:
+            kinds = [type(element) for element in state.elements]
+            where = {"operator": state.operator, "task": state.task, "channel": state.channel}
+            size = {"rows": state.rows, "bytes": state.bytes, "batches": kinds.count(Data)}
+            control = {"watermarks": kinds.count(Watermark), "ended": EndOfInput in kinds}
+            rows.append({**where, **size, **control})
+        names = dict.fromkeys(("operator", "task", "channel"), "string")
+        counts = dict.fromkeys(("rows", "bytes", "batches", "watermarks"), "int64")
+        return _table(rows, **names, **counts, ended="bool")
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the rows, as JSON can say it."""
+        return {
+            "checkpoint": self.checkpoint,
+            "location": self.location,
+            "mode": self.mode.value,
+            "guarantee": self.mode.guarantee.value,
+            "finished": self.finished,
+            "rows_replayed_at_least": self.rows_replayed,
+            "in_flight_rows": self.in_flight_rows,
+            "in_flight_bytes": self.in_flight_bytes,
+            "duplicated": dict(self.duplicated_by_operator),
+            "precision": {name: found.value for name, found in self.precision.items()},
+            "state_bytes": self.state_bytes,
+            "duration_us": self.duration,
+            "passed_over": [
+                {"checkpoint": skipped.checkpoint, "reason": skipped.reason} for skipped in self.passed_over
+            ],
+            "not_read": list(self.not_read),
+            "offsets": self.offsets_table().to_pylist(),
+            "in_flight": self.in_flight_table().to_pylist(),
+            "duplicates": self.duplicates_table().to_pylist(),
+        }
+
+    def __str__(self) -> str:
+        from dataflow.runtime.restore.report_text import text
+
+        return text(self)
+
+
+def _table(rows: Sequence[Mapping[str, Any]], /, **types: str) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(
+        list(rows), schema=pa.schema([(name, pa.type_for_alias(t)) for name, t in types.items()])
+    )
+
+
+def _together(tables: Sequence[pa.Table]) -> pa.Table | None:
+    """One table with the columns of all; None of none."""
+    import pyarrow as pa
+
+    return pa.concat_tables(tables, promote_options="default") if tables else None

@@ -1,0 +1,86 @@
+"""How many rows a restore reads a second time, as far as anybody still knows.
+
+Every checkpoint counts the rows read from each split so far. What a process had read when it died stands nowhere, but
+later checkpoints left traces: those that are passed over or given up, and parts that were written and never got their
+manifest. The difference to the latest trace is a lower bound; rows read behind it left none.
+
+A count belongs to an offset, not to a life of the job: the rows before an offset are the same whoever reads them. So
+traces of several lives are compared as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dataflow.errors import CheckpointError
+from dataflow.planning.physical_plan import vertex_of
+from dataflow.runtime.task.parts import TaskState
+from dataflow.store.base import CheckpointStore
+
+if TYPE_CHECKING:
+    from dataflow.store.files import Buffer
+
+__all__ = ["open_splits", "rows_read_again"]
+
+log = logging.getLogger("dataflow.restore")
+
+
+def open_splits(states: Mapping[str, TaskState]) -> dict[str, Mapping[str, Any]]:
+    """The splits that were not read to their end, by "source/split"."""
+    return {
+        key: split
+        for task, state in states.items()
+        for key, split in _splits(task, state.inlet).items()
+        if not split["done"]
+    }
+
+
+def rows_read_again(
+    store: CheckpointStore, checkpoint: int, states: Mapping[str, TaskState], limit: int | None = None
+) -> dict[str, int]:
+    """Rows per "source/split" that were read after ``checkpoint`` and will be read again, at least.
+
+    To be asked while the traces are there: before newer checkpoints are retired and orphans removed. Splits without an
+    entry come from a checkpoint that did not count its rows. Traces of more than ``limit`` bytes are not read.
+    """
+    then = {key: split["rows"] for key, split in open_splits(states).items() if split.get("rows") is not None}
+    latest = dict(then)
+    for task, state in states.items():
+        if "splits" not in state.inlet:
+            continue
+        for n, data in _traces(store, task, checkpoint, limit):
+            for key, rows in _rows_read(task, n, data).items():
+                if key in latest:
+                    latest[key] = max(latest[key], rows)
+    return {key: rows - then[key] for key, rows in latest.items()}
+
+
+def _splits(task: str, inlet: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    source = vertex_of(task)
+    return {f"{source}/{split['id']}": split for split in inlet.get("splits", ())}
+
+
+def _traces(store: CheckpointStore, task: str, above: int, limit: int | None) -> Iterator[tuple[int, Buffer]]:
+    """The readable parts of ``task`` in later checkpoints, with their ids, whether these came to exist or not."""
+    for n in store.checkpoints():
+        if n > above:
+            try:
+                if limit is not None and store.manifest_size(n) > limit:
+                    continue
+                parts = [part for part in store.manifest(n).parts if part.task == task]
+                yield from [(n, store.read(n, part)) for part in parts if limit is None or part.size <= limit]
+            except CheckpointError as error:
+                log.debug("checkpoint %d does not say how far %s had read: %s", n, task, error)
+    yield from store.remains(task, above) if limit is None else store.remains(task, above, limit)
+
+
+def _rows_read(task: str, checkpoint: int, data: Buffer) -> dict[str, int]:
+    """What a trace says; nothing where it cannot be understood, for a report must not be what stops a restore."""
+    try:
+        splits = _splits(task, TaskState.decode(data).inlet)
+        return {key: split["rows"] for key, split in splits.items() if isinstance(split.get("rows"), int)}
+    except Exception as error:
+        log.debug("what is left of checkpoint %d does not say how far %s had read: %s", checkpoint, task, error)
+        return {}

@@ -1,0 +1,137 @@
+"""Verifies a checkpoint by restoring from it, and keeps what was restored for the tasks of the job.
+
+Sources, sinks and the library's operators know best what is damage in their state. So all of it is restored while a
+restore can still fall back to an older checkpoint, and nothing is restored twice.
+
+Guarantees: nothing outside of the job is changed; kernels are loaded before the first operator is restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dataflow.clock import Clock
+from dataflow.contracts.operator import TwoPhaseSink
+from dataflow.contracts.source import Source, SourceContext, Split
+from dataflow.planning.physical_plan import Plan, Vertex
+from dataflow.planning.specs import Read, Write
+from dataflow.runtime.task.chain import ChainNode
+from dataflow.runtime.task.contract_checks import check_splits
+from dataflow.runtime.task.kernel_loading import Loading, kernels_of
+from dataflow.runtime.task.notices import Notices
+from dataflow.runtime.task.parts import TaskState
+from dataflow.runtime.task.source_peers import Peers
+from dataflow.runtime.task.task_inputs import SourceInlet, SplitState
+from dataflow.runtime.task.wiring import Place, restored_nodes
+from dataflow.untrusted import excerpt
+
+if TYPE_CHECKING:
+    from dataflow.store.manifest import Manifest
+
+__all__ = ["Rehearsal", "two_phase_sinks"]
+
+
+def two_phase_sinks(plan: Plan) -> dict[str, TwoPhaseSink]:
+    """Return the sinks that commit with the checkpoints, by name."""
+    return {
+        node.name: node.spec.sink
+        for node in plan.graph
+        if isinstance(node.spec, Write) and isinstance(node.spec.sink, TwoPhaseSink)
+    }
+
+
+class Rehearsal:
+    """What tasks of ``plan`` begin with: fresh after ``begin``, of a checkpoint after ``perform``.
+
+    ``place`` makes the place of a subtask from its vertex, number, state and inlet; ``load`` returns when kernels are
+    loaded.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        place: Callable[[Vertex, int, TaskState | None, SourceInlet | None], Place],
+        clock: Clock,
+        notices: Notices,
+        load: Callable[[Loading], None],
+    ) -> None:
+        self.inlets: dict[str, SourceInlet] = {}
+        """By task: the inlets of sources, whose input was checked."""
+        self.operators: dict[str, Mapping[int, ChainNode]] = {}
+        """By task: operators of the library that have their state, see ``restored_nodes``."""
+        self._plan = plan
+        self._place = place
+        self._clock = clock
+        self._notices = notices
+        self._load = load
+        self._loaded = False
+
+    def begin(self) -> None:
+        """Distribute the splits of a fresh start in turn. Raises: what ``check_splits`` raises."""
+        self.inlets = self._inlets(self._splits({}))
+
+    def perform(self, manifest: Manifest, states: Mapping[str, TaskState]) -> None:
+        """Restore what tasks begin with, in the place of what an earlier call restored from another checkpoint.
+
+        Raises: CheckpointDamaged; InputChanged; what restoring an operator can raise.
+        """
+        self.operators.clear()
+        for name, sink in two_phase_sinks(self._plan).items():
+            sink.check_handles(manifest.transactions.get(name, []))
+        splits = self._splits(states)
+        self._load_kernels(splits)
+        self.inlets = self._inlets(splits)
+        for vertex, subtask, task in self._plan.tasks():
+            place = self._place(vertex, subtask, states[task], self.inlets.get(task))
+            self.operators[task] = restored_nodes(place)
+
+    def _load_kernels(self, splits: Mapping[str, list[SplitState]]) -> None:
+        """Load the kernels that restoring calls, as operators without state name them, unless that was done."""
+        if self._loaded:
+            return
+        inlets = self._inlets(splits)  # dropped with the operators, which tell peers where they are
+        operators = [
+            node.operator
+            for vertex in self._plan.vertices.values()
+            for node in restored_nodes(self._place(vertex, 0, None, inlets.get(vertex.tasks[0]))).values()
+        ]
+        self._load(Loading(kernels_of(self._plan, operators)))
+        self._loaded = True
+
+    def _splits(self, states: Mapping[str, TaskState]) -> dict[str, list[SplitState]]:
+        """Return the splits of every source subtask, as restored (and checked) or distributed in turn."""
+        found: dict[str, list[SplitState]] = {}
+        for vertex, source in self._sources():
+            name = vertex.head.name
+            fresh = [] if states else check_splits(source, name)
+            for i, task in enumerate(vertex.tasks):
+                saved: Any = states[task].inlet["splits"] if states else ()
+                found[task] = [_split_state(entry, source, name) for entry in saved]
+                found[task] += [SplitState(split) for split in fresh[i :: vertex.parallelism]]
+        return found
+
+    def _inlets(self, splits: Mapping[str, list[SplitState]]) -> dict[str, SourceInlet]:
+        """Return an inlet for the splits of every source subtask."""
+        inlets: dict[str, SourceInlet] = {}
+        for vertex, source in self._sources():
+            peers = Peers(vertex.parallelism)
+            for i, task in enumerate(vertex.tasks):
+                context = SourceContext(vertex.head.name, i, vertex.parallelism, self._clock, notify=self._notices.add)
+                inlets[task] = SourceInlet(source, splits[task], context, peers)
+        return inlets
+
+    def _sources(self) -> Iterator[tuple[Vertex, Source]]:
+        for vertex in self._plan.vertices.values():
+            if isinstance(vertex.head.spec, Read):
+                yield vertex, vertex.head.spec.source
+
+
+def _split_state(entry: Any, source: Source, name: str) -> SplitState:
+    split = Split(entry["id"], entry["info"])
+    try:
+        source.check(split)
+    except Exception as error:
+        error.add_note(f"raised by check() of source {name!r} ({type(source).__name__}), split {excerpt(split.id)}")
+        raise
+    return SplitState(split, entry["offset"], entry["done"], entry.get("rows"))

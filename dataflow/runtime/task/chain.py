@@ -1,0 +1,368 @@
+"""The operators fused in one task: a tree in which rows go from call to call without a queue between threads.
+
+Each operator has an inbox. One ``advance`` does one unit of work of the operator that is furthest downstream, so rows
+leave before more are made, and a long emission (a generator) is resumed only when what it emitted has been carried
+away. A barrier may be taken only when the chain is not ``busy``: then everything it was given has left it.
+
+Colour (EWD 864a): an operator's rows carry the epoch of the batch they come from; a stateful operator's rows carry the
+highest epoch it ever absorbed, for its state remembers.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral, Real
+from types import GeneratorType
+
+import pyarrow as pa
+
+from dataflow.clock import Clock, ManualClock
+from dataflow.contracts.operator import Handle, Operator, Snapshot, TwoPhaseWriter
+from dataflow.contracts.row_errors import ERRORS, RowTally
+from dataflow.errors import ContractViolation
+from dataflow.protocol.events import Barrier, Cancel, Data, EndOfInput, Idle, Watermark
+from dataflow.protocol.red_log import RedLog
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.contract_checks import Declared, check_emission, check_handles, check_opened, check_snapshot
+from dataflow.runtime.task.crash_points import Point, Probe, no_probe
+from dataflow.runtime.task.outputs import Output
+
+__all__ = ["Chain", "ChainNode"]
+
+Flow = Data | Watermark | Idle | EndOfInput
+"""What travels down a chain. ``EndOfInput`` means here that *all* inputs of the task ended."""
+
+
+class ChainNode:
+    """One operator with its inbox, its place in the tree, and its counters.
+
+    ``delay``, where it is set, is called with the number of rows before the operator takes them: it makes the operator
+    as slow as a demonstration needs it. ``declared`` has the outputs that a user's operator declared, and emitted
+    batches must match them; None: an operator of the library. ``task`` is the subtask, for messages.
+
+    Invariant: at most one generator is pending, and nothing is taken from the inbox while one is.
+    """
+
+    operator: Operator
+    delay: Callable[[int], None] | None = None
+    declared: Declared | None = None
+    task: str = ""
+
+    def __init__(self, name: str, parent: str | None, sample: int | None = None, clock: Clock | None = None) -> None:
+        self.name = name
+        self.parent = parent
+        self.children: dict[str | None, list[ChainNode]] = {}
+        self.outputs: dict[str | None, list[Output]] = {}
+        self.inbox: deque[tuple[int, Flow]] = deque()
+        self.pending: Iterator[None] | None = None
+        self.forward: Flow | None = None
+        self.epoch = 0
+        self.current: Data | None = None
+        self.red: RedLog[str] = RedLog(sample)
+        self.duplicated: Mapping[str, tuple[Data, ...]] = {}
+        self.uncommitted: dict[int, tuple[Handle, ...]] = {}
+        self.timers: list[int] = []
+        self.rang = (0, 0)  # time of its last timer call, and the number of that call in the chain
+        self.rows_in = 0
+        self.rows_out = 0
+        self.tally = RowTally()
+        self.busy_for = 0
+        self._clock = clock or ManualClock()
+
+    @property
+    def busy(self) -> bool:
+        return self.pending is not None or bool(self.inbox)
+
+    @property
+    def where(self) -> str:
+        """The operator and its subtask, for messages."""
+        return f"operator {self.name!r} ({type(self.operator).__name__}), subtask {self.task}"
+
+    def open(self) -> None:
+        """Open the operator."""
+        check_opened(self.operator.open(), self.where)  # type: ignore[func-returns-value]
+
+    def close(self) -> None:
+        """Close the operator and its pending emission. An error gets the operator as a note."""
+        try:
+            abandon = getattr(self.pending, "close", None)  # a plain iterator has none
+            if abandon is not None:
+                abandon()
+            self.operator.close()
+        except Exception as error:
+            error.add_note(f"raised while {self.where} was closed")
+            raise
+
+    def emit(self, batch: pa.RecordBatch, tag: str | None = None) -> None:
+        """Called by the operator (the node is its ``Out``): the rows go to children and outputs; empty ones nowhere."""
+        if type(batch) is not pa.RecordBatch:
+            raise ContractViolation(f"{self.where} emitted a {type(batch).__name__}; emit record batches, one by one")
+        declared = self.declared
+        if declared is not None:
+            if tag not in declared:
+                raise ContractViolation(self._undeclared(declared, tag))
+            batch = declared[tag].conformed(batch)
+        rows = batch.num_rows
+        if rows == 0:
+            return
+        if tag is None:
+            self.rows_out += rows
+        for output in self.outputs.get(tag, ()):
+            output.emit(batch, self.epoch)
+        children = self.children.get(tag)
+        if children:
+            data = Data(batch, self.epoch)
+            for child in children:
+                child.inbox.append((0, data))
+
+    def _undeclared(self, declared: Declared, tag: object) -> str:
+        if None not in declared:
+            return f"{self.where} emitted rows, but it is the end of a stream: nothing would take them"
+        tags = [known for known in declared if known is not None]
+        return (
+            f"{self.where} emitted with tag {tag!r}, but it has {f'the side outputs {tags}' if tags else 'none'}; "
+            f"declare it: apply(..., sides={{{tag!r}: schema}}), or None for the columns of the main output"
+        )
+
+    def watermark(self, time: int) -> None:
+        """Called by an operator that makes time: it goes the way of the rows."""
+        self._check_time("watermark", time)
+        self._send(Watermark(int(time)))  # numpy has integers of its own
+
+    def idle(self) -> None:
+        """Called by an operator that makes time."""
+        self._check_time("idle")
+        self._send(Idle())
+
+    def _check_time(self, method: str, time: object = 0) -> None:
+        if not self.operator.makes_time:
+            raise ContractViolation(f"{self.where} calls out.{method}(), but does not say makes_time = True")
+        if not isinstance(time, Integral):
+            raise ContractViolation(f"{self.where}: out.{method}() takes microseconds as an int, got {time!r}")
+
+    def work(self) -> None:
+        """Resume the pending emission, or take one element from the inbox; the time it takes is the operator's."""
+        started = self._clock.now()
+        self._work()
+        self.busy_for += self._clock.now() - started
+
+    def _work(self) -> None:
+        if self.pending is not None:
+            yielded: object = next(self.pending, self)
+            if yielded is self:
+                self.pending = None
+                self._pass_on()
+            elif yielded is not None:
+                raise ContractViolation(
+                    f"{self.where}: a generator yields None, to wait for room, but it yielded a "
+                    f"{type(yielded).__name__}; send rows with out.emit(batch)"
+                )
+            return
+        port, element = self.inbox.popleft()
+        operator = self.operator
+        if isinstance(element, Data):
+            if self.parent is not None:
+                self.red.record(self.parent, element)
+            self.rows_in += len(element.rows)
+            self.epoch = element.epoch if operator.stateless else max(self.epoch, element.epoch)
+            self.current = element
+            if self.delay is not None:
+                self.delay(len(element.rows))
+            self._begin("process", operator.process(port, element.rows, self))
+            self.current = None
+            return
+        self.forward = element = self._delayed(element)
+        match element:
+            case Watermark(time):
+                self._begin("advance", operator.advance(time, self))
+            case EndOfInput():
+                self._begin("finish", operator.finish(self))
+            case _:
+                self._pass_on()
+
+    def ring(self, due: int, number: int = 0) -> None:
+        """Call a timer of this operator; it is call ``number`` in the chain, which must not be busy."""
+        assert not self.busy, f"a timer of {self.name} while it is busy"
+        self.rang = (self._clock.now(), number)
+        self._begin("timer", self.operator.timer(due, self))
+
+    def _begin(self, method: str, emission: Iterator[None] | None) -> None:
+        if emission is None:
+            self._pass_on()
+            return
+        if type(emission) is not GeneratorType:
+            check_emission(emission, method, self.where)
+        self.pending = emission
+
+    def _pass_on(self) -> None:
+        """Send the control element on, once what the operator emitted because of it has been sent."""
+        control, self.forward = self.forward, None
+        if control is None:
+            return
+        if self.operator.makes_time and (isinstance(control, Idle) or self._is_replaced(control)):
+            return
+        self._send(control)
+
+    def _delayed(self, control: Flow) -> Flow:
+        """Return the control element; a watermark is reduced by the operator's delay."""
+        delay = self.operator.watermark_delay
+        if delay and isinstance(control, Watermark) and control.time < MAX_WATERMARK:
+            return Watermark(control.time - delay)
+        return control
+
+    @staticmethod
+    def _is_replaced(control: Flow) -> bool:
+        return isinstance(control, Watermark) and control.time < MAX_WATERMARK
+
+    def _send(self, control: Flow) -> None:
+        for outputs in self.outputs.values():
+            for output in outputs:
+                output.send(control)
+        for children in self.children.values():
+            for child in children:
+                child.inbox.append((0, control))
+
+    def schedule(self, due: int) -> None:
+        """Called by the operator: ask for ``timer(due, out)`` at or after ``due``."""
+        if not isinstance(due, Real) or not math.isfinite(due):
+            raise ContractViolation(f"operator {self.name!r}: schedule() takes microseconds of the clock, got {due!r}")
+        heapq.heappush(self.timers, due)
+
+    def snapshot(self, checkpoint: int, probe: Probe = no_probe) -> Snapshot:
+        """The operator's state at barrier ``checkpoint``; a two-phase writer prepares its transaction first."""
+        operator = self.operator
+        self.duplicated = self.red.take(checkpoint)
+        if isinstance(operator, TwoPhaseWriter):
+            handles = check_handles(operator.prepare(checkpoint), self.where)
+            if handles:
+                self.uncommitted[checkpoint] = handles
+                probe(Point.PREPARED)
+        snapshot = operator.snapshot()
+        if self.declared is not None:
+            check_snapshot(snapshot, self.where)
+        return snapshot
+
+    def transactions(self) -> tuple[Handle, ...]:
+        """Every handle that may not be committed yet, oldest first."""
+        return tuple(handle for handles in self.uncommitted.values() for handle in handles)
+
+    def committed(self, checkpoint: int) -> None:
+        """All transactions up to ``checkpoint`` are visible: later checkpoints need not name them."""
+        for done in [n for n in self.uncommitted if n <= checkpoint]:
+            del self.uncommitted[done]
+
+
+class Chain:
+    """The nodes of one task, parents before children; ``nodes[0]`` is the head.
+
+    Invariant: ``busy`` is false exactly when every inbox is empty and nothing is pending.
+    """
+
+    def __init__(self, nodes: Sequence[ChainNode]) -> None:
+        assert nodes, "a chain without operators"
+        self.nodes = tuple(nodes)
+        self.head = nodes[0]
+        self.outputs = tuple(o for node in nodes for outputs in node.outputs.values() for o in outputs)
+        self._deepest_first = tuple(reversed(nodes))
+        self.working: ChainNode | None = None
+        self._rings = 0
+
+    @property
+    def busy(self) -> bool:
+        return any([node.pending is not None or node.inbox for node in self.nodes])
+
+    def has_credit(self) -> bool:
+        """Whether every output would take one more batch."""
+        return all([output.has_credit() for output in self.outputs])
+
+    def forget_red(self, below: int) -> None:
+        """No checkpoint below ``below`` will be taken any more: let the rows go that only mattered to those."""
+        for node in self.nodes:
+            node.red.forget(below)
+
+    def full_channels(self) -> list[Channel]:
+        """The channels that have no room for one more batch."""
+        return [channel for output in self.outputs for channel in output.channels if not channel.has_credit]
+
+    def push(self, port: int, element: Flow) -> None:
+        """Give the head something; ``advance`` until it is no longer busy carries it through."""
+        self.head.inbox.append((port, element))
+
+    def set_aside(self, rejected: pa.RecordBatch, epoch: int) -> None:
+        """Send rows that the source could not take through side output ``errors`` of the head."""
+        self.head.epoch = epoch
+        self.head.emit(rejected, ERRORS)
+
+    def advance(self) -> bool:
+        """Do one unit of work; False: there was none, or what there was must wait for room downstream.
+
+        Only the next part of a long emission waits: what an inbox holds came of rows that were taken while there was
+        credit, and it must get out of the way of a barrier that overtakes.
+        """
+        for node in self._deepest_first:
+            if node.pending is not None and not self.has_credit():
+                return False
+            if node.pending is not None or node.inbox:
+                self.working = node
+                node.work()
+                self.working = None
+                return True
+        return False
+
+    def due(self, now: int) -> bool:
+        """Ring the earliest timer that is due; False: none is. The chain must not be busy."""
+        node = self.first_due(now)
+        if node is None:
+            return False
+        self.ring(node)
+        return True
+
+    def first_due(self, now: int) -> ChainNode | None:
+        """Return the operator whose timer is to be called next, the earliest one; None: none is due.
+
+        A timer that is due before the last timer call of its operator counts as due at the time of that call.
+        Otherwise an operator that schedules a past time in each timer would keep the timers of others waiting.
+        """
+        waiting = [node for node in self.nodes if node.timers and node.timers[0] <= now]
+        return min(waiting, key=lambda node: (max(node.timers[0], node.rang[0]), node.rang[1]), default=None)
+
+    def ring(self, node: ChainNode) -> None:
+        """Ring the next timer of an operator, due or not. The chain must not be busy."""
+        self.working = node
+        self._rings += 1
+        node.ring(heapq.heappop(node.timers), self._rings)
+        self.working = None
+
+    @property
+    def next_timer(self) -> int | None:
+        """When the earliest timer is due; None: there is none."""
+        return min((node.timers[0] for node in self.nodes if node.timers), default=None)
+
+    def send(self, control: Barrier | Cancel) -> None:
+        """Send a barrier or cancel on every output of every operator."""
+        for output in self.outputs:
+            output.send(control)
+
+    def snapshot(self, checkpoint: int, probe: Probe = no_probe) -> Mapping[str, Snapshot]:
+        """Every operator's state, by name."""
+        assert not self.busy, f"barrier {checkpoint} while the chain of {self.head.name} is busy"
+        states = {}
+        for node in self.nodes:
+            self.working = node
+            states[node.name] = node.snapshot(checkpoint, probe)
+            self.working = None
+        return states
+
+    def close(self) -> list[Exception]:
+        """Close every operator; answers the errors, for one must not keep the others open."""
+        errors: list[Exception] = []
+        for node in self._deepest_first:
+            try:
+                node.close()
+            except Exception as error:
+                errors.append(error)
+        return errors

@@ -1,0 +1,295 @@
+"""The inputs of one task: which channel is polled next, and what the task must do about what came.
+
+Urgent elements come first (a queued barrier becomes urgent when the handler says so), then a fair choice among the
+channels that have something and are not blocked. Barriers, cancels and ends go to the barrier handler, watermarks and
+idleness to the merger; rows pass through.
+
+Invariant: who is blocked is the handler's to say; the gate asks, and keeps only since when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from typing import NamedTuple
+
+from dataflow.protocol.actions import Abort, AbortReason, Action, Ignore, TakeSnapshot
+from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
+from dataflow.protocol.handler import BarrierHandler
+from dataflow.protocol.watermarks import WatermarkMerger
+from dataflow.runtime.task.channel import Channel
+
+__all__ = ["Choose", "InputGate", "RoundRobin", "Taken"]
+
+Choose = Callable[[Sequence[int]], int]
+"""Picks one of the channels that could be polled now, given in ascending order and never empty."""
+
+
+class RoundRobin:
+    """The fair choice: the next channel after the one chosen last.
+
+    >>> choose = RoundRobin()
+    >>> [choose([0, 2]), choose([0, 2]), choose([0, 2])]
+    [0, 2, 0]
+    """
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last = -1
+
+    def __call__(self, channels: Sequence[int]) -> int:
+        for channel in channels:
+            if channel > self._last:
+                self._last = channel
+                return channel
+        self._last = channels[0]
+        return self._last
+
+
+class Taken(NamedTuple):
+    """What came out of a poll: carry the ``actions`` out in order, after taking note of the ``element``.
+
+    ``element`` is rows in the colour they have here; a ``Watermark`` or ``Idle`` of the whole gate; the ``Barrier`` or
+    ``Cancel`` the actions answer; an ``EndOfInput`` of that channel; None where nothing moved.
+    """
+
+    channel: int
+    element: Element | None
+    actions: Sequence[Action]
+
+
+NO_ACTIONS: tuple[Action, ...] = ()
+
+
+class InputGate:
+    """Polls ``channels`` under the rule of ``handler``. One thread calls it.
+
+    An end of input speaks about time first: where it moves the merged watermark, or leaves none but idle channels, a
+    poll answers that ``Watermark`` or ``Idle``, and a later one the ``EndOfInput`` itself.
+
+    >>> from dataflow.protocol.tracking import Tracker
+    >>> a = Channel(credit=2, name="a")
+    >>> gate = InputGate([a], Tracker(1), RoundRobin())
+    >>> a.put(Watermark(7))
+    >>> gate.poll(now=0)
+    Taken(channel=0, element=Watermark(time=7), actions=())
+    >>> gate.poll(now=0) is None
+    True
+    """
+
+    def __init__(self, channels: Sequence[Channel], handler: BarrierHandler, choose: Choose) -> None:
+        assert channels, "a gate has at least one channel"
+        self._channels = tuple(channels)
+        self._handler = handler
+        self._choose = choose
+        self._merger = WatermarkMerger(len(self._channels))
+        self._said_idle = False
+        self._ended = [False] * len(self._channels)
+        self._blocked_since: list[int | None] = [None] * len(self._channels)
+        self._blocked_time = [0] * len(self._channels)
+        self._first_barrier: dict[int, int] = {}
+        self._newest = 0
+        self._alignment = 0
+        self._overtakable = tuple(channel for channel in self._channels if channel.overtakable)
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The channels, by number."""
+        return self._channels
+
+    @property
+    def blocked(self) -> Set[int]:
+        """The channels nothing is polled from now, urgent elements excepted."""
+        return self._handler.blocked
+
+    @property
+    def deadline(self) -> int | None:
+        """When time alone will change something here (microseconds); None: as far as is known now, never."""
+        queued = [self._handler.overtakes_from(b) for channel in self._overtakable for b in channel.barriers]
+        times = [at for at in (self._handler.deadline, *queued) if at is not None]
+        return min(times, default=None)
+
+    @property
+    def floor(self) -> int:
+        """The lowest checkpoint of which a snapshot may still be taken here."""
+        return self._handler.floor
+
+    @property
+    def ended(self) -> bool:
+        """Whether the end of every channel was polled."""
+        return all(self._ended)
+
+    @property
+    def watermark(self) -> int | None:
+        """The merged watermark; None: none yet."""
+        return self._merger.merged
+
+    @property
+    def watermarks(self) -> tuple[int | None, ...]:
+        """One watermark a channel, for the task's snapshot."""
+        return self._merger.snapshot()
+
+    def restore_watermarks(self, watermarks: Sequence[int | None]) -> None:
+        """Start from the ``watermarks`` of a snapshot. Called before the first poll."""
+        self._merger.restore(watermarks)
+
+    @property
+    def alignment(self) -> int:
+        """Microseconds from the first barrier polled to the snapshot, of the last checkpoint taken here."""
+        return self._alignment
+
+    @property
+    def aligning(self) -> bool:
+        """Whether some checkpoint's first barrier was polled, and neither its snapshot taken nor the wait given up."""
+        return bool(self._first_barrier)
+
+    def blocked_time(self, now: int) -> tuple[int, ...]:
+        """Microseconds each channel was blocked so far."""
+        return tuple(
+            total if since is None else total + now - since
+            for total, since in zip(self._blocked_time, self._blocked_since, strict=True)
+        )
+
+    def poll(self, now: int, max_rows: int | None = None) -> Taken | None:
+        """Take one element, of a batch at most ``max_rows`` rows; None: nothing can be taken now."""
+        urgent = self._poll_urgent(now)
+        if urgent is not None:
+            return urgent
+        blocked = self._handler.blocked
+        ready = [i for i, channel in enumerate(self._channels) if channel.head is not None and i not in blocked]
+        if not ready:
+            return None
+        return self._take(self._choose(ready), now, max_rows)
+
+    def poll_control(self, now: int) -> Taken | None:
+        """Take one barrier or cancel and nothing else: what a task may do while its outputs have no credit."""
+        urgent = self._poll_urgent(now)
+        if urgent is not None:
+            return urgent
+        blocked = self._handler.blocked
+        ready = [i for i, channel in enumerate(self._channels) if type(channel.head) is Barrier and i not in blocked]
+        if not ready:
+            return None
+        return self._take(self._choose(ready), now)
+
+    def _poll_urgent(self, now: int) -> Taken | None:
+        """What overtakes, which comes first whatever is asked for."""
+        self._promote(now)
+        urgent = [index for index, channel in enumerate(self._channels) if channel.is_urgent]
+        return self._take_urgent(self._choose(urgent), now) if urgent else None
+
+    def abort(self, checkpoint: int, reason: AbortReason, now: int) -> list[Action]:
+        """The coordinator gave ``checkpoint`` up."""
+        return self._meter(self._handler.abort(checkpoint, reason, now), now)
+
+    def tick(self, now: int) -> list[Action]:
+        """Time passed."""
+        return self._meter(self._handler.tick(now), now)
+
+    def start(self, barrier: Barrier, now: int) -> list[Action] | None:
+        """Start ``barrier`` where no barrier can come in, because nothing writes to the channels any more.
+
+        It overtakes everything that is queued. None: it must wait for channels that cannot be overtaken, for its time,
+        or for earlier barriers that overtake as well.
+        """
+        at = self.starts_at(barrier)
+        if at is None or now < at:
+            return None
+        self._promote(now)
+        if any(channel.is_urgent for channel in self._channels):
+            return None
+        actions: list[Action] = []
+        for index in self._open_channels:
+            actions += self._barrier(index, barrier, now, self._channels[index].queued)
+        return actions
+
+    def starts_at(self, barrier: Barrier) -> int | None:
+        """When ``start`` may start ``barrier``; None: not by time alone."""
+        if not all(self._channels[index].overtakable for index in self._open_channels):
+            return None
+        return 0 if barrier.unaligned else self._handler.overtakes_from(barrier)
+
+    @property
+    def _open_channels(self) -> list[int]:
+        return [index for index, ended in enumerate(self._ended) if not ended]
+
+    def _promote(self, now: int) -> None:
+        """Let every queued barrier overtake whose time has come."""
+        for channel in self._overtakable:
+            for barrier in channel.barriers:
+                at = self._handler.overtakes_from(barrier)
+                if at is not None and now >= at:
+                    channel.promote(barrier)
+
+    def _take(self, index: int, now: int, max_rows: int | None = None) -> Taken:
+        channel = self._channels[index]
+        if isinstance(channel.head, EndOfInput):
+            news = self._time(self._merger.end(index))
+            if news is not None:
+                return Taken(index, news, NO_ACTIONS)
+        element = channel.take(max_rows)
+        match element:
+            case Data():
+                self._merger.resume(index)
+                self._said_idle = False
+                return Taken(index, self._handler.element(index, element), NO_ACTIONS)
+            case Watermark(time=time):
+                self._handler.element(index, element)
+                return Taken(index, self._time(self._merger.advance(index, time)), NO_ACTIONS)
+            case Idle():
+                self._handler.element(index, element)
+                return Taken(index, self._time(self._merger.idle(index)), NO_ACTIONS)
+            case EndOfInput():
+                self._ended[index] = True
+                return Taken(index, element, self._meter(self._handler.end(index, now), now))
+            case Barrier():
+                return Taken(index, element, self._barrier(index, element, now))
+            case Cancel(checkpoint=checkpoint):
+                raise AssertionError(f"{channel.name}: the cancel of {checkpoint} was not urgent")
+
+    def _take_urgent(self, index: int, now: int) -> Taken:
+        element, overtaken = self._channels[index].take_urgent()
+        match element:
+            case Cancel(checkpoint=checkpoint):
+                actions = self._meter(self._handler.cancel(index, checkpoint, now, overtaken), now)
+            case Barrier():
+                actions = self._barrier(index, element, now, overtaken)
+            case _:
+                raise AssertionError(f"{self._channels[index].name}: {element} cannot be urgent")
+        return Taken(index, element, actions)
+
+    def _barrier(self, index: int, barrier: Barrier, now: int, overtaken: Sequence[Element] = ()) -> list[Action]:
+        actions = self._handler.barrier(index, barrier, now, overtaken)
+        if barrier.checkpoint > self._newest and not (actions and isinstance(actions[-1], Ignore)):
+            self._newest = barrier.checkpoint
+            self._first_barrier[barrier.checkpoint] = now
+        return self._meter(actions, now)
+
+    def _time(self, moved: int | None) -> Watermark | Idle | None:
+        """What the whole gate has to say about time now: a new watermark, that it fell idle, or nothing."""
+        was_idle, self._said_idle = self._said_idle, self._merger.all_idle
+        if moved is not None:
+            return Watermark(moved)
+        return Idle() if self._said_idle and not was_idle else None
+
+    def _meter(self, actions: list[Action], now: int) -> list[Action]:
+        """Bring the clocks of blocking and alignment up to date after the handler's answer."""
+        for action in actions:
+            match action:
+                case TakeSnapshot(barrier=Barrier(checkpoint=taken)):
+                    self._alignment = now - self._first_barrier.pop(taken, now)
+                    self._first_barrier = {n: since for n, since in self._first_barrier.items() if n > taken}
+                case Abort(checkpoint=checkpoint):
+                    self._first_barrier.pop(checkpoint, None)
+                    self._newest = max(self._newest, checkpoint)
+                case _:
+                    pass
+        blocked = self._handler.blocked
+        for channel, since in enumerate(self._blocked_since):
+            if since is None:
+                if channel in blocked:
+                    self._blocked_since[channel] = now
+            elif channel not in blocked:
+                self._blocked_since[channel] = None
+                self._blocked_time[channel] += now - since
+        return actions

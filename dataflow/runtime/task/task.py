@@ -1,0 +1,377 @@
+"""A task: one subtask of a vertex. ``step()`` is the only way it moves, and the only caller of operators.
+
+A step, in this order: messages; what the chain still has to carry; a checkpoint whose time has come; a timer; barriers
+and cancels; the next element. Rows are taken only when every output has credit; barriers and cancels are taken without.
+A timer does not come first in two steps in a row, or timers that are always due would keep barriers and rows waiting.
+
+At barrier n (and nothing in between): the barrier leaves on ALL outputs, then every operator's state is copied, or kept
+for copying on write. It is written in the background once the checkpoint is complete here, with the channel state
+recorded since; the acknowledgement follows when it is durable.
+
+Guarantees: ``step`` never blocks on another task. This code assumes that one thread at a time calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING, Literal, assert_never
+
+from dataflow.contracts.operator import Collector
+from dataflow.contracts.render_rows import shown
+from dataflow.errors import StoreError
+from dataflow.protocol.actions import Abort, Action, Complete, Ignore, PassOver, TakeSnapshot
+from dataflow.protocol.barrier_ledger import BarrierLedger
+from dataflow.protocol.coordinator_actions import FailureReason
+from dataflow.protocol.events import Barrier, Cancel, Data, EndOfInput, Watermark
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.runtime.task.chain import Chain
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.crash_points import Point
+from dataflow.runtime.task.messages import (
+    AbortCheckpoint,
+    Committed,
+    Crashed,
+    Declined,
+    Ended,
+    Enough,
+    Mailbox,
+    Stop,
+    TaskMessage,
+    TaskStats,
+    Trigger,
+)
+from dataflow.runtime.task.pace import Pace, Unpaced
+from dataflow.runtime.task.part_writer import PartWriter
+from dataflow.runtime.task.parts import ChannelState, Duplicates, TaskState
+from dataflow.runtime.task.progress import Meter, Progress
+from dataflow.runtime.task.services import Services
+from dataflow.runtime.task.task_inputs import Inlet, Input
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+__all__ = ["Task"]
+
+_UNITS_PER_STEP = 64
+"""Bound on the operator calls of one step, so that one long emission does not hold up the tasks of the same thread."""
+
+
+class _Phase(Enum):
+    """How near a task is to its end."""
+
+    RUNNING = "running"
+    FINISHING = "finishing"  # every input ended; what ``finish`` emits is being carried away
+    ENDED = "ended"  # EndOfInput left; only the last checkpoint is still to come
+
+
+class Task:
+    """One subtask: an inlet, a chain of operators, outputs.
+
+    Invariant: no row, timer or watermark passes between ``TakeSnapshot`` and the copy of the state.
+    Invariant: in phase ENDED nothing leaves any more, not even a barrier.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inlet: Inlet,
+        chain: Chain,
+        services: Services,
+        *,
+        keep_duplicates: Literal["sample", "rows"] = "sample",
+        pace: Pace | None = None,
+        ended: bool = False,
+    ) -> None:
+        self.name = name
+        self.inlet = inlet
+        self.chain = chain
+        self.mailbox: Mailbox[TaskMessage] = Mailbox()
+        self.ledger = BarrierLedger()
+        """Where the task records the cancels that it carried out; the job sets it."""
+        self.state = Progress.WORKED
+        self.meter = Meter()
+        self.steps = 0
+        self._services = services
+        self._clock = services.clock
+        self._writer = PartWriter(name, services, keep_duplicates)
+        self._phase = _Phase.RUNNING
+        self._restored_ended = ended
+        self._opened = False
+        self._released = False
+        self._rang = False  # whether the last step that moved rows or time rang a timer
+        self._pace: Pace = pace or Unpaced()
+        self._rows, self._spent = 0, 0  # of the batch the chain works on, over all steps it takes
+        self._snapshots: dict[int, tuple[TaskState, TaskStats]] = {}
+        self._full: Sequence[Channel] = ()
+        self._collectors = [n.operator for n in chain.nodes if isinstance(n.operator, Collector)]
+        self._since = services.clock.now()
+
+    # --- stepping
+
+    def step(self) -> Progress:
+        """Do a little. What an operator raises is reported to the job, with where and on what it happened as notes."""
+        before = self._clock.now()
+        self.meter.add(self.state, before - self._since)
+        for channel in self._full:
+            channel.back_pressured += before - self._since
+        try:
+            self.state = self._step(before)
+        except Exception as error:
+            self.crash(error)
+        if self.state is Progress.WORKED:
+            self.steps += 1
+        self._full = self.chain.full_channels() if self.state is Progress.BACK_PRESSURED else ()
+        self._since = self._clock.now()
+        self.meter.busy += self._since - before
+        return self.state
+
+    def crash(self, error: BaseException) -> None:
+        """End here, and tell the job of ``error`` with where it happened. On the thread that steps the task."""
+        self.state = Progress.DONE
+        try:
+            _annotate(error, self)
+        finally:
+            self._services.mailbox.put(Crashed(self.name, error))  # unheard, the job would wait for ever
+
+    def _step(self, now: int) -> Progress:
+        if self.state is Progress.DONE:
+            return Progress.DONE
+        if not self._opened:
+            self._open()
+        worked = self._receive(now)
+        if self._released:
+            return Progress.DONE
+        if self.chain.busy:
+            return Progress.WORKED if self._carry() or worked else Progress.BACK_PRESSURED
+        if self._phase is _Phase.FINISHING:
+            self._ended()
+            return Progress.WORKED
+        while actions := self.inlet.triggered(now):
+            self._act(actions, now)  # every one of them, for none may come behind the end of input
+            worked = True
+        if actions := self.inlet.tick(now):
+            self._act(actions, now)
+            worked = True
+        if self._phase is _Phase.ENDED:
+            return Progress.WORKED if worked else Progress.ENDED
+        return Progress.WORKED if self._advance(now) or worked else self._why()
+
+    def _advance(self, now: int) -> bool:
+        """Take one element that flows on, and the control elements ahead of it; False: there is nothing to take.
+
+        Control is for free: however many barriers come in ahead of the rows, every step that can move rows moves some.
+        """
+        chain, worked = self.chain, False
+        after_timer, self._rang = self._rang, False  # else timers that are always due would keep all else waiting
+        while True:
+            if not chain.has_credit():
+                taken = self.inlet.poll_control(now)
+            elif not after_timer and chain.due(now):
+                self._rang = True
+                self._carry()
+                return True
+            elif self.inlet.ended:
+                if worked:
+                    return True  # a trigger that waited for this end comes first
+                self._phase = _Phase.FINISHING
+                if self.inlet.is_source:  # channels have carried it already
+                    chain.push(0, Watermark(MAX_WATERMARK))
+                chain.push(0, EndOfInput())
+                self._carry()
+                return True
+            else:
+                taken = self.inlet.poll(now, self._pace.max_rows)
+            if taken is None and after_timer:
+                after_timer = False
+                continue
+            if taken is None:
+                return worked
+            self._take(taken, now)
+            if taken.flow is not None:
+                return True
+            worked = True
+
+    def _open(self) -> None:
+        self._opened = True
+        for node in self.chain.nodes:
+            self.chain.working = node
+            node.open()
+        self.chain.working = None
+        if self._restored_ended:
+            for output in self.chain.outputs:
+                output.end()
+            self._ended()
+
+    def _ended(self) -> None:
+        self._phase = _Phase.ENDED
+        self.inlet.finished = True
+        self._services.mailbox.put(Ended(self.name))
+
+    def _take(self, taken: Input, now: int) -> None:
+        if taken.flow is not None:
+            if taken.rejected is not None and isinstance(taken.flow, Data):
+                self.chain.set_aside(taken.rejected, taken.flow.epoch)
+            self.chain.push(taken.port, taken.flow)
+            self._rows, self._spent = (len(taken.flow.rows) if isinstance(taken.flow, Data) else 0), 0
+            self._carry()
+        if taken.actions:
+            assert not self.chain.busy, f"{self.name}: a barrier was taken while the chain is busy"
+            self._act(taken.actions, now)
+        elif taken.flow is None:
+            self.chain.forget_red(self.inlet.floor)
+
+    def _carry(self) -> bool:
+        """Work the chain off, as far as there is room; False: nothing could be done."""
+        chain, worked = self.chain, False
+        started = self._clock.now()
+        for _ in range(_UNITS_PER_STEP):
+            if not chain.advance():
+                break
+            worked = True
+        self._spent += self._clock.now() - started
+        if self._rows and not chain.busy:
+            self._pace.took(self._rows, self._spent)
+            self._rows = 0
+        if any([collector.full for collector in self._collectors]):
+            self._services.mailbox.put(Enough(self.name))
+        return worked
+
+    def _why(self) -> Progress:
+        """What a task waits for that has nothing to do."""
+        if not self.chain.has_credit():
+            return Progress.BACK_PRESSURED
+        return Progress.BLOCKED if self.inlet.blocked else Progress.WAITING
+
+    # --- checkpoints
+
+    def _receive(self, now: int) -> bool:
+        received = False
+        while (message := self.mailbox.take()) is not None:
+            received = True
+            match message:
+                case Trigger(barrier, finished):
+                    ready = _Phase.ENDED if finished else _Phase.RUNNING
+                    if self._phase is ready:
+                        self.inlet.trigger(barrier)
+                    else:
+                        self._decline(
+                            barrier.checkpoint, FailureReason.NOT_READY, f"{self.name} is {self._phase.value}"
+                        )
+                case AbortCheckpoint(checkpoint, reason):
+                    self._writer.drop(checkpoint)
+                    self._act(self.inlet.abort(checkpoint, reason, now), now)
+                    self.ledger.settled(self.name, checkpoint)
+                case Committed(checkpoint):
+                    for node in self.chain.nodes:
+                        node.committed(checkpoint)
+                case Stop():
+                    self._released = True
+                case _:
+                    assert_never(message)
+        return received
+
+    def _act(self, actions: Sequence[Action], now: int) -> None:
+        for action in actions:
+            match action:
+                case TakeSnapshot(barrier):
+                    self._take_snapshot(barrier, now)
+                case Complete():
+                    self._persist(action, now)
+                case Abort(checkpoint, reason):
+                    self._snapshots.pop(checkpoint, None)
+                    self._cancel(checkpoint)
+                    self._decline(checkpoint, FailureReason.of(reason), reason.value)
+                case PassOver(checkpoint):
+                    self._decline(checkpoint, FailureReason.SUBSUMED, "a higher checkpoint came first")
+                case Ignore():
+                    pass
+                case _:
+                    assert_never(action)
+        self.chain.forget_red(self.inlet.floor)
+
+    @property
+    def recording(self) -> bool:
+        """Whether a snapshot is taken whose channel state is not complete: barriers are still to come."""
+        return bool(self._snapshots)
+
+    def _take_snapshot(self, barrier: Barrier, now: int) -> None:
+        if self._phase is not _Phase.ENDED:
+            self.chain.send(barrier)
+        self._services.probe(Point.COPY)
+        try:
+            states = self.chain.snapshot(barrier.checkpoint, self._services.probe)
+        except StoreError as error:
+            self.chain.working = None
+            self._cancel(barrier.checkpoint)
+            self._decline(barrier.checkpoint, FailureReason.SNAPSHOT, str(error))
+            return
+        state = TaskState(
+            task=self.name,
+            ended=self._phase is _Phase.ENDED,
+            inlet=self.inlet.snapshot(),
+            operators=states,
+            transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
+        )
+        stats = TaskStats(alignment=self.inlet.alignment, copy=self._clock.now() - now)
+        self._snapshots[barrier.checkpoint] = (state, stats)
+
+    def _persist(self, complete: Complete, now: int) -> None:
+        n = complete.checkpoint
+        if n not in self._snapshots:
+            return  # the snapshot failed and was declined
+        state, stats = self._snapshots.pop(n)
+        state = replace(state, duplicates=self._duplicates(complete), in_flight=self._in_flight(complete))
+        blocked = {channel.name: channel.blocked for channel in self.inlet.channels(now)}
+        self._writer.write(n, state, replace(stats, blocked=blocked))
+
+    @property
+    def channels(self) -> Sequence[Channel]:
+        """The input channels, by number; a source has none."""
+        return self.inlet.input_channels
+
+    def _in_flight(self, complete: Complete) -> list[ChannelState]:
+        channels, head = self.channels, self.chain.head.name
+        return [
+            ChannelState(head, self.name, channels[i].name, elements, channels[i].schema)
+            for i, elements in complete.in_flight.items()
+        ]
+
+    def _duplicates(self, complete: Complete) -> list[Duplicates]:
+        channels, head = self.channels, self.chain.head.name
+        found = [Duplicates.of(head, self.name, channels[i].name, rows) for i, rows in complete.duplicated.items()]
+        for node in self.chain.nodes:
+            for parent, red in node.duplicated.items():
+                found.append(Duplicates.of(node.name, self.name, parent, red))
+        return found
+
+    def _cancel(self, checkpoint: int) -> None:
+        if self._phase is not _Phase.ENDED:
+            self.chain.send(Cancel(checkpoint))
+
+    def _decline(self, checkpoint: int, reason: FailureReason, detail: str) -> None:
+        self._services.mailbox.put(Declined(self.name, checkpoint, reason, detail))
+
+    # --- the end
+
+    def close(self) -> list[Exception]:
+        """Close readers and operators; answers what they raised. Not while another thread is in ``step``."""
+        errors = self.chain.close() if self._opened else []
+        return [*errors, *self.inlet.close()]
+
+
+def _annotate(error: BaseException, task: Task) -> None:
+    """Say where an error came from: operator, subtask, and a sample of the batch at hand."""
+    node = task.chain.working
+    if node is None:
+        error.add_note(f"raised in task {task.name}")
+        return
+    error.add_note(f"raised by operator {node.name!r} ({type(node.operator).__name__}), subtask {task.name}")
+    if node.current is not None:
+        batch: pa.RecordBatch = node.current.rows
+        sample = "\n".join(f"  {row}" for row in shown(batch.slice(0, 3)))
+        error.add_note(
+            f"the batch at hand has {batch.num_rows} rows of [{', '.join(batch.schema.names)}]; first:\n{sample}"
+        )

@@ -1,0 +1,117 @@
+"""From a vertex of a plan to the chain of its operators in one subtask: each with its context, wired to the next.
+
+Who hosts the chain decides where rows leave it: a task of this process has channels to other tasks, other runners have
+outputs of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from dataflow.clock import Clock
+from dataflow.contracts.operator import Operator, OperatorContext
+from dataflow.planning.graph import Node
+from dataflow.planning.physical_plan import Link, Plan, Vertex, task_id
+from dataflow.planning.specs import Read, Write
+from dataflow.runtime.task.chain import ChainNode
+from dataflow.runtime.task.contract_checks import build_operator, declared_outputs
+from dataflow.runtime.task.outputs import Output
+from dataflow.runtime.task.parts import TaskState
+from dataflow.runtime.task.task_inputs import SourceInlet
+from dataflow.state.hashing import key_group_range
+from dataflow.untrusted import damaged_by
+
+__all__ = ["Place", "restored_nodes", "wired"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Subtask ``subtask`` of ``vertex``: where a chain runs, as part of run ``run_id``, from ``state`` on.
+
+    ``splits`` is the inlet of a source. ``sample`` is for rows that a restore repeats (see ``ChainNode``), and
+    ``repeats`` says whether there can be such rows.
+    ``key_groups`` says whose rows come here, if that is not the subtask's share.
+    """
+
+    plan: Plan
+    vertex: Vertex
+    subtask: int
+    clock: Clock
+    run_id: str
+    state: TaskState | None = None
+    splits: SourceInlet | None = None
+    sample: int | None = None
+    key_groups: range | None = None
+    repeats: bool = False
+
+
+def wired(
+    place: Place, output_of: Callable[[int, Link], Output], restored: Mapping[int, ChainNode] | None = None
+) -> list[ChainNode]:
+    """Return the chain of a place, parents before children.
+
+    Args:
+        output_of: makes the output of a link, given its number.
+        restored: by node, what ``restored_nodes`` returned for this place.
+    """
+    nodes = {node.id: _chain_node(place, node) for node in place.vertex.nodes if node.id not in (restored or {})}
+    nodes.update(restored or {})
+    for node in place.vertex.nodes[1:]:
+        edge = node.inputs[0]
+        nodes[edge.source].children.setdefault(edge.tag, []).append(nodes[node.id])
+    for number, link in enumerate(place.plan.links):
+        if link.source == place.vertex.name:
+            nodes[link.node].outputs.setdefault(link.tag, []).append(output_of(number, link))
+    return [nodes[node.id] for node in place.vertex.nodes]
+
+
+def restored_nodes(place: Place) -> dict[int, ChainNode]:
+    """Return the operators of the library in a place, made from its state, not wired yet, by node.
+
+    Writers are left out: they keep no state, and what they write to is not locked yet. So are a user's operators.
+
+    Raises: CheckpointDamaged, naming the operator; other errors of restoring an operator.
+    """
+    return {
+        node.id: _chain_node(place, node)
+        for node in place.vertex.nodes
+        if not (node.is_users or isinstance(node.spec, Read | Write))
+    }
+
+
+def _chain_node(place: Place, node: Node) -> ChainNode:
+    plan, vertex, state = place.plan, place.vertex, place.state
+    parent = None if node is vertex.head else plan.graph.nodes[node.inputs[0].source].name
+    made = ChainNode(node.name, parent, place.sample, place.clock)
+    if node is vertex.head and place.splits is not None:
+        made.tally = place.splits.tally
+    context = OperatorContext(
+        name=node.name,
+        subtask=place.subtask,
+        parallelism=vertex.parallelism,
+        input_schemas=tuple(plan.graph.schema_of(edge) for edge in node.inputs),
+        output_schema=node.schema,
+        key_groups=place.key_groups or key_group_range(place.subtask, vertex.parallelism, plan.max_key_groups),
+        max_key_groups=plan.max_key_groups,
+        restored=state.operators.get(node.name) if state is not None else None,
+        clock=place.clock,
+        schedule=made.schedule,
+        run_id=place.run_id,
+        tally=made.tally,
+        splits=place.splits,
+        repeats=place.repeats,
+    )
+    made.task = task_id(vertex.name, place.subtask)
+    made.declared = declared_outputs(node, made.task)
+    made.operator = _operator(node, context, made.task)
+    return made
+
+
+def _operator(node: Node, context: OperatorContext, task: str) -> Operator:
+    """Return the operator, restored if there is state. Errors of a user's operator over its state are not changed."""
+    restored = context.restored
+    if node.is_users or restored is None or not (restored.values or restored.tables):
+        return build_operator(node, context, task)
+    with damaged_by(f"operator {node.name!r}, subtask {context.subtask}"):
+        return build_operator(node, context, task)

@@ -1,0 +1,323 @@
+"""Where everything of a space-time diagram lies: processes are lanes, every step of the run has a column of its own.
+
+Lanes and columns are numbers from 0; how wide they are, and what a dot looks like, is for who draws. A column holds
+one step of the run, in the order of the run: an event; or a process that records, with the marker that made it do so
+and the markers that it sends; or another marker's arrival, or a report's at its observer; or where a cut that was asked
+for crosses lanes. A report starts where its process recorded, or where it received the message that is copied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+from dataflow.errors import GraphError, did_you_mean
+from dataflow.snapshots.cuts import channel_states, is_consistent
+from dataflow.snapshots.processes import Channel
+from dataflow.snapshots.traces import (
+    Event,
+    MarkerReceived,
+    MarkerSent,
+    MessageId,
+    Recorded,
+    ReportReceived,
+    ReportSent,
+    Trace,
+)
+
+__all__ = ["Arrow", "CutLine", "Dot", "Layout", "Point", "lay_out", "shown"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Point:
+    """A place on the lane of a process."""
+
+    column: int
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """An event. ``inside``: which of the cuts of the layout it lies before, by position."""
+
+    at: Point
+    event: Event
+    name: str
+    inside: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """A message, or a marker or report of the cut at position ``cut``. Without an ``end`` it is in its channel still.
+
+    ``kind`` is "message", "marker" or "report"; ``what`` describes a marker or a report in full.
+    """
+
+    channel: Channel
+    label: str
+    start: Point
+    end: Point | None
+    lane: int
+    cut: int | None = None
+    kind: str = "message"
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CutLine:
+    """The cut of a snapshot, or one that was asked for: where it crosses lanes, and what it says of channels.
+
+    ``channels`` is None where there is nothing to say: the snapshot is not complete, or the cut not consistent; then
+    ``backwards`` has the arrows, by position, that start behind the cut and end before it.
+    """
+
+    title: str
+    short: str
+    snapshot: int | None
+    crossings: tuple[Point, ...]
+    initiators: tuple[str, ...]
+    missing: tuple[str, ...]
+    channels: Mapping[Channel, tuple[Any, ...]] | None
+    backwards: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """All there is to draw, in the order of the run."""
+
+    lanes: tuple[str, ...]
+    columns: int
+    dots: tuple[Dot, ...]
+    arrows: tuple[Arrow, ...]
+    cuts: tuple[CutLine, ...]
+
+
+def shown(value: Any, limit: int = 60) -> str:
+    """A message, a name or a state as a picture has it: one line, nothing that cannot be printed, no addresses.
+
+    >>> shown("m1"), shown(["a", 2]), shown("two" + chr(10) + "lines"), shown("x" * 99, 6)
+    ('m1', "['a', 2]", 'two\\\\nlines', 'xxxxx…')
+    """
+    text = re.sub(r" at 0x[0-9a-f]+>", ">", value if isinstance(value, str) else repr(value))
+    clean = "".join([c if c.isprintable() else c.encode("unicode_escape").decode() for c in text])
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+
+
+def lay_out(
+    trace: Trace,
+    names: Mapping[str, Sequence[str]] | None = None,
+    cuts: Mapping[str, Mapping[str, int]] | None = None,
+) -> Layout:
+    """The layout of ``trace``; see ``diagram`` for the arguments and errors."""
+    named, asked = dict(names or {}), dict(cuts or {})
+    _check(trace, named)
+    steps = _steps(trace)
+    gaps = [_gaps(trace, steps, cut) for cut in asked.values()]
+    moved = _Columns(steps, gaps)
+    lane = {process: number for number, process in enumerate(trace.processes)}
+    snapshots = {each.snapshot: None for each in trace.happenings if isinstance(each, Recorded)}
+    position = {snapshot: number for number, snapshot in enumerate(snapshots)}
+
+    at: dict[int, Point] = {}
+    for i, each in enumerate(trace.happenings):
+        match each:
+            case Event(process) | Recorded(process):
+                at[i] = Point(moved.step(steps[i]), lane[process])
+            case MarkerSent(channel) | ReportSent(channel):
+                at[i] = Point(moved.step(steps[i]), lane[channel.source])
+            case MarkerReceived(channel) | ReportReceived(channel):
+                at[i] = Point(moved.step(steps[i]), lane[channel.target])
+
+    arrows = [
+        *_messages(trace, at, lane),
+        *_markers(trace, at, lane, position),
+        *_reports(trace, at, lane, position),
+    ]
+    arrows.sort(key=lambda arrow: (arrow.start, arrow.lane))
+    lines = [_of_snapshot(trace, at, snapshot) for snapshot in snapshots]
+    for number, (title, cut) in enumerate(asked.items()):
+        crossings = tuple(Point(moved.gap(gap, number), i) for i, gap in enumerate(gaps[number]))
+        lines.append(_of_cut(trace, title, cut, crossings))
+    lines = [_judged(line, arrows) for line in lines]
+    dots = tuple(
+        Dot(at[i], each, _name(each, named), _inside(at[i], lines))
+        for i, each in enumerate(trace.happenings)
+        if isinstance(each, Event)
+    )
+    return Layout(tuple(trace.processes), moved.count, dots, tuple(arrows), tuple(lines))
+
+
+def _check(trace: Trace, names: Mapping[str, Sequence[str]]) -> None:
+    for process in names:
+        if process not in trace.processes:
+            known = list(trace.processes)
+            raise GraphError(f"names for the events of {process!r}{did_you_mean(process, known)}: there are {known}")
+
+
+def _steps(trace: Trace) -> list[int]:
+    """The step that each happening belongs to, from 0."""
+    found: list[int] = []
+    recorded: dict[tuple[str, int], int] = {}
+    last: object = None
+    step = -1
+    for each in trace.happenings:
+        match each:
+            case Event() | MarkerReceived() | ReportReceived():
+                step += 1
+                found.append(step)
+            case Recorded(process, snapshot):
+                came = isinstance(last, MarkerReceived) and (last.channel.target, last.snapshot) == (process, snapshot)
+                step += not came
+                recorded[process, snapshot] = step
+                found.append(step)
+            case MarkerSent(channel, snapshot):
+                found.append(recorded[channel.source, snapshot])
+            case ReportSent():
+                found.append(step)  # in the step of the happening before it
+        last = each
+    return found
+
+
+def _gaps(trace: Trace, steps: Sequence[int], cut: Mapping[str, int]) -> list[int]:
+    """Before which step a cut crosses each lane: all at one, where that can be."""
+    is_consistent(trace, cut)  # raises for what is no cut
+    after = dict.fromkeys(trace.processes, 0)
+    before = {process: max(steps, default=-1) + 1 for process in trace.processes}
+    for step, each in zip(steps, trace.happenings, strict=True):
+        if isinstance(each, Event) and each.number == cut[each.process]:
+            after[each.process] = step + 1
+        if isinstance(each, Event) and each.number == cut[each.process] + 1:
+            before[each.process] = step
+    straight = max(after.values())
+    return [min(straight, before[process]) for process in trace.processes]
+
+
+class _Columns:
+    """The columns of steps, and of gaps before steps where cuts cross: each cut has its own in each of its gaps."""
+
+    def __init__(self, steps: Sequence[int], gaps: Sequence[Sequence[int]]) -> None:
+        count = max(steps, default=-1) + 1
+        self._taken = sorted({(gap, number) for number, each in enumerate(gaps) for gap in each})
+        opened = [0] * (count + 1)
+        for gap, _ in self._taken:
+            opened[gap] += 1
+        self._shift = list(accumulate(opened))
+        self.count = count + len(self._taken)
+
+    def step(self, step: int) -> int:
+        return step + self._shift[step]
+
+    def gap(self, gap: int, number: int) -> int:
+        return gap + self._taken.index((gap, number))
+
+
+def _messages(trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int]) -> list[Arrow]:
+    ends: dict[MessageId, Point] = {}
+    for i, each in enumerate(trace.happenings):
+        if isinstance(each, Event):
+            ends |= {identity: at[i] for identity, _ in each.accepted}
+    return [
+        Arrow(identity.channel, shown(value), at[i], ends.get(identity), lane[identity.channel.target])
+        for i, each in enumerate(trace.happenings)
+        if isinstance(each, Event)
+        for identity, value in each.sent
+    ]
+
+
+def _markers(
+    trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int], position: Mapping[int, int]
+) -> list[Arrow]:
+    came = {(each.channel, each.snapshot): at[i] for i, each in enumerate(trace.happenings)
+            if isinstance(each, MarkerReceived)}  # fmt: skip
+    return [
+        Arrow(each.channel, str(each.snapshot), at[i], came.get((each.channel, each.snapshot)),
+              lane[each.channel.target], position[each.snapshot], "marker", f"marker of snapshot {each.snapshot}")
+        for i, each in enumerate(trace.happenings)
+        if isinstance(each, MarkerSent)
+    ]  # fmt: skip
+
+
+def _reports(
+    trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int], position: Mapping[int, int]
+) -> list[Arrow]:
+    came = {(each.channel, each.number): at[i] for i, each in enumerate(trace.happenings)
+            if isinstance(each, ReportReceived)}  # fmt: skip
+    return [
+        Arrow(each.channel, str(each.snapshot), at[i], came.get((each.channel, each.number)),
+              lane[each.channel.target], position[each.snapshot], "report", _what(trace, each))
+        for i, each in enumerate(trace.happenings)
+        if isinstance(each, ReportSent)
+    ]  # fmt: skip
+
+
+def _what(trace: Trace, report: ReportSent) -> str:
+    kind = "state"
+    if report.message is not None:
+        _, value = trace.sent(report.message.channel)[report.message.number - 1]
+        kind = f"copy of {shown(value, 20)}"
+    return f"{kind} for snapshot {report.snapshot}"
+
+
+def _of_snapshot(trace: Trace, at: Mapping[int, Point], snapshot: int) -> CutLine:
+    found = {each.process: (i, each) for i, each in enumerate(trace.happenings)
+             if isinstance(each, Recorded) and each.snapshot == snapshot}  # fmt: skip
+    missing = tuple(process for process in trace.processes if process not in found)
+    markers = {each.channel: None for each in trace.happenings
+               if isinstance(each, MarkerSent) and each.snapshot == snapshot}  # fmt: skip
+    for each in trace.happenings:
+        if isinstance(each, MarkerReceived) and each.snapshot == snapshot:
+            del markers[each.channel]
+    begun = tuple(process for process, (_, each) in found.items() if each.spontaneous)
+    cut = {process: each.number for process, (_, each) in found.items()}
+    under_way = bool(missing or markers) or _awaits_reports(trace, snapshot, cut)
+    known = not under_way and bool(is_consistent(trace, cut))
+    return CutLine(
+        f"snapshot {snapshot}, begun by {', '.join(begun)}" + (", under way" if under_way else ""),
+        str(snapshot),
+        snapshot,
+        tuple(sorted([at[i] for i, _ in found.values()], key=lambda point: point.lane)),
+        begun,
+        missing,
+        channel_states(trace, cut) if known else None,
+        (),
+    )
+
+
+def _awaits_reports(trace: Trace, snapshot: int, cut: Mapping[str, int]) -> bool:
+    """Return whether an observer misses reports of a snapshot for which all recorded; markers need no reports."""
+    sent = sum([isinstance(each, ReportSent) and each.snapshot == snapshot for each in trace.happenings])
+    came = sum([isinstance(each, ReportReceived) and each.snapshot == snapshot for each in trace.happenings])
+    if not sent or not is_consistent(trace, cut):
+        return sent != came
+    held = {channel: len(messages) for channel, messages in channel_states(trace, cut).items()}
+    late = {channel: [e for e in trace.accepted(channel) if e.number > cut[channel.target]] for channel in held}
+    return sent != came or any([len(late[channel]) < count for channel, count in held.items()])
+
+
+def _of_cut(trace: Trace, title: str, cut: Mapping[str, int], crossings: tuple[Point, ...]) -> CutLine:
+    known = channel_states(trace, cut) if is_consistent(trace, cut) else None
+    return CutLine(f"cut {title}", title, None, crossings, (), (), known, ())
+
+
+def _judged(line: CutLine, arrows: Sequence[Arrow]) -> CutLine:
+    """The line with the messages that go backwards across it."""
+    crossed = {point.lane: point.column for point in line.crossings}
+    wrong = tuple(
+        i
+        for i, arrow in enumerate(arrows)
+        if arrow.cut is None and arrow.end is not None and arrow.start.lane in crossed and arrow.lane in crossed
+        if arrow.start.column > crossed[arrow.start.lane] and arrow.end.column < crossed[arrow.lane]
+    )
+    return replace(line, backwards=wrong)
+
+
+def _name(event: Event, names: Mapping[str, Sequence[str]]) -> str:
+    given = names.get(event.process, ())
+    return shown(given[event.number - 1] if event.number <= len(given) else event.action, 16)
+
+
+def _inside(at: Point, lines: Sequence[CutLine]) -> tuple[int, ...]:
+    return tuple(i for i, line in enumerate(lines) if any([at.lane == p.lane and at < p for p in line.crossings]))

@@ -1,0 +1,41 @@
+"""What stands below a space-time diagram, for a page and for the terminal: every cut, and what it says of channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+
+from dataflow.snapshots.diagrams.layout import CutLine, Layout, shown
+
+__all__ = ["cut_lines", "dotted"]
+
+WIDTH = 100
+"""Characters in a line of messages; a channel that holds more of them has several lines."""
+
+
+def cut_lines(layout: Layout) -> Iterator[tuple[int, str, list[str]]]:
+    """Of each cut its position, its title, and a line for everything that is to be said of it."""
+    for position, line in enumerate(layout.cuts):
+        missing = f", not reached: {', '.join(line.missing)}" if line.missing else ""
+        yield position, line.title + missing, [*_backwards(layout, line), *_held(line)]
+
+
+def dotted(layout: Layout) -> str:
+    """Return the meaning of the dotted arrows of the picture."""
+    return " or ".join(sorted({arrow.kind for arrow in layout.arrows if arrow.cut is not None})) or "marker"
+
+
+def _backwards(layout: Layout, line: CutLine) -> Iterator[str]:
+    for i in line.backwards:
+        arrow = layout.arrows[i]
+        yield f"inconsistent: {arrow.label} of {arrow.channel} is accepted before the cut, sent behind it"
+
+
+def _held(line: CutLine) -> Iterator[str]:
+    if line.channels is None:
+        return
+    held = {channel: messages for channel, messages in line.channels.items() if messages}
+    for channel, messages in held.items():
+        said = f"{channel}: {', '.join([shown(message) for message in messages])}"
+        yield from wrap(said, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    yield "no message in any channel" if not held else "no message in any other channel"

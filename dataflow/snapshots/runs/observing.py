@@ -1,0 +1,156 @@
+"""The variant with an observer: no markers, tokens ride on messages, and reports travel to the process that begins.
+
+``observed_station`` has the rule. It needs no way along channels of the graph to every process. In return the observer
+has a channel to and from each process, every message carries something, and a snapshot waits for messages that no
+process accepts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Self
+
+from dataflow.errors import GraphError
+from dataflow.snapshots.processes import Channel, ProcessGraph
+from dataflow.snapshots.runs.content import content_of
+from dataflow.snapshots.runs.host import Outcome
+from dataflow.snapshots.runs.observed_station import LateMessage, ObservedStation, Report, Request, StateReport
+from dataflow.snapshots.runs.station import DeliverReport, Join, Station, Step
+from dataflow.snapshots.runs.system import System
+
+__all__ = ["ObservedSystem"]
+
+
+class ObservedSystem(System):
+    """A ``System`` whose snapshots are gathered by the process that begins them, from reports that may be delayed.
+
+    The step ``Join`` delivers a request, ``DeliverReport`` the next report; ``reports`` has all reports on their way.
+
+    >>> from dataflow.snapshots.processes import Automaton, ProcessGraph
+    >>> graph = ProcessGraph()
+    >>> for name, other in ("p", "q"), ("q", "p"):
+    ...     _ = graph.add(name, Automaton(0, lambda state, sender, message: (state + message, {sender: 1})))
+    >>> system = ObservedSystem(graph.connect("p", "q"))
+    >>> number = system.snapshot("p")
+    >>> while system.enabled():
+    ...     print(system.enabled()[0])
+    ...     system.step(system.enabled()[0])
+    q joins snapshot 0
+    deliver the first report of q -> p
+    >>> system.snapshots[number].processes
+    {'p': 0, 'q': 0}
+    """
+
+    _stations: Mapping[str, ObservedStation]
+
+    def __init__(self, graph: ProcessGraph) -> None:
+        self._reports: dict[Channel, deque[Report]] = {}
+        super().__init__(graph)
+
+    @property
+    def reports(self) -> Mapping[Channel, Sequence[Report]]:
+        """The reports on their way, by process and observer, first sent first. They are in no channel of the graph."""
+        return {channel: list(reports) for channel, reports in self._reports.items() if reports}
+
+    def snapshot(self, *initiators: str) -> int:
+        """Begin a snapshot: the first of ``initiators`` observes it, and its request is at the others at once.
+
+        Returns: the number of the snapshot. Raises: GraphError for processes that are not there.
+        """
+        for name in initiators:
+            self.graph.known(name)
+        if not initiators:
+            raise GraphError("expected the name of the process that observes: snapshot(name)")
+        number = self._gathering.begin(initiators)
+        observer, *others = self._gathering.initiators[number]
+        self._happened(self._stations[observer].begin(number))
+        for name in others:
+            self._happened(self._stations[name].hear(Request(number)))
+        return number
+
+    def join(self, snapshot: int, process: str) -> None:
+        """Let the observer's request arrive at ``process``; if it has the token already, nothing happens.
+
+        Raises: GraphError for a snapshot that has not begun.
+        """
+        self._check_begun(snapshot)
+        self._happened(self._stations[self.graph.known(process)].hear(Request(snapshot)))
+
+    def can_join(self, snapshot: int) -> list[str]:
+        """Return the processes that have not got the token yet."""
+        return [name for name, station in self._stations.items() if snapshot not in station.recorded]
+
+    def deliver_report(self, source: str, observer: str) -> Report:
+        """Let the first report from ``source`` arrive at ``observer``, and return it.
+
+        Raises: GraphError if no report is on its way between the two.
+        """
+        channel = Channel(self.graph.known(source), self.graph.known(observer))
+        reports = self._reports.get(channel)
+        if not reports:
+            waiting = ", ".join([str(each) for each in self.reports])
+            raise GraphError(f"no report is on its way along {channel}; there are some along {waiting or 'none'}")
+        report = reports.popleft()
+        self._happened(self._stations[observer].hear(report))
+        return report
+
+    @property
+    def under_way(self) -> Mapping[int, Sequence[str]]:
+        """The snapshots that are not complete, with the processes from which the observer misses a report.
+
+        These have not sent their state, or not a copy of a message that was in a channel, or it has not arrived.
+        """
+        views = {number: view for station in self._stations.values() for number, view in station.views.items()}
+        return {number: views[number].missing(self.graph) for number in sorted(views)}
+
+    def enabled(self) -> list[Step]:
+        """The steps that can happen now: also the arrivals of requests, and of the first report of each channel."""
+        joins = [Join(number, name) for number in self.under_way for name in self.can_join(number)]
+        return [*super().enabled(), *joins, *[DeliverReport(channel) for channel in self.reports]]
+
+    def copy(self) -> Self:
+        """See ``System.copy``."""
+        made = super().copy()
+        made._reports = {channel: deque(reports) for channel, reports in self._reports.items()}
+        for station in made._stations.values():
+            station.initiators = made._gathering.initiators
+        return made
+
+    @property
+    def content(self) -> Hashable:
+        """See ``System.content``; with tokens, reports on their way, and reports that have arrived.
+
+        Counts in reports are left out, because they follow from the rest and grow with the run: the copies still to
+        come are the messages without the token in channels, and the copies on their way.
+        """
+        open_ = list(self.under_way)
+        tokens = [[[n for n in open_ if n in i.tokens] for i in self._queue(c)] for c in self.graph.channels]
+        stations = [
+            (
+                [n for n in open_ if n in station.recorded],
+                {n: ({p: (s.state, s.active) for p, s in v.states.items()}, v.late) for n, v in station.views.items()},
+            )
+            for station in self._stations.values()
+        ]
+        observers = [self._gathering.initiators[n][0] for n in open_]
+        reports = {channel: [_said(report) for report in each] for channel, each in self.reports.items()}
+        return super().content, content_of([tokens, stations, observers, reports])
+
+    def _station(self, name: str) -> Station:
+        return ObservedStation(self.graph, name, self._gathering.initiators)
+
+    def _happened(self, outcome: Outcome) -> None:
+        super()._happened(outcome)
+        for _, note in outcome.notes:
+            match note:
+                case StateReport() | LateMessage():
+                    self._reports.setdefault(note.channel, deque()).append(note)
+                case _:
+                    pass  # a request is on its way until its process has the token: see ``enabled``
+
+
+def _said(report: Report) -> object:
+    if isinstance(report, StateReport):
+        return report.snapshot, report.state, report.active
+    return report.snapshot, report.message.channel, report.value

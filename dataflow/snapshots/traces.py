@@ -1,0 +1,208 @@
+"""The trace of a run of processes, in order: events, and the markers and reports of snapshots among them.
+
+An event is one atomic action of one process. Messages and events have names that do not depend on the order of the run:
+the k-th message of a channel, the k-th event of a process. So two runs in which processes did the same in another order
+are compared by their events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, TypeVar
+
+from dataflow.errors import GraphError
+from dataflow.snapshots.processes import Channel
+
+__all__ = ["Event", "Happening", "MarkerReceived", "MarkerSent", "MessageId", "Recorded"]
+__all__ += ["ReportReceived", "ReportSent", "Trace"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MessageId:
+    """The ``number``-th message of a channel, from 1."""
+
+    channel: Channel
+    number: int
+
+    def __str__(self) -> str:
+        return f"message {self.number} of {self.channel}"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """The ``number``-th event of ``process``, from 1: an atomic action.
+
+    ``accepted`` and ``sent`` are messages with what was in them. ``arguments`` came from outside. ``clock`` is the
+    vector clock: how many events of each process happened before this one or are it.
+    """
+
+    process: str
+    number: int
+    action: str
+    accepted: tuple[tuple[MessageId, Any], ...] = ()
+    sent: tuple[tuple[MessageId, Any], ...] = ()
+    clock: Mapping[str, int] = field(default_factory=dict, compare=False)
+    arguments: tuple[Any, ...] = ()
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """Process and number: what it is called in every order of the run."""
+        return self.process, self.number
+
+    def precedes(self, other: Event) -> bool:
+        """Whether this event happened before ``other``, in Lamport's sense: it may have had an effect on it."""
+        return self.name != other.name and other.clock.get(self.process, 0) >= self.number
+
+    def __str__(self) -> str:
+        took = "".join(f" < {identity.channel.source}: {value!r}" for identity, value in self.accepted)
+        gave = "".join(f" > {identity.channel.target}: {value!r}" for identity, value in self.sent)
+        return f"{self.process}.{self.number} {self.action}{took}{gave}"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """``process`` recorded its state for ``snapshot``, behind ``number`` events of its own.
+
+    ``spontaneous``: it began the snapshot by itself; else because of a marker, or of an observer's request or token.
+    """
+
+    process: str
+    snapshot: int
+    number: int
+    state: Any = field(compare=False)
+    spontaneous: bool
+
+    def __str__(self) -> str:
+        does = "begins" if self.spontaneous else "records for"
+        return f"{self.process} {does} snapshot {self.snapshot}, behind its event {self.number}: {self.state}"
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerSent:
+    """A marker of ``snapshot`` went into ``channel``."""
+
+    channel: Channel
+    snapshot: int
+
+    def __str__(self) -> str:
+        return f"{self.channel.source} sends the marker of snapshot {self.snapshot} to {self.channel.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerReceived:
+    """A marker of ``snapshot`` came out of ``channel``."""
+
+    channel: Channel
+    snapshot: int
+
+    def __str__(self) -> str:
+        return f"{self.channel.target} receives the marker of snapshot {self.snapshot} from {self.channel.source}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSent:
+    """The ``number``-th report of ``channel``, which leads to an observer: a state for ``snapshot``, or a copy.
+
+    ``message`` is the copied message, sent before the cut and received after it. None: the report has the state.
+    """
+
+    channel: Channel
+    number: int
+    snapshot: int
+    message: MessageId | None = None
+
+    def __str__(self) -> str:
+        return f"{self.channel.source} sends {self.channel.target} {_report(self)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReportReceived:
+    """A report of ``channel`` arrived at its observer; fields are as in ``ReportSent``."""
+
+    channel: Channel
+    number: int
+    snapshot: int
+    message: MessageId | None = None
+
+    def __str__(self) -> str:
+        return f"{self.channel.target} receives from {self.channel.source} {_report(self)}"
+
+
+def _report(report: ReportSent | ReportReceived) -> str:
+    what = "its state" if report.message is None else f"a copy of {report.message}"
+    return f"{what} for snapshot {report.snapshot}"
+
+
+Happening = Event | Recorded | MarkerSent | MarkerReceived | ReportSent | ReportReceived
+
+
+@dataclass(slots=True)
+class _Index:
+    """The first ``length`` happenings of a run, in other orders."""
+
+    length: int = 0
+    events: list[Event] = field(default_factory=list)
+    of: dict[str, list[Event]] = field(default_factory=dict)
+    sent: dict[Channel, list[tuple[Event, Any]]] = field(default_factory=dict)
+    accepted: dict[Channel, list[Event]] = field(default_factory=dict)
+
+    def add(self, happening: Happening) -> None:
+        self.length += 1
+        if not isinstance(happening, Event):
+            return
+        self.events.append(happening)
+        self.of.setdefault(happening.process, []).append(happening)
+        for identity, _ in happening.accepted:
+            _append(self.accepted.setdefault(identity.channel, []), happening, identity)
+        for identity, value in happening.sent:
+            _append(self.sent.setdefault(identity.channel, []), (happening, value), identity)
+
+
+@dataclass
+class Trace:
+    """Everything that happened, in order, from the ``initial`` states of the processes on. It only ever grows.
+
+    Looking anything up raises GraphError where messages of a channel were not sent and accepted in order, one by one.
+    """
+
+    processes: Sequence[str]
+    channels: Sequence[Channel]
+    initial: Mapping[str, Any]
+    happenings: list[Happening] = field(default_factory=list)
+    _indexed: _Index = field(default_factory=_Index, init=False, repr=False, compare=False)
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """The events, without markers, recordings and reports."""
+        return self._index().events
+
+    def of(self, process: str) -> Sequence[Event]:
+        """The events of one process."""
+        return self._index().of.get(process, ())
+
+    def sent(self, channel: Channel) -> Sequence[tuple[Event, Any]]:
+        """The messages of a channel, first sent first, each behind the event that sent it."""
+        return self._index().sent.get(channel, ())
+
+    def accepted(self, channel: Channel) -> Sequence[Event]:
+        """The events that accepted the first messages of a channel; the others are in it still."""
+        return self._index().accepted.get(channel, ())
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.happenings))
+
+    def _index(self) -> _Index:
+        for happening in islice(self.happenings, self._indexed.length, None):
+            self._indexed.add(happening)
+        return self._indexed
+
+
+_Entry = TypeVar("_Entry")
+
+
+def _append(entries: list[_Entry], entry: _Entry, identity: MessageId) -> None:
+    entries.append(entry)
+    if identity.number != len(entries):
+        raise GraphError(f"expected message {len(entries)} of {identity.channel} next, found {identity}: {entry}")

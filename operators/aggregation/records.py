@@ -1,0 +1,310 @@
+"""The state of aggregates: one record of interleaved words a slot, folded by a kernel and read back as Arrow columns.
+
+Interleaving puts everything a row changes into one cache line. Meaning of the aggregates:
+
+- ``count()`` counts rows, ``count`` of a column its values that are not null;
+- ``first``, ``last``, ``arg_min`` and ``arg_max`` return the value of a row, null or not, unless nulls are ignored;
+- all others skip nulls, and are null if no value is left (``count_distinct``: 0);
+- sums of integers and durations raise ``OverflowError`` past 64 bits, of decimals past 38 digits, and never wrap; sums
+  of floats add in the order of the rows;
+- NaN is greater than every number, as in DuckDB: ``max`` is NaN if there is one, ``min`` only if there is nothing else;
+  of both zeros, either may be the minimum or maximum;
+- ``mean`` adds float64s: integers past 2**53 are rounded first;
+- ``operators.steps`` describes aggregates with a kernel of their own (``variance``, ``first``, ``arg_min``,
+  ``count_distinct``, text, decimals, aggregates of users).
+
+Records merge: subtasks with different rows of a key send their records, ``partials``, to the owner of the key. After
+``merge``, its record is the record of all rows (except that sums of floats depend on the order of additions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataflow.errors import CheckpointMismatch
+from dataflow.expressions import Aggregation
+from dataflow.state.arrays import fresh_words, is_word, validity, words
+from dataflow.state.copy_on_write import CHUNK, CopyOnWriteRows, FrozenRows
+from dataflow.state.index import Slots
+from operators.aggregation.layout import Layout
+from operators.steps.step import Fold, Step, Store, Sum128Overflow, read_word
+
+__all__ = ["Records", "SumOverflow", "is_mergeable", "partial_type"]
+
+_FIRST = 512
+
+
+class SumOverflow(OverflowError):
+    """The sum ``column`` exceeds its ``room`` at row ``row`` of the batch; the caller adds the key to the message."""
+
+    def __init__(self, row: int, column: str, room: str = "64 bits") -> None:
+        super().__init__(f"the sum {column!r} does not fit into {room} (at row {row} of the batch)")
+        self.room = room
+        self.row = row
+        self.column = column
+
+
+def partial_type(aggregations: Sequence[Aggregation], schema: pa.Schema, where: str = "aggregate") -> pa.DataType:
+    """Return the type of ``Records.partials``.
+
+    >>> from dataflow.expressions import col, count
+    >>> partial_type([count(), col("x").mean()], pa.schema({"x": pa.int32()}))
+    FixedSizeBinaryType(fixed_size_binary[32])
+    """
+    return Layout(aggregations, schema, where).partial_type
+
+
+def is_mergeable(aggregations: Sequence[Aggregation], schema: pa.Schema) -> bool:
+    """Return whether records of ``aggregations`` over rows of ``schema`` can be merged."""
+    return Records(aggregations, schema, "aggregate").mergeable
+
+
+class Records:
+    """One record a slot for ``aggregations`` over rows of ``schema``.
+
+    Slots that a fold or a merge touched are listed in ``touched`` until ``forget_touched`` or ``clear``. Raises
+    ``SchemaMismatch`` for arguments that cannot be aggregated: see ``Aggregation.dtype``.
+    """
+
+    def __init__(self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str) -> None:
+        self._layout = Layout(aggregations, schema, where)
+        self._where = where
+        stored = [field for column in self._layout.columns for field in column.stored()]
+        self._stored = pa.schema([pa.field("flags", pa.int64()), *stored])
+        self._records = CopyOnWriteRows(self._allocate(_FIRST))
+        self._scratch = np.empty((0, self._layout.width), np.int64)
+        self._touched: Slots = np.empty(_FIRST + 1, np.int32)
+        self._touches = 0
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The modules with the kernels called by all methods but ``merge`` and ``clear``."""
+        return self._layout.kernels
+
+    @property
+    def types(self) -> list[pa.DataType]:
+        """The type of each aggregate's column."""
+        return [column.dtype for column in self._layout.columns]
+
+    @property
+    def mergeable(self) -> bool:
+        """True if ``partials`` and ``merge`` may be called: the words of a record are its complete state."""
+        return self._layout.mergeable
+
+    @property
+    def touched(self) -> Slots:
+        """The slots touched since the last ``forget_touched``, in order of their first touch: a view."""
+        return self._touched[: self._touches]
+
+    def forget_touched(self) -> None:
+        """Begin a new list of touched slots."""
+        from operators.kernels.aggregate import clear_touched
+
+        self._records.save(self.touched)
+        clear_touched(self._records.rows, self.touched)
+        self._touches = 0
+
+    def clear(self) -> None:
+        """Reset the records of the touched slots, and begin a new list of touched slots.
+
+        If ``forget_touched`` was never called, all records are empty again, at a cost by used slots only. Only for
+        records that are ``mergeable``.
+        """
+        from operators.kernels.merging import reset_records
+
+        assert self.mergeable, "these records are more than their words"
+        self._records.save(self.touched)
+        reset_records(self._records.rows, self.touched, self._layout.template)
+        self._touches = 0
+
+    def fold(self, batch: pa.RecordBatch, slots: Slots, known: int) -> None:
+        """Fold row i of ``batch`` into the record of ``slots[i]``; all slots are below ``known``.
+
+        Raises ``SumOverflow``; the batch is then partly folded, so the records must not be used again.
+        """
+        from operators.kernels.aggregate import fold
+
+        self._make_room(known)
+        arguments = [argument(batch) for argument in self._layout.arguments]
+        values = [_NO_WORDS, *(_argument_words(array) for array in arguments)]
+        bits = [_NOT_NULL, *(validity(array) for array in arguments)]
+        self._records.save(slots)
+        for program, reads in self._layout.program(tuple(len(bitmap) > 0 for bitmap, _ in bits)):
+            self._touches, row, instruction = fold(
+                self._records.rows,
+                slots,
+                program,
+                tuple(values[read] for read in reads),
+                tuple(bits[read][0] for read in reads),
+                np.array([bits[read][1] for read in reads], np.int64),
+                self._touched,
+                self._touches,
+            )
+            if row >= 0:
+                raise SumOverflow(row, self._layout.name_of(int(program[instruction, 1])))
+        for step in self._layout.steps:
+            with _named(step):
+                step.fold(self._records, slots, [arguments[number - 1] for number in step.arguments])
+
+    def rows(self, slots: Slots) -> npt.NDArray[np.int64] | None:
+        """Return how many rows the record of each slot holds; None if no aggregate counts rows."""
+        word = self._layout.rows_word
+        return None if word is None else self._records.rows[slots, word]
+
+    def partials(self, slots: Slots) -> pa.FixedSizeBinaryArray:
+        """Return a copy of the records of ``slots``, one value a record, for ``merge`` in another subtask."""
+        from operators.kernels.aggregate import gather_records
+
+        assert self.mergeable, "these records are more than their words"
+        memory = fresh_words(len(slots) * self._layout.width)
+        records = memory.reshape(len(slots), self._layout.width)
+        gather_records(self._records.rows, slots, records)
+        records[:, 0] &= ~1  # clear the bit "touched", which is local
+        return pa.Array.from_buffers(self._layout.partial_type, len(slots), [None, pa.py_buffer(memory)])
+
+    def merge(self, partials: pa.Array, slots: Slots, known: int) -> None:
+        """Fold record i of ``partials`` into that of ``slots[i]``, as if its rows came now; slots are below ``known``.
+
+        Raises ``SumOverflow`` with the row of ``partials``; the records must not be used again.
+        """
+        from operators.kernels.merging import merge_records
+
+        assert self.mergeable, "these records are more than their words"
+        assert partials.type == self._layout.partial_type, (
+            f"records of type {partials.type}, expected {self._layout.partial_type}"
+        )
+        assert len(partials) == len(slots), f"{len(partials)} records for {len(slots)} slots"
+        assert partials.null_count == 0, f"{partials.null_count} of {len(partials)} records are null"
+        self._make_room(known)
+        self._records.save(slots)
+        others = _records_of(partials, self._layout.width)
+        for step in self._layout.steps:
+            with _named(step):
+                step.merge(self._records.rows, slots, others)
+        self._touches, row, word = merge_records(
+            self._records.rows,
+            slots,
+            others,
+            self._layout.operations,
+            self._touched,
+            self._touches,
+        )
+        if row >= 0:
+            raise SumOverflow(row, self._layout.name_of(word))
+
+    def read(self, slots: Slots) -> list[pa.Array]:
+        """Return a copy of the aggregates of ``slots``, a column each."""
+        from operators.kernels.aggregate import gather_records
+
+        if len(self._scratch) < len(slots):
+            self._scratch = np.empty((2 * len(slots), self._layout.width), np.int64)
+        records = self._scratch[: len(slots)]
+        gather_records(self._records.rows, slots, records)
+        always = int(np.bitwise_and.reduce(records[:, 0])) if len(slots) else 0
+        return [column.read(records, always) for column in self._layout.columns]
+
+    def snapshot(self, known: int) -> pa.RecordBatchReader:
+        """Return a reader of the first ``known`` records as of now, a column each word, to be read on any thread.
+
+        Row i belongs to slot i. No row refers to another, so rows can be dropped, and tables of several subtasks
+        concatenated.
+        """
+        frozen, stores = self._records.freeze(known), [column.freeze() for column in self._layout.columns]
+        return pa.RecordBatchReader.from_batches(self._stored, _stored(frozen, self._stored, stores))
+
+    def restore(self, table: pa.Table) -> None:
+        """Restore the records of a snapshot; record i is that of slot i. Touched slots are listed in slot order.
+
+        Raises ``CheckpointMismatch`` for a snapshot of other columns.
+        """
+        _check_stored(table.schema, self._stored, self._where)
+        if not table.num_rows:
+            return
+        self._make_room(table.num_rows)
+        records = self._records.rows[: table.num_rows]
+        columns = [pa.concat_arrays(column.chunks) for column in table.columns]
+        records[:, 0] = words(columns.pop(0))
+        for column in self._layout.columns:
+            count = len(column.stored())
+            column.restore(records, columns[:count])
+            del columns[:count]
+        touched = np.flatnonzero(records[:, 0] & 1)
+        self._touched[: len(touched)] = touched
+        self._touches = len(touched)
+
+    def _make_room(self, known: int) -> None:
+        held = len(self._records.rows)
+        if known >= held:  # one more than needed: the kernel writes to the last record
+            grown = self._allocate(max(known + 1, 2 * held))
+            grown[: held - 1] = self._records.rows[:-1]
+            self._records.replace(grown)
+            touched = np.empty(len(grown) + 1, np.int32)
+            touched[: self._touches] = self.touched
+            self._touched = touched
+
+    def _allocate(self, capacity: int) -> npt.NDArray[np.int64]:
+        """Return new records, aligned to a cache line."""
+        width = self._layout.width
+        memory = np.empty(capacity * width + 8, np.int64)
+        skip = -memory.ctypes.data % 64 // 8
+        records = memory[skip : skip + capacity * width].reshape(capacity, width)
+        filled = min(64, capacity)
+        records[:filled] = self._layout.template
+        while filled < capacity:  # double the filled part: numpy broadcasts one short row slowly
+            more = min(filled, capacity - filled)
+            records[filled : filled + more] = records[:more]
+            filled += more
+        return records
+
+
+_NO_WORDS = np.empty(0, np.int64)
+_NOT_NULL = (np.empty(0, np.uint8), 0)
+
+
+def _records_of(partials: pa.Array, width: int) -> npt.NDArray[np.int64]:
+    """Return the words of the records in ``partials``: a view if aligned, else a copy."""
+    if not len(partials):
+        return np.empty((0, width), np.int64)
+    view = np.frombuffer(partials.buffers()[1], np.int64, len(partials) * width, partials.offset * width * 8)
+    return (view if view.flags.aligned else view.copy()).reshape(len(partials), width)
+
+
+@contextmanager
+def _named(step: Fold) -> Iterator[None]:
+    try:
+        yield
+    except Sum128Overflow as error:
+        assert isinstance(step, Step), f"{step.name} sums no decimals"
+        raise SumOverflow(error.row, step.name, str(step.dtype)) from None
+
+
+def _stored(frozen: FrozenRows, schema: pa.Schema, stores: Sequence[Store]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a snapshot; runs on the thread that writes it."""
+    start = 0
+    for records in frozen.chunks(CHUNK):
+        columns = [read_word(records, 0, pa.int64()), *(array for store in stores for array in store(records, start))]
+        start += len(records)
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _check_stored(found: pa.Schema, expected: pa.Schema, where: str) -> None:
+    if found.types != expected.types:
+        differing = [
+            f"{theirs.name}: {theirs.type} instead of {ours.name}: {ours.type}"
+            for theirs, ours in zip(found, expected, strict=False)
+            if theirs.type != ours.type
+        ]
+        raise CheckpointMismatch(
+            f"{where}: the checkpoint's records have {len(found)} columns, this version's {len(expected)}; "
+            f"other types: {differing}; this state cannot be restored: start without it, or with the previous version"
+        )
+
+
+def _argument_words(array: pa.Array) -> npt.NDArray[np.int64]:
+    """Return one word a row; types without words are only counted, so only their validity is read."""
+    return words(array) if is_word(array.type) else _NO_WORDS

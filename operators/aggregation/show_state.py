@@ -1,0 +1,94 @@
+"""The state of keyed aggregates as a user knows it: rows of keys and values, in the columns that the aggregate emits.
+
+What a checkpoint holds are words: of keys, of records, and of records that were on their way folded. Restoring is
+constructing, so records are made of them as a restart would, and read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+
+from dataflow.contracts.operator import Snapshot
+from dataflow.planning.specs import Aggregate, Grouped, WindowAggregate
+from operators.aggregation.partials import RECORD, WINDOW, folded_columns
+from operators.aggregation.records import Records
+from operators.aggregation.window_times import edges
+
+__all__ = ["rows_of_partials", "shown_state"]
+
+_ROWS = "rows"
+
+
+class _Rows(Mapping[str, pa.Table]):
+    """The one table of an aggregate, made of its records when it is read."""
+
+    def __init__(self, make: Callable[[], pa.Table]) -> None:
+        self._made = cache(make)
+
+    def __getitem__(self, table: str) -> pa.Table:
+        if table != _ROWS:
+            raise KeyError(table)
+        return self._made()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((_ROWS,))
+
+    def __len__(self) -> int:
+        return 1
+
+
+def shown_state(spec: Grouped, state: Snapshot, taken: pa.Schema, made: pa.Schema) -> Snapshot:
+    """Return the state with one table, ``rows``: the keys and values as the aggregate emits them."""
+    values = {name: value for name, value in state.values.items() if name != "aggregations"}
+    return Snapshot(values, _Rows(lambda: _rows_of_state(spec, taken, made, state)))
+
+
+def _rows_of_state(spec: Grouped, taken: pa.Schema, made: pa.Schema, state: Snapshot) -> pa.Table:
+    """One row for each key (and window) that the aggregate holds; ``taken`` and ``made`` are its rows' columns."""
+    if not state.tables:
+        return made.empty_table()
+    keys, stored = state.tables["keys"], state.tables["records"]
+    assert isinstance(keys, pa.Table), "the state of a checkpoint is read, not being written"
+    records = _records(spec, taken)
+    records.restore(stored)
+    columns = [keys.column(name).combine_chunks() for name in spec.keys]
+    return _rows(spec, made, columns, _numbers(keys), records, keys.num_rows)
+
+
+def rows_of_partials(spec: Grouped, taken: pa.Schema, made: pa.Schema, batch: pa.RecordBatch) -> pa.Table:
+    """Rows that were folded on their way: what they come to for each key, as the aggregate would say it."""
+    records, count = _records(spec, taken), batch.num_rows
+    records.merge(batch.column(RECORD), np.arange(count, dtype=np.int32), count)
+    columns = [batch.column(name) for name in spec.keys]
+    return _rows(spec, made, columns, _numbers(batch), records, count)
+
+
+def _records(spec: Grouped, taken: pa.Schema) -> Records:
+    schema = taken if isinstance(spec, Aggregate) else folded_columns(taken, spec.keys, spec.aggregations)
+    return Records(spec.aggregations, schema, "state")
+
+
+def _numbers(rows: pa.Table | pa.RecordBatch) -> np.ndarray | None:
+    """Which window each row is of."""
+    return rows.column(WINDOW).to_numpy() if WINDOW in rows.schema.names else None
+
+
+def _rows(
+    spec: Grouped,
+    made: pa.Schema,
+    keys: Sequence[pa.Array],
+    numbers: np.ndarray | None,
+    records: Records,
+    count: int,
+) -> pa.Table:
+    bounds: list[pa.Array] = []
+    if isinstance(spec, WindowAggregate):
+        assert numbers is not None, f"rows of windows without {WINDOW}"
+        kind, starts = made.field("window_start").type, numbers * spec.window.size + spec.window.offset
+        bounds = [edges(starts, kind), edges(starts + spec.window.size, kind)]
+    values = records.read(np.arange(count, dtype=np.int32))
+    return pa.Table.from_arrays([*keys, *bounds, *values], schema=made)

@@ -1,0 +1,20 @@
+"""The error of a sum that overflows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from dataflow.contracts.render_rows import shown
+from operators.aggregation.records import SumOverflow
+
+__all__ = ["overflow_of"]
+
+
+def overflow_of(name: str, error: SumOverflow, key: Sequence[pa.Array], schema: pa.Schema) -> OverflowError:
+    """Return the error for the user, with the operator's ``name`` and the sum's key (one row)."""
+    (named,) = shown(pa.Table.from_arrays(list(key), schema=schema))
+    return OverflowError(
+        f"{name}: the sum {error.column!r} of key {named} does not fit into {error.room}: cast its argument to float64"
+    )
