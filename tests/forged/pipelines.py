@@ -18,7 +18,7 @@ from dataflow import col, when
 from dataflow.contracts.operator import Operator, OperatorContext, Snapshot
 from dataflow.expressions import count
 from dataflow.store.directory import DirectoryStore
-from tests.operators.until_quiet import UntilQuiet
+from tests.operators.sources.until_quiet import UntilQuiet
 
 __all__ = ["PIPELINES", "SECRET", "prepare"]
 

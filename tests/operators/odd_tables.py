@@ -10,7 +10,7 @@ import pyarrow as pa
 
 import operators as op
 from operators.sinks.files import FileSink, committed_files
-from tests.operators.test_parquet_sink import run
+from tests.operators.sinks.test_parquet_sink import run
 
 __all__ = ["AS_TEXT", "NESTED", "ODD", "UNSPEAKABLE", "WRITERS", "columns", "nested", "written"]
 

@@ -16,7 +16,7 @@ from dataflow.contracts.operator import Guarantee, OperatorContext
 from dataflow.errors import ConfigurationError, SchemaMismatch, StoreError
 from tests.operators.kinds import KINDS, Kind
 from tests.operators.odd_tables import NESTED, ODD, UNSPEAKABLE, WRITERS, columns, nested, written
-from tests.operators.test_parquet_sink import run
+from tests.operators.sinks.test_parquet_sink import run
 
 
 def in_batches(name: str, column: pa.Array) -> list[pa.RecordBatch]:

@@ -10,7 +10,7 @@ SCRIPT = """
 from dataflow import LocalRunner
 from dataflow.runtime.task.task import Task
 from tests import liveness
-from tests.runtime.test_liveness import failing
+from tests.runtime.job.test_liveness import failing
 
 liveness.LONGEST = 200_000
 Task._decline = lambda *given: None

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import operators as op
-from tests.operators.watched import bring
+from tests.operators.sources.watched import bring
 from tests.reality import watcher
 from tests.reality.harness import spawn
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 import dataflow as flow
 import operators as op
-from tests.operators.watched import first_names
+from tests.operators.sources.watched import first_names
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dataflow as flow
-from tests.test_open_families import check, pipeline
+from tests.planning.test_open_families import check, pipeline
 
 
 def test_it_runs_on_spark(spark: Any) -> None:

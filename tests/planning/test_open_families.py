@@ -1,0 +1,173 @@
+"""A kind of operator from outside the library: a spec, its operator, and a call of ``register``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow import col
+from dataflow.compare.claims import AnyRows, claims
+from dataflow.errors import CheckpointMismatch, ConfigurationError, GraphError, SchemaMismatch
+from dataflow.planning.prune_columns import prune
+from dataflow.runners.faults import Faults
+from tests.planning.toy_family import Ordinals, ordinals
+from tests.seeds import seeds
+
+TABLE = pa.table({"k": ["abcdefg"[i * i % 7] for i in range(300)], "x": range(300), "unused": [None] * 300})
+LEFT = Counter((k, n) for k, total in Counter(TABLE["k"].to_pylist()).items() for n in range(total))
+
+
+def pipeline(**options: Any) -> flow.Pipeline:
+    with flow.Pipeline("ordinals") as p:
+        rows = p.source(op.from_arrow(TABLE, splits=2, batch_rows=7), name="in")
+        ordinals(rows, "k").select("k", "ordinal").sink(op.collect(), name="out")
+    return p
+
+
+def check(result: flow.RunResult) -> None:
+    """Which row of a key has which ordinal depends on the order in which they came; that each has one does not."""
+    out = result.table("out")
+    assert Counter(zip(out["k"].to_pylist(), out["ordinal"].to_pylist(), strict=True)) == LEFT
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_it_runs_on_threads(parallelism: int) -> None:
+    check(pipeline().run(parallelism=parallelism, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms")))
+
+
+@pytest.mark.parametrize("mode", ["aligned", "unaligned-persisted"])
+@pytest.mark.parametrize("seed", seeds(3, 60))
+def test_it_restores_its_state_after_crashes_in_any_schedule(seed: int, mode: str) -> None:
+    runner = flow.SimulatedRunner(seed, Faults(crashes=2, crash_after=(1, 2), skew=0.2))
+    check(
+        pipeline().run(runner, parallelism=2, checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1ms", mode=mode))
+    )
+
+
+def test_predicates_see_its_state_as_it_shows_it() -> None:
+    sums = []
+
+    def look(state: flow.CheckpointState) -> bool:
+        sums.append(sum(state.table("ordinals")["n"].to_pylist()))
+        return True
+
+    store = flow.Checkpointing(flow.MemoryStore(), every="1h")
+    with pipeline().start(parallelism=2, checkpoint=store) as job:
+        job.on_checkpoint(look)
+        check(job.wait())
+    assert sums == [300]
+
+
+def test_columns_that_nobody_uses_are_not_read_through_it() -> None:
+    pruned = prune(pipeline().graph)
+    assert [node.schema.names for node in pruned if node.name in ("in", "ordinals")] == [["k"], ["k", "ordinal"]]
+
+
+def test_event_time_is_followed_through_it() -> None:
+    times = TABLE.set_column(1, "t", pa.array(range(300), pa.timestamp("s")))
+    stream = ordinals(flow.Pipeline().source(op.from_arrow(times)).with_watermark("t"), "k")
+    assert stream.key_by("k").window(op.tumbling("1m")).agg(op.count().alias("n")).collect().num_rows
+
+
+def test_rows_that_it_emits_are_compared_with_the_declared_schema() -> None:
+    rows = flow.Pipeline().source(op.from_arrow(TABLE))
+    schema = rows.schema.append(pa.field("ordinal", pa.int32()))
+    with pytest.raises(SchemaMismatch, match=r"column 'ordinal' should be int32 but is int64.* of its then\(\.\.\.\)"):
+        rows.key_by("k").then(Ordinals("k"), schema=schema).collect()
+
+
+def test_updates_are_refused_unless_it_says_otherwise() -> None:
+    counts = flow.Pipeline().source(op.from_arrow(TABLE)).key_by("k").agg(op.count().alias("n"), emit="updates")
+    with pytest.raises(GraphError, match=r"^then: it would count rows that a later row replaces.*before \.then\("):
+        ordinals(counts, "k")
+
+
+def test_a_comparison_knows_that_its_output_depends_on_state() -> None:
+    assert claims(pipeline().graph) == {"out": AnyRows()}
+
+
+def test_a_checkpoint_of_other_settings_is_named() -> None:
+    store = flow.Checkpointing(flow.MemoryStore())
+    pipeline().run(checkpoint=store)
+    with flow.Pipeline("ordinals") as p:
+        rows = p.source(op.from_arrow(TABLE, splits=2, batch_rows=7), name="in")
+        rows.filter(col("x") >= 0, name="ordinals").select("k", "x").sink(op.collect(), name="out")
+    with pytest.raises(CheckpointMismatch, match="ordinals"):
+        p.run(checkpoint=store)
+
+
+@dataclass(frozen=True)
+class Unknown(flow.Spec):
+    """Nobody has registered an operator for it."""
+
+
+@dataclass(frozen=True)
+class Passing(flow.Spec):
+    """Changes nothing."""
+
+    stateful = False
+    row_wise = True
+
+    def origin_of(self, column: str) -> str:
+        return column
+
+
+class PassingOperator(flow.Operator):
+    stateless = True
+
+    def process(self, port: int, batch: pa.RecordBatch, out: flow.Out) -> None:
+        out.emit(batch)
+
+
+def test_a_class_may_be_registered_itself_and_again() -> None:
+    for _ in range(2):
+        flow.register(Passing, PassingOperator)
+    made = flow.Pipeline().source(op.from_arrow(TABLE)).then(Passing()).select("x").collect()
+    assert made["x"].to_pylist() == TABLE["x"].to_pylist()
+
+
+@dataclass(frozen=True)
+class Lost(flow.Spec):
+    """The operator that is registered for it is not there."""
+
+
+def test_a_spec_without_an_operator_says_what_to_call() -> None:
+    rows = flow.Pipeline().source(op.from_arrow(TABLE))
+    with pytest.raises(ConfigurationError, match=r"call dataflow\.register\(Unknown, \.\.\.\) in module .*families"):
+        rows.then(Unknown()).collect()
+
+
+def test_an_operator_that_cannot_be_imported_is_named_with_its_spec() -> None:
+    flow.register(Lost, "tests.planning.toy_family:Nowhere")
+    rows = flow.Pipeline().source(op.from_arrow(TABLE))
+    with pytest.raises(ConfigurationError, match=r"tests\.toy_family:Nowhere of .*Lost cannot be imported"):
+        rows.then(Lost()).collect()
+
+
+@pytest.mark.parametrize(
+    ("spec", "operator", "problem"),
+    [
+        (int, "a:B", "expected a subclass of dataflow.Spec"),
+        (Ordinals("k"), "a:B", "expected a subclass of dataflow.Spec"),
+        (Unknown, "B", "expected an Operator class, or 'module:class'"),
+        (Unknown, "a:", "expected an Operator class, or 'module:class'"),
+        (Unknown, flow.Operator(), "expected an Operator class"),
+        (Unknown, 7, "expected an Operator class"),
+        (Ordinals, "a:B", "the operator of Ordinals is tests.planning.toy_family:OrdinalsOperator"),
+    ],
+)
+def test_registering_something_else_is_refused(spec: Any, operator: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        flow.register(spec, operator)
+
+
+def test_an_operator_class_in_the_place_of_a_spec_is_refused() -> None:
+    rows = flow.Pipeline().source(op.from_arrow(TABLE))
+    with pytest.raises(GraphError, match=r"an Operator class is given to apply\(\.\.\.\)"):
+        rows.then(flow.Operator())  # type: ignore[arg-type]

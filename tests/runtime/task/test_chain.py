@@ -1,0 +1,207 @@
+"""Operators fused in one task: what each of them sees, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from dataflow.contracts.operator import Operator, Out, Snapshot
+from dataflow.contracts.row_errors import ERRORS
+from dataflow.protocol.events import Barrier, Data, EndOfInput, Idle, Watermark
+from dataflow.protocol.watermarks import MAX_WATERMARK
+from dataflow.runtime.task.chain import Chain, ChainNode
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.outputs import ForwardOutput
+from tests.runtime.task.test_task import batch
+
+ORDER = ["root", "a", "b", "c"]
+
+
+class Notes(Operator):
+    """Writes down what comes, passes rows on under ``tag``, and has a row of its own at the end."""
+
+    def __init__(self, node: ChainNode, log: list[str], tag: str | None = None) -> None:
+        self._name, self._log, self._tag = node.name, log, tag
+
+    def _note(self, what: object) -> None:
+        self._log.append(f"{self._name}:{what}")
+
+    def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
+        self._note(batch["x"].to_pylist())
+        out.emit(batch, self._tag)
+
+    def advance(self, watermark: int, out: Out) -> None:
+        self._note(f"W{watermark}")
+
+    def finish(self, out: Out) -> None:
+        self._note("end")
+        out.emit(batch(9), self._tag)
+
+    def timer(self, due: int, out: Out) -> None: ...
+
+    def snapshot(self) -> Snapshot:
+        self._note("snapshot")
+        return Snapshot({"of": self._name})
+
+
+def tree(tag: str | None = None) -> tuple[Chain, list[str]]:
+    """A root with the children a and b, and c for what it emits under the tag "late"."""
+    log: list[str] = []
+    root, a, b, c = nodes = [
+        ChainNode("root", None),
+        ChainNode("a", "root"),
+        ChainNode("b", "root"),
+        ChainNode("c", "root"),
+    ]
+    root.children = {None: [a, b], "late": [c]}
+    for node in nodes:
+        node.operator = Notes(node, log, tag if node is root else None)
+    return Chain(nodes), log
+
+
+def carry(chain: Chain, *elements: Data | Watermark | EndOfInput) -> None:
+    for element in elements:
+        chain.push(0, element)
+        while chain.advance():
+            pass
+
+
+def carried(*elements: Data | Watermark | EndOfInput, tag: str | None = None) -> dict[str, list[str]]:
+    """What each operator saw."""
+    chain, log = tree(tag)
+    carry(chain, *elements)
+    assert not chain.busy
+    return {name: [entry[2:] for entry in log if entry.startswith(name)] for name in "abc"}
+
+
+def test_rows_go_to_the_children_of_their_tag() -> None:
+    assert carried(Data(batch(1))) == {"a": ["[1]"], "b": ["[1]"], "c": []}
+    assert carried(Data(batch(1)), tag="late") == {"a": [], "b": [], "c": ["[1]"]}
+
+
+def test_a_chain_is_busy_until_every_operator_has_carried_away_what_it_was_given() -> None:
+    chain, log = tree()
+    chain.push(0, Data(batch(1)))
+    seen = [chain.busy]
+    while chain.advance():
+        seen.append(chain.busy)
+    assert (seen, log) == ([True, True, True, False], ["root:[1]", "b:[1]", "a:[1]"])
+
+
+def test_what_was_taken_gets_through_the_chain_though_there_is_no_room_behind_it() -> None:
+    chain, log = tree()
+    chain = with_output(chain, full := Channel(1, "full"))
+    chain.push(0, Data(batch(1)))
+    assert [chain.advance() for _ in range(4)] == [True, True, True, False]
+    assert (full.has_credit, chain.busy, log) == (False, False, ["root:[1]", "b:[1]", "a:[1]"])
+
+
+def test_the_next_part_of_a_long_emission_waits_for_room() -> None:
+    chain, log = tree()
+    chain = with_output(chain, full := Channel(1, "full"))
+    chain.head.pending = iter([None, None])
+    full.put(Data(batch(1)))
+    assert (chain.advance(), chain.busy, log) == (False, True, [])
+
+
+class Broken(Notes):
+    """Fails whatever it is asked."""
+
+    def _note(self, what: object) -> None:
+        raise ValueError(what)
+
+    def timer(self, due: int, out: Out) -> None:
+        self._note(due)
+
+
+FAILURES: list[Callable[[Chain], object]] = [
+    lambda chain: carry(chain, Data(batch(1))),
+    lambda chain: chain.due(3),
+    lambda chain: chain.snapshot(1),
+]
+
+
+@pytest.mark.parametrize("call", FAILURES)
+def test_a_chain_knows_which_operator_was_at_work_when_it_failed(call: Callable[[Chain], object]) -> None:
+    chain, _ = tree()
+    chain.nodes[1].operator = Broken(chain.nodes[1], [])
+    chain.nodes[1].schedule(3)
+    with pytest.raises(ValueError, match=r"\[1\]|3|snapshot"):
+        call(chain)
+    assert chain.working is chain.nodes[1]
+
+
+def test_nobody_is_at_work_between_the_calls_of_a_chain() -> None:
+    chain, _ = tree()
+    chain.push(0, Data(batch(1)))
+    seen = []
+    while chain.advance():
+        seen.append(chain.working)
+    chain.nodes[1].schedule(3)
+    assert (chain.due(2), chain.due(3), chain.due(3)) == (False, True, False)
+    chain.snapshot(1)
+    assert [*seen, chain.working] == [None] * 4
+
+
+def with_output(chain: Chain, channel: Channel) -> Chain:
+    """The same operators, with an output of the root."""
+    chain.head.outputs = {None: [ForwardOutput([channel])]}
+    return Chain(chain.nodes)
+
+
+def test_time_goes_to_all_children() -> None:
+    assert carried(Watermark(5)) == {"a": ["W5"], "b": ["W5"], "c": ["W5"]}
+
+
+def test_the_rows_of_an_end_come_before_the_end() -> None:
+    assert carried(EndOfInput()) == {"a": ["[9]", "end"], "b": ["[9]", "end"], "c": ["end"]}
+
+
+def test_a_snapshot_has_every_operator_parents_first() -> None:
+    chain, log = tree()
+    states = chain.snapshot(Barrier(1).checkpoint)
+    assert {name: state.values for name, state in states.items()} == {name: {"of": name} for name in ORDER}
+    assert list(states) == ORDER
+    assert log == ["root:snapshot", "a:snapshot", "b:snapshot", "c:snapshot"]
+
+
+def test_what_could_only_be_red_for_lower_checkpoints_is_forgotten_by_every_operator() -> None:
+    chain, _ = tree()
+    for node in chain.nodes:
+        node.red.record("root", Data(batch(1), epoch=1))
+    chain.forget_red(2)
+    assert [node.red.floor for node in chain.nodes] == [2, 2, 2, 2]
+    assert [node.red.red("root", 1) for node in chain.nodes] == [0, 0, 0, 0]
+
+
+def test_an_operator_with_a_watermark_delay_has_its_time_and_that_downstream_behind_but_for_the_last() -> None:
+    chain, log = tree()
+    chain.head.operator.watermark_delay = 7
+    for flow in (Watermark(10), Idle(), Watermark(MAX_WATERMARK)):
+        chain.push(0, flow)
+    downstream = Channel(10, "out")
+    chain.nodes[1].outputs = {None: [ForwardOutput([downstream])]}
+    while chain.advance():
+        pass
+    assert [entry for entry in log if entry.startswith("root:")] == ["root:W3", f"root:W{MAX_WATERMARK}"]
+    assert [downstream.take() for _ in range(3)] == [Watermark(3), Idle(), Watermark(MAX_WATERMARK)]
+
+
+def test_the_next_timer_is_the_earliest_of_all_operators() -> None:
+    chain, _ = tree()
+    assert chain.next_timer is None
+    for node, due in zip(chain.nodes, (30, 10, 20, 40), strict=True):
+        node.schedule(due)
+        node.schedule(due + 100)
+    assert chain.next_timer == 10
+
+
+def test_rows_that_a_source_sets_aside_have_the_epoch_of_their_batch() -> None:
+    chain, _ = tree()
+    channel = Channel(2, "errors")
+    chain.head.outputs = {ERRORS: [ForwardOutput([channel])]}
+    chain.set_aside(pa.record_batch({"x": [1]}), epoch=3)
+    assert isinstance(element := channel.take(), Data)
+    assert element.epoch == 3
