@@ -18,7 +18,7 @@ from dataflow.clock import ManualClock
 from dataflow.contracts.operator import OperatorContext
 from dataflow.expressions import col, count
 from dataflow.planning.specs import Emit
-from operators.aggregation.aggregate import KeyedAggregate
+from operators.aggregation.aggregate import AggregateOperator
 
 SCHEMA = pa.schema({"key": pa.int64(), "price": pa.int64()})
 OUTPUT = pa.schema({"key": pa.int64(), "count": pa.int64(), "price_sum": pa.int64(), "price_max": pa.int64()})
@@ -52,7 +52,7 @@ def batches_of(keys: int, rows: int, batch_rows: int) -> list[pa.RecordBatch]:
 
 def by_operator(emit: Emit, batches: list[pa.RecordBatch]) -> Rows:
     context = OperatorContext("bench", 0, 1, (SCHEMA,), OUTPUT, range(128), 128, None, ManualClock(), lambda due: None)
-    operator, out = KeyedAggregate(context, ["key"], AGGREGATIONS, emit), Rows()
+    operator, out = AggregateOperator(context, ["key"], AGGREGATIONS, emit), Rows()
     for batch in batches:
         operator.process(0, batch, out)
     for _ in operator.finish(out) or ():

@@ -30,8 +30,8 @@ from dataflow.planning.specs import Project as ProjectStep
 from operators.fusion import cache as cache_of_loops
 from operators.fusion.operator import Fused
 from operators.fusion.runs import Run
-from operators.transforms.filter import Filter
-from operators.transforms.project import Project
+from operators.transforms.filter import FilterOperator
+from operators.transforms.project import ProjectOperator
 
 BATCH: Final = 65_536
 PREDICATE: Final = (col("price") * 0.9 > 300) & (col("quantity") != 0)
@@ -61,7 +61,7 @@ class Collected(list[pa.RecordBatch]):
 class IntoProject:
     """The output of the filter in a chain: the next operator's input."""
 
-    def __init__(self, project: Project, out: Collected) -> None:
+    def __init__(self, project: ProjectOperator, out: Collected) -> None:
         self._project = project
         self._out = out
 
@@ -75,9 +75,11 @@ def context(given: pa.Schema, made: pa.Schema) -> OperatorContext:
 
 def by_operators(batches: Batches, predicate: Expr = PREDICATE, columns: Sequence[Expr] = COLUMNS) -> Batches:
     schema = batches[0].schema
-    keep = Filter(context(schema, schema), predicate)
+    keep = FilterOperator(context(schema, schema), predicate)
     out = Collected()
-    chained = IntoProject(Project(context(schema, output_schema(tuple(columns), schema, "bench")), columns), out)
+    chained = IntoProject(
+        ProjectOperator(context(schema, output_schema(tuple(columns), schema, "bench")), columns), out
+    )
     for batch in batches:
         keep.process(0, batch, chained)
     return out
@@ -88,7 +90,7 @@ class Loop:
 
     def __init__(self, schema: pa.Schema, predicate: Expr, columns: Sequence[Expr]) -> None:
         run = Run(schema, (FilterStep(predicate), ProjectStep(tuple(columns))))
-        first = Filter(context(schema, schema), predicate)
+        first = FilterOperator(context(schema, schema), predicate)
         self._out = Collected()
         self._fused = Fused(run, first, self._out, lambda lane, load: None, output=run.output)
         for loop in self._fused.loops.values():

@@ -28,7 +28,7 @@ from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.expressions import col, count
 from dataflow.planning.specs import Emit
 from dataflow.state.codec import decode, encode
-from operators.aggregation.aggregate import KeyedAggregate
+from operators.aggregation.aggregate import AggregateOperator
 
 SCHEMA = pa.schema({"key": pa.int64(), "price": pa.int64()})
 OUTPUT = pa.schema({"key": pa.int64(), "count": pa.int64(), "price_sum": pa.int64(), "price_max": pa.int64()})
@@ -55,7 +55,7 @@ class State:
             "bench", 0, 1, (SCHEMA,), OUTPUT, range(128), 128, None, ManualClock(), lambda due: None
         )
         self.keys, self.rows = keys, 0
-        self.operator = KeyedAggregate(context, ["key"], AGGREGATIONS, Emit.FINAL)
+        self.operator = AggregateOperator(context, ["key"], AGGREGATIONS, Emit.FINAL)
         for start in range(0, keys, batch_rows):
             self.process(np.arange(start, min(start + batch_rows, keys)))
         rng = np.random.default_rng(1)

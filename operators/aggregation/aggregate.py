@@ -25,13 +25,13 @@ from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.show_state import shown_state
 from operators.aggregation.sums import overflow_of
 
-__all__ = ["KeyedAggregate"]
+__all__ = ["AggregateOperator"]
 
 CHUNK = 65_536
 """The largest batch, in rows, of an emission that is split into several batches."""
 
 
-class KeyedAggregate(Operator):
+class AggregateOperator(Operator):
     """Folds rows, or partial records of them (``operators.aggregation.combine``), into one record a key.
 
     Emission: with ``Emit.UPDATES``, every ``process`` emits one row for each key of its batch, in order of first touch;

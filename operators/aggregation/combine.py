@@ -22,7 +22,7 @@ from operators.aggregation.records import Records, SumOverflow
 from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_times import Numbers, window_numbers
 
-__all__ = ["Combine"]
+__all__ = ["CombineOperator"]
 
 _SMALL = 4_096
 """Rows of a batch below which folding costs more than it saves."""
@@ -36,7 +36,7 @@ _MOST_KEYS = 1 << 20
 """Limit for the keys remembered from batch to batch, which saves hashing them again."""
 
 
-class Combine(Operator):
+class CombineOperator(Operator):
     """Emits batches of partial records (see ``operators.aggregation.partials``), or rows unchanged."""
 
     stateless = True

@@ -23,9 +23,9 @@ from operators.steps.decimals import DecimalSum
 from operators.steps.distinct import CountDistinct
 from operators.steps.extreme import BytesExtreme
 from operators.steps.moments import StandardDeviation, Variance
-from operators.steps.step import Fold, Place, Rows, Step, Store, read_word, seen
+from operators.steps.step import Fold, Rows, Step, StepPlace, Store, read_word, seen
 
-__all__ = ["Argument", "Layout"]
+__all__ = ["Argument", "RecordLayout"]
 
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 _INFINITY = 0x7FF0000000000000
@@ -59,7 +59,7 @@ class WordColumn:
     ``flag`` is the bit of word 0 that is set if there is a value (0: there always is one).
     """
 
-    def __init__(self, kind: AggregateKind, place: Place, fields: tuple[Field, ...]) -> None:
+    def __init__(self, kind: AggregateKind, place: StepPlace, fields: tuple[Field, ...]) -> None:
         self.name = place.name
         self.dtype = place.dtype
         self.flag = place.flag
@@ -93,7 +93,7 @@ class WordColumn:
             records[:, field.word] = words(column)
 
 
-class Layout:
+class RecordLayout:
     """The layout of records of ``aggregations`` over rows of ``schema``; holds no records itself.
 
     Raises ``SchemaMismatch`` for arguments that cannot be aggregated, ``ConfigurationError`` for too many aggregates.
@@ -174,7 +174,7 @@ class Layout:
         expressions = [e for e in (aggregation.argument, aggregation.by) if e is not None]
         targets = [_taken_as(aggregation, given[0]) if given else None, None]
         numbers = [self._argument(e, target, schema) for e, target in zip(expressions, targets, strict=False)]
-        place = Place(aggregation.name, dtype, word, flag, tuple(numbers), tuple(given))
+        place = StepPlace(aggregation.name, dtype, word, flag, tuple(numbers), tuple(given))
         column = _step(aggregation, place) or WordColumn(kind, place, _fields(aggregation, place))
         self._initial += column.initial
         if isinstance(column, Step):
@@ -256,7 +256,7 @@ def _taken_as(aggregation: Aggregation, given: pa.DataType) -> pa.DataType | Non
     return None
 
 
-def _step(aggregation: Aggregation, place: Place) -> Step | None:
+def _step(aggregation: Aggregation, place: StepPlace) -> Step | None:
     """Return the step of an aggregate with a kernel of its own; None if instructions suffice."""
     match aggregation.kind:
         case AggregateKind.VARIANCE:
@@ -283,7 +283,7 @@ def _choice_key(aggregation: Aggregation) -> tuple[str, ...]:
     return (aggregation.kind.value, f"{aggregation.ignore_nulls}", *skipped, *by)
 
 
-def _fields(aggregation: Aggregation, place: Place) -> tuple[Field, ...]:
+def _fields(aggregation: Aggregation, place: StepPlace) -> tuple[Field, ...]:
     name, word = f"{aggregation.name}.{aggregation.kind.value}", place.word
     argument = place.arguments[0] if place.arguments else 0
     match aggregation.kind:

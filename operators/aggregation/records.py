@@ -31,7 +31,7 @@ from dataflow.expressions import Aggregation
 from dataflow.state.arrays import fresh_words, is_word, validity, words
 from dataflow.state.copy_on_write import CHUNK, CopyOnWriteRows, FrozenRows
 from dataflow.state.index import Slots
-from operators.aggregation.layout import Layout
+from operators.aggregation.layout import RecordLayout
 from operators.steps.step import Fold, Step, Store, Sum128Overflow, read_word
 
 __all__ = ["Records", "SumOverflow", "is_mergeable", "partial_type"]
@@ -56,7 +56,7 @@ def partial_type(aggregations: Sequence[Aggregation], schema: pa.Schema, where: 
     >>> partial_type([count(), col("x").mean()], pa.schema({"x": pa.int32()}))
     FixedSizeBinaryType(fixed_size_binary[32])
     """
-    return Layout(aggregations, schema, where).partial_type
+    return RecordLayout(aggregations, schema, where).partial_type
 
 
 def is_mergeable(aggregations: Sequence[Aggregation], schema: pa.Schema) -> bool:
@@ -72,7 +72,7 @@ class Records:
     """
 
     def __init__(self, aggregations: Sequence[Aggregation], schema: pa.Schema, where: str) -> None:
-        self._layout = Layout(aggregations, schema, where)
+        self._layout = RecordLayout(aggregations, schema, where)
         self._where = where
         stored = [field for column in self._layout.columns for field in column.stored()]
         self._stored = pa.schema([pa.field("flags", pa.int64()), *stored])

@@ -25,7 +25,7 @@ from dataflow.state.arrays import validity
 from dataflow.state.partition import owners_of
 from operators.fusion import cache
 from operators.fusion.kernel import Kernel, kernel_of
-from operators.fusion.runs import Run, Source
+from operators.fusion.runs import InputColumn, Run
 from operators.fusion.source import Generated, Nulls, source_of, storage
 
 __all__ = ["Beyond", "Fused", "Patience", "Spread"]
@@ -199,7 +199,7 @@ class Fused(Operator):
                 dictionary = batch.column(slot.index).dictionary if _encoded(self._output, place) else None  # type: ignore[union-attr]
                 arrays.append(made.array(place, dictionary))
                 continue
-            assert isinstance(slot, Source), f"column {place} is computed, but no loop writes it"
+            assert isinstance(slot, InputColumn), f"column {place} is computed, but no loop writes it"
             column = batch.column(slot.index)
             arrays.append(column.take(pa.array(order[:k])) if self._moves else column)
         return pa.RecordBatch.from_arrays(arrays, schema=self._output)

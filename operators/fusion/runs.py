@@ -12,20 +12,20 @@ from dataflow.expressions.typing import Typed, resolve
 from dataflow.planning.specs import Filter, Project
 from operators.fusion.statements import Unfusable
 
-__all__ = ["Columns", "Layout", "Made", "Run", "Slot", "Source", "Step"]
+__all__ = ["Columns", "RunColumns", "ComputedColumn", "Run", "Slot", "InputColumn", "RunStep"]
 
-Step = Filter | Project
+RunStep = Filter | Project
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class InputColumn:
     """A column of the input, by its index."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Made:
+class ComputedColumn:
     """A column that a projection computes from its input columns, ``seen``. ``stage`` counts the filters before it."""
 
     typed: Typed
@@ -33,7 +33,7 @@ class Made:
     stage: int
 
 
-Slot = Source | Made
+Slot = InputColumn | ComputedColumn
 Columns = tuple[tuple[str, Slot], ...]
 
 
@@ -48,7 +48,7 @@ class Run:
     """
 
     schema: pa.Schema
-    steps: tuple[Step, ...]
+    steps: tuple[RunStep, ...]
     keys: tuple[str, ...] = ()
 
     @property
@@ -66,7 +66,7 @@ class Run:
     @property
     def columns(self) -> tuple[Slot, ...]:
         """The origin of each column of the output."""
-        return tuple(slot for _, slot in Layout(self).last)
+        return tuple(slot for _, slot in RunColumns(self).last)
 
     @property
     def operations(self) -> int:
@@ -79,14 +79,14 @@ def _operations(expr: Expr) -> int:
     return sum(map(_operations, expr.operands())) + bool(expr.operands()) - isinstance(expr, Alias)
 
 
-class Layout:
+class RunColumns:
     """The columns after each step: ``before[i]`` has the input columns of filter i, their schema and its predicate."""
 
     def __init__(self, run: Run) -> None:
         schema = run.schema
-        columns: Columns = tuple((name, Source(i)) for i, name in enumerate(schema.names))
+        columns: Columns = tuple((name, InputColumn(i)) for i, name in enumerate(schema.names))
         self.before: list[tuple[Columns, pa.Schema, Expr]] = []
-        self.made: list[list[Made]] = [[]]
+        self.made: list[list[ComputedColumn]] = [[]]
         for step in run.steps:
             if isinstance(step, Filter):
                 self.before.append((columns, schema, step.predicate))
@@ -104,6 +104,6 @@ class Layout:
             plain = plain.operand
         if isinstance(plain, Column):
             return dict(seen)[plain.label]
-        slot = Made(resolve(expr, schema, "run"), seen, len(self.before))
+        slot = ComputedColumn(resolve(expr, schema, "run"), seen, len(self.before))
         self.made[-1].append(slot)
         return slot

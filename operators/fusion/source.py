@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from dataflow.expressions.typing import resolve
-from operators.fusion.runs import Layout, Made, Run, Slot, Source
+from operators.fusion.runs import ComputedColumn, InputColumn, Run, RunColumns, Slot
 from operators.fusion.statements import Statements, Unfusable, Value, kind_of
 
 __all__ = ["BLOCK", "Generated", "Nulls", "fuses", "source_of", "storage"]
@@ -108,7 +108,7 @@ class _Writer:
     def __init__(self, run: Run, nulls: Nulls, reads: Sequence[int]) -> None:
         self.run = run
         self.nulls = nulls
-        self.layout = Layout(run)
+        self.layout = RunColumns(run)
         self.types = run.schema.types
         self.made_types = run.output.types
         self.reads = reads
@@ -126,17 +126,17 @@ class _Writer:
 
     def slot(self, slot: Slot, body: _Body) -> Value:
         if slot not in body.values:
-            body.values[slot] = self.load(slot, body) if isinstance(slot, Source) else self.compute(slot, body)
+            body.values[slot] = self.load(slot, body) if isinstance(slot, InputColumn) else self.compute(slot, body)
         return body.values[slot]
 
-    def compute(self, made: Made, body: _Body) -> Value:
+    def compute(self, made: ComputedColumn, body: _Body) -> Value:
         value_of = dict(made.seen)
         outer, body.statements.checked = body.statements.checked, made.stage == body.stage
         value = body.statements.value(made.typed, lambda label: self.slot(value_of[label], body))
         body.statements.checked = outer
         return value
 
-    def load(self, source: Source, body: _Body) -> Value:
+    def load(self, source: InputColumn, body: _Body) -> Value:
         i, dtype = source.index, self.types[source.index]
         kind = kind_of(dtype)
         if kind is None:
@@ -144,7 +144,7 @@ class _Writer:
         self.used.add(i)
         return Value(body.statements.name(_LOADS[kind].format(i)), self.valid(source, body), kind)
 
-    def valid(self, source: Source, body: _Body) -> str | None:
+    def valid(self, source: InputColumn, body: _Body) -> str | None:
         i = source.index
         if self.nulls is Nulls.NONE:
             return None
@@ -259,12 +259,12 @@ class _Writer:
         for place, (_, slot) in enumerate(self.layout.last):
             dtype = self.made_types[place]
             kind = storage(dtype)
-            if kind is None or (isinstance(slot, Source) and not filtered and not spread):
+            if kind is None or (isinstance(slot, InputColumn) and not filtered and not spread):
                 continue
-            copied += isinstance(slot, Source)
-            if isinstance(slot, Source) and copied > _MOST_COPIED:
+            copied += isinstance(slot, InputColumn)
+            if isinstance(slot, InputColumn) and copied > _MOST_COPIED:
                 continue
-            if isinstance(slot, Source) and kind != "bool":
+            if isinstance(slot, InputColumn) and kind != "bool":
                 self.used.add(slot.index)
                 code, valid = f"c{slot.index}[i]", self.valid(slot, body)
             else:

@@ -18,7 +18,7 @@ from dataflow.store.files import TEMPORARY, FileSystem, storing
 from dataflow.untrusted import Count, excerpt, parsed, plain_name
 from operators.sinks.formats import SUFFIXES, Form
 
-__all__ = ["FINAL", "STAGED", "CommitLists", "Committed", "Transaction"]
+__all__ = ["FINAL", "STAGED", "CommitLists", "CommittedFile", "Transaction"]
 
 STAGED: Final = ".staged"
 _ENDINGS: Final = "|".join(re.escape(suffix) for suffixes in SUFFIXES.values() for suffix in suffixes)
@@ -26,7 +26,7 @@ FINAL: Final = re.compile(rf"part-([0-9]{{8,18}})-[0-9]{{5,18}}-[0-9]{{4,18}}(?:
 """The names of final files: checkpoint, subtask, and a number."""
 
 
-class Committed(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
+class CommittedFile(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     """A final file: name, size, checksum (xxh3-64 as 16 hex digits), the run that wrote it, and how to read it."""
 
     file: str
@@ -54,7 +54,7 @@ class Committed(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
             )
 
 
-class Transaction(Committed, frozen=True, kw_only=True):
+class Transaction(CommittedFile, frozen=True, kw_only=True):
     """A prepared file: the final file, and its present name."""
 
     staged: str
@@ -75,15 +75,15 @@ class Transaction(Committed, frozen=True, kw_only=True):
         """Return the transaction as a checkpoint stores it."""
         return cast(Handle, msgspec.to_builtins(self))
 
-    def committed(self) -> Committed:
+    def committed(self) -> CommittedFile:
         """Return the final file as the commit list stores it."""
-        return Committed(self.file, self.rows, self.size, self.xxh3, self.run, self.form)
+        return CommittedFile(self.file, self.rows, self.size, self.xxh3, self.run, self.form)
 
 
 class _CommitList(msgspec.Struct, frozen=True):
     format: int
     checkpoint: int
-    files: tuple[Committed, ...]
+    files: tuple[CommittedFile, ...]
 
 
 class CommitLists:
@@ -93,7 +93,7 @@ class CommitLists:
         self.path = output / "_commits"
         self._files = files
 
-    def all(self) -> dict[int, tuple[Committed, ...]]:
+    def all(self) -> dict[int, tuple[CommittedFile, ...]]:
         """Return the files that each checkpoint committed, by its id."""
         with storing("read", self.path):
             if not self.path.is_dir():
@@ -103,14 +103,14 @@ class CommitLists:
             ids = sorted(int(name[:-5]) for name in self._files.names(self.path) if _is_commit(name))
             return {checkpoint: self._read(checkpoint) for checkpoint in ids}
 
-    def of(self, checkpoint: int) -> tuple[Committed, ...]:
+    def of(self, checkpoint: int) -> tuple[CommittedFile, ...]:
         """Return the files of ``checkpoint``; none if it has no list."""
         if self._files.size(self.path / f"{checkpoint}.json") is None:
             return ()
         with storing("read", self.path):
             return self._read(checkpoint)
 
-    def write(self, checkpoint: int, files: Iterable[Committed]) -> None:
+    def write(self, checkpoint: int, files: Iterable[CommittedFile]) -> None:
         """Write the list of ``checkpoint``, replacing any existing one, durably."""
         path = self.path / f"{checkpoint}.json"
         content = msgspec.json.encode(_CommitList(1, checkpoint, tuple(sorted(set(files)))))
@@ -131,7 +131,7 @@ class CommitLists:
                 if name.endswith(TEMPORARY):
                     self._files.remove(self.path / name)
 
-    def _read(self, checkpoint: int) -> tuple[Committed, ...]:
+    def _read(self, checkpoint: int) -> tuple[CommittedFile, ...]:
         path = self.path / f"{checkpoint}.json"
         try:
             listed = msgspec.json.decode(self._files.read(path), type=_CommitList).files

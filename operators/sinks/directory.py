@@ -34,7 +34,7 @@ from dataflow.contracts.operator import Handle, TakenBack
 from dataflow.errors import OutputExists, StoreError
 from dataflow.store.files import FileSystem, NotAFile, storing
 from dataflow.store.lock import DirectoryLock
-from operators.sinks.commits import FINAL, STAGED, CommitLists, Committed, Transaction
+from operators.sinks.commits import FINAL, STAGED, CommitLists, CommittedFile, Transaction
 from operators.sinks.formats import SUFFIXES, FileFormat
 
 __all__ = ["OutputDirectory", "staged_name"]
@@ -282,7 +282,7 @@ class OutputDirectory:
             )
         return final_size is not None
 
-    def _is_content(self, path: Path, expected: Committed) -> bool:
+    def _is_content(self, path: Path, expected: CommittedFile) -> bool:
         """Return whether the file has the staged bytes. Reads all of it; follows no link. Raises: StoreError."""
         digest: Any = xxhash.xxh3_64()
         with storing("read", path):

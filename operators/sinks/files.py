@@ -17,7 +17,7 @@ from dataflow.contracts.operator import Handle, OperatorContext, TakenBack, TwoP
 from dataflow.errors import ConfigurationError, StoreError
 from dataflow.store.files import DISK, FileSystem, storing
 from dataflow.store.urls import is_url
-from operators.sinks.commits import CommitLists, Committed
+from operators.sinks.commits import CommitLists, CommittedFile
 from operators.sinks.directory import OutputDirectory
 from operators.sinks.file_writer import FileWriter
 from operators.sinks.formats import FileFormat, format_named
@@ -178,7 +178,7 @@ def read_committed(directory: str | os.PathLike[str]) -> pa.Table:
     return pa.concat_tables([_read(path, committed, checkpoint) for committed, checkpoint in owners.values()])
 
 
-def _read(directory: Path, committed: Committed, checkpoint: int) -> pa.Table:
+def _read(directory: Path, committed: CommittedFile, checkpoint: int) -> pa.Table:
     path = directory / committed.file
     owner = f"checkpoint {checkpoint}" if checkpoint else "an earlier job"
     listed = f"a file of {owner}, named in _commits/{checkpoint}.json"

@@ -24,7 +24,7 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
-__all__ = ["LONGEST", "Block", "Blocks", "Cut", "Place"]
+__all__ = ["LONGEST", "Block", "Blocks", "Cut", "BlockStart"]
 
 LONGEST: Final = 64 << 20
 _STEP: Final = 16 << 20  # bytes that are read from a stream at once
@@ -34,7 +34,7 @@ Cut = Callable[[bytes, bool], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BlockStart:
     """The byte and the line (from 1) at which a block begins."""
 
     byte: int
@@ -55,18 +55,20 @@ class Block:
         return self.at + len(self.data)
 
     @property
-    def after(self) -> Place:
+    def after(self) -> BlockStart:
         """Where the next block begins. Lines end in a newline; in text without newlines, in a carriage return."""
         lines = _count(self.data, b"\n")
         if not lines and not self.broken:  # a broken block may end between the two bytes of a line end
             lines = _count(self.data, b"\r")
-        return Place(self.end, self.line + lines)
+        return BlockStart(self.end, self.line + lines)
 
 
 class Blocks(Iterator[Block]):
     """The blocks of ``stream``, which is at ``place``."""
 
-    def __init__(self, stream: BinaryIO, cut: Cut, place: Place, *, block_bytes: int, longest: int = LONGEST) -> None:
+    def __init__(
+        self, stream: BinaryIO, cut: Cut, place: BlockStart, *, block_bytes: int, longest: int = LONGEST
+    ) -> None:
         self._stream = stream
         self._cut = cut
         self._place = place
@@ -102,7 +104,7 @@ class Blocks(Iterator[Block]):
             self._take(at)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> BlockStart:
         """Where the next block begins."""
         return self._place
 

@@ -14,7 +14,7 @@ from pyarrow import csv, types
 
 from dataflow.contracts.row_errors import OnError
 from dataflow.errors import ConfigurationError, SchemaMismatch, SourceError
-from operators.sources.blocks import Block, Blocks, Place
+from operators.sources.blocks import Block, Blocks, BlockStart
 from operators.sources.csv_rescue import is_hexadecimal, read_as_integer, rescued
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE, KnownFiles
@@ -33,7 +33,7 @@ from operators.sources.text_source import (
     whole_number_type,
 )
 
-__all__ = ["CsvFormat", "read_csv"]
+__all__ = ["CsvDialect", "read_csv"]
 
 _KERNELS: Final = ("operators.kernels.csv_rows",)
 _SUFFIXES: Final = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst")
@@ -115,7 +115,7 @@ def read_csv(
     at: timestamp[us]
     >>> folder.cleanup()
     """
-    format = CsvFormat(
+    format = CsvDialect(
         None if column_names is None else tuple(column_names),
         skip_rows,
         delimiter,
@@ -144,7 +144,7 @@ read_csv.kernels = _KERNELS  # type: ignore[attr-defined]  # for ``watch``, whic
 
 
 @dataclass(frozen=True, slots=True)
-class CsvFormat:
+class CsvDialect:
     """How to parse a file; see ``read_csv``. ``given`` names the columns whose types were given."""
 
     names: tuple[str, ...] | None
@@ -246,7 +246,7 @@ class CsvFormat:
         """Return the names of a file's columns, where its rows begin, and its first block of rows."""
         try:
             with where.open_text(path, 0) as stream:
-                blocks = Blocks(stream, self.cut, Place(0, 1), block_bytes=block_bytes)
+                blocks = Blocks(stream, self.cut, BlockStart(0, 1), block_bytes=block_bytes)
                 blocks.skip_mark()
                 for _ in range(self.skip_rows):
                     blocks.skip_line()
@@ -255,7 +255,7 @@ class CsvFormat:
         except UNREADABLE as error:
             raise SourceError(f"read_csv: cannot read {path!r}: {error}; restore it from a good copy") from error
         if self.names is not None:
-            return Head(self.names, Place(block.at, block.line), block.data)
+            return Head(self.names, BlockStart(block.at, block.line), block.data)
         end = next((end for end in self.ends(block.data) if block.data[:end].strip(b"\r\n")), 0)
         if not end:
             return Head((), block.after, b"")
@@ -379,7 +379,7 @@ class CsvFormat:
                 f"them as two sources, or choose the columns they share with columns=[...]"
             )
 
-    def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[CsvParser, Place]:
+    def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[CsvParser, BlockStart]:
         head = self.head(path, where)
         return CsvParser(self, head.names, selected(schema, columns)), head.begin
 
@@ -389,7 +389,7 @@ class Head:
     """The beginning of a file: column names, where rows begin, and the first of them."""
 
     names: tuple[str, ...]
-    begin: Place
+    begin: BlockStart
     rows: bytes
 
 
@@ -398,7 +398,7 @@ class CsvParser:
 
     label = "read_csv"
 
-    def __init__(self, format: CsvFormat, names: Sequence[str], schema: pa.Schema) -> None:
+    def __init__(self, format: CsvDialect, names: Sequence[str], schema: pa.Schema) -> None:
         self.schema = schema
         self.cut = format.cut
         self.text = format.text

@@ -20,7 +20,7 @@ from dataflow.expressions.coercion import value_type
 from operators.sources.text import Unparsable, Wrong
 
 if TYPE_CHECKING:
-    from operators.sources.csv_files import CsvFormat
+    from operators.sources.csv_files import CsvDialect
 
 __all__ = ["is_hexadecimal", "read_as_integer", "rescued"]
 
@@ -30,7 +30,7 @@ _ROW: Final = re.compile(r"In CSV column #0: Row #(\d+): CSV conversion error to
 
 
 def rescued(
-    format: CsvFormat, names: Sequence[str], schema: pa.Schema, data: bytes
+    format: CsvDialect, names: Sequence[str], schema: pa.Schema, data: bytes
 ) -> tuple[pa.RecordBatch, list[Wrong]]:
     """Return the rows of ``data`` that can be converted to ``schema``, and the others."""
     rows = [(start, end) for start, end in pairwise([0, *format.ends(data)]) if data[start:end].strip(b"\r\n")]
@@ -61,7 +61,7 @@ def read_as_integer(type_: pa.DataType) -> bool:
 
 
 def _fields(
-    format: CsvFormat, names: Sequence[str], schema: pa.Schema, data: bytes
+    format: CsvDialect, names: Sequence[str], schema: pa.Schema, data: bytes
 ) -> tuple[pa.Table, dict[int, Unparsable]]:
     """Return the fields as bytes, and the rows left out because they have a wrong number of fields.
 
@@ -81,7 +81,7 @@ def _fields(
     return table.combine_chunks(), wrong
 
 
-def _column(format: CsvFormat, field: pa.Field, fields: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
+def _column(format: CsvDialect, field: pa.Field, fields: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
     """Return a column, null where a field cannot be converted, and an error message for each such field."""
     encoded = fields.combine_chunks().dictionary_encode()
     typed, errors = _values(format, field, encoded.dictionary.to_pylist())
@@ -90,7 +90,7 @@ def _column(format: CsvFormat, field: pa.Field, fields: pa.ChunkedArray) -> tupl
     return typed.take(encoded.indices), {int(at): errors[int(indices[at])] for at in bad}
 
 
-def _values(format: CsvFormat, field: pa.Field, values: Sequence[bytes]) -> tuple[pa.Array, dict[int, str]]:
+def _values(format: CsvDialect, field: pa.Field, values: Sequence[bytes]) -> tuple[pa.Array, dict[int, str]]:
     lines = [b'"' + value.replace(b'"', b'""') + b'"\n' for value in values]
     convert = format.convert_options({field.name: field.type})
     hint = "" if field.name in format.given else " (a type inferred from the first rows; schema= gives another)"

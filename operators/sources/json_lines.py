@@ -17,7 +17,7 @@ from pyarrow import csv, json, types
 
 from dataflow.contracts.row_errors import OnError
 from dataflow.errors import SchemaMismatch, SourceError
-from operators.sources.blocks import Block, Blocks, Place
+from operators.sources.blocks import Block, Blocks, BlockStart
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE, KnownFiles
 from operators.sources.paths import Paths, expand
@@ -137,14 +137,14 @@ class JsonFormat:
                 return _inferred(path, block, wanted)
         raise SourceError(f"read_json({paths[0]!r}): there is nothing to infer columns from; give schema=")
 
-    def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[JsonParser, Place]:
+    def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[JsonParser, BlockStart]:
         return JsonParser(self, schema, columns), self._first(path, where, 1)[0]
 
-    def _first(self, path: str, where: Files, block_bytes: int) -> tuple[Place, Block | None]:
+    def _first(self, path: str, where: Files, block_bytes: int) -> tuple[BlockStart, Block | None]:
         """Return where the rows of a file begin, and its first block with rows."""
         try:
             with where.open_text(path, 0) as stream:
-                blocks = Blocks(stream, _cut, Place(0, 1), block_bytes=block_bytes)
+                blocks = Blocks(stream, _cut, BlockStart(0, 1), block_bytes=block_bytes)
                 blocks.skip_mark()
                 return blocks.place, next((block for block in blocks if block.data.strip()), None)
         except UNREADABLE as error:

@@ -22,7 +22,7 @@ from dataflow.contracts.row_errors import OnError, RowErrors, RowTally
 from dataflow.contracts.source import END, EndOfSplit, Json, SplitReader
 from dataflow.errors import CheckpointDamaged, SourceError
 from dataflow.untrusted import Count, parsed
-from operators.sources.blocks import Block, Blocks, Place
+from operators.sources.blocks import Block, Blocks, BlockStart
 from operators.sources.files import Files
 from operators.sources.known_file import UNREADABLE
 
@@ -92,7 +92,7 @@ class TextReader(SplitReader):
         path: str,
         where: Files,
         parser: RowParser,
-        begin: Place,
+        begin: BlockStart,
         offset: Json,
         *,
         batch_rows: int,
@@ -108,7 +108,7 @@ class TextReader(SplitReader):
         given = _Offset(begin.byte, begin.line)
         if offset is not None:
             given = parsed(_Offset, offset, f"{parser.label}: the position in {path!r}")
-        self._place = Place(given.byte, given.line)  # where the next block begins
+        self._place = BlockStart(given.byte, given.line)  # where the next block begins
         self._block: Block | None = None  # whose rows are being emitted, while there are any left
         self._rows = no_rows(parser.schema)
         self._given = 0
@@ -178,7 +178,7 @@ class TextReader(SplitReader):
             return self._parser.parse(block.data), 0
         except _WRONG:
             batch, wrong = self._parser.rescue(block.data)
-        place, seen = Place(block.at, block.line), 0
+        place, seen = BlockStart(block.at, block.line), 0
         for row in wrong:
             place, seen = Block(block.data[seen : row.start], place.byte, place.line).after, row.start
             text = block.data[row.start : row.end]

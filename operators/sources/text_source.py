@@ -15,7 +15,7 @@ from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch, Sour
 from dataflow.expressions.type_names import named_type
 from dataflow.state.dictionaries import wide_type
 from operators.sources.arrow import plain_type
-from operators.sources.blocks import Place
+from operators.sources.blocks import BlockStart
 from operators.sources.files import Files, compression
 from operators.sources.known_file import KnownFiles, changed
 from operators.sources.text import RowParser, TextReader
@@ -48,7 +48,7 @@ class TextFormat(Protocol):
         """See ``Source.kernels``."""
         ...
 
-    def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[RowParser, Place]:
+    def open(self, path: str, where: Files, schema: pa.Schema, columns: Sequence[str]) -> tuple[RowParser, BlockStart]:
         """Return a parser of a file to ``columns`` of ``schema``, and where its rows begin."""
         ...
 

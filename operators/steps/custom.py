@@ -21,7 +21,7 @@ from dataflow.expressions.custom import AggregateKernel
 from dataflow.state.arrays import from_words, validity, words
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
-from operators.steps.step import Place, Rows, Step, seen
+from operators.steps.step import Rows, Step, StepPlace, seen
 
 __all__ = ["CustomStep", "compiled"]
 
@@ -38,7 +38,7 @@ class Compiled:
 class CustomStep(Step):
     """A user's aggregate; its state is one word per number, ints or the bits of floats."""
 
-    def __init__(self, place: Place, kernel: AggregateKernel) -> None:
+    def __init__(self, place: StepPlace, kernel: AggregateKernel) -> None:
         super().__init__(place)
         self._compiled = compiled(kernel)
         self.initial = tuple(np.array(kernel.init).view(np.int64).tolist())

@@ -17,7 +17,7 @@ from dataflow.state.arrays import canonical_words, from_words, is_word
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots, WideSlotIndex
 from dataflow.state.interning import InternedValues, Interner
-from operators.steps.step import Place, Rows, Step, Store, read_word
+from operators.steps.step import Rows, Step, StepPlace, Store, read_word
 
 __all__ = ["CountDistinct"]
 
@@ -29,7 +29,7 @@ class CountDistinct(Step):
     mergeable = False
     kernels: tuple[str, ...] = ("operators.kernels.distinct", "dataflow.state.kernels.index")
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StepPlace) -> None:
         super().__init__(place)
         (self._type,) = place.types
         self._interner = None if is_word(self._type) else Interner()

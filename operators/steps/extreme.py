@@ -11,7 +11,7 @@ from dataflow.state.arrays import byte_ranges, validity
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
 from operators.steps.kept import KeptBytes
-from operators.steps.step import Place, Rows, Step, Store, seen
+from operators.steps.step import Rows, Step, StepPlace, Store, seen
 
 __all__ = ["BytesExtreme"]
 
@@ -23,7 +23,7 @@ class BytesExtreme(Step):
     mergeable = False
     kernels = ("operators.kernels.kept", "dataflow.state.kernels.interning")
 
-    def __init__(self, place: Place, kind: AggregateKind) -> None:
+    def __init__(self, place: StepPlace, kind: AggregateKind) -> None:
         super().__init__(place)
         self._sign = -1 if kind is AggregateKind.MIN else 1
         self._numbers = int(pa.types.is_decimal(place.dtype))

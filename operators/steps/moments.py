@@ -10,7 +10,7 @@ import pyarrow as pa
 from dataflow.state.arrays import fresh_words, validity, words
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
-from operators.steps.step import Place, Rows, Step
+from operators.steps.step import Rows, Step, StepPlace
 
 __all__ = ["StandardDeviation", "Variance"]
 
@@ -21,7 +21,7 @@ class Variance(Step):
     initial = (0, 0, 0)
     kernels: tuple[str, ...] = ("operators.kernels.moments",)
 
-    def __init__(self, place: Place, ddof: int) -> None:
+    def __init__(self, place: StepPlace, ddof: int) -> None:
         super().__init__(place)
         self._ddof = ddof
 

@@ -14,7 +14,7 @@ from dataflow.state.arrays import Bits, fresh_words, from_words, words
 from dataflow.state.copy_on_write import CopyOnWriteRows
 from dataflow.state.index import Slots
 
-__all__ = ["Fold", "Place", "Rows", "Step", "Store", "Sum128Overflow", "read_word", "seen"]
+__all__ = ["Fold", "StepPlace", "Rows", "Step", "Store", "Sum128Overflow", "read_word", "seen"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -33,7 +33,7 @@ class Sum128Overflow(OverflowError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StepPlace:
     """The position of an aggregate's state in a record, and its arguments.
 
     ``flag`` is the bit of word 0 that is set if there is a value; ``arguments`` are numbers of evaluated expressions,
@@ -73,7 +73,7 @@ class Fold(ABC):
 class Step(Fold):
     """One aggregate: a fold and its result column. Its words of a record begin at ``place.word``."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StepPlace) -> None:
         self.place = place
         self.name = place.name
         self.arguments = place.arguments

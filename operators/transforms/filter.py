@@ -11,10 +11,10 @@ from dataflow.contracts.operator import Operator, OperatorContext, Out
 from dataflow.errors import SchemaMismatch
 from dataflow.expressions import Expr, compile_value
 
-__all__ = ["Filter"]
+__all__ = ["FilterOperator"]
 
 
-class Filter(Operator):
+class FilterOperator(Operator):
     """Emits the rows where ``predicate`` is true; false and null drop a row. A batch that passes whole is not copied.
 
     Raises: UnknownColumn, SchemaMismatch at construction if the predicate is not a boolean over the input's columns.

@@ -18,14 +18,14 @@ from dataflow.contracts.windows import EventTime
 from operators.arrow_batches import ArrowBatches
 from operators.transforms.moved_times import MovedTimes
 
-__all__ = ["MapBatches"]
+__all__ = ["MapBatchesOperator"]
 
 BatchFunction = Callable[[Any], Any]
 """``RecordBatch -> Batches | Iterable[Batches | None] | None``, where ``Batches`` is a RecordBatch, a Table, or
 any other object with ``__arrow_c_stream__`` or ``__arrow_c_array__``; pyarrow has no type hints to express it."""
 
 
-class MapBatches(Operator):
+class MapBatchesOperator(Operator):
     """Calls ``function`` with each batch that has rows and emits its output; None is no output.
 
     The function must depend on its batch alone: after a failure it is called again with the same rows. Iterables are

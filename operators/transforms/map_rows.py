@@ -18,7 +18,7 @@ from dataflow.contracts.windows import EventTime
 from operators.rows import RowBatches
 from operators.transforms.moved_times import MovedTimes
 
-__all__ = ["FlatMapRows", "MapRows"]
+__all__ = ["FlatMapRowsOperator", "MapRowsOperator"]
 
 Row = Mapping[str, Any]
 _ROWS: Final = 16_384
@@ -100,7 +100,7 @@ class _RowFunction(Operator):
         self._errors.reject(self._where, shown(batch.slice(index, 1))[0], error)
 
 
-class MapRows(_RowFunction):
+class MapRowsOperator(_RowFunction):
     """One row for each: ``function`` returns a dict with the columns of the declared schema."""
 
     word = "map"
@@ -113,7 +113,7 @@ class MapRows(_RowFunction):
         return (output,)
 
 
-class FlatMapRows(_RowFunction):
+class FlatMapRowsOperator(_RowFunction):
     """Any number of rows for each: ``function`` returns an iterable of dicts, or None for no rows."""
 
     word = "flat_map"

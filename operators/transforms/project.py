@@ -9,10 +9,10 @@ import pyarrow as pa
 from dataflow.contracts.operator import Operator, OperatorContext, Out
 from dataflow.expressions import Expr, compile_expression, output_schema
 
-__all__ = ["Project"]
+__all__ = ["ProjectOperator"]
 
 
-class Project(Operator):
+class ProjectOperator(Operator):
     """Emits one row for each row, with ``columns`` as its columns; a plain ``col(name)`` is passed on without a copy.
 
     Raises: GraphError for two columns of one name or one without a name; UnknownColumn, SchemaMismatch at construction.

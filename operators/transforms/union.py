@@ -6,10 +6,10 @@ import pyarrow as pa
 
 from dataflow.contracts.operator import Operator, OperatorContext, Out
 
-__all__ = ["Union"]
+__all__ = ["UnionOperator"]
 
 
-class Union(Operator):
+class UnionOperator(Operator):
     """Passes the batches of all ports on, with the output's columns in its order.
 
     Ports may have more columns, or differ in nullability and metadata, but not in the types of columns.

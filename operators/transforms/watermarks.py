@@ -27,13 +27,13 @@ from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
 from dataflow.untrusted import Time, parsed
 from operators.aggregation.window_times import latest
 
-__all__ = ["Watermarks"]
+__all__ = ["WatermarkOperator"]
 
 _BEAT = 200_000
 """Microseconds between two checks for splits that have ended or become idle."""
 
 
-class Watermarks(Operator):
+class WatermarkOperator(Operator):
     """Passes rows on, and after each batch the watermark if it moved. See the module's text.
 
     Raises: ValueError for a null event time, unless ``on_error`` says otherwise; ConfigurationError if the rows do not

@@ -38,13 +38,13 @@ from operators.aggregation.sums import overflow_of
 from operators.aggregation.window_times import Numbers, edges, window_numbers
 from operators.windows.panes import Pane, Panes
 
-__all__ = ["WindowAggregate"]
+__all__ = ["WindowAggregateOperator"]
 
 CHUNK = 65_536
 """The largest batch, in rows, of an emission."""
 
 
-class WindowAggregate(Operator):
+class WindowAggregateOperator(Operator):
     """Windowed aggregates; see the module's text, and ``WindowedStream.agg`` for the output.
 
     Takes plain rows, or partial records (``operators.aggregation.combine``), each counted as the rows it holds.

@@ -146,7 +146,7 @@ def test_a_spec_without_an_operator_says_what_to_call() -> None:
 def test_an_operator_that_cannot_be_imported_is_named_with_its_spec() -> None:
     flow.register(Lost, "tests.planning.toy_family:Nowhere")
     rows = flow.Pipeline().source(op.from_arrow(TABLE))
-    with pytest.raises(ConfigurationError, match=r"tests\.toy_family:Nowhere of .*Lost cannot be imported"):
+    with pytest.raises(ConfigurationError, match=r"tests\.planning\.toy_family:Nowhere of .*Lost cannot be imported"):
         rows.then(Lost()).collect()
 
 

@@ -22,7 +22,7 @@ from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.specs import Emit
 from dataflow.state.codec import decode, encode
 from dataflow.state.hashing import key_group_range
-from operators.aggregation.aggregate import CHUNK, KeyedAggregate
+from operators.aggregation.aggregate import CHUNK, AggregateOperator
 
 NAN = float("nan")
 SCHEMA = pa.schema({"k": pa.string(), "i": pa.int64(), "f": pa.float64()})
@@ -74,7 +74,7 @@ class Harness:
         context = OperatorContext(
             "totals", 0, 1, (schema,), pa.schema(output), groups, 128, restored, self.clock, self.due.append
         )
-        self.operator = KeyedAggregate(context, keys, aggregations, emit, every)
+        self.operator = AggregateOperator(context, keys, aggregations, emit, every)
         self.operator.open()
 
     def process(self, *rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -344,7 +344,7 @@ def test_a_checkpoint_of_other_aggregates_is_refused() -> None:
 
 def test_an_unknown_key_is_refused() -> None:
     with pytest.raises(UnknownColumn, match="'q'"):
-        KeyedAggregate(
+        AggregateOperator(
             OperatorContext("totals", 0, 1, (SCHEMA,), SCHEMA, range(128), 128, None, ManualClock(), lambda due: None),
             ["q"],
             [count()],

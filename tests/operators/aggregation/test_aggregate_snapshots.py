@@ -20,7 +20,7 @@ from dataflow.planning.specs import Emit
 from dataflow.state import keyed
 from dataflow.state.codec import decode, encode
 from operators.aggregation import records
-from operators.aggregation.aggregate import KeyedAggregate
+from operators.aggregation.aggregate import AggregateOperator
 from tests.seeds import part_of_the_examples
 
 TEXT = col("v").cast("string")
@@ -56,13 +56,13 @@ class Twins:
         self.schema = pa.schema([*keys, ("v", pa.int64())])
         self.one, self.other = self._operator(), self._operator()
 
-    def _operator(self) -> KeyedAggregate:
+    def _operator(self) -> AggregateOperator:
         keys = list(self.schema)[:-1]
         output = pa.schema([*keys, *((a.name, a.dtype(self.schema)) for a in AGGREGATIONS)])
         context = OperatorContext(
             "totals", 0, 1, (self.schema,), output, range(128), 128, None, ManualClock(), lambda due: None
         )
-        return KeyedAggregate(context, [key.name for key in keys], AGGREGATIONS, Emit.UPDATES, every=INTERVAL)
+        return AggregateOperator(context, [key.name for key in keys], AGGREGATIONS, Emit.UPDATES, every=INTERVAL)
 
     def process(self, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> None:
         """A row for each number: the number makes the key (multiples of 7 the null one), and the value."""

@@ -19,7 +19,7 @@ from dataflow.contracts.operator import Snapshot
 from dataflow.errors import SchemaMismatch
 from dataflow.expressions import Aggregation, col, count
 from dataflow.planning.specs import Emit
-from operators.aggregation.aggregate import KeyedAggregate
+from operators.aggregation.aggregate import AggregateOperator
 from operators.aggregation.records import Records, SumOverflow
 from tests.operators.operating import Emitted, context_of, drained, stored
 from tests.seeds import part_of_the_examples
@@ -347,9 +347,9 @@ def test_columns_are_those_of_the_argument_and_of_the_order() -> None:
 def test_keys_without_a_value_survive_restores_and_gatherings(aggregation: Aggregation) -> None:
     """What is kept of the others is gathered anew many times; theirs is nothing, and stays nothing."""
 
-    def aggregate(restored: Snapshot | None = None) -> KeyedAggregate:
+    def aggregate(restored: Snapshot | None = None) -> AggregateOperator:
         output = pa.schema({"k": pa.int64(), "m": aggregation.dtype(schema)})
-        return KeyedAggregate(context_of(schema, output, restored=restored), ["k"], [aggregation], Emit.FINAL)
+        return AggregateOperator(context_of(schema, output, restored=restored), ["k"], [aggregation], Emit.FINAL)
 
     def batch(keys: Sequence[int], values: Sequence[int | None]) -> pa.RecordBatch:
         text = [None if value is None else f"value {value}" for value in values]

@@ -15,13 +15,13 @@ from dataflow.planning.operator_table import make_operator
 from dataflow.planning.specs import Filter, Project
 from operators.fusion import cache
 from operators.fusion.operator import Fused, Patience, Spread
-from operators.fusion.runs import Run, Step
+from operators.fusion.runs import Run, RunStep
 
 FRESH = Patience(load=1 << 40, compile=1 << 40)
 """Nobody asks: the test loads."""
 
 
-def contexts(steps: Sequence[Step], schema: pa.Schema) -> list[OperatorContext]:
+def contexts(steps: Sequence[RunStep], schema: pa.Schema) -> list[OperatorContext]:
     found = []
     for step in steps:
         made = output_schema(step.columns, schema, "test") if isinstance(step, Project) else schema
@@ -59,7 +59,7 @@ class Emitted:
 class OneByOne:
     """The operators of a run, each the output of the one before it; ``rows`` is what each emitted."""
 
-    def __init__(self, steps: Sequence[Step], schema: pa.Schema) -> None:
+    def __init__(self, steps: Sequence[RunStep], schema: pa.Schema) -> None:
         self.operators: list[Operator] = [
             make_operator(step, context)
             for step, context in zip(steps, contexts(steps, schema), strict=True)
@@ -83,7 +83,7 @@ class Looped:
     """A ``Fused`` whose loops are loaded; ``fell_back`` says that its last batch went to the first operator."""
 
     def __init__(
-        self, steps: Sequence[Step], schema: pa.Schema, keys: tuple[str, ...] = (), spread: Spread | None = None
+        self, steps: Sequence[RunStep], schema: pa.Schema, keys: tuple[str, ...] = (), spread: Spread | None = None
     ) -> None:
         self.plain = OneByOne(steps, schema)
         self.emitted = Emitted()

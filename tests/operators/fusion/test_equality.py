@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dataflow.expressions import Expr, col, lit
 from dataflow.planning.specs import Filter, Project
-from operators.fusion.runs import Run, Step
+from operators.fusion.runs import Run, RunStep
 from operators.fusion.source import Nulls, fuses
 from tests.operators.fusion.chains import Looped, outcome, spelt
 from tests.seeds import seeds
@@ -174,7 +174,7 @@ def looped(seed: int) -> Looped:
     assert len(numbers) == 7, "few trees have loops"
     assert len(truths) == 6, "few trees have loops"
     made = [e.alias(f"x{i}") for i, e in enumerate(numbers)] + [e.alias(f"p{i}") for i, e in enumerate(truths[2:])]
-    steps: tuple[Step, ...] = (
+    steps: tuple[RunStep, ...] = (
         Filter(truths[0] | col("b")),
         Project((*map(col, SCHEMA.names), *made)),
         Filter(col("p0") | (col("x0") < 3) | truths[1]),

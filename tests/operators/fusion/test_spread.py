@@ -13,16 +13,16 @@ from dataflow.expressions import col
 from dataflow.planning.specs import Filter, Project
 from dataflow.state.partition import hash_partition
 from operators.fusion.operator import Spread
-from operators.fusion.runs import Run, Step
+from operators.fusion.runs import Run, RunStep
 from operators.fusion.source import fuses
 from tests.operators.fusion.chains import Looped, spelt
 from tests.operators.fusion.test_equality import SCHEMA, batch
 
-STEPS: tuple[Step, ...] = (
+STEPS: tuple[RunStep, ...] = (
     Filter(col("b") | (col("i8") != 0)),
     Project((*map(col, SCHEMA.names), (col("i32") * 3).alias("m"))),
 )
-EXTREMES: tuple[Step, ...] = (Project((*map(col, ("f64", "f32", "i64", "u64")), (col("f64") * -1.0).alias("n"))),)
+EXTREMES: tuple[RunStep, ...] = (Project((*map(col, ("f64", "f32", "i64", "u64")), (col("f64") * -1.0).alias("n"))),)
 KEYS = [
     ("m",),
     *(pytest.param(keys, marks=pytest.mark.soak) for keys in [("i8", "u64", "b"), ("f32", "ts", "day", "took", "at")]),
@@ -31,7 +31,7 @@ KEYS = [
 
 
 @cache
-def spreading(keys: tuple[str, ...], steps: tuple[Step, ...] = STEPS) -> Looped:
+def spreading(keys: tuple[str, ...], steps: tuple[RunStep, ...] = STEPS) -> Looped:
     return Looped(steps, SCHEMA, keys, Spread(3, 128))
 
 

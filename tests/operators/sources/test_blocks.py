@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from operators.sources.blocks import Block, Blocks, Place
+from operators.sources.blocks import Block, Blocks, BlockStart
 
 
 def whole_lines(data: bytes, final: bool) -> int:  # noqa: FBT001  the shape of blocks.Cut
@@ -21,10 +21,10 @@ def quoted(data: bytes, final: bool) -> int:  # noqa: FBT001
     return len(data) if final and data.count(b'"') % 2 == 0 else (even or [0])[-1]
 
 
-BEGIN = Place(0, 1)
+BEGIN = BlockStart(0, 1)
 
 
-def blocks(text: bytes, size: int, place: Place = BEGIN, longest: int = 1 << 20) -> list[Block]:
+def blocks(text: bytes, size: int, place: BlockStart = BEGIN, longest: int = 1 << 20) -> list[Block]:
     return list(Blocks(io.BytesIO(text[place.byte :]), quoted, place, block_bytes=size, longest=longest))
 
 
@@ -39,7 +39,7 @@ def test_blocks_are_the_text_and_begin_again_anywhere(text: bytes, size: int, lo
     assert b"".join(block.data for block in whole) == text
     for index, block in enumerate(whole):
         assert block.line == 1 + text.count(b"\n", 0, block.at)
-        assert blocks(text, size, Place(block.at, block.line), longest) == whole[index:]
+        assert blocks(text, size, BlockStart(block.at, block.line), longest) == whole[index:]
 
 
 def test_a_row_longer_than_a_block_makes_it_grow() -> None:
@@ -56,15 +56,15 @@ def test_a_row_that_is_too_long_is_given_up_after_its_first_line() -> None:
     assert [(block.data, block.broken) for block in whole][:2] == [(b'"b\n', True), (b"c\n", False)]
 
 
-@pytest.mark.parametrize(("text", "at"), [(b"\xef\xbb\xbfa\n", Place(3, 1)), (b"a\n", BEGIN), (b"", BEGIN)])
-def test_a_mark_before_the_text_is_left_out(text: bytes, at: Place) -> None:
-    stream = Blocks(io.BytesIO(text), whole_lines, Place(0, 1), block_bytes=2)
+@pytest.mark.parametrize(("text", "at"), [(b"\xef\xbb\xbfa\n", BlockStart(3, 1)), (b"a\n", BEGIN), (b"", BEGIN)])
+def test_a_mark_before_the_text_is_left_out(text: bytes, at: BlockStart) -> None:
+    stream = Blocks(io.BytesIO(text), whole_lines, BlockStart(0, 1), block_bytes=2)
     stream.skip_mark()
     assert stream.place == at
 
 
 def test_lines_are_left_out_whatever_is_in_them() -> None:
-    stream = Blocks(io.BytesIO(b'a "long" line\n"\nb\n'), whole_lines, Place(0, 1), block_bytes=2)
+    stream = Blocks(io.BytesIO(b'a "long" line\n"\nb\n'), whole_lines, BlockStart(0, 1), block_bytes=2)
     stream.skip_line()
     stream.skip_line()
     assert (stream.place.line, [block.data for block in stream]) == (3, [b"b\n"])

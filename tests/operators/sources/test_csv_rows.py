@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyarrow import csv
 
 from operators.kernels.csv_rows import row_ends
-from operators.sources.csv_files import CsvFormat
+from operators.sources.csv_files import CsvDialect
 
 
 def ends_of(text: bytes, quote: str = '"', escape: str | None = None) -> tuple[list[int], bool]:
@@ -70,6 +70,6 @@ def test_rows_taken_apart_parse_to_what_they_are_together(text: bytes) -> None:
 
 @given(st.lists(st.sampled_from([b"a", b",", b"\n", b"\r", b"\r\n", b"bc"]), max_size=12).map(b"".join))
 def test_rows_of_text_without_quotes_end_at_the_same_places_without_the_kernel(text: bytes) -> None:
-    format = CsvFormat(None, 0, ",", '"', None, ("",), ".", (), "utf-8", ())
+    format = CsvDialect(None, 0, ",", '"', None, ("",), ".", (), "utf-8", ())
     ends = ends_of(text)[0]
     assert format.ends(text) == (ends if (ends or [0])[-1] == len(text) else [*ends, len(text)])

@@ -15,10 +15,10 @@ from dataflow.clock import ManualClock
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.errors import GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions import Expr, col, lit, output_schema
-from operators.transforms.filter import Filter
-from operators.transforms.map_batches import MapBatches
-from operators.transforms.project import Project
-from operators.transforms.union import Union
+from operators.transforms.filter import FilterOperator
+from operators.transforms.map_batches import MapBatchesOperator
+from operators.transforms.project import ProjectOperator
+from operators.transforms.union import UnionOperator
 
 SCHEMA = pa.schema({"x": pa.int64(), "k": pa.dictionary(pa.int32(), pa.string())})
 
@@ -71,37 +71,37 @@ def rows(out: Emitted) -> list[dict[str, Any]]:
     ],
 )
 def test_a_filter_keeps_the_rows_where_the_predicate_is_true(predicate: Expr, kept: list[int | None]) -> None:
-    out = emitted(Filter(context(SCHEMA), predicate), batch(1, 2, None, 3, 4), batch())
+    out = emitted(FilterOperator(context(SCHEMA), predicate), batch(1, 2, None, 3, 4), batch())
     assert [row["x"] for row in rows(out)] == kept
     assert all(each.schema == SCHEMA for each in out)
 
 
 def test_a_filter_that_passes_everything_copies_nothing() -> None:
     given = batch(1, 2)
-    assert emitted(Filter(context(SCHEMA), col("x") > 0), given)[0] is given
+    assert emitted(FilterOperator(context(SCHEMA), col("x") > 0), given)[0] is given
 
 
 @pytest.mark.parametrize("given", [batch(), batch(None), batch(None, None)])
 def test_a_filter_over_nothing_or_nulls_emits_nothing(given: pa.RecordBatch) -> None:
-    assert emitted(Filter(context(SCHEMA), col("x") % 0 == 0), given) == []
+    assert emitted(FilterOperator(context(SCHEMA), col("x") % 0 == 0), given) == []
 
 
 def test_a_filter_sees_nulls_inside_a_dictionary() -> None:
     keys = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0], pa.int32()), pa.array(["a", None]))
     given = pa.record_batch({"x": [1, 2, 3, 4], "k": keys})
-    assert [row["x"] for row in rows(emitted(Filter(context(SCHEMA), col("k").is_null()), given))] == [2, 3]
-    assert [row["x"] for row in rows(emitted(Filter(context(SCHEMA), col("k") != "b"), given))] == [1, 4]
+    assert [row["x"] for row in rows(emitted(FilterOperator(context(SCHEMA), col("k").is_null()), given))] == [2, 3]
+    assert [row["x"] for row in rows(emitted(FilterOperator(context(SCHEMA), col("k") != "b"), given))] == [1, 4]
 
 
 def test_a_filter_refuses_what_is_no_predicate() -> None:
     with pytest.raises(SchemaMismatch, match=r"filter 'op'.*is int64"):
-        Filter(context(SCHEMA), col("x") + 1)
+        FilterOperator(context(SCHEMA), col("x") + 1)
     with pytest.raises(UnknownColumn, match=r"filter 'op'.*'y'"):
-        Filter(context(SCHEMA), col("y") > 1)
+        FilterOperator(context(SCHEMA), col("y") > 1)
 
 
-def project(*columns: Expr, schema: pa.Schema = SCHEMA) -> Project:
-    return Project(context(output_schema(columns, schema, "select"), schema), columns)
+def project(*columns: Expr, schema: pa.Schema = SCHEMA) -> ProjectOperator:
+    return ProjectOperator(context(output_schema(columns, schema, "select"), schema), columns)
 
 
 @pytest.mark.parametrize("given", [(), (1,), (1, None, 3), (None, None)])
@@ -127,7 +127,7 @@ def test_a_projection_on_no_columns_keeps_the_number_of_rows() -> None:
 def test_a_projection_refuses_one_name_twice_and_no_name() -> None:
     for columns in ([col("x"), col("x") + 1], [lit(1)]):
         with pytest.raises(GraphError, match="alias"):
-            Project(context(SCHEMA), columns)
+            ProjectOperator(context(SCHEMA), columns)
 
 
 def test_an_overflow_names_the_operator_and_the_expression() -> None:
@@ -151,18 +151,20 @@ Y = pa.record_batch({"y": [1, 2]})
     ],
 )
 def test_map_batches_emits_what_the_function_answers(function: Callable[[Any], Any], expected: list[list[int]]) -> None:
-    out = emitted(MapBatches(context(OUTPUT), function), batch(1))
+    out = emitted(MapBatchesOperator(context(OUTPUT), function), batch(1))
     assert [each["y"].to_pylist() for each in out] == expected
 
 
 def test_map_batches_orders_the_columns_as_declared() -> None:
     output = pa.schema({"a": pa.int64(), "b": pa.int64()})
-    out = emitted(MapBatches(context(output), lambda b: pa.record_batch({"b": [2], "a": [1]})), batch(1))
+    out = emitted(MapBatchesOperator(context(output), lambda b: pa.record_batch({"b": [2], "a": [1]})), batch(1))
     assert (out[0].schema, rows(out)) == (output, [{"a": 1, "b": 2}])
 
 
 def test_map_batches_emits_no_metadata_but_that_of_the_declared_schema() -> None:
-    found = emitted(MapBatches(context(OUTPUT), lambda b: Y.replace_schema_metadata({"by": "the function"})), batch(1))
+    found = emitted(
+        MapBatchesOperator(context(OUTPUT), lambda b: Y.replace_schema_metadata({"by": "the function"})), batch(1)
+    )
     assert found[0].schema.equals(OUTPUT, check_metadata=True)
 
 
@@ -175,7 +177,7 @@ def test_map_batches_consumes_an_iterable_one_batch_at_a_time() -> None:
             yield Y
 
     out = Emitted()
-    pending = MapBatches(context(OUTPUT), endless).process(0, batch(1), out)
+    pending = MapBatchesOperator(context(OUTPUT), endless).process(0, batch(1), out)
     assert pending is not None
     next(pending)
     next(pending)
@@ -183,7 +185,7 @@ def test_map_batches_consumes_an_iterable_one_batch_at_a_time() -> None:
 
 
 def test_map_batches_does_not_call_the_function_for_no_rows() -> None:
-    assert emitted(MapBatches(context(OUTPUT), lambda b: pytest.fail("called")), batch()) == []
+    assert emitted(MapBatchesOperator(context(OUTPUT), lambda b: pytest.fail("called")), batch()) == []
 
 
 @pytest.mark.parametrize(
@@ -198,7 +200,7 @@ def test_map_batches_does_not_call_the_function_for_no_rows() -> None:
 )
 def test_map_batches_names_the_operator_and_the_column_that_is_wrong(answer: object, message: str) -> None:
     with pytest.raises(SchemaMismatch, match=rf"map_batches 'op'.*{message}"):
-        emitted(MapBatches(context(OUTPUT), lambda b: answer), batch(1))
+        emitted(MapBatchesOperator(context(OUTPUT), lambda b: answer), batch(1))
 
 
 FRAMES: dict[str, Callable[[pa.RecordBatch], Any]] = {
@@ -220,7 +222,7 @@ def test_map_batches_takes_frames_of_other_libraries(make: str, text: pa.DataTyp
     answer = FRAMES[make](given)
     if isinstance(answer, pa.RecordBatchReader):  # pyarrow's own types are held to what was declared
         assert answer.schema == given.schema
-    out = emitted(MapBatches(context(given.schema, given.schema), lambda b: answer), given)
+    out = emitted(MapBatchesOperator(context(given.schema, given.schema), lambda b: answer), given)
     assert rows(out) == [{"x": 2, "s": None}, {"x": 3, "s": "c"}]
     assert all(each.schema == given.schema for each in out)
 
@@ -228,25 +230,25 @@ def test_map_batches_takes_frames_of_other_libraries(make: str, text: pa.DataTyp
 def test_map_batches_takes_categories_of_polars() -> None:
     declared = pa.schema({"c": pa.dictionary(pa.int32(), pa.string())})
     frame = polars.DataFrame({"c": ["a", "b", "a"]}, schema={"c": polars.Categorical})
-    out = emitted(MapBatches(context(declared), lambda b: frame), batch(1))
+    out = emitted(MapBatchesOperator(context(declared), lambda b: frame), batch(1))
     assert (out[0].schema, rows(out)) == (declared, [{"c": "a"}, {"c": "b"}, {"c": "a"}])
 
 
 def test_map_batches_holds_frames_to_the_declared_schema() -> None:
     frame = polars.DataFrame({"y": [1.5], "yy": [1]})
     with pytest.raises(SchemaMismatch, match=r"'y' should be int64 but is double.*'yy' is not in the declared"):
-        emitted(MapBatches(context(OUTPUT), lambda b: frame), batch(1))
+        emitted(MapBatchesOperator(context(OUTPUT), lambda b: frame), batch(1))
 
 
 @pytest.mark.parametrize("answer", [7, "text", {"y": [1]}, [Y, 7], polars.Series([1]), pa.array([1])])
 def test_map_batches_refuses_what_is_no_batch(answer: object) -> None:
     with pytest.raises(TypeError, match="map_batches 'op': the function must return"):
-        emitted(MapBatches(context(OUTPUT), lambda b: answer), batch(1))
+        emitted(MapBatchesOperator(context(OUTPUT), lambda b: answer), batch(1))
 
 
 def test_a_union_passes_every_port_on_under_one_schema() -> None:
     strict = pa.schema([pa.field("y", pa.int64(), nullable=False)])
-    union = Union(context(OUTPUT, OUTPUT, strict))
+    union = UnionOperator(context(OUTPUT, OUTPUT, strict))
     out = Emitted()
     for port, given in enumerate((Y, pa.record_batch([[3]], schema=strict), Y.slice(0, 0))):
         union.process(port % 2, given, out)

@@ -10,7 +10,7 @@ from dataflow.contracts.operator import Snapshot
 from dataflow.contracts.row_errors import ERRORS, OnError
 from dataflow.errors import ConfigurationError
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from operators.transforms.watermarks import Watermarks
+from operators.transforms.watermarks import WatermarkOperator
 from tests.operators.operating import Emitted, ManualSplits, context_of, stored
 
 SCHEMA = pa.schema({"t": pa.timestamp("us"), "x": pa.int64()})
@@ -33,7 +33,7 @@ class Clocks:
         self.clock = ManualClock()
         self.context = context_of(SCHEMA, SCHEMA, splits=self.splits, clock=self.clock, due=self.due, restored=restored)
         self.splits.begins = begins or {}
-        self.operator = Watermarks(self.context, "t", "t", delay, idle_after, on_error, max_drift)
+        self.operator = WatermarkOperator(self.context, "t", "t", delay, idle_after, on_error, max_drift)
         self.operator.open()
 
     def feed(self, split: str, *times: int | None, cut: bool = False) -> list[int | str]:
@@ -171,7 +171,7 @@ def test_a_batch_of_null_times_only_moves_nothing() -> None:
 
 def test_it_refuses_to_run_away_from_its_source() -> None:
     with pytest.raises(ConfigurationError, match="same parallelism"):
-        Watermarks(context_of(SCHEMA, SCHEMA), "t", "t", 0, None, OnError.FAIL)
+        WatermarkOperator(context_of(SCHEMA, SCHEMA), "t", "t", 0, None, OnError.FAIL)
 
 
 def test_the_other_tasks_are_told_how_far_this_one_is() -> None:

@@ -21,9 +21,9 @@ from dataflow.planning.specs import Emit
 from dataflow.planning.specs import WindowAggregate as Spec
 from dataflow.state.hashing import key_group_range
 from operators.aggregation import combine
-from operators.aggregation.combine import Combine
+from operators.aggregation.combine import CombineOperator
 from operators.aggregation.partials import is_partial
-from operators.windows.aggregate import WindowAggregate
+from operators.windows.aggregate import WindowAggregateOperator
 from tests.operators.operating import Emitted, context_of, drained, stored
 from tests.seeds import part_of_the_examples
 
@@ -55,7 +55,9 @@ class Windows:
         self.context = context_of(
             schema, pa.schema([schema.field("k"), *edges, *results]), restored=restored, groups=groups
         )
-        self.operator = WindowAggregate(self.context, ("k",), EventTime("t"), self.spec.window, lateness, aggregations)
+        self.operator = WindowAggregateOperator(
+            self.context, ("k",), EventTime("t"), self.spec.window, lateness, aggregations
+        )
 
     def batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
         columns = list(zip(*rows, strict=True)) or [[], [], []]
@@ -253,7 +255,7 @@ class Model:
 def folded(w: Windows, batch: pa.RecordBatch) -> pa.RecordBatch:
     """What a Combine in front of ``w`` makes of a batch."""
     out = Emitted()
-    Combine(context_of(w.schema, w.schema), w.spec).process(0, batch, out)
+    CombineOperator(context_of(w.schema, w.schema), w.spec).process(0, batch, out)
     return out.batches[None][0]
 
 
@@ -327,7 +329,7 @@ def test_a_batch_spread_over_many_windows_makes_few_panes() -> None:
 def test_folding_pauses_where_it_does_not_pay_and_the_result_stays_the_same() -> None:
     w = Windows(1_000_000)
     out = Emitted()
-    fold = Combine(context_of(w.schema, w.schema), w.spec)
+    fold = CombineOperator(context_of(w.schema, w.schema), w.spec)
     rows = [(f"k{i}", i, i) for i in range(6_000)]
     for _ in range(3):
         fold.process(0, w.batch(rows), out)

@@ -25,8 +25,8 @@ from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.outputs import ForwardOutput, Output
 from dataflow.runtime.task.task_inputs import SourceInlet, SplitState
 from dataflow.runtime.task.wiring import Place, wired
-from operators.aggregation.aggregate import KeyedAggregate
-from operators.windows.aggregate import WindowAggregate
+from operators.aggregation.aggregate import AggregateOperator
+from operators.windows.aggregate import WindowAggregateOperator
 
 RED = 3
 Make = Callable[[flow.Stream], flow.Stream]
@@ -138,7 +138,7 @@ def test_what_leaves_after_the_snapshot_is_red_for_no_later_one(case: str) -> No
 
 @pytest.mark.parametrize("case", STATEFUL)
 def test_an_engine_that_forgets_the_colour_of_state_is_found_out(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutants: Sequence[type[Operator]] = (KeyedAggregate, WindowAggregate)
+    mutants: Sequence[type[Operator]] = (AggregateOperator, WindowAggregateOperator)
     for kind in mutants:
         monkeypatch.setattr(kind, "stateless", True)
     with pytest.raises(AssertionError):
