@@ -3,7 +3,8 @@
 The scheduler steps one actor at a time: a task, the job, the oldest job of a background lane, or the clock. What runs
 next, which channel a gate polls, who stalls, which write fails and where the process dies is drawn from one random
 generator, so a seed is a reproduction. After a crash everything but the store (and what sinks made durable) is thrown
-away, and a new job is built from the newest checkpoint. Every life is checked for liveness: see ``liveness``.
+away, and a new job is built from the newest checkpoint. After each step its actor asserts its invariants, and every
+life is checked for liveness: see ``liveness``.
 
 Assumes: operators, sources and sinks have no randomness of their own.
 """
@@ -339,6 +340,8 @@ class SimulatedJob:
                 actors.append(("", partial(self._run, lane)))
         actor, step = draw.choice(actors)
         moved, now = step(), self._clock.now()
+        if actor:  # background work changes neither the job nor a task: they hear of it by message
+            (job if actor == "job" else job.tasks[actor]).validate()
         # a task is stepped to DONE once: what it reported then is still to be read
         if moved is False or (isinstance(moved, Progress) and moved not in (Progress.WORKED, Progress.DONE)):
             if stillness.idle(actor, now, ("job", *running), writing=bool(self._lanes)):

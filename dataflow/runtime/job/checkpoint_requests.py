@@ -36,6 +36,19 @@ class CheckpointRequests:
         self._served: dict[int, list[Wanted]] = {}
         self._numbers = 0
 
+    @property
+    def waiting(self) -> list[Wanted]:
+        """The requests in the three places; after ``refuse`` all of them are answered."""
+        served = [wanted for waiting in self._served.values() for wanted in waiting]
+        return [*self._asked.values(), *(wanted for _, wanted in self._again), *served]
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        waiting = self.waiting
+        places = len({id(wanted.future) for wanted in waiting})
+        assert places == len(waiting), f"{len(waiting) - places} requests are in two places: {waiting}"
+        assert max(self._asked, default=0) <= self._numbers, f"{list(self._asked)} of {self._numbers} numbers"
+
     def ask(self, wanted: Wanted) -> int:
         """The number under which the coordinator hears of it."""
         self._numbers += 1
@@ -86,7 +99,6 @@ class CheckpointRequests:
 
     def refuse(self, why: BaseException) -> None:
         """There will be no checkpoint for anybody who still waits."""
-        served = [wanted for waiting in self._served.values() for wanted in waiting]
-        for wanted in (*self._asked.values(), *(w for _, w in self._again), *served):
+        for wanted in self.waiting:
             if not wanted.future.done():
                 wanted.future.set_exception(why)

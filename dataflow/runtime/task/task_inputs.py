@@ -135,6 +135,9 @@ class Inlet(ABC):
     def causes(self, state: Progress, now: int) -> list[str]:
         """Return why a task in ``state`` does nothing, as far as its input is the reason."""
 
+    def validate(self) -> None:
+        """Assert the invariants that hold between two steps of the task."""
+
     def close(self) -> list[Exception]:
         """Release resources. Returns: what failed."""
         return []
@@ -220,6 +223,9 @@ class GateInlet(Inlet):
 
     def tick(self, now: int) -> Sequence[Action]:
         return self.gate.tick(now)
+
+    def validate(self) -> None:
+        self.gate.validate()
 
     @property
     def alignment(self) -> int:

@@ -14,6 +14,7 @@ from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.planning.graph import Node
 from dataflow.planning.physical_plan import Link, Plan, Vertex, task_id
 from dataflow.planning.specs import Read, Write
+from dataflow.protocol.red_log import RedLog
 from dataflow.runtime.task.chain import ChainNode
 from dataflow.runtime.task.contract_checks import build_operator, declared_outputs
 from dataflow.runtime.task.outputs import Output
@@ -29,8 +30,8 @@ __all__ = ["Place", "restored_nodes", "wired"]
 class Place:
     """Subtask ``subtask`` of ``vertex``: where a chain runs, as part of run ``run_id``, from ``state`` on.
 
-    ``splits`` is the inlet of a source. ``sample`` is for rows that a restore repeats (see ``ChainNode``), and
-    ``repeats`` says whether there can be such rows.
+    ``splits`` is the inlet of a source. ``red_log`` makes the log of the rows that a restore delivers again to an
+    operator (see ``ChainNode``); None: there are no such rows, because the mode is exactly once.
     ``key_groups`` says whose rows come here, if that is not the subtask's share.
     """
 
@@ -41,9 +42,8 @@ class Place:
     run_id: str
     state: TaskState | None = None
     splits: SourceInlet | None = None
-    sample: int | None = None
+    red_log: Callable[[], RedLog[str]] | None = None
     key_groups: range | None = None
-    repeats: bool = False
 
 
 def wired(
@@ -83,7 +83,8 @@ def restored_nodes(place: Place) -> dict[int, ChainNode]:
 def _chain_node(place: Place, node: Node) -> ChainNode:
     plan, vertex, state = place.plan, place.vertex, place.state
     parent = None if node is vertex.head else plan.graph.nodes[node.inputs[0].source].name
-    made = ChainNode(node.name, parent, place.sample, place.clock)
+    red = None if parent is None or place.red_log is None else place.red_log()
+    made = ChainNode(node.name, parent, red, place.clock)
     if node is vertex.head and place.splits is not None:
         made.tally = place.splits.tally
     context = OperatorContext(
@@ -100,7 +101,7 @@ def _chain_node(place: Place, node: Node) -> ChainNode:
         run_id=place.run_id,
         tally=made.tally,
         splits=place.splits,
-        repeats=place.repeats,
+        repeats=place.red_log is not None,
     )
     made.task = task_id(vertex.name, place.subtask)
     made.declared = declared_outputs(node, made.task)
