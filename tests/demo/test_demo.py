@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from pyarrow import csv
 
 from dataflow.checkpointing import Mode
 from dataflow.cli import main
@@ -120,6 +121,18 @@ def test_what_it_cannot_work_with_is_an_error(arguments: list[str], message: str
     done = CliRunner().invoke(main, ["demo", *(argument.format(**places) for argument in arguments)])
     assert done.exit_code == 2
     assert message.format(**places) in done.stderr
+
+
+def test_the_counted_deliveries_and_the_csv_file_agree(shown: Shown) -> None:
+    departed = 40_000 - shown.report["cancelled_dropped"]
+    lines = csv.read_csv(shown.report["results"]).to_pylist()
+    for mode in shown.report["modes"]:
+        count = shown.report["counted"][mode["mode"]]
+        own = [line for line in lines if line["mode"] == mode["mode"]]
+        assert count["rows"] == sum(line["flights_without_kill"] for line in own) == departed
+        assert count["deliveries"] == sum(line["flights_after_restore"] for line in own)
+        assert count["repeated"] == count["reported"] == mode["restoration"]["duplicates"].get("delays", 0)
+        assert mode["promise"] == "held"
 
 
 def test_what_does_not_hold_is_told_with_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
