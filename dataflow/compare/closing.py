@@ -49,7 +49,7 @@ def _recovery(mode: ModeReport, evidence: str | None) -> list[str]:
         sentence = f"Killed{point}, it resumed from checkpoint {done.checkpoint}"
     if mode.failures:
         return [f"{sentence}.", *([f"{evidence}."] if evidence else []), f"Failed checks: {'; '.join(mode.failures)}."]
-    return [f"{sentence}. {evidence or 'Its output ' + mode.result}."]
+    return [f"{sentence}. {evidence or 'Its output: ' + mode.result}."]
 
 
 def _cost(cost: Cost) -> str:

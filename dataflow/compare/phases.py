@@ -5,7 +5,21 @@ from __future__ import annotations
 from dataflow.checkpointing import Mode
 from dataflow.compare.options import KillPoint, Options, RunnerName, Scene
 
-__all__ = ["describe_kill", "describe_mode", "describe_restore", "describe_undisturbed_run", "describe_warm_up"]
+__all__ = [
+    "BARRIER",
+    "describe_kill",
+    "describe_mode",
+    "describe_restore",
+    "describe_undisturbed_run",
+    "describe_warm_up",
+]
+
+BARRIER = (
+    "While a job runs it takes checkpoints: a marker, called a barrier, travels through the job together with the "
+    "rows, and each operator stores its state when the barrier arrives. After a kill, the job resumes from its newest "
+    "complete checkpoint."
+)
+"""The explanation of barriers, to print before the first phase."""
 
 _BARRIERS = {
     Mode.ALIGNED: "an operator with several inputs waits until the barrier has arrived on all of them, and blocks the "

@@ -69,7 +69,7 @@ class ProcessTree:
         self._signal_all(signal.SIGKILL)
         self._process.wait()
 
-    def _signal_all(self, what: signal.Signals) -> None:
+    def _signal_all(self, number: signal.Signals) -> None:
         """Send a signal to each process, also to processes that start meanwhile.
 
         The session has the id of the process. The id is not used again while a process of the session is alive.
@@ -78,7 +78,7 @@ class ProcessTree:
         while members := self._members() - signalled:
             for pid in sorted(members):
                 with suppress(ProcessLookupError):
-                    os.kill(pid, what)
+                    os.kill(pid, number)
             signalled |= members
 
     def _members(self) -> set[int]:

@@ -12,6 +12,7 @@ from dataflow.clock import duration_text, microseconds
 from dataflow.compare.comparing import compare
 from dataflow.compare.mode_report import ModeReport
 from dataflow.compare.options import Options, RunnerName
+from dataflow.compare.phases import BARRIER
 from dataflow.demo.flights import FlightFiles, prepare
 from dataflow.demo.job import AGGREGATE, FILTER, SINK, SOURCE, options, subject
 from dataflow.demo.oracle import Delays, departed, last_rows
@@ -30,9 +31,7 @@ MIN_FLIGHTS = 20_000
 
 _INTRODUCTION = (
     "This demo runs a job that counts the flights of New York's airports in 2013 and averages their delays, kills it, "
-    "and restores it. While the job runs it takes checkpoints: a marker, called a barrier, travels through the job "
-    "together with the rows, and each operator stores its state when the barrier arrives. After a kill, the job "
-    "resumes from its newest complete checkpoint."
+    "and restores it. " + BARRIER
 )
 _PREPARATION = (
     "Input: reading the flights, and writing them to two Parquet files for the job: one arrives fast and one slowly, "

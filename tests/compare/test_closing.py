@@ -22,7 +22,7 @@ def test_a_mode_that_kept_its_promise_is_described_with_its_recovery_and_its_cos
     assert conclude([ALIGNED]) == [
         "This is what you saw: 1 of 1 tested modes kept their promise after the kill.",
         "aligned promised exactly once: held. Killed while checkpoint 6 was written, it resumed from checkpoint 5. "
-        "Its output equals the run without a kill. Cost: a checkpoint took 1.5 ms (median), inputs were blocked for "
+        "Its output: equals the run without a kill. Cost: a checkpoint took 1.5 ms (median), inputs were blocked for "
         "42 us in all, up to 9 in-flight rows were stored.",
     ]
 

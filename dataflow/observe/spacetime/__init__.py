@@ -1,4 +1,4 @@
-"""Space-time diagrams: ``diagram(system.trace)``."""
+"""Space-time diagrams of runs of processes: ``diagram(system.trace)``."""
 
 from dataflow.observe.spacetime.diagrams import Diagram, diagram
 

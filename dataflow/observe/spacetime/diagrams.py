@@ -1,11 +1,11 @@
-"""Space-time diagrams of runs of processes, for a page and for the terminal."""
+"""Space-time diagrams of runs of processes, as SVG and as text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dataflow.observe.spacetime.layout import Layout, lay_out
+from dataflow.observe.spacetime.layout import DiagramLayout, lay_out
 from dataflow.observe.spacetime.svg import as_svg
 from dataflow.observe.spacetime.text import as_text
 from dataflow.traces import Trace
@@ -13,21 +13,24 @@ from dataflow.traces import Trace
 __all__ = ["Diagram", "diagram"]
 
 ROWS = 200
-"""How many lines of a run ``repr`` shows."""
+"""Number of lines of a run in ``repr``."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Diagram:
-    """A picture of a run: ``print`` it, show it in a notebook, or write ``svg()`` to a file. It does not change."""
+    """A picture of a run: ``print`` it, show it in a notebook, or write ``svg()`` to a file.
 
-    layout: Layout
+    It is a snapshot of the run: later events do not change it. `diagram` has an example.
+    """
+
+    layout: DiagramLayout
 
     def text(self) -> str:
-        """For the terminal: all of the run, time runs down; messages on their way side by side make it wide."""
+        """Return the whole run as text: time runs down, and each message in flight takes two columns."""
         return as_text(self.layout)
 
     def svg(self) -> str:
-        """An SVG document: time runs to the right, and the longer the run the wider it is."""
+        """Return an SVG document: time runs to the right, and the width grows with the run."""
         return as_svg(self.layout)
 
     def __str__(self) -> str:
@@ -46,15 +49,18 @@ def diagram(
     names: Mapping[str, Sequence[str]] | None = None,
     cuts: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Diagram:
-    """The space-time diagram of a run, as far as it has come; snapshots are in it.
+    """Return the space-time diagram of a run up to now, with its snapshots.
 
     Args:
-        names: what the events of a process are called in the picture, first one first; others have the name of their
-            action.
-        cuts: further cuts to draw, by title: how many events of each process lie before each, see ``dataflow.cuts``.
+        trace: the trace of the run, such as ``system.trace``.
+        names: names for the events of a process, in order; further events have the name of their action.
+        cuts: more cuts to draw, by title: the number of events of each process before the cut, see ``dataflow.cuts``.
 
-    Raises: GraphError for names of a process that is not there, and for a cut that is none of this run; TypeError for
-    what is no trace.
+    Returns: a diagram that later events do not change.
+
+    Raises:
+        GraphError: ``names`` or ``cuts`` have a process or a number of events that the run does not have.
+        TypeError: ``trace`` is not a trace.
 
     >>> from dataflow.processes import Process, ProcessGraph, action
     >>> from dataflow.runners.processes.system import System
@@ -75,5 +81,5 @@ def diagram(
       ▽      still in the channel
     """
     if not isinstance(trace, Trace):
-        raise TypeError(f"expected the trace of a run, got a {type(trace).__name__}: diagram(run.trace)")
+        raise TypeError(f"expected the trace of a run, got {type(trace).__name__}; call diagram(run.trace)")
     return Diagram(lay_out(trace, names, cuts))

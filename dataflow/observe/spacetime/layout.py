@@ -1,9 +1,9 @@
-"""Where everything of a space-time diagram lies: processes are lanes, every step of the run has a column of its own.
+"""Positions in a space-time diagram: each process has a lane, and each step of the run has a column.
 
-Lanes and columns are numbers from 0; how wide they are, and what a dot looks like, is for who draws. A column holds
-one step of the run, in the order of the run: an event; or a process that records, with the marker that made it do so
-and the markers that it sends; or another marker's arrival, or a report's at its observer; or where a cut that was asked
-for crosses lanes. A report starts where its process recorded, or where it received the message that is copied.
+Lanes and columns are numbers from 0; the renderers decide their width and how a dot looks. A column holds one step of
+the run, in the order of the run: an event; or a process that records its state, with the marker that triggered it and
+the markers that it sends; or the arrival of another marker, or of a report at its observer; or the crossing of a
+requested cut. A report starts where its process recorded, or where it received the copied message.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dataflow.errors import GraphError, did_you_mean
 from dataflow.processes import Channel
 from dataflow.traces import Event, MarkerReceived, MarkerSent, MessageId, Recorded, ReportReceived, ReportSent, Trace
 
-__all__ = ["Arrow", "CutLine", "Dot", "Layout", "Point", "lay_out", "shown"]
+__all__ = ["Arrow", "CutLine", "Dot", "DiagramLayout", "GridPoint", "lay_out", "shown"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Point:
-    """A place on the lane of a process."""
+class GridPoint:
+    """A position on the lane of a process."""
 
     column: int
     lane: int
@@ -32,9 +32,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """An event. ``inside``: which of the cuts of the layout it lies before, by position."""
+    """An event. ``inside``: positions of the cuts of the layout that it lies before."""
 
-    at: Point
+    at: GridPoint
     event: Event
     name: str
     inside: tuple[int, ...]
@@ -42,15 +42,15 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A message, or a marker or report of the cut at position ``cut``. Without an ``end`` it is in its channel still.
+    """A message, or a marker or report of the cut at position ``cut``. Without an ``end`` it is still in its channel.
 
     ``kind`` is "message", "marker" or "report"; ``what`` describes a marker or a report in full.
     """
 
     channel: Channel
     label: str
-    start: Point
-    end: Point | None
+    start: GridPoint
+    end: GridPoint | None
     lane: int
     cut: int | None = None
     kind: str = "message"
@@ -59,16 +59,16 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class CutLine:
-    """The cut of a snapshot, or one that was asked for: where it crosses lanes, and what it says of channels.
+    """The cut of a snapshot, or a requested cut: where it crosses lanes, and the messages in channels.
 
-    ``channels`` is None where there is nothing to say: the snapshot is not complete, or the cut not consistent; then
-    ``backwards`` has the arrows, by position, that start behind the cut and end before it.
+    ``channels`` is None if the snapshot is not complete or the cut is not consistent. ``backwards`` has the positions
+    of the arrows that make it inconsistent: they start after the cut and end before it.
     """
 
     title: str
     short: str
     snapshot: int | None
-    crossings: tuple[Point, ...]
+    crossings: tuple[GridPoint, ...]
     initiators: tuple[str, ...]
     missing: tuple[str, ...]
     channels: Mapping[Channel, tuple[Any, ...]] | None
@@ -76,8 +76,8 @@ class CutLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """All there is to draw, in the order of the run."""
+class DiagramLayout:
+    """Everything to draw, in the order of the run."""
 
     lanes: tuple[str, ...]
     columns: int
@@ -87,7 +87,7 @@ class Layout:
 
 
 def shown(value: Any, limit: int = 60) -> str:
-    """A message, a name or a state as a picture has it: one line, nothing that cannot be printed, no addresses.
+    """Return a message, a name or a state as one printable line, without memory addresses.
 
     >>> shown("m1"), shown(["a", 2]), shown("two" + chr(10) + "lines"), shown("x" * 99, 6)
     ('m1', "['a', 2]", 'two\\\\nlines', 'xxxxx…')
@@ -101,26 +101,26 @@ def lay_out(
     trace: Trace,
     names: Mapping[str, Sequence[str]] | None = None,
     cuts: Mapping[str, Mapping[str, int]] | None = None,
-) -> Layout:
-    """The layout of ``trace``; see ``diagram`` for the arguments and errors."""
-    named, asked = dict(names or {}), dict(cuts or {})
+) -> DiagramLayout:
+    """Return the layout of ``trace``; see ``diagram`` for arguments and errors."""
+    named, requested = dict(names or {}), dict(cuts or {})
     _check(trace, named)
     steps = _steps(trace)
-    gaps = [_gaps(trace, steps, cut) for cut in asked.values()]
+    gaps = [_gaps(trace, steps, cut) for cut in requested.values()]
     moved = _Columns(steps, gaps)
     lane = {process: number for number, process in enumerate(trace.processes)}
     snapshots = {each.snapshot: None for each in trace.happenings if isinstance(each, Recorded)}
     position = {snapshot: number for number, snapshot in enumerate(snapshots)}
 
-    at: dict[int, Point] = {}
+    at: dict[int, GridPoint] = {}
     for i, each in enumerate(trace.happenings):
         match each:
             case Event(process) | Recorded(process):
-                at[i] = Point(moved.step(steps[i]), lane[process])
+                at[i] = GridPoint(moved.step(steps[i]), lane[process])
             case MarkerSent(channel) | ReportSent(channel):
-                at[i] = Point(moved.step(steps[i]), lane[channel.source])
+                at[i] = GridPoint(moved.step(steps[i]), lane[channel.source])
             case MarkerReceived(channel) | ReportReceived(channel):
-                at[i] = Point(moved.step(steps[i]), lane[channel.target])
+                at[i] = GridPoint(moved.step(steps[i]), lane[channel.target])
 
     arrows = [
         *_messages(trace, at, lane),
@@ -128,29 +128,31 @@ def lay_out(
         *_reports(trace, at, lane, position),
     ]
     arrows.sort(key=lambda arrow: (arrow.start, arrow.lane))
-    lines = [_of_snapshot(trace, at, snapshot) for snapshot in snapshots]
-    for number, (title, cut) in enumerate(asked.items()):
-        crossings = tuple(Point(moved.gap(gap, number), i) for i, gap in enumerate(gaps[number]))
-        lines.append(_of_cut(trace, title, cut, crossings))
-    lines = [_judged(line, arrows) for line in lines]
+    lines = [_snapshot_line(trace, at, snapshot) for snapshot in snapshots]
+    for number, (title, cut) in enumerate(requested.items()):
+        crossings = tuple(GridPoint(moved.gap(gap, number), i) for i, gap in enumerate(gaps[number]))
+        lines.append(_cut_line(trace, title, cut, crossings))
+    lines = [_with_backward_arrows(line, arrows) for line in lines]
     dots = tuple(
         Dot(at[i], each, _name(each, named), _inside(at[i], lines))
         for i, each in enumerate(trace.happenings)
         if isinstance(each, Event)
     )
-    return Layout(tuple(trace.processes), moved.count, dots, tuple(arrows), tuple(lines))
+    return DiagramLayout(tuple(trace.processes), moved.count, dots, tuple(arrows), tuple(lines))
 
 
 def _check(trace: Trace, names: Mapping[str, Sequence[str]]) -> None:
     for process in names:
         if process not in trace.processes:
             known = list(trace.processes)
-            raise GraphError(f"names for the events of {process!r}{did_you_mean(process, known)}: there are {known}")
+            raise GraphError(
+                f"names= is for an unknown process {process!r}{did_you_mean(process, known)}: the processes are {known}"
+            )
 
 
 def _steps(trace: Trace) -> list[int]:
-    """The step that each happening belongs to, from 0."""
-    found: list[int] = []
+    """Return the step that each entry of the trace belongs to, from 0."""
+    steps: list[int] = []
     recorded: dict[tuple[str, int], int] = {}
     last: object = None
     step = -1
@@ -158,23 +160,23 @@ def _steps(trace: Trace) -> list[int]:
         match each:
             case Event() | MarkerReceived() | ReportReceived():
                 step += 1
-                found.append(step)
+                steps.append(step)
             case Recorded(process, snapshot):
                 came = isinstance(last, MarkerReceived) and (last.channel.target, last.snapshot) == (process, snapshot)
                 step += not came
                 recorded[process, snapshot] = step
-                found.append(step)
+                steps.append(step)
             case MarkerSent(channel, snapshot):
-                found.append(recorded[channel.source, snapshot])
+                steps.append(recorded[channel.source, snapshot])
             case ReportSent():
-                found.append(step)  # in the step of the happening before it
+                steps.append(step)  # in the step of the entry before it
         last = each
-    return found
+    return steps
 
 
 def _gaps(trace: Trace, steps: Sequence[int], cut: Mapping[str, int]) -> list[int]:
-    """Before which step a cut crosses each lane: all at one, where that can be."""
-    is_consistent(trace, cut)  # raises for what is no cut
+    """Return the step before which a cut crosses each lane: the same step for all lanes, if possible."""
+    is_consistent(trace, cut)  # raises if it is not a cut
     after = dict.fromkeys(trace.processes, 0)
     before = {process: max(steps, default=-1) + 1 for process in trace.processes}
     for step, each in zip(steps, trace.happenings, strict=True):
@@ -187,7 +189,7 @@ def _gaps(trace: Trace, steps: Sequence[int], cut: Mapping[str, int]) -> list[in
 
 
 class _Columns:
-    """The columns of steps, and of gaps before steps where cuts cross: each cut has its own in each of its gaps."""
+    """The columns of steps, and of the gaps before steps that cuts cross. Each cut has its own column in a gap."""
 
     def __init__(self, steps: Sequence[int], gaps: Sequence[Sequence[int]]) -> None:
         count = max(steps, default=-1) + 1
@@ -205,8 +207,8 @@ class _Columns:
         return gap + self._taken.index((gap, number))
 
 
-def _messages(trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int]) -> list[Arrow]:
-    ends: dict[MessageId, Point] = {}
+def _messages(trace: Trace, at: Mapping[int, GridPoint], lane: Mapping[str, int]) -> list[Arrow]:
+    ends: dict[MessageId, GridPoint] = {}
     for i, each in enumerate(trace.happenings):
         if isinstance(each, Event):
             ends |= {identity: at[i] for identity, _ in each.accepted}
@@ -219,7 +221,7 @@ def _messages(trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int]) ->
 
 
 def _markers(
-    trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int], position: Mapping[int, int]
+    trace: Trace, at: Mapping[int, GridPoint], lane: Mapping[str, int], position: Mapping[int, int]
 ) -> list[Arrow]:
     came = {(each.channel, each.snapshot): at[i] for i, each in enumerate(trace.happenings)
             if isinstance(each, MarkerReceived)}  # fmt: skip
@@ -232,19 +234,19 @@ def _markers(
 
 
 def _reports(
-    trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int], position: Mapping[int, int]
+    trace: Trace, at: Mapping[int, GridPoint], lane: Mapping[str, int], position: Mapping[int, int]
 ) -> list[Arrow]:
     came = {(each.channel, each.number): at[i] for i, each in enumerate(trace.happenings)
             if isinstance(each, ReportReceived)}  # fmt: skip
     return [
         Arrow(each.channel, str(each.snapshot), at[i], came.get((each.channel, each.number)),
-              lane[each.channel.target], position[each.snapshot], "report", _what(trace, each))
+              lane[each.channel.target], position[each.snapshot], "report", _describe_report(trace, each))
         for i, each in enumerate(trace.happenings)
         if isinstance(each, ReportSent)
     ]  # fmt: skip
 
 
-def _what(trace: Trace, report: ReportSent) -> str:
+def _describe_report(trace: Trace, report: ReportSent) -> str:
     kind = "state"
     if report.message is not None:
         _, value = trace.sent(report.message.channel)[report.message.number - 1]
@@ -252,24 +254,24 @@ def _what(trace: Trace, report: ReportSent) -> str:
     return f"{kind} for snapshot {report.snapshot}"
 
 
-def _of_snapshot(trace: Trace, at: Mapping[int, Point], snapshot: int) -> CutLine:
-    found = {each.process: (i, each) for i, each in enumerate(trace.happenings)
-             if isinstance(each, Recorded) and each.snapshot == snapshot}  # fmt: skip
-    missing = tuple(process for process in trace.processes if process not in found)
+def _snapshot_line(trace: Trace, at: Mapping[int, GridPoint], snapshot: int) -> CutLine:
+    recorded = {each.process: (i, each) for i, each in enumerate(trace.happenings)
+                if isinstance(each, Recorded) and each.snapshot == snapshot}  # fmt: skip
+    missing = tuple(process for process in trace.processes if process not in recorded)
     markers = {each.channel: None for each in trace.happenings
                if isinstance(each, MarkerSent) and each.snapshot == snapshot}  # fmt: skip
     for each in trace.happenings:
         if isinstance(each, MarkerReceived) and each.snapshot == snapshot:
             del markers[each.channel]
-    begun = tuple(process for process, (_, each) in found.items() if each.spontaneous)
-    cut = {process: each.number for process, (_, each) in found.items()}
+    begun = tuple(process for process, (_, each) in recorded.items() if each.spontaneous)
+    cut = {process: each.number for process, (_, each) in recorded.items()}
     under_way = bool(missing or markers) or _awaits_reports(trace, snapshot, cut)
     known = not under_way and bool(is_consistent(trace, cut))
     return CutLine(
         f"snapshot {snapshot}, begun by {', '.join(begun)}" + (", under way" if under_way else ""),
         str(snapshot),
         snapshot,
-        tuple(sorted([at[i] for i, _ in found.values()], key=lambda point: point.lane)),
+        tuple(sorted([at[i] for i, _ in recorded.values()], key=lambda point: point.lane)),
         begun,
         missing,
         channel_states(trace, cut) if known else None,
@@ -278,7 +280,7 @@ def _of_snapshot(trace: Trace, at: Mapping[int, Point], snapshot: int) -> CutLin
 
 
 def _awaits_reports(trace: Trace, snapshot: int, cut: Mapping[str, int]) -> bool:
-    """Return whether an observer misses reports of a snapshot for which all recorded; markers need no reports."""
+    """Return whether an observer misses reports of a snapshot that all processes recorded; markers need no reports."""
     sent = sum([isinstance(each, ReportSent) and each.snapshot == snapshot for each in trace.happenings])
     came = sum([isinstance(each, ReportReceived) and each.snapshot == snapshot for each in trace.happenings])
     if not sent or not is_consistent(trace, cut):
@@ -288,13 +290,13 @@ def _awaits_reports(trace: Trace, snapshot: int, cut: Mapping[str, int]) -> bool
     return sent != came or any([len(late[channel]) < count for channel, count in held.items()])
 
 
-def _of_cut(trace: Trace, title: str, cut: Mapping[str, int], crossings: tuple[Point, ...]) -> CutLine:
+def _cut_line(trace: Trace, title: str, cut: Mapping[str, int], crossings: tuple[GridPoint, ...]) -> CutLine:
     known = channel_states(trace, cut) if is_consistent(trace, cut) else None
     return CutLine(f"cut {title}", title, None, crossings, (), (), known, ())
 
 
-def _judged(line: CutLine, arrows: Sequence[Arrow]) -> CutLine:
-    """The line with the messages that go backwards across it."""
+def _with_backward_arrows(line: CutLine, arrows: Sequence[Arrow]) -> CutLine:
+    """Return the line with the positions of the messages that cross it backwards."""
     crossed = {point.lane: point.column for point in line.crossings}
     wrong = tuple(
         i
@@ -310,5 +312,5 @@ def _name(event: Event, names: Mapping[str, Sequence[str]]) -> str:
     return shown(given[event.number - 1] if event.number <= len(given) else event.action, 16)
 
 
-def _inside(at: Point, lines: Sequence[CutLine]) -> tuple[int, ...]:
+def _inside(at: GridPoint, lines: Sequence[CutLine]) -> tuple[int, ...]:
     return tuple(i for i, line in enumerate(lines) if any([at.lane == p.lane and at < p for p in line.crossings]))

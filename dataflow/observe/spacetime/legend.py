@@ -1,34 +1,34 @@
-"""What stands below a space-time diagram, for a page and for the terminal: every cut, and what it says of channels."""
+"""Legend of a space-time diagram, for SVG and for text: every cut, with the messages that it finds in channels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from textwrap import wrap
 
-from dataflow.observe.spacetime.layout import CutLine, Layout, shown
+from dataflow.observe.spacetime.layout import CutLine, DiagramLayout, shown
 
 __all__ = ["cut_lines", "dotted"]
 
 WIDTH = 100
-"""Characters in a line of messages; a channel that holds more of them has several lines."""
+"""Characters in a line of messages; a channel with more of them has several lines."""
 
 
-def cut_lines(layout: Layout) -> Iterator[tuple[int, str, list[str]]]:
-    """Of each cut its position, its title, and a line for everything that is to be said of it."""
+def cut_lines(layout: DiagramLayout) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield the position, the title and the lines of the legend of each cut."""
     for position, line in enumerate(layout.cuts):
         missing = f", not reached: {', '.join(line.missing)}" if line.missing else ""
         yield position, line.title + missing, [*_backwards(layout, line), *_held(line)]
 
 
-def dotted(layout: Layout) -> str:
+def dotted(layout: DiagramLayout) -> str:
     """Return the meaning of the dotted arrows of the picture."""
     return " or ".join(sorted({arrow.kind for arrow in layout.arrows if arrow.cut is not None})) or "marker"
 
 
-def _backwards(layout: Layout, line: CutLine) -> Iterator[str]:
+def _backwards(layout: DiagramLayout, line: CutLine) -> Iterator[str]:
     for i in line.backwards:
         arrow = layout.arrows[i]
-        yield f"inconsistent: {arrow.label} of {arrow.channel} is accepted before the cut, sent behind it"
+        yield f"inconsistent: {arrow.label} of {arrow.channel} is accepted before the cut, but sent after it"
 
 
 def _held(line: CutLine) -> Iterator[str]:
@@ -36,6 +36,6 @@ def _held(line: CutLine) -> Iterator[str]:
         return
     held = {channel: messages for channel, messages in line.channels.items() if messages}
     for channel, messages in held.items():
-        said = f"{channel}: {', '.join([shown(message) for message in messages])}"
-        yield from wrap(said, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+        text = f"{channel}: {', '.join([shown(message) for message in messages])}"
+        yield from wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
     yield "no message in any channel" if not held else "no message in any other channel"
