@@ -291,7 +291,6 @@ def compare(
     end, and be readable again. Importing the module has its usual side effects.
     """
     from dataflow.compare.comparing import compare as compared
-    from dataflow.compare.phases import BARRIER
     from dataflow.compare.subject import Subject
 
     options = Options(
@@ -305,7 +304,6 @@ def compare(
     )
 
     def run(folder: Path, say: Callable[[str], None]) -> PrintableReport:
-        say(BARRIER)
         return compared(Subject(target), folder, options, say=say)
 
     say = _progress(to_stderr=True, silent=as_json and not sys.stderr.isatty())

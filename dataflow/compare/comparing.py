@@ -16,6 +16,7 @@ from dataflow.compare.killing import Moment, kill_at, kill_moment
 from dataflow.compare.mode_report import Cost, ModeReport, Restoration
 from dataflow.compare.options import KillPoint, Options, RunnerName, Scene
 from dataflow.compare.phases import (
+    BARRIER,
     describe_kill,
     describe_mode,
     describe_restore,
@@ -77,6 +78,7 @@ def compare(
     claim_of = claims(pipeline.graph)
     sinks = {node.name: (claim_of[node.name], node.schema) for node in pipeline.graph if node.name in claim_of}
     if options.runner is RunnerName.LOCAL:
+        say(BARRIER)
         say(describe_warm_up())
     _trial(subject, folder / "warm-up", Mode.ALIGNED, options).warm_up()
     comparison = _Comparison(subject, folder, options, sinks, say)

@@ -17,7 +17,7 @@ __all__ = [
 BARRIER = (
     "While a job runs it takes checkpoints: a marker, called a barrier, travels through the job together with the "
     "rows, and each operator stores its state when the barrier arrives. After a kill, the job resumes from its newest "
-    "complete checkpoint."
+    "complete checkpoint. The modes differ in how a barrier passes rows that wait in queues."
 )
 """The explanation of barriers, to print before the first phase."""
 
@@ -32,8 +32,8 @@ _BARRIERS = {
     "the checkpoint stores these in-flight rows. No row is delivered twice.",
 }
 _MICRO_BATCHES = (
-    "on Spark a micro-batch takes the place of the barrier. It is committed as a whole or read again as a whole, so no "
-    "row is delivered twice."
+    "on Spark each micro-batch is a checkpoint. It is committed as a whole or read again as a whole, so no row is "
+    "delivered twice."
 )
 _REASONS = {
     KillPoint.IN_CHECKPOINT: "while a checkpoint is half written. This is the worst moment, because a restore must "

@@ -51,8 +51,10 @@ class ReportTable:
         return table
 
     def legend_lines(self) -> list[str]:
-        """Return one line per heading of the legend, in the order of the columns."""
-        return [f"{heading}: {self.legend[heading]}" for heading in self.rows[0] if heading in self.legend]
+        """Return one line per heading of the legend, in the order of the columns, and one for dashes."""
+        lines = [f"{heading}: {self.legend[heading]}" for heading in self.rows[0] if heading in self.legend]
+        has_dash = any(cell == "-" for row in self.rows for cell in row.values())
+        return [*lines, *(["a dash: not measured by this runner, or not done"] if has_dash else [])]
 
 
 def _is_numeric(rows: Sequence[Mapping[str, str]], heading: str) -> bool:

@@ -12,7 +12,6 @@ from dataflow.clock import duration_text, microseconds
 from dataflow.compare.comparing import compare
 from dataflow.compare.mode_report import ModeReport
 from dataflow.compare.options import Options, RunnerName
-from dataflow.compare.phases import BARRIER
 from dataflow.demo.flights import FlightFiles, prepare
 from dataflow.demo.job import AGGREGATE, FILTER, SINK, SOURCE, options, subject
 from dataflow.demo.oracle import Delays, departed, last_rows
@@ -30,16 +29,16 @@ MIN_FLIGHTS = 20_000
 """With fewer flights there are hardly ever rows in queues, so modes would not differ."""
 
 _INTRODUCTION = (
-    "This demo runs a job that counts the flights of New York's airports in 2013 and averages their delays, kills it, "
-    "and restores it. " + BARRIER
+    "This demo runs a job that counts the flights of New York's airports in 2013 and averages their delays. It kills "
+    "the job, restores it from a checkpoint, and checks that the result is still right; once for each checkpoint mode."
 )
 _PREPARATION = (
     "Input: reading the flights, and writing them to two Parquet files for the job: one arrives fast and one slowly, "
-    "so that the barriers of one input are ahead of the other's."
+    "so that one input is always ahead of the other."
 )
 _SLOW_OPERATOR = (
     "The job: {read:,} flights, of which {cancelled:,} were cancelled and are dropped. The operator that counts waits "
-    "{slow} per row on purpose, so rows queue up in front of it. The modes differ in how a barrier passes such rows."
+    "{slow} per row on purpose, so rows wait in a queue in front of it."
 )
 _SPARK = "The job: {read:,} flights, of which {cancelled:,} were cancelled and are dropped."
 
