@@ -31,7 +31,7 @@ class MissedKill:
 
 
 class Moment(Enum):
-    """The answer to "kill now?"."""
+    """Whether it is time to kill the process."""
 
     NOT_YET = "not yet"
     RIGHT = "right"
