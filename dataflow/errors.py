@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 __all__ = [
+    "OTHER_PIPELINE",
     "BarrierflowWarning",
     "CheckpointDamaged",
     "CheckpointError",
@@ -56,6 +57,10 @@ __all__ = [
 ]
 
 _OURS = ("dataflow", "operators")
+
+
+OTHER_PIPELINE = "restore it with the pipeline that took it, or start over in a new checkpoint directory"
+"""The advice for a checkpoint of another pipeline."""
 
 
 class DataflowError(Exception):
