@@ -53,6 +53,7 @@ html_show_sourcelink = False
 html_theme_options = {
     "footer_end": [],
     "footer_start": ["copyright"],
+    "header_links_before_dropdown": 7,
     "navbar_align": "left",
     "navigation_depth": 2,
     "secondary_sidebar_items": ["page-toc"],
@@ -96,10 +97,16 @@ def resolve_annotation(app: Sphinx, env: Any, node: Any, text: nodes.Node) -> no
 
 def prepare_docstring(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Adapt the lines of a docstring for napoleon and docutils."""
+    paragraph = False
+    for at, line in enumerate(lines):
+        # A section of napoleon begins with a line of its own, so "Returns: a sink." becomes a field here.
+        field = re.match(r"(Returns|Raises): (?=\S)", line)
+        paragraph = bool(line.strip()) and (paragraph or field is not None)
+        indent = ":" if field else "    " * paragraph
+        # Docutils wants no letter directly after a literal, as in ``x``s.
+        lines[at] = indent + re.sub(r"(?<=\w``)(?=[a-z])", r"\ ", line)
     if what in {"attribute", "data", "property"}:
         lines[:0] = ["..", ""]  # a comment; else napoleon takes words before a colon for the type of the attribute
-    # Docutils wants no letter right after a literal, as in ``x``s.
-    lines[:] = [re.sub(r"(?<=\w``)(?=[a-z])", r"\ ", line) for line in lines]
 
 
 def prepare_signature(

@@ -80,6 +80,13 @@ def test_directives_are_not_code_and_no_fence_hides_a_block(tmp_path: Path) -> N
             blocks(page)
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_has_a_text(document: Path) -> None:
+    assert "[](" not in document.read_text(encoding="utf-8"), (
+        "Sphinx would insert the title; other viewers show nothing"
+    )
+
+
 def test_the_readme_is_short() -> None:
     assert README.stat().st_size <= 10_240
 
@@ -128,7 +135,9 @@ def test_the_extras_of_the_commands_exist() -> None:
     assert all(f"\n{extra} = [" in declared for extra in extras)
 
 
-@pytest.mark.parametrize("line", [line for line in commands(*DOCUMENTS) if "pytest " in line and "pip" not in line])
+@pytest.mark.parametrize(
+    "line", [line for line in dict.fromkeys(commands(*DOCUMENTS)) if "pytest " in line and "pip" not in line]
+)
 def test_the_pytest_commands_select_something(line: str) -> None:
     arguments = [word for word in shlex.split(line) if not re.match("[A-Z_]+=", word) and word != "pytest"]
     part = [] if any((ROOT / word).exists() for word in arguments) else ["tests/simulation"]  # all would take long
