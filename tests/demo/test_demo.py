@@ -43,15 +43,14 @@ def test_every_mode_is_killed_in_a_checkpoint_and_restored_from_the_one_before(s
 
 def test_an_exactly_once_result_equals_the_undisturbed_run_without_duplicates(shown: Shown) -> None:
     modes = [mode for mode in shown.report["modes"] if mode["mode"] in EXACTLY_ONCE]
-    assert {(mode["result"], *mode["restoration"]["duplicates"]) for mode in modes} == {
-        ("equals the run without a kill",)
-    }
+    for mode in modes:
+        assert (mode["result"], *mode["restoration"]["duplicates"]) == ("equals the run without a kill",)
 
 
 def test_only_aligned_barriers_block(shown: Shown) -> None:
     blocked = {mode["mode"]: sum(mode["blocked_us"].values()) for mode in shown.report["modes"]}
     assert blocked.get("aligned") != 0
-    assert blocked["unaligned"] == blocked["unaligned-persisted"] == 0
+    assert blocked["unaligned"] == blocked.get("unaligned-persisted", 0) == 0
 
 
 def test_the_unaligned_result_equals_the_run_over_input_and_reported_rows(shown: Shown) -> None:
@@ -62,9 +61,12 @@ def test_the_unaligned_result_equals_the_run_over_input_and_reported_rows(shown:
 
 
 def test_rows_in_flight_are_stored_and_restored(shown: Shown) -> None:
-    persisted = shown.mode("unaligned-persisted")
-    assert persisted["in_flight_rows_stored"] > 0
-    assert persisted["restoration"]["in_flight_rows"] > 0
+    for mode in shown.report["modes"]:
+        in_flight = mode["in_flight_rows_stored"], mode["restoration"]["in_flight_rows"]
+        if mode["mode"] == "unaligned-persisted":
+            assert min(in_flight) > 0
+        elif mode["mode"] in ("aligned", "unaligned"):
+            assert in_flight == (0, 0)
 
 
 def test_each_mode_tells_how_long_its_checkpoints_took(shown: Shown) -> None:
