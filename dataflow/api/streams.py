@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from dataflow.api.functions import Functions
 from dataflow.clock import Duration, microseconds
-from dataflow.contracts.operator import Operator, OperatorFactory, Sink
+from dataflow.contracts.operator import Operator, OperatorFactory
 from dataflow.contracts.row_errors import ERRORS, LATE, OnError, errors_schema
+from dataflow.contracts.sink import Sink
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import Changes, Updates, refused_updates
 from dataflow.contracts.windows import EventTime, Tumbling

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Literal
 
 from dataflow.clock import Duration, microseconds
-from dataflow.contracts.operator import Guarantee
+from dataflow.contracts.sink import Guarantee
 from dataflow.contracts.source import InputIdentity
 from dataflow.errors import ConfigurationError, did_you_mean
 from dataflow.store.urls import local_path

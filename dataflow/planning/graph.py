@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from dataflow.contracts.operator import Guarantee, Sink
+from dataflow.contracts.sink import Guarantee, Sink
 from dataflow.contracts.source import Json
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import Changes, Updates

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from dataflow.contracts.operator import OperatorFactory, Sink
+from dataflow.contracts.operator import OperatorFactory
 from dataflow.contracts.row_errors import OnError
+from dataflow.contracts.sink import Sink
 from dataflow.contracts.source import Json, Source
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import Updates, listed, refused_updates

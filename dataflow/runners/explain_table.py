@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from dataflow.contracts.checkpointing import Checkpointing, Mode
-from dataflow.contracts.operator import Guarantee
+from dataflow.contracts.sink import Guarantee
 from dataflow.planning.graph import Node, Partitioning
 from dataflow.planning.specs import Combine
 

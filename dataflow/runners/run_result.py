@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from dataflow.clock import Duration
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.lateness import Lateness
-from dataflow.contracts.operator import Collector, Guarantee
 from dataflow.contracts.row_errors import RowError
+from dataflow.contracts.sink import Collector, Guarantee
 from dataflow.contracts.updates import Changes
 from dataflow.errors import BarrierflowWarning, UnnamedStateWarning, user_frame
 from dataflow.planning.graph import Graph, NamedGraph

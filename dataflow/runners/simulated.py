@@ -19,7 +19,7 @@ from typing import Self
 
 from dataflow.clock import Duration, ManualClock, microseconds
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
-from dataflow.contracts.operator import TwoPhaseSink
+from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.errors import (
     BarrierflowWarning,
     CheckpointError,

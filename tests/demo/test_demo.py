@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from dataflow.cli import main
 from dataflow.compare.report import CompareReport, Cost, ModeReport
 from dataflow.contracts.checkpointing import Mode
-from dataflow.contracts.operator import Guarantee
+from dataflow.contracts.sink import Guarantee
 from dataflow.demo.report import DemoReport
 from dataflow.store.directory import DirectoryStore
 

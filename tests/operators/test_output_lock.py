@@ -17,7 +17,8 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
-from dataflow.contracts.operator import Handle, OperatorContext
+from dataflow.contracts.operator import OperatorContext
+from dataflow.contracts.sink import Handle
 from dataflow.errors import DirectoryInUse, GraphError, OutputExists, StoreError
 from dataflow.runners.simulated import Faults, SimulatedRunner
 from dataflow.store.files import DISK

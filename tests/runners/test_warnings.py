@@ -14,7 +14,8 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.contracts.operator import Handle, Operator, Out
+from dataflow.contracts.operator import Operator, Out
+from dataflow.contracts.sink import Handle
 from dataflow.errors import (
     BarrierflowWarning,
     CheckpointError,

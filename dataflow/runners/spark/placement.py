@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
-from dataflow.contracts.operator import Guarantee, TwoPhaseSink
+from dataflow.contracts.sink import Guarantee, TwoPhaseSink
 from dataflow.contracts.source import InputIdentity
 from dataflow.contracts.spec import Spec
 from dataflow.errors import UnsupportedOnRunner

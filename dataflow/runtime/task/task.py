@@ -18,8 +18,8 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from dataflow.contracts.operator import Collector
 from dataflow.contracts.render_rows import shown
+from dataflow.contracts.sink import Collector
 from dataflow.errors import StoreError
 from dataflow.protocol.actions import Abort, Action, Complete, Ignore, PassOver, TakeSnapshot
 from dataflow.protocol.barrier_ledger import BarrierLedger

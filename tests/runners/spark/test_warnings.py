@@ -14,7 +14,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.contracts.operator import Handle
+from dataflow.contracts.sink import Handle
 from dataflow.contracts.source import Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import (
     BarrierflowWarning,
