@@ -14,7 +14,7 @@ import operators as op
 from dataflow import col
 from dataflow.compare.claims import AnyRows, claims
 from dataflow.errors import CheckpointMismatch, ConfigurationError, GraphError, SchemaMismatch
-from dataflow.planning.prune_columns import prune
+from dataflow.planning.prune_columns import prune_columns
 from dataflow.runners.faults import Faults
 from tests.seeds import seeds
 from tests.toy_family import Ordinals, ordinals
@@ -65,7 +65,7 @@ def test_predicates_see_its_state_as_it_shows_it() -> None:
 
 
 def test_columns_that_nobody_uses_are_not_read_through_it() -> None:
-    pruned = prune(pipeline().graph)
+    pruned = prune_columns(pipeline().graph)
     assert [node.schema.names for node in pruned if node.name in ("in", "ordinals")] == [["k"], ["k", "ordinal"]]
 
 

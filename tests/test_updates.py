@@ -15,7 +15,7 @@ from dataflow import col, lit
 from dataflow.contracts.operator import Operator
 from dataflow.errors import CheckpointMismatch, GraphError
 from dataflow.planning.graph import Partitioning
-from dataflow.planning.physical_plan import of as plan_of
+from dataflow.planning.physical_plan import make_plan as plan_of
 from dataflow.runners.faults import Faults
 from dataflow.runners.spark.placement import staged
 from dataflow.runtime.restore.find_checkpoint import preview

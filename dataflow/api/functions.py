@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
 from dataflow.contracts.windows import EventTime
 from dataflow.errors import GraphError
-from dataflow.planning.checks import declared
+from dataflow.planning.checks import schema_or_default
 from dataflow.planning.specs import FlatMapRows, MapBatches, MapRows
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Functions:
     def _function(
         self,
         spec: type[MapBatches] | type[MapRows] | type[FlatMapRows],
-        word: str,
+        method: str,
         function: Callable[..., Any],
         schema: pa.Schema | None,
         on_error: str | OnError,
@@ -145,11 +145,11 @@ class Functions:
         parallelism: int | None,
     ) -> Stream:
         if not callable(function):
-            raise GraphError(f"{word}: expected a function, got {type(function).__name__}")
+            raise GraphError(f"{method}: expected a function, got {type(function).__name__}")
         from dataflow.state.dictionaries import wide_schema
 
-        policy = OnError.of(on_error, word)
-        made = wide_schema(declared(schema, self.schema, word))
+        policy = OnError.of(on_error, method)
+        made = wide_schema(schema_or_default(schema, self.schema, method))
         sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
         time = self._time_in(made)
-        return self._then(spec(function, policy, time), made, word, name, parallelism, sides=sides, time=time)
+        return self._then(spec(function, policy, time), made, method, name, parallelism, sides=sides, time=time)

@@ -13,14 +13,14 @@ from dataflow.contracts.windows import EventTime, Tumbling, Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation, Latest, col
 from dataflow.planning.checks import (
+    as_expression,
+    check_distinct,
+    check_options,
+    choose_emit,
+    choose_window_emit,
     columns_of,
-    distinct,
     edge_type,
-    emission,
-    expression,
-    no_columns,
-    unfit_key,
-    window_emission,
+    key_type_error,
 )
 from dataflow.planning.specs import Aggregate, Emit, WindowAggregate
 
@@ -88,10 +88,10 @@ class KeyedStream(Stream):
         """
         import pyarrow as pa
 
-        no_columns("agg", self.schema, name=name, parallelism=parallelism, emit=emit, every=every)
+        check_options("agg", self.schema, name=name, parallelism=parallelism, emit=emit, every=every)
         found = self._aggregations(aggregations, named)
-        distinct([*self.keys, *(a.name for a in found)], "agg")
-        chosen, because = emission(emit, every, self._pipeline.graph.upstream(self._node))
+        check_distinct([*self.keys, *(a.name for a in found)], "agg")
+        chosen, because = choose_emit(emit, every, self._pipeline.graph.upstream(self._node))
         fields = [*self._key_fields(), *self._fields_of(found)]
         spacing = None if every is None else microseconds(every, "agg(every=)")
         if spacing == 0:
@@ -124,9 +124,9 @@ class KeyedStream(Stream):
 
     def _columns_of_last_row(self, latest: Latest) -> list[Aggregation]:
         """Return one ``last`` for each column; all have the same ``by``, so they choose the same row."""
-        by = None if latest.by is None else expression(latest.by, "latest(by=)")
+        by = None if latest.by is None else as_expression(latest.by, "latest(by=)")
         others = [name for name in self.schema.names if name not in self.keys]
-        columns = [expression(column, "latest") for column in latest.columns or others]
+        columns = [as_expression(column, "latest") for column in latest.columns or others]
         if not columns:
             raise GraphError(f"latest: the stream has no columns but its keys, {', '.join(self.keys)}")
         found = [Aggregation(AggregateKind.LAST, column, name=column.name, by=by) for column in columns]
@@ -149,7 +149,7 @@ class KeyedStream(Stream):
         fields = list(key_schema(self.schema, self.keys))
         for field in fields:
             if not is_key(field.type):
-                raise unfit_key(field.name, field.type, "agg")
+                raise key_type_error(field.name, field.type, "agg")
         return fields
 
     def _fields_of(self, aggregations: Iterable[Aggregation]) -> list[pa.Field]:
@@ -211,12 +211,12 @@ class WindowedStream:
 
         stream, time = self._stream, self._stream._time
         assert time is not None, "a windowed stream has event time"
-        no_columns("agg", stream.schema, name=name, parallelism=parallelism, emit=emit)
+        check_options("agg", stream.schema, name=name, parallelism=parallelism, emit=emit)
         found = stream._aggregations(aggregations, named)
-        distinct([*stream.keys, "window_start", "window_end", *(a.name for a in found)], "agg")
+        check_distinct([*stream.keys, "window_start", "window_end", *(a.name for a in found)], "agg")
         kind = edge_type(stream.schema.field(time.column).type, self._window)
         edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
-        chosen, because = window_emission(emit, self._lateness)
+        chosen, because = choose_window_emit(emit, self._lateness)
         spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(found), chosen, because)
         schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(found)])
         time = EventTime("window_end", exclusive=True)

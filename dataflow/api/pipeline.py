@@ -21,7 +21,7 @@ from dataflow.api.streams import Stream
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.source import Source
 from dataflow.errors import ConfigurationError, GraphError, did_you_mean
-from dataflow.planning.checks import named_apart
+from dataflow.planning.checks import check_names_differ
 from dataflow.planning.graph import Graph
 from dataflow.planning.specs import Read
 from dataflow.registry import resolve
@@ -293,5 +293,5 @@ def _schema_of(source: Source) -> pa.Schema:
             f"p.source({type(source).__name__}): its schema is a pyarrow.Schema, got {schema!r} "
             f"({type(schema).__name__}); write pa.schema({{'column': pa.int64(), ...}})"
         )
-    named_apart(schema, f"p.source({type(source).__name__})")
+    check_names_differ(schema, f"p.source({type(source).__name__})")
     return schema

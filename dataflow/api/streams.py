@@ -13,20 +13,20 @@ from dataflow.contracts.operator import Operator, OperatorFactory
 from dataflow.contracts.row_errors import ERRORS, LATE, OnError, errors_schema
 from dataflow.contracts.sink import Sink
 from dataflow.contracts.spec import Spec
-from dataflow.contracts.updates import Changes, Updates, refused_updates
+from dataflow.contracts.updates import Changes, Updates, updates_error
 from dataflow.contracts.windows import EventTime, Tumbling
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import Expr, col
 from dataflow.planning.checks import (
+    as_expression,
+    check_distinct,
+    check_key_types,
+    check_options,
+    column_expressions,
     columns_of,
-    declared,
-    distinct,
-    expression,
     key_names,
-    keys_meet,
-    named_columns,
-    no_columns,
-    side_outputs,
+    schema_or_default,
+    side_schemas,
     timestamp_advice,
 )
 from dataflow.planning.graph import Edge, Node, Partitioning
@@ -108,9 +108,9 @@ class Stream(Functions):
         """
         return type(self)(self._pipeline, self._node, replace(self._edge, as_rows=True))
 
-    def _refuse_updates(self, word: str, problem: str) -> None:
+    def _refuse_updates(self, method: str, problem: str) -> None:
         if (updates := self._updates) is not None:
-            raise refused_updates(word, updates, problem)
+            raise updates_error(method, updates, problem)
 
     @property
     def time(self) -> str | None:
@@ -138,7 +138,7 @@ class Stream(Functions):
         inputs: tuple[Edge, ...] | None = None,
         sides: Mapping[str, pa.Schema] | None = None,
         time: EventTime | None = None,
-        word: str | None = None,
+        method: str | None = None,
     ) -> Stream:
         node = self._pipeline.graph.add(
             spec,
@@ -149,7 +149,7 @@ class Stream(Functions):
             parallelism=parallelism,
             sides=sides,
             time=time,
-            word=word,
+            method=method,
         )
         return Stream(self._pipeline, node)
 
@@ -161,7 +161,7 @@ class Stream(Functions):
         """
         import pyarrow as pa
 
-        predicate = expression(predicate, "filter")
+        predicate = as_expression(predicate, "filter")
         kind = predicate.dtype(self.schema, where="filter")
         if kind != pa.bool_():
             raise SchemaMismatch(f"filter: expected a boolean expression, found {predicate} of type {kind}")
@@ -190,8 +190,8 @@ class Stream(Functions):
         >>> stream.select("id", {"name": "seller"}, one=1).collect().to_pylist()
         [{'id': 7, 'name': 'Ann', 'one': 1}]
         """
-        no_columns("select", self.schema, name=name, parallelism=parallelism)
-        return self._project(named_columns(columns, named, "select"), "select", name, parallelism)
+        check_options("select", self.schema, name=name, parallelism=parallelism)
+        return self._project(column_expressions(columns, named, "select"), "select", name, parallelism)
 
     def with_columns(
         self,
@@ -204,9 +204,9 @@ class Stream(Functions):
 
         Takes the same arguments and raises the same errors as `select`; an update key must not be replaced.
         """
-        no_columns("with_columns", self.schema, name=name, parallelism=parallelism)
-        added = named_columns(columns, named, "with_columns")
-        distinct([c.name for c in added], "with_columns", _TWICE)
+        check_options("with_columns", self.schema, name=name, parallelism=parallelism)
+        added = column_expressions(columns, named, "with_columns")
+        check_distinct([c.name for c in added], "with_columns", _TWICE)
         new = {c.name: c for c in added}
         kept = [new.pop(n) if n in new else col(n) for n in self.schema.names]
         return self._project([*kept, *new.values()], "with_columns", name, parallelism)
@@ -216,7 +216,7 @@ class Stream(Functions):
 
         if not columns:
             raise GraphError(f"{label}: give at least one column")
-        distinct([c.name for c in columns], label, _TWICE)
+        check_distinct([c.name for c in columns], label, _TWICE)
         schema = pa.schema([pa.field(c.name, c.dtype(self.schema, where=label)) for c in columns])
         time = self._time
         name_of_it = next((c.name for c in columns if time is not None and c.is_column(time.column)), None)
@@ -301,7 +301,7 @@ class Stream(Functions):
 
         if (updates := self._updates) is not None and (others := updates.others(names)):
             columns = ", ".join(map(repr, others))
-            raise refused_updates("key_by", updates, f"updates of one key would be spread by {columns}")
+            raise updates_error("key_by", updates, f"updates of one key would be spread by {columns}")
         return KeyedStream(self._pipeline, self._node, self._spread(Partitioning.HASH, names))
 
     def _spread(self, partitioning: Partitioning, keys: tuple[str, ...] = ()) -> Edge:
@@ -430,7 +430,7 @@ class Stream(Functions):
 
     def _joined(
         self,
-        word: str,
+        method: str,
         label: str,
         spec: Spec,
         others: Sequence[Stream],
@@ -442,17 +442,17 @@ class Stream(Functions):
         from dataflow.api.keyed_streams import KeyedStream
 
         inputs = (self, *others)
-        self._same_pipeline(others, word)
-        keys_meet((s.name, s.schema, s.keys) for s in inputs if isinstance(s, KeyedStream))
+        self._same_pipeline(others, method)
+        check_key_types((s.name, s.schema, s.keys) for s in inputs if isinstance(s, KeyedStream))
         if schema is None and not all(other.schema.equals(self.schema) for other in others):
             raise SchemaMismatch(
-                f"{word}: the inputs differ, so say what comes out: {word}(..., schema=pa.schema(...))"
+                f"{method}: the inputs differ, so say what comes out: {method}(..., schema=pa.schema(...))"
             )
-        made = declared(schema, self.schema, word)
-        tagged = side_outputs(sides, made)
+        made = schema_or_default(schema, self.schema, method)
+        tagged = side_schemas(sides, made)
         edges = tuple(stream._edge for stream in inputs)
         return self._then(
-            spec, made, label, name, parallelism, edges, sides=tagged, time=self._time_in(made), word=word
+            spec, made, label, name, parallelism, edges, sides=tagged, time=self._time_in(made), method=method
         )
 
     def _same_pipeline(self, others: Iterable[Stream], where: str) -> None:

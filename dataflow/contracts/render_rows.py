@@ -4,7 +4,7 @@ Some values have no Python value: times beyond year 9999, nanoseconds where pand
 machine does not know. Who reports one error must not raise another.
 
 >>> import pyarrow as pa
->>> shown(pa.record_batch({"t": pa.array([2**60], pa.timestamp("us")), "x": ["a"]}))
+>>> render_rows(pa.record_batch({"t": pa.array([2**60], pa.timestamp("us")), "x": ["a"]}))
 [{'t': '<1152921504606846976 as timestamp[us]>', 'x': 'a'}]
 """
 
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["shown"]
+__all__ = ["render_rows"]
 
 
-def shown(rows: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
+def render_rows(rows: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """Every row as a dict of Python values, or of text in the place of those there are none for."""
     names = rows.schema.names
     return [dict(zip(names, values, strict=True)) for values in zip(*map(_values, rows.columns), strict=True)]

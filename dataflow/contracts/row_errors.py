@@ -93,9 +93,9 @@ class RowErrors:
     def reject(self, where: str, row: object, error: Exception) -> None:
         """``row`` raised ``error``. With policy FAIL it is raised, with ``where`` and the row as a note."""
         if self.policy is OnError.FAIL:
-            error.add_note(f"at {where}: {_short(row)}; on_error='skip' leaves such rows out, 'side' sets them aside")
+            error.add_note(f"at {where}: {_shorten(row)}; on_error='skip' leaves such rows out, 'side' sets them aside")
             raise error
-        rejected = RowError(where, _short(row), f"{type(error).__name__}: {_said(error)}")
+        rejected = RowError(where, _shorten(row), f"{type(error).__name__}: {_error_text(error)}")
         self._tally.skip(rejected)
         if self.policy is OnError.SIDE:
             self._aside.append(rejected)
@@ -118,13 +118,13 @@ def errors_schema() -> pa.Schema:
     return pa.schema({"where": pa.string(), "row": pa.string(), "error": pa.string()})
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     try:
         return str(error)
     except Exception:  # a user's own class; what it says of itself must not end the job
         return "(it cannot be shown)"
 
 
-def _short(row: object) -> str:
+def _shorten(row: object) -> str:
     text = row if isinstance(row, str) else repr(row)
     return text if len(text) <= _TEXT else text[: _TEXT - 3] + "..."

@@ -23,7 +23,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from dataflow.contracts.source import Json
-from dataflow.contracts.updates import Updates, refused_updates
+from dataflow.contracts.updates import Updates, updates_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,7 +104,7 @@ class Spec:
         """
         for updates in inputs:
             if updates is not None:
-                raise refused_updates(word, updates, "it would count rows that a later row replaces")
+                raise updates_error(word, updates, "it would count rows that a later row replaces")
         return None
 
     def side_advice(self, tag: str) -> str:

@@ -16,7 +16,7 @@ from typing import Literal
 
 from dataflow.errors import GraphError
 
-__all__ = ["Changes", "Updates", "listed", "refused_updates"]
+__all__ = ["Changes", "Updates", "quoted_names", "updates_error"]
 
 Changes = Literal["rows", "updates"]
 """Whether each row of a stream counts, or only the last one of each update key."""
@@ -51,19 +51,20 @@ class Updates:
         return [column for column in columns if column not in keys]
 
 
-def listed(names: Iterable[str]) -> str:
+def quoted_names(names: Iterable[str]) -> str:
     """
-    >>> listed(["k", "window_start"])
+    >>> quoted_names(["k", "window_start"])
     "'k', 'window_start'"
     """
     return ", ".join(map(repr, names))
 
 
-def refused_updates(word: str, updates: Updates, problem: str) -> GraphError:
-    """Return the error for ``word``, which cannot take ``updates`` because of ``problem``."""
+def updates_error(method: str, updates: Updates, problem: str) -> GraphError:
+    """Return the error for ``method``, which cannot take ``updates`` because of ``problem``."""
     because = f" That is its default because {updates.because}." if updates.because else ""
     return GraphError(
-        f"{word}: {problem}. {updates.aggregate!r} emits updates: of the rows with equal {listed(updates.keys)} only "
-        f'the last one counts.{because} For one row per key, write .agg(..., emit="final") at {updates.aggregate!r}; '
-        f"to count every update as a row, put .as_rows() before .{word}(...)"
+        f"{method}: {problem}. {updates.aggregate!r} emits updates: of the rows with equal "
+        f"{quoted_names(updates.keys)} only the last one counts.{because} For one row per key, write "
+        f'.agg(..., emit="final") at {updates.aggregate!r}; '
+        f"to count every update as a row, put .as_rows() before .{method}(...)"
     )

@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 __all__ = [
     "columns_of",
-    "declared",
-    "distinct",
+    "schema_or_default",
+    "check_distinct",
     "edge_type",
-    "emission",
-    "expression",
+    "choose_emit",
+    "as_expression",
     "key_names",
-    "keys_meet",
-    "named_apart",
-    "named_columns",
-    "no_columns",
-    "side_outputs",
+    "check_key_types",
+    "check_names_differ",
+    "column_expressions",
+    "check_options",
+    "side_schemas",
     "timestamp_advice",
-    "unfit_key",
-    "window_emission",
+    "key_type_error",
+    "choose_window_emit",
 ]
 
 
-def keys_meet(inputs: Iterable[tuple[str, pa.Schema, Sequence[str]]]) -> None:
+def check_key_types(inputs: Iterable[tuple[str, pa.Schema, Sequence[str]]]) -> None:
     """Raise SchemaMismatch unless equal keys of ``inputs`` (name, schema, keys) go to the same subtask."""
     from dataflow.expressions.coercion import value_type
 
@@ -50,7 +50,7 @@ def keys_meet(inputs: Iterable[tuple[str, pa.Schema, Sequence[str]]]) -> None:
             )
 
 
-def declared(schema: object, default: pa.Schema, where: str) -> pa.Schema:
+def schema_or_default(schema: object, default: pa.Schema, where: str) -> pa.Schema:
     """The schema that a user gave, or ``default`` for None."""
     import pyarrow as pa
 
@@ -61,11 +61,11 @@ def declared(schema: object, default: pa.Schema, where: str) -> pa.Schema:
             f"{where}(schema=): expected a pyarrow.Schema, got {schema!r} ({type(schema).__name__}); "
             "write pa.schema({'column': pa.int64(), ...})"
         )
-    named_apart(schema, f"{where}(schema=)")
+    check_names_differ(schema, f"{where}(schema=)")
     return schema
 
 
-def named_apart(schema: pa.Schema, where: str) -> None:
+def check_names_differ(schema: pa.Schema, where: str) -> None:
     """Raise GraphError if two columns of a declared schema have one name: columns are found by their names."""
     repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if repeated:
@@ -75,7 +75,7 @@ def named_apart(schema: pa.Schema, where: str) -> None:
         )
 
 
-def side_outputs(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
+def side_schemas(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
     """Return the schema of each side output that a user declared for an operator; one of None is ``main``.
 
     Raises: GraphError for anything but a dict from tag to schema.
@@ -87,10 +87,10 @@ def side_outputs(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
             f"apply(sides=): expected a dict from tag to pyarrow.Schema, or None for the columns of the main output, "
             f"got {sides!r}"
         )
-    return {tag: declared(schema, main, f"apply(sides=) of {tag!r}") for tag, schema in sides.items()}
+    return {tag: schema_or_default(schema, main, f"apply(sides=) of {tag!r}") for tag, schema in sides.items()}
 
 
-def emission(emit: str | Emit | None, every: Duration | None, upstream: Graph) -> tuple[Emit, str]:
+def choose_emit(emit: str | Emit | None, every: Duration | None, upstream: Graph) -> tuple[Emit, str]:
     """Return when an aggregate emits, and the reason if updates are the default.
 
     ``upstream`` has every operator that the aggregate depends on. The default is final if all its sources have an end.
@@ -108,7 +108,7 @@ def emission(emit: str | Emit | None, every: Duration | None, upstream: Graph) -
     return Emit.FINAL, ""
 
 
-def window_emission(emit: str | Emit | None, lateness: int) -> tuple[Emit, str]:
+def choose_window_emit(emit: str | Emit | None, lateness: int) -> tuple[Emit, str]:
     """Return when windows emit, and the reason if updates are the default.
 
     Without lateness a window is emitted once in either case, so the result is final.
@@ -130,7 +130,7 @@ def _emit(emit: str | Emit) -> Emit:
     return Emit(emit)
 
 
-def expression(value: object, where: str) -> Expr:
+def as_expression(value: object, where: str) -> Expr:
     """``value``, with a name standing for its column."""
     if isinstance(value, str):
         return col(value)
@@ -151,13 +151,13 @@ def key_names(keys: Iterable[object], schema: pa.Schema, where: str) -> tuple[st
         names += [_key_name(part, where) for part in (key if isinstance(key, list | tuple) else [key])]
     if not names:
         raise GraphError(f"{where}: give at least one column")
-    distinct(names, where, "name each key once")
+    check_distinct(names, where, "name each key once")
     for name in names:
         if name not in schema.names:
             raise UnknownColumn(name, schema.names, where)
         type_ = schema.field(name).type
         if pa.types.is_nested(type_.value_type if pa.types.is_dictionary(type_) else type_):
-            raise unfit_key(name, type_, where)
+            raise key_type_error(name, type_, where)
     return tuple(names)
 
 
@@ -174,7 +174,7 @@ def _key_name(key: object, where: str) -> str:
     return name
 
 
-def unfit_key(name: str, type_: pa.DataType, where: str) -> SchemaMismatch:
+def key_type_error(name: str, type_: pa.DataType, where: str) -> SchemaMismatch:
     """Return the error for a column whose type cannot be a key."""
     return SchemaMismatch(
         f"{where}: the column {name!r} of type {type_} cannot be a key: expected a number, boolean, text, binary, time "
@@ -182,7 +182,7 @@ def unfit_key(name: str, type_: pa.DataType, where: str) -> SchemaMismatch:
     )
 
 
-def named_columns(given: Iterable[object], named: Mapping[str, object], where: str) -> list[Expr]:
+def column_expressions(given: Iterable[object], named: Mapping[str, object], where: str) -> list[Expr]:
     """Return the chosen columns as expressions.
 
     ``given`` has names, expressions, and mappings from new names to columns; ``named`` is such a mapping, too. Under a
@@ -191,13 +191,13 @@ def named_columns(given: Iterable[object], named: Mapping[str, object], where: s
     chosen = []
     for item in given:
         if isinstance(item, Mapping):
-            chosen += [_named(name, value, where) for name, value in item.items()]
+            chosen += [_named_expression(name, value, where) for name, value in item.items()]
         else:
-            chosen.append(expression(item, where))
-    return chosen + [_named(name, value, where) for name, value in named.items()]
+            chosen.append(as_expression(item, where))
+    return chosen + [_named_expression(name, value, where) for name, value in named.items()]
 
 
-def _named(name: object, value: object, where: str) -> Expr:
+def _named_expression(name: object, value: object, where: str) -> Expr:
     if not isinstance(name, str):
         raise GraphError(f"{where}: the names of columns are text, got {name!r} ({type(name).__name__}) in a mapping")
     if not isinstance(value, str | Expr | Aggregation):
@@ -205,10 +205,10 @@ def _named(name: object, value: object, where: str) -> Expr:
             return lit(value).alias(name)
         except TypeError:
             pass  # not a plain value: expression() raises the error
-    return expression(value, where).alias(name)
+    return as_expression(value, where).alias(name)
 
 
-def no_columns(where: str, schema: pa.Schema, **options: object) -> None:
+def check_options(where: str, schema: pa.Schema, **options: object) -> None:
     """Raise GraphError if a column was given as an option of an operator, such as ``name=``."""
     for option, value in options.items():
         computed = isinstance(value, Expr | Aggregation)
@@ -222,7 +222,7 @@ def no_columns(where: str, schema: pa.Schema, **options: object) -> None:
             )
 
 
-def distinct(names: Iterable[str], where: str, advice: str = "rename one with .alias(...)") -> None:
+def check_distinct(names: Iterable[str], where: str, advice: str = "rename one with .alias(...)") -> None:
     """Raise GraphError with ``advice`` if a column would be there twice."""
     seen: set[str] = set()
     for name in names:

@@ -134,11 +134,11 @@ class Graph:
         parallelism: int | None = None,
         sides: Mapping[str, pa.Schema] | None = None,
         time: EventTime | None = None,
-        word: str | None = None,
+        method: str | None = None,
     ) -> Node:
         """Append a node. Without ``name`` it is called ``label``, ``label-2``, ... counted among its own kind.
 
-        ``word`` is the method of the stream, for messages; None: it is the label.
+        ``method`` is the method of the stream, for messages; None: it is the label.
 
         Raises: GraphError for a name that is taken or not usable, a parallelism below 1, or an operator that would
         count updates as rows.
@@ -173,7 +173,7 @@ class Graph:
             named=name is not None,
             sides=sides or {},
             time=time,
-            updates=spec.changes(updates, name=unique, word=word or label),
+            updates=spec.changes(updates, name=unique, word=method or label),
         )
         self.nodes.append(node)
         return node

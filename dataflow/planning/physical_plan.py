@@ -14,14 +14,14 @@ from dataflow.contracts.source import InputIdentity, Json
 from dataflow.contracts.updates import Updates
 from dataflow.errors import ConfigurationError, GraphError
 from dataflow.planning.graph import Edge, Graph, Node, Partitioning
-from dataflow.planning.pre_aggregation import combined
-from dataflow.planning.prune_columns import prune
+from dataflow.planning.pre_aggregation import preaggregate
+from dataflow.planning.prune_columns import prune_columns
 from dataflow.planning.specs import Read
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ChannelId", "Link", "Plan", "Vertex", "of", "task_id", "vertex_of"]
+__all__ = ["ChannelId", "Link", "Plan", "Vertex", "make_plan", "task_id", "vertex_of"]
 
 
 def task_id(vertex: str, subtask: int) -> str:
@@ -159,7 +159,7 @@ class Plan:
         ]
 
 
-def of(
+def make_plan(
     graph: Graph,
     *,
     parallelism: int = 1,
@@ -181,10 +181,10 @@ def of(
     for name, value in (("parallelism", parallelism), ("max_key_groups", max_key_groups)):
         if not isinstance(value, int) or value < 1:
             raise ConfigurationError(f"{name} is a whole number, at least 1, got {value!r}")
-    pruned = _identified(prune(graph), input_identity)
-    made = pruned if combine is None else combined(pruned, parallelism, combine)
-    plan = Plan(made, graph, {}, [], max_key_groups)
-    home: dict[int, Vertex] = {}
+    pruned = _identify_sources(prune_columns(graph), input_identity)
+    physical = pruned if combine is None else preaggregate(pruned, parallelism, combine)
+    plan = Plan(physical, graph, {}, [], max_key_groups)
+    vertex_by_node: dict[int, Vertex] = {}
     for node in plan.graph:
         width = node.parallelism or parallelism
         if width > max_key_groups:
@@ -192,21 +192,21 @@ def of(
                 f"operator {node.name!r}: parallelism {width} is above max_key_groups={max_key_groups}; "
                 "the number of key groups bounds the parallelism and is fixed by the first checkpoint"
             )
-        if _chains(node, home, width) and not (apart is not None and apart(node)):
-            vertex = home[node.inputs[0].source]
+        if _joins_input(node, vertex_by_node, width) and not (apart is not None and apart(node)):
+            vertex = vertex_by_node[node.inputs[0].source]
         else:
             vertex = plan.vertices[node.name] = Vertex(node.name, width)
             for port, edge in enumerate(node.inputs):
                 updates = plan.graph.updates_of(edge)
-                how, keys = _spread(edge, updates, node, home[edge.source].parallelism, width)
-                link = Link(home[edge.source].name, edge.source, edge.tag, node.name, port, how, keys)
+                how, keys = _spread(edge, updates, node, vertex_by_node[edge.source].parallelism, width)
+                link = Link(vertex_by_node[edge.source].name, edge.source, edge.tag, node.name, port, how, keys)
                 plan.links.append(link)
         vertex.nodes.append(node)
-        home[node.id] = vertex
+        vertex_by_node[node.id] = vertex
     return plan
 
 
-def _identified(graph: Graph, identity: InputIdentity) -> Graph:
+def _identify_sources(graph: Graph, identity: InputIdentity) -> Graph:
     """Return the graph with ``Source.identified_by`` applied to its sources."""
     return Graph(
         [
@@ -216,12 +216,12 @@ def _identified(graph: Graph, identity: InputIdentity) -> Graph:
     )
 
 
-def _chains(node: Node, home: Mapping[int, Vertex], width: int) -> bool:
+def _joins_input(node: Node, vertex_by_node: Mapping[int, Vertex], width: int) -> bool:
     if isinstance(node.spec, Read) or len(node.inputs) != 1:
         return False
     edge = node.inputs[0]
     forward = edge.partitioning in (None, Partitioning.FORWARD)
-    return forward and home[edge.source].parallelism == width
+    return forward and vertex_by_node[edge.source].parallelism == width
 
 
 def _spread(

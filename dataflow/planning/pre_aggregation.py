@@ -17,10 +17,10 @@ from dataflow.planning.specs import Combine, Grouped
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["combined"]
+__all__ = ["preaggregate"]
 
 
-def combined(graph: Graph, parallelism: int, chosen: Callable[[Node, pa.Schema], bool]) -> Graph:
+def preaggregate(graph: Graph, parallelism: int, chosen: Callable[[Node, pa.Schema], bool]) -> Graph:
     """``graph`` with a ``Combine`` before every ``chosen`` aggregate that its rows reach over a shuffle.
 
     Aggregates whose state cannot be merged have none, nor those whose late rows somebody wants as they came.

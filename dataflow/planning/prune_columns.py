@@ -11,10 +11,10 @@ from dataflow.errors import GraphError
 from dataflow.planning.graph import Graph, Node
 from dataflow.planning.specs import Read
 
-__all__ = ["prune"]
+__all__ = ["prune_columns"]
 
 
-def prune(graph: Graph) -> Graph:
+def prune_columns(graph: Graph) -> Graph:
     """The same graph with ``Source.select`` applied, and the schemas of operators that pass columns through."""
     used: dict[int, set[str]] = {node.id: set() for node in graph}
     late: set[int] = set()
@@ -24,13 +24,13 @@ def prune(graph: Graph) -> Graph:
             read = {*edge.keys, *(graph.schema_of(edge).names if columns is None else columns)}
             if edge.tag == LATE:
                 late.add(edge.source)  # its late rows come out as they came in
-            used[edge.source].update(_passed_on(graph.nodes[edge.source], edge.tag, read))
+            used[edge.source].update(_main_columns(graph.nodes[edge.source], edge.tag, read))
     pruned = Graph()
     for node in graph:
         spec, schema = node.spec, node.schema
         if isinstance(spec, Read):
             columns = [name for name in schema.names if name in used[node.id]] or schema.names[:1]
-            source = _selected(spec.source, columns, node.name)
+            source = _select_columns(spec.source, columns, node.name)
             spec, schema = Read(source), source.schema
         else:
             schema = spec.narrowed([pruned.schema_of(edge) for edge in node.inputs], schema)
@@ -38,7 +38,7 @@ def prune(graph: Graph) -> Graph:
     return pruned
 
 
-def _selected(source: Source, columns: Sequence[str], name: str) -> Source:
+def _select_columns(source: Source, columns: Sequence[str], name: str) -> Source:
     """Return ``source`` with at least ``columns``. Raises: GraphError where its ``select`` gives something else."""
     made: object = source.select(columns)
     if not isinstance(made, Source):
@@ -55,6 +55,6 @@ def _selected(source: Source, columns: Sequence[str], name: str) -> Source:
     return made
 
 
-def _passed_on(node: Node, tag: str | None, read: set[str]) -> Iterable[str]:
+def _main_columns(node: Node, tag: str | None, read: set[str]) -> Iterable[str]:
     """Of the columns ``read`` of an output, those that have to be columns of the node's main output."""
     return [name for name in read if name in node.schema.names] if tag in node.sides else read

@@ -14,7 +14,7 @@ from dataflow.contracts.row_errors import OnError
 from dataflow.contracts.sink import Sink
 from dataflow.contracts.source import Json, Source
 from dataflow.contracts.spec import Spec
-from dataflow.contracts.updates import Updates, listed, refused_updates
+from dataflow.contracts.updates import Updates, quoted_names, updates_error
 from dataflow.contracts.windows import EventTime, Tumbling
 
 if TYPE_CHECKING:
@@ -94,10 +94,10 @@ class Filter(Spec):
         updates = inputs[0]
         if updates is not None and (others := updates.others(self.predicate.columns())):
             problem = (
-                f"the condition reads {listed(others)}, which is not an update key, so it may drop the last row of a "
-                "key and keep one that was replaced"
+                f"the condition reads {quoted_names(others)}, which is not an update key, so it may drop the last row "
+                "of a key and keep one that was replaced"
             )
-            raise refused_updates(word, updates, problem)
+            raise updates_error(word, updates, problem)
         return updates
 
 
@@ -127,7 +127,7 @@ class Project(Spec):
             return None
         names = tuple(self._names_of(columns) for columns in updates.names)
         if lost := [columns[0] for columns, kept in zip(updates.names, names, strict=True) if not kept]:
-            raise refused_updates(word, updates, f"it drops or changes the update key {listed(lost)}")
+            raise updates_error(word, updates, f"it drops or changes the update key {quoted_names(lost)}")
         return replace(updates, names=names)
 
     def _names_of(self, key: Sequence[str]) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ class Project(Spec):
 
 
 @dataclass(frozen=True, slots=True)
-class _OfFunction(Spec):
+class _FunctionSpec(Spec):
     """A function of the user; ``time`` is the event time that the stream keeps after it."""
 
     is_users = False  # its operator is the library's, and checks what the function returns
@@ -159,17 +159,17 @@ class _OfFunction(Spec):
 
 
 @dataclass(frozen=True, slots=True)
-class MapBatches(_OfFunction):
+class MapBatches(_FunctionSpec):
     """A function from batch to batches."""
 
 
 @dataclass(frozen=True, slots=True)
-class MapRows(_OfFunction):
+class MapRows(_FunctionSpec):
     """A function from row to row."""
 
 
 @dataclass(frozen=True, slots=True)
-class FlatMapRows(_OfFunction):
+class FlatMapRows(_FunctionSpec):
     """A function from row to rows."""
 
 

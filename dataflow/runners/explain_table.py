@@ -15,7 +15,7 @@ from dataflow.planning.specs import Combine
 if TYPE_CHECKING:
     from dataflow.planning.physical_plan import Link, Plan, Vertex
 
-__all__ = ["Explanation", "explained"]
+__all__ = ["Explanation", "explain_plan"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Explanation:
         return f"<table><tr>{head}</tr>{body}</table><ul>{notes}</ul>"
 
 
-def explained(pipeline: str, plan: Plan, checkpoint: Checkpointing | None) -> Explanation:
+def explain_plan(pipeline: str, plan: Plan, checkpoint: Checkpointing | None) -> Explanation:
     """Return how ``plan`` runs on threads: its vertices, its chains, and the edges between them."""
     mode = None if checkpoint is None else checkpoint.mode
     guarantee = plan.graph.guarantee(Guarantee.AT_MOST_ONCE if mode is None else mode.guarantee)

@@ -21,13 +21,13 @@ from dataflow.clock import Clock, Duration, SystemClock, microseconds
 from dataflow.contracts.checkpointing import Checkpointing, input_identity
 from dataflow.errors import ConfigurationError, JobTimeout, StillRunningWarning
 from dataflow.planning.graph import NamedGraph, Node
-from dataflow.planning.physical_plan import Plan, of
-from dataflow.runners.binding import LIBRARY, foldable
-from dataflow.runners.explain_table import Explanation, explained
+from dataflow.planning.physical_plan import Plan, make_plan
+from dataflow.runners.binding import LIBRARY, can_preaggregate
+from dataflow.runners.explain_table import Explanation, explain_plan
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_progress import JobProgress, NoLine, ProgressLine, ProgressMeter
 from dataflow.runners.kernel_wait import load_kernels, wait_for_import
-from dataflow.runners.predicate_requests import answers_of
+from dataflow.runners.predicate_requests import make_answers
 from dataflow.runners.run_result import (
     RunResult,
     TaskMetrics,
@@ -38,7 +38,7 @@ from dataflow.runners.run_result import (
     warn_of_unnamed_state,
 )
 from dataflow.runners.run_warnings import note_failure_left, raise_warnings, warnings_of
-from dataflow.runners.worker_pool import Crew
+from dataflow.runners.worker_pool import WorkerPool
 from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.job.job import JOB_LANES, Job
@@ -103,7 +103,7 @@ class LocalRunner:
                 raise ConfigurationError(f"LocalRunner(slow=) of {name!r} is at least 1us a row")
 
     def _combines(self, node: Node, schema: pa.Schema) -> bool:
-        return node.name not in self._slow and foldable(node, schema)
+        return node.name not in self._slow and can_preaggregate(node, schema)
 
     def __repr__(self) -> str:
         return f"LocalRunner(slow={self._slow})" if self._slow else "LocalRunner()"
@@ -122,12 +122,12 @@ class LocalRunner:
 
         Raises: ConfigurationError and GraphError, as `start` does.
         """
-        return explained(pipeline.name, self._plan(pipeline, parallelism, checkpoint, max_key_groups), checkpoint)
+        return explain_plan(pipeline.name, self._plan(pipeline, parallelism, checkpoint, max_key_groups), checkpoint)
 
     def _plan(
         self, pipeline: NamedGraph, parallelism: int, checkpoint: Checkpointing | None, max_key_groups: int
     ) -> Plan:
-        return of(
+        return make_plan(
             pipeline.graph,
             parallelism=parallelism,
             max_key_groups=max_key_groups,
@@ -191,8 +191,8 @@ class LocalRunner:
             background.close()
             raise
         line.follow(ProgressMeter(job))
-        crew = Crew(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop)
-        return LocalJob(job, crew, clock, line)
+        pool = WorkerPool(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop)
+        return LocalJob(job, pool, clock, line)
 
 
 def _delay(cost: int, stop: threading.Event) -> Callable[[int], None]:
@@ -215,12 +215,12 @@ class LocalJob:
     2
     """
 
-    def __init__(self, job: Job, crew: Crew, clock: Clock, line: ProgressLine | NoLine) -> None:
+    def __init__(self, job: Job, pool: WorkerPool, clock: Clock, line: ProgressLine | NoLine) -> None:
         self._job = job
         self._clock = clock
         self._meter = ProgressMeter(job)
         self._line = line
-        self._done = crew.done
+        self._done = pool.done
         self._abandoned = False
         self._left_running = False  # set when the user is warned that the job outlived its cancel
         self._warned = threading.Lock()  # taken by the first call that gives out the warnings of the job, and kept
@@ -277,7 +277,7 @@ class LocalJob:
 
         Raises: ConfigurationError for a job without checkpoints.
         """
-        answers = answers_of(predicate, "on_checkpoint", checkpointed=self._job.identity.checkpointed)
+        answers = make_answers(predicate, "on_checkpoint", checkpointed=self._job.identity.checkpointed)
         self._job.on_checkpoint(answers)
         return answers
 
@@ -287,7 +287,7 @@ class LocalJob:
         Meant for stable predicates: what held at a checkpoint then holds in all later ones. ``answers.lapsed`` says
         where one did not.
         """
-        answers = answers_of(predicate, "stop_when", checkpointed=self._job.identity.checkpointed)
+        answers = make_answers(predicate, "stop_when", checkpointed=self._job.identity.checkpointed)
         self._job.on_checkpoint(answers, self._job.stop)
         return answers
 

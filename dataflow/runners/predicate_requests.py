@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataflow.errors import ConfigurationError
 from dataflow.runtime.job.predicates import Answers, Predicate
 
-__all__ = ["answers_of"]
+__all__ = ["make_answers"]
 
 
-def answers_of(predicate: Predicate, where: str, *, checkpointed: bool) -> Answers:
+def make_answers(predicate: Predicate, where: str, *, checkpointed: bool) -> Answers:
     """What will hold the answers of ``predicate``.
 
     Raises: ConfigurationError for what cannot be called, and for a job that takes no checkpoints.

@@ -32,12 +32,12 @@ from dataflow.errors import (
     StoreError,
 )
 from dataflow.planning.graph import NamedGraph
-from dataflow.planning.physical_plan import Plan, of
+from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.specs import Write
-from dataflow.runners.binding import LIBRARY, foldable
+from dataflow.runners.binding import LIBRARY, can_preaggregate
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
 from dataflow.runners.liveness_check import Stillness, check_age, check_finished
-from dataflow.runners.predicate_requests import answers_of
+from dataflow.runners.predicate_requests import make_answers
 from dataflow.runners.run_result import RunResult, combines, metrics_of, result_of, together, warn_of_unnamed_state
 from dataflow.runners.run_warnings import raise_warnings, warnings_of
 from dataflow.runtime.job.build_job import Settings, build, store_of
@@ -122,11 +122,11 @@ class SimulatedRunner:
         max_key_groups: int = 128,
     ) -> SimulatedJob:
         """The job; it runs when it is waited for. Options as for the local runner."""
-        plan = of(
+        plan = make_plan(
             pipeline.graph,
             parallelism=parallelism,
             max_key_groups=max_key_groups,
-            combine=foldable if combines(checkpoint) else None,
+            combine=can_preaggregate if combines(checkpoint) else None,
             input_identity=input_identity(checkpoint),
         )
         if checkpoint is None and self._faults.crashes:
@@ -226,7 +226,7 @@ class SimulatedJob:
         return self._ask(predicate, "stop_when", Job.stop)
 
     def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None] | None) -> Answers:
-        answers = answers_of(predicate, where, checkpointed=self._checkpoint is not None)
+        answers = make_answers(predicate, where, checkpointed=self._checkpoint is not None)
         self._asked.append((answers, then))
         return answers
 

@@ -18,7 +18,7 @@ from dataflow.runtime.task.messages import Crashed
 from dataflow.runtime.task.progress import Progress
 from dataflow.runtime.task.task import Task
 
-__all__ = ["Crew", "Worker"]
+__all__ = ["WorkerPool", "Worker"]
 
 log = logging.getLogger("dataflow.local")
 
@@ -67,7 +67,7 @@ def _sleep(task: Task, now: int) -> float:
     return min([_LONG, *(max(_NAP, (at - now) / 1e6) for at in times)])
 
 
-class Crew:
+class WorkerPool:
     """At work for ``job`` from here until it is over; then they put everything away and are ``done``.
 
     ``threads`` workers share the tasks that never block; the others have a worker each. When no row moved for
@@ -85,19 +85,19 @@ class Crew:
         self._bell = threading.Event()
         self._begin = threading.Event()  # set when tasks may be stepped, or will not be any more
         self.done = threading.Event()
-        self._workers = self._hire(threads)
+        self._workers = self._assign_tasks(threads)
         job.mailbox.bell = self._bell.set
         background.on_error = lambda error: job.mailbox.put(Crashed("background", error))
-        boss = threading.Thread(target=self._manage, name=f"dataflow-job-{job.identity.pipeline}", daemon=True)
+        job_thread = threading.Thread(target=self._run_job, name=f"dataflow-job-{job.identity.pipeline}", daemon=True)
         try:
             for worker in self._workers:
                 worker.start()
-            boss.start()
+            job_thread.start()
         except BaseException:  # no more threads to be had
-            self._put_away()
+            self._shut_down()
             raise
 
-    def _hire(self, threads: int) -> list[Worker]:
+    def _assign_tasks(self, threads: int) -> list[Worker]:
         alone: list[list[Task]] = []
         shared: list[list[Task]] = [[] for _ in range(threads)]
         for vertex, subtask, name in self._job.plan.tasks():
@@ -119,7 +119,7 @@ class Crew:
                         channel.on_take = worker.bell.set
         return workers
 
-    def _manage(self) -> None:
+    def _run_job(self) -> None:
         """The job's thread: move the job until it is over, then put everything away."""
         job, last, moved_at, warned = self._job, -1, self._clock.now(), False
         try:
@@ -146,14 +146,14 @@ class Crew:
             job.fail(error)
         finally:
             try:
-                self._put_away()
+                self._shut_down()
             except BaseException as error:
-                log.exception("while job %r was put away", job.identity.pipeline)
+                log.exception("error while job %r was shutting down", job.identity.pipeline)
                 job.fail(error)
             finally:
                 self.done.set()
 
-    def _put_away(self) -> None:
+    def _shut_down(self) -> None:
         self._job.loading.stop()
         self._stop_all.set()
         self._begin.set()

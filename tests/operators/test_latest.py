@@ -357,6 +357,6 @@ def test_only_columns_that_are_named_are_read() -> None:
 
 
 def sources(graph: Graph) -> list[str]:
-    from dataflow.planning.prune_columns import prune
+    from dataflow.planning.prune_columns import prune_columns
 
-    return list(prune(graph).nodes[0].schema.names)
+    return list(prune_columns(graph).nodes[0].schema.names)
