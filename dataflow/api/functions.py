@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dataflow.api.stream_base import StreamBase
 from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
-from dataflow.contracts.windows import EventTime
 from dataflow.errors import GraphError
 from dataflow.planning.checks import schema_or_default
 from dataflow.planning.specs import FlatMapRows, MapBatches, MapRows
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
     from dataflow.api.streams import Stream
 
-__all__ = ["Functions"]
+__all__ = ["FunctionMethods"]
 
 RowFunction = Callable[[dict[str, Any]], Mapping[str, Any]]
 RowsFunction = Callable[[dict[str, Any]], Iterable[Mapping[str, Any]] | None]
 
 
-class Functions:
+class FunctionMethods(StreamBase):
     """The part of ``Stream`` that takes functions. Each must depend on its argument only: after a failure it is called
     again with the same rows.
 
@@ -52,17 +52,6 @@ class Functions:
     to before the watermark is an error of its row, because no row before a watermark is expected. Change times before
     ``with_watermark``, or return the changed time as another column.
     """
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the stream."""
-        raise NotImplementedError
-
-    def _time_in(self, schema: pa.Schema) -> EventTime | None:
-        raise NotImplementedError
-
-    def _then(self, spec: Any, schema: pa.Schema, label: str, *args: Any, **options: Any) -> Stream:
-        raise NotImplementedError
 
     def map_batches(
         self,

@@ -1,0 +1,129 @@
+"""Methods of a stream that add operators of one's own: a class of operators, or a kind with settings."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dataflow.api.stream_base import StreamBase
+from dataflow.contracts.operator import Operator, OperatorFactory
+from dataflow.contracts.spec import Spec
+from dataflow.errors import GraphError, SchemaMismatch
+from dataflow.planning.checks import check_key_types, schema_or_default, side_schemas
+from dataflow.planning.specs import Apply
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.api.streams import Stream
+
+__all__ = ["OperatorMethods"]
+
+
+class OperatorMethods(StreamBase):
+    """The methods of `Stream` that take an operator."""
+
+    def apply(
+        self,
+        operator: OperatorFactory,
+        *others: Stream,
+        schema: pa.Schema | None = None,
+        sides: Mapping[str, pa.Schema | None] | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Any operator of one's own: ``operator(context)`` builds it, once a subtask.
+
+        Args:
+            operator: a subclass of `Operator` whose constructor takes an `OperatorContext`, or a function from context
+                to operator (``functools.partial`` passes further arguments).
+            others: further inputs. This stream comes in on port 0 of ``process``, the others on 1, 2, ... Where more
+                than one input is keyed, their keys have the same types in the same order, so equal keys meet.
+            schema: the schema of its rows; None: the schema of its inputs, which must then be the same for all. A batch
+                with these columns in another order is put in order; one with other columns fails the job. The stream
+                keeps its event time if it keeps the column's name and type. Then rows are late downstream if they are
+                before a watermark that the operator has passed on.
+            sides: the schema of each side output by its tag, for `side`; None means the schema of the main output.
+                There are no other side outputs.
+
+        Raises: GraphError for anything but an operator, or a stream of another pipeline, or of updates (see `changes`);
+        SchemaMismatch for keys that cannot meet, or for inputs that differ without ``schema``.
+        """
+        if isinstance(operator, Operator) or not callable(operator):
+            raise GraphError(
+                f"apply: expected an Operator class or a function from OperatorContext to Operator, got "
+                f"{type(operator).__name__}; each subtask needs an operator of its own"
+            )
+        described: Any = inspect.unwrap(getattr(operator, "func", operator))
+        label = getattr(described, "__qualname__", type(described).__name__)
+        spec = Apply(
+            operator,
+            label,
+            stateless=getattr(described, "stateless", False),
+            blocking=getattr(described, "blocking", False),
+        )
+        return self._joined("apply", "apply", spec, others, schema, sides, name, parallelism)
+
+    def then(
+        self,
+        spec: Spec,
+        *others: Stream,
+        schema: pa.Schema | None = None,
+        sides: Mapping[str, pa.Schema | None] | None = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Return the output of an operator of another kind: the one that `register` was told of for ``spec``'s class.
+
+        Unlike `apply`, the spec tells the engine which columns the operator reads, whether it keeps state, and what it
+        makes of updates: see `Spec`.
+
+        Args:
+            spec: the settings of the operator.
+            others, schema, sides: as for `apply`.
+            name: the operator's name; None: the kind of the spec.
+            parallelism: how many subtasks the operator has.
+
+        Raises: GraphError for anything but a spec, a stream of another pipeline, or updates that the operator would
+        count as rows; SchemaMismatch for keys that cannot meet, or for inputs that differ without ``schema``.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> from dataflow import col
+        >>> from dataflow.planning.specs import Filter
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2, 3]})))
+        >>> numbers.then(Filter(col("x") > 1)).collect()["x"].to_pylist()
+        [2, 3]
+        """
+        if not isinstance(spec, Spec):
+            raise GraphError(
+                f"then: expected a Spec, got {type(spec).__name__}; an Operator class is given to apply(...)"
+            )
+        return self._joined("then", spec.kind, spec, others, schema, sides, name, parallelism)
+
+    def _joined(
+        self,
+        method: str,
+        label: str,
+        spec: Spec,
+        others: Sequence[Stream],
+        schema: pa.Schema | None,
+        sides: Mapping[str, pa.Schema | None] | None,
+        name: str | None,
+        parallelism: int | None,
+    ) -> Stream:
+        from dataflow.api.keyed_streams import KeyedStream
+
+        inputs = (self, *others)
+        self._same_pipeline(others, method)
+        check_key_types((s.name, s.schema, s.keys) for s in inputs if isinstance(s, KeyedStream))
+        if schema is None and not all(other.schema.equals(self.schema) for other in others):
+            raise SchemaMismatch(
+                f"{method}: the inputs differ, so say what comes out: {method}(..., schema=pa.schema(...))"
+            )
+        made = schema_or_default(schema, self.schema, method)
+        tagged = side_schemas(sides, made)
+        edges = tuple(stream._edge for stream in inputs)
+        return self._then(
+            spec, made, label, name, parallelism, edges, sides=tagged, time=self._time_in(made), method=method
+        )

@@ -1,0 +1,138 @@
+"""The part of a stream that its methods share: what it knows of its rows, and how it adds an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from dataflow.contracts.row_errors import LATE
+from dataflow.contracts.spec import Spec
+from dataflow.contracts.updates import Changes, Updates, updates_error
+from dataflow.contracts.windows import EventTime
+from dataflow.errors import GraphError
+from dataflow.planning.graph import Edge, Node
+from dataflow.planning.specs import WindowAggregate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.api.pipeline import Pipeline
+    from dataflow.api.streams import Stream
+
+__all__ = ["StreamBase"]
+
+
+class StreamBase:
+    """The output of one operator, and the edge on which the next operator takes it."""
+
+    def __init__(self, pipeline: Pipeline, node: Node, edge: Edge | None = None) -> None:
+        self._pipeline = pipeline
+        self._node = node
+        self._edge = edge or Edge(node.id)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._node.output(self._edge.tag)
+
+    @property
+    def name(self) -> str:
+        return self._node.name
+
+    @property
+    def changes(self) -> Changes:
+        """Meaning of the rows: ``"rows"``, each row counts; ``"updates"``, the last row of each update key counts.
+
+        Aggregates with ``emit="updates"`` give updates. Their update keys are the columns of `key_by`, for windows also
+        ``window_start`` and ``window_end``. Updates may go to any sink, through `select` and `with_columns` that keep
+        every update key unchanged (it may be renamed), through `filter` on update keys, and to `key_by` on update keys.
+        Everything else would count rows that were replaced, and raises GraphError; see `as_rows`.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]})))
+        >>> counts = rows.key_by("k").agg(op.count().alias("n"), emit="updates", name="counts")
+        >>> rows.changes, counts.changes, counts.select("n", key=flow.col("k")).changes
+        ('rows', 'updates', 'updates')
+        """
+        return "rows" if self._updates is None else "updates"
+
+    @property
+    def _updates(self) -> Updates | None:
+        return self._pipeline.graph.updates_of(self._edge)
+
+    def as_rows(self) -> Self:
+        """Return the same rows, each of which counts from here on, even if they are updates.
+
+        Adds no operator. How many updates of a key there are depends on how the input was cut into batches, and so does
+        what is computed from them.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]}), batch_rows=1))
+        >>> counts = rows.key_by("k").agg(op.count().alias("n"), emit="updates", name="counts")
+        >>> counts.as_rows().map(lambda row: row).collect()["n"].to_pylist()
+        [1, 2, 1]
+        """
+        return type(self)(self._pipeline, self._node, replace(self._edge, as_rows=True))
+
+    def _refuse_updates(self, method: str, problem: str) -> None:
+        if (updates := self._updates) is not None:
+            raise updates_error(method, updates, problem)
+
+    @property
+    def time(self) -> str | None:
+        """The column that holds event time, where `with_watermark` said so and it is still there; else None."""
+        return None if self._time is None else self._time.column
+
+    @property
+    def _time(self) -> EventTime | None:
+        if self._edge.tag is None:
+            return self._node.time
+        late = self._edge.tag == LATE and isinstance(self._node.spec, WindowAggregate)  # rows as the window took them
+        return self._pipeline.graph.nodes[self._node.inputs[0].source].time if late else None
+
+    def _time_in(self, schema: pa.Schema) -> EventTime | None:
+        """Event time, if ``schema`` still has its column as it was."""
+        time, name = self._time, self.time
+        kept = name is not None and name in schema.names and schema.field(name).type == self.schema.field(name).type
+        return time if kept else None
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{f.name}: {f.type}" for f in self.schema)
+        return f"{type(self).__name__}({self.name!r}, [{columns}])"
+
+    def _then(
+        self,
+        spec: Spec,
+        schema: pa.Schema,
+        label: str,
+        name: str | None,
+        parallelism: int | None,
+        inputs: tuple[Edge, ...] | None = None,
+        sides: Mapping[str, pa.Schema] | None = None,
+        time: EventTime | None = None,
+        method: str | None = None,
+    ) -> Stream:
+        from dataflow.api.streams import Stream
+
+        node = self._pipeline.graph.add(
+            spec,
+            inputs or (self._edge,),
+            schema,
+            label=label,
+            name=name,
+            parallelism=parallelism,
+            sides=sides,
+            time=time,
+            method=method,
+        )
+        return Stream(self._pipeline, node)
+
+    def _same_pipeline(self, others: Iterable[StreamBase], where: str) -> None:
+        for other in others:
+            if not isinstance(other, StreamBase):
+                raise GraphError(f"{where}: expected a stream, got {other!r} ({type(other).__name__})")
+            if other._pipeline is not self._pipeline:
+                raise GraphError(
+                    f"{where}: {other.name!r} belongs to another pipeline ({other._pipeline.name!r}, not "
+                    f"{self._pipeline.name!r})"
+                )
