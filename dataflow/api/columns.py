@@ -1,4 +1,4 @@
-"""Methods of a stream that keep its rows: choose rows, compute columns, and declare event time."""
+"""The methods of a stream that take columns and expressions: filter, select, with_columns and with_watermark."""
 
 from __future__ import annotations
 
@@ -33,10 +33,24 @@ class ColumnMethods(StreamBase):
     """The methods of `Stream` that take columns and expressions."""
 
     def filter(self, predicate: str | Expr, *, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """Return the rows for which ``predicate``, an expression or a column's name, is true; null counts as false.
+        """Return the rows for which ``predicate`` is true; null counts as false.
 
-        Raises: SchemaMismatch where the predicate is not boolean; GraphError where it reads other columns of updates
-        than their update keys (see `changes`).
+        Args:
+            predicate: a boolean expression, or the name of a boolean column.
+            name: the operator's name in summaries and checkpoints; None: an automatic one.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
+
+        Returns: a stream with the same columns and event time.
+
+        Raises:
+            SchemaMismatch: the predicate is not boolean.
+            UnknownColumn: it reads a column that the stream does not have.
+            GraphError: the rows are updates, and it reads columns that are not update keys (see `changes`).
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> prices = flow.Pipeline().source(op.from_arrow(pa.table({"price": [1, 5, None, 9]})))
+        >>> prices.filter(flow.col("price") > 3).collect()["price"].to_pylist()
+        [5, 9]
         """
         import pyarrow as pa
 
@@ -53,16 +67,21 @@ class ColumnMethods(StreamBase):
         parallelism: int | None = None,
         **named: Any,
     ) -> Stream:
-        """Return exactly these columns, in this order.
+        """Return the given columns only, in this order.
 
         Args:
             columns: names of columns, expressions, and mappings from new names to either.
             name: the operator's name. A column called ``name`` or ``parallelism`` is given in a mapping.
-            parallelism: how many subtasks the operator has.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
             named: columns under new names. A plain value that is not text is a constant.
 
-        Raises: GraphError for two columns of one name, and for a column given as ``name=`` or ``parallelism=``,
-        or where an update key of updates is left out or computed (see `changes`); UnknownColumn; SchemaMismatch.
+        Returns: a stream that keeps its event time if the column is selected unchanged (it may be renamed).
+
+        Raises:
+            UnknownColumn: an expression reads a column that the stream does not have.
+            SchemaMismatch: an expression does not fit the types of its columns.
+            GraphError: two columns have one name, a column is given as ``name=`` or ``parallelism=``, or an update key
+                is left out or computed (see `changes`).
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> stream = flow.Pipeline().source(op.from_arrow(pa.table({"id": [7], "seller": ["Ann"]})))
@@ -79,9 +98,14 @@ class ColumnMethods(StreamBase):
         parallelism: int | None = None,
         **named: Any,
     ) -> Stream:
-        """Return all columns, with these added or replaced; ``with_columns(total=col("a") + col("b"))`` names them.
+        """Return all columns, with the given ones added, or replaced if the stream has their names.
 
-        Takes the same arguments and raises the same errors as `select`; an update key must not be replaced.
+        Takes the same arguments as `select` and raises the same errors; an update key must not be replaced.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> stream = flow.Pipeline().source(op.from_arrow(pa.table({"a": [1], "b": [2]})))
+        >>> stream.with_columns(total=flow.col("a") + flow.col("b")).collect().to_pylist()
+        [{'a': 1, 'b': 2, 'total': 3}]
         """
         check_options("with_columns", self.schema, name=name, parallelism=parallelism)
         added = column_expressions(columns, named, "with_columns")
@@ -91,6 +115,7 @@ class ColumnMethods(StreamBase):
         return self._project([*kept, *new.values()], "with_columns", name, parallelism)
 
     def _project(self, columns: list[Expr], label: str, name: str | None, parallelism: int | None) -> Stream:
+        """Add an operator that computes exactly ``columns``."""
         import pyarrow as pa
 
         if not columns:
@@ -112,24 +137,41 @@ class ColumnMethods(StreamBase):
         on_error: str | OnError = "fail",
         name: str | None = None,
     ) -> Stream:
-        """The same rows, with event time: ``column`` says when each one happened.
+        """Return the same rows, with event time: ``column`` holds the time at which each row happened.
 
-        A watermark is made per split of the source: the latest time seen there, less ``delay``; it moves behind each
-        batch, so rows of one batch never make each other late. The least one of all splits counts, those included that
-        have not been read yet. At the end of the input every window is complete.
+        A watermark T means that no row before T is expected. It is computed per split of the source: the latest time
+        read from the split, less ``delay``. It moves after each batch, so rows of one batch never make each other late.
+        The lowest watermark of all splits counts, including splits that have not been read yet. At the end of the input
+        every window is complete.
 
         Args:
-            column: a timestamp of any unit, with a zone or without.
+            column: the name of a timestamp column of any unit, with a time zone or without.
             delay: how far rows may be out of order.
-            idle_after: a split that was asked for rows for so long and gave none does not hold the others back.
-            max_drift: a task of the source does not read on while its watermark is so far ahead of another task's, for
-                windows that only one of them has reached are state. At least what a file spans, or the tasks take
-                turns. None: no limit. A split that falls silent keeps others waiting, unless it has ``idle_after``.
-            on_error: what becomes of rows whose time is null: ``"fail"``; ``"skip"``: left out, counted and sampled;
-                ``"side"``: set aside in ``.side("errors")``.
+            idle_after: a split that gave no rows for this long, although it was polled, does not hold the others back.
+                None: it always does.
+            max_drift: a task of the source does not read on while its watermark is more than this ahead of another
+                task's. That bounds the state, because each window that only one task has reached is kept. Give at least
+                the time span of a file, or the tasks take turns. None: no limit. A split without rows makes the others
+                wait, unless there is ``idle_after``.
+            on_error: the policy for rows whose time is null. ``"fail"``: the job fails; ``"skip"``: they are left out,
+                counted and sampled; ``"side"``: they are also sent to ``.side("errors")``.
+            name: the operator's name in summaries and checkpoints; None: an automatic one.
 
-        Raises: SchemaMismatch where ``column`` is no timestamp; GraphError where rows of several splits are mixed
-        already, behind ``key_by``, ``rebalance``, ``broadcast`` or ``union``.
+        Returns: a stream with the same columns, whose `time` is ``column``.
+
+        Raises:
+            UnknownColumn: the stream has no such column.
+            SchemaMismatch: the column is no timestamp.
+            GraphError: rows of several splits are already mixed, after ``key_by``, ``rebalance``, ``broadcast`` or
+                ``union``.
+            ConfigurationError: a duration is malformed, ``idle_after`` is zero, or ``on_error`` is unknown.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> at = pa.array([1, 12, 2], pa.timestamp("s"))
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a"] * 3, "at": at})))
+        >>> windows = rows.with_watermark("at", delay="15s").key_by("k").window(op.tumbling("10s"))
+        >>> windows.agg(op.count().alias("n")).collect()["n"].to_pylist()
+        [2, 1]
         """
         import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Methods of a stream that add operators of one's own: a class of operators, or a kind with settings."""
+"""The methods of a stream that add an operator of the user: apply for a class, then for a kind with settings."""
 
 from __future__ import annotations
 
@@ -33,22 +33,37 @@ class OperatorMethods(StreamBase):
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
-        """Any operator of one's own: ``operator(context)`` builds it, once a subtask.
+        """Return the main output of an operator of your own; ``operator(context)`` builds one per subtask.
 
         Args:
             operator: a subclass of `Operator` whose constructor takes an `OperatorContext`, or a function from context
                 to operator (``functools.partial`` passes further arguments).
-            others: further inputs. This stream comes in on port 0 of ``process``, the others on 1, 2, ... Where more
-                than one input is keyed, their keys have the same types in the same order, so equal keys meet.
-            schema: the schema of its rows; None: the schema of its inputs, which must then be the same for all. A batch
-                with these columns in another order is put in order; one with other columns fails the job. The stream
-                keeps its event time if it keeps the column's name and type. Then rows are late downstream if they are
-                before a watermark that the operator has passed on.
+            others: further inputs. This stream is port 0 of ``process``, the others are 1, 2, ... If more than one
+                input is keyed, their keys must have the same types in the same order, so that equal keys meet.
+            schema: the columns it emits; None: those of its inputs, which must then have equal schemas. A batch with
+                these columns in another order is reordered; one with other columns fails the job. The stream keeps its
+                event time if it keeps the column's name and type. Then rows are late downstream if they are before a
+                watermark that the operator has passed on.
             sides: the schema of each side output by its tag, for `side`; None means the schema of the main output.
-                There are no other side outputs.
+                No other side output can be emitted.
+            name: the operator's name in summaries and checkpoints; None: an automatic one.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
 
-        Raises: GraphError for anything but an operator, or a stream of another pipeline, or of updates (see `changes`);
-        SchemaMismatch for keys that cannot meet, or for inputs that differ without ``schema``.
+        Raises:
+            GraphError: ``operator`` is neither a class of operators nor a function, a stream belongs to another
+                pipeline, or holds updates (see `changes`).
+            SchemaMismatch: the keys of the inputs have different types, or the inputs differ and ``schema`` is missing.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> class Total(flow.Operator):
+        ...     total = 0
+        ...     def process(self, port, batch, out):
+        ...         self.total += sum(batch["x"].to_pylist())
+        ...     def finish(self, out):
+        ...         out.emit(pa.record_batch({"x": [self.total]}))
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2, 3]})))
+        >>> numbers.apply(Total).collect()["x"].to_pylist()
+        [6]
         """
         if isinstance(operator, Operator) or not callable(operator):
             raise GraphError(
@@ -74,19 +89,22 @@ class OperatorMethods(StreamBase):
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
-        """Return the output of an operator of another kind: the one that `register` was told of for ``spec``'s class.
+        """Return the main output of an operator of another kind: the one registered for the class of ``spec``.
 
-        Unlike `apply`, the spec tells the engine which columns the operator reads, whether it keeps state, and what it
-        makes of updates: see `Spec`.
+        Unlike `apply`, the spec declares which columns the operator reads, whether it keeps state, and whether it can
+        take
+        updates: see `Spec`.
 
         Args:
             spec: the settings of the operator.
             others, schema, sides: as for `apply`.
             name: the operator's name; None: the kind of the spec.
-            parallelism: how many subtasks the operator has.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
 
-        Raises: GraphError for anything but a spec, a stream of another pipeline, or updates that the operator would
-        count as rows; SchemaMismatch for keys that cannot meet, or for inputs that differ without ``schema``.
+        Raises:
+            GraphError: ``spec`` is no `Spec`, a stream belongs to another pipeline, or holds updates that the operator
+                would count as rows.
+            SchemaMismatch: the keys of the inputs have different types, or the inputs differ and ``schema`` is missing.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> from dataflow import col
@@ -112,6 +130,7 @@ class OperatorMethods(StreamBase):
         name: str | None,
         parallelism: int | None,
     ) -> Stream:
+        """Check the inputs and declared schemas of ``method``, and add its operator."""
         from dataflow.api.keyed_streams import KeyedStream
 
         inputs = (self, *others)

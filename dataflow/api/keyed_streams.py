@@ -1,4 +1,4 @@
-"""The user's words for the rows of a key, and of a key and a window: what is aggregated, and when it comes out."""
+"""Keyed and windowed streams: aggregates per key, and per key and window of event time."""
 
 from __future__ import annotations
 
@@ -32,21 +32,37 @@ __all__ = ["KeyedStream", "WindowedStream"]
 
 
 class KeyedStream(Stream):
-    """A stream partitioned by key: what follows sees all rows of a key in one subtask."""
+    """A stream partitioned by key: the next operator processes all rows of a key in one subtask.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a"], "x": [1]})), name="rows")
+    >>> rows.key_by("k").keys
+    ('k',)
+    """
 
     @property
     def keys(self) -> tuple[str, ...]:
+        """The names of the key columns, in the order in which they were given."""
         return self._edge.keys
 
     def window(self, window: Tumbling, *, lateness: Duration = "0s") -> WindowedStream:
-        """Cut the rows of each key into windows of event time.
+        """Return the rows of each key, cut into windows of event time.
 
         Args:
             window: ``op.tumbling("10s")``.
             lateness: how long after its end (by the watermark) a window still takes rows. ``emit`` of
                 `WindowedStream.agg` decides how this affects its results.
 
-        Raises: GraphError where the stream has no event time (see `with_watermark`), or holds updates (see `changes`).
+        Raises:
+            GraphError: ``window`` is no window, or the stream has no event time (see `with_watermark`), or holds
+                updates (see `changes`).
+            ConfigurationError: ``lateness`` is no duration.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> table = pa.table({"k": ["a"] * 3, "at": pa.array([1, 2, 12], pa.timestamp("s"))})
+        >>> rows = flow.Pipeline().source(op.from_arrow(table)).with_watermark("at")
+        >>> rows.key_by("k").window(op.tumbling("10s")).agg(n=op.count()).collect()["n"].to_pylist()
+        [2, 1]
         """
         if not isinstance(window, Window):
             raise GraphError(f"window: expected op.tumbling(...), got {window!r} ({type(window).__name__})")
@@ -72,14 +88,18 @@ class KeyedStream(Stream):
         Args:
             aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
                 ``op.latest(...)`` makes a column for each of its columns.
-            name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
             emit: ``"updates"``: one row per key touched by a batch (a changelog: the last row of a key counts, see
                 `changes`); ``"final"``: one row per key at the end. Default: final for bounded input, else updates.
-            every: with updates, the least time between two emissions.
+            every: with updates, the least time between two emissions. None: after each batch.
+            name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
+            named: aggregates under new names.
 
-        Raises: GraphError for a value that is not an aggregate, for two columns of one name, and if this stream holds
-        updates; ConfigurationError for ``emit`` or ``every``; SchemaMismatch if an aggregate cannot take its column's
-        type.
+        Raises:
+            GraphError: no aggregate is given, a value is not an aggregate, two columns have one name, or this stream
+                holds updates.
+            ConfigurationError: ``emit`` is unknown, or ``every`` is zero or given with ``emit="final"``.
+            SchemaMismatch: an aggregate cannot take its column's type.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]}), batch_rows=1))
@@ -102,6 +122,7 @@ class KeyedStream(Stream):
     def _aggregations(
         self, given: Iterable[Aggregation | Latest | Mapping[str, Aggregation]], named: Mapping[str, Aggregation]
     ) -> list[Aggregation]:
+        """Return the aggregates in order, each with its name."""
         pairs: list[tuple[str | None, Aggregation]] = []
         for item in given:
             match item:
@@ -138,11 +159,12 @@ class KeyedStream(Stream):
         return found
 
     def _in_order_of_time(self, aggregation: Aggregation) -> Aggregation:
-        """``first`` and ``last`` go by event time, where there is one and they do not say otherwise."""
+        """Return ``first`` or ``last`` ordered by event time, if the stream has it and no order is given."""
         ordered = aggregation.kind in (AggregateKind.FIRST, AggregateKind.LAST) and aggregation.by is None
         return replace(aggregation, by=col(self.time)) if ordered and self.time is not None else aggregation
 
     def _key_fields(self) -> list[pa.Field]:
+        """Return the fields of the key columns in the output. Raises: SchemaMismatch for an unfit type."""
         from dataflow.state.arrays import is_key
         from dataflow.state.dictionaries import key_schema
 
@@ -153,13 +175,14 @@ class KeyedStream(Stream):
         return fields
 
     def _fields_of(self, aggregations: Iterable[Aggregation]) -> list[pa.Field]:
+        """Return the fields of the aggregates in the output."""
         import pyarrow as pa
 
         return [pa.field(a.name, a.dtype(self.schema, where=f"agg {a.name!r}")) for a in aggregations]
 
 
 class WindowedStream:
-    """A keyed stream cut into windows of event time; ``agg`` says what is wanted of each."""
+    """A keyed stream cut into windows of event time; ``agg`` computes aggregates of each window."""
 
     def __init__(self, stream: KeyedStream, window: Tumbling, lateness: int) -> None:
         self._stream = stream
@@ -179,23 +202,28 @@ class WindowedStream:
     ) -> Stream:
         """Return aggregates per key and window: keys, ``window_start``, ``window_end``, then one column per aggregate.
 
-        A window's rows come out once the watermark has reached its end, all of them at the end of the input.
-        A row whose window ended, allowed lateness included, at or before the watermark is *late*: it is counted in the
-        summary and goes to ``.side("late")`` as it came. The event time of a
-        result is the last moment of its window, right before ``window_end``.
+        A window's rows are emitted once the watermark has reached its end, and at the latest at the end of the input.
+        A row is *late* if its window ended, allowed lateness included, at or before the watermark. It is then counted
+        in the summary and emitted unchanged as ``.side("late")``. The event time of a result is the last moment of its
+        window, right before ``window_end``.
 
         Args:
             aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
                 ``op.latest(...)`` makes a column for each of its columns.
+            emit: the effect of allowed lateness on the results. ``"updates"``: a window is emitted at its end, and
+                again for each batch of rows that it still takes; the last row of a key and window counts (see
+                `changes`). ``"final"``: it is emitted once, when the watermark reaches its end plus the lateness; the
+                watermark downstream is reduced by the lateness, so that no later window takes the results for late.
+                Without lateness both give the same rows, each of which counts. Default: updates with lateness, else
+                final.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
-            emit: the effect of allowed lateness on the results. ``"updates"``: a window comes out at its end, and again
-                for each batch of rows that it still takes; the last row of a key and window counts (see `changes`).
-                ``"final"``: it comes out once, when the watermark reaches its end plus the lateness; the watermark
-                downstream is reduced by the lateness, so that no later window takes the results for late. Without
-                lateness both give the same rows, each of which counts. Default: updates with lateness, else final.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
+            named: aggregates under new names.
 
-        Raises: GraphError for a value that is not an aggregate and for two columns of one name; ConfigurationError for
-        ``emit``; SchemaMismatch if an aggregate cannot take its column's type.
+        Raises:
+            GraphError: no aggregate is given, a value is not an aggregate, or two columns have one name.
+            ConfigurationError: ``emit`` is unknown.
+            SchemaMismatch: an aggregate cannot take its column's type.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> at = pa.array([1, 12, 2, 30], pa.timestamp("s"))  # the third row comes when the watermark is at 12

@@ -1,4 +1,4 @@
-"""The part of a stream that its methods share: what it knows of its rows, and how it adds an operator."""
+"""The base class of streams: the schema and meaning of their rows, and how a method adds an operator to the graph."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["StreamBase"]
 
 
 class StreamBase:
-    """The output of one operator, and the edge on which the next operator takes it."""
+    """The output of one operator (its main output, or a side output), and the edge on which other operators read it."""
 
     def __init__(self, pipeline: Pipeline, node: Node, edge: Edge | None = None) -> None:
         self._pipeline = pipeline
@@ -33,20 +33,22 @@ class StreamBase:
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of the rows, a ``pyarrow.Schema``, known before anything runs."""
         return self._node.output(self._edge.tag)
 
     @property
     def name(self) -> str:
+        """The name of the operator that emits the rows, as in summaries and checkpoints."""
         return self._node.name
 
     @property
     def changes(self) -> Changes:
-        """Meaning of the rows: ``"rows"``, each row counts; ``"updates"``, the last row of each update key counts.
+        """The meaning of the rows: ``"rows"``, each row counts; ``"updates"``, the last row of each update key counts.
 
-        Aggregates with ``emit="updates"`` give updates. Their update keys are the columns of `key_by`, for windows also
+        Aggregates with ``emit="updates"`` emit updates. Their update keys are the columns of `key_by`, for windows also
         ``window_start`` and ``window_end``. Updates may go to any sink, through `select` and `with_columns` that keep
         every update key unchanged (it may be renamed), through `filter` on update keys, and to `key_by` on update keys.
-        Everything else would count rows that were replaced, and raises GraphError; see `as_rows`.
+        Every other method would count rows that were replaced, so it raises GraphError; see `as_rows`.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]})))
@@ -58,13 +60,16 @@ class StreamBase:
 
     @property
     def _updates(self) -> Updates | None:
+        """The keys by which the rows replace each other, or None if each row counts."""
         return self._pipeline.graph.updates_of(self._edge)
 
     def as_rows(self) -> Self:
-        """Return the same rows, each of which counts from here on, even if they are updates.
+        """Return the same stream, in which each row counts even if the rows are updates.
 
-        Adds no operator. How many updates of a key there are depends on how the input was cut into batches, and so does
-        what is computed from them.
+        Adds no operator. The number of updates per key depends on how the input is cut into batches, and so does
+        everything computed from them.
+
+        Returns: a stream of the same class, whose `changes` is ``"rows"``.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]}), batch_rows=1))
@@ -75,23 +80,25 @@ class StreamBase:
         return type(self)(self._pipeline, self._node, replace(self._edge, as_rows=True))
 
     def _refuse_updates(self, method: str, problem: str) -> None:
+        """Raise GraphError if the rows are updates, because ``method`` would have ``problem`` with them."""
         if (updates := self._updates) is not None:
             raise updates_error(method, updates, problem)
 
     @property
     def time(self) -> str | None:
-        """The column that holds event time, where `with_watermark` said so and it is still there; else None."""
+        """The column that holds event time, from `with_watermark`; None if there is none (any more)."""
         return None if self._time is None else self._time.column
 
     @property
     def _time(self) -> EventTime | None:
+        """The event time of the rows, or None if they have none."""
         if self._edge.tag is None:
             return self._node.time
         late = self._edge.tag == LATE and isinstance(self._node.spec, WindowAggregate)  # rows as the window took them
         return self._pipeline.graph.nodes[self._node.inputs[0].source].time if late else None
 
     def _time_in(self, schema: pa.Schema) -> EventTime | None:
-        """Event time, if ``schema`` still has its column as it was."""
+        """Return the event time if ``schema`` has its column with the same type, else None."""
         time, name = self._time, self.time
         kept = name is not None and name in schema.names and schema.field(name).type == self.schema.field(name).type
         return time if kept else None
@@ -112,6 +119,14 @@ class StreamBase:
         time: EventTime | None = None,
         method: str | None = None,
     ) -> Stream:
+        """Add an operator to the pipeline and return its main output.
+
+        Args:
+            label: the prefix of the automatic name.
+            inputs: the edges it reads from; None: this stream.
+            time: the event time of its main output; None: it has none.
+            method: the method that was called, for messages; None: the label.
+        """
         from dataflow.api.streams import Stream
 
         node = self._pipeline.graph.add(
@@ -128,6 +143,7 @@ class StreamBase:
         return Stream(self._pipeline, node)
 
     def _same_pipeline(self, others: Iterable[StreamBase], where: str) -> None:
+        """Raise GraphError unless all of ``others`` are streams of this pipeline."""
         for other in others:
             if not isinstance(other, StreamBase):
                 raise GraphError(f"{where}: expected a stream, got {other!r} ({type(other).__name__})")

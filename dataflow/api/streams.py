@@ -1,4 +1,7 @@
-"""The rows that come out of an operator: their partitioning, side outputs, and where they end."""
+"""The class of streams: partitioning, side outputs, unions and sinks. Its other methods are in the files beside it.
+
+Every method checks its arguments and adds a node to the graph; nothing runs until `Pipeline.run`.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,14 @@ __all__ = ["Stream"]
 
 
 class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
-    """The rows that come out of an operator. Every method returns a new stream; using one twice branches.
+    """The rows that an operator emits. Every method returns a new stream; using one stream twice branches it.
 
-    ``schema`` is known, and checked, while the graph is built. So is the meaning of the rows, see ``changes``.
+    ``schema`` and ``changes`` are known, and checked, while the graph is built.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2, 3]})), name="numbers")
+    >>> numbers.filter(flow.col("x") > 1, name="large")
+    Stream('large', [x: int64])
     """
 
     def key_by(self, *keys: str | Expr | Sequence[str | Expr]) -> KeyedStream:
@@ -41,8 +49,18 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         Args:
             keys: names of columns, plain columns such as ``col("shop")``, or lists of these.
 
-        Raises: GraphError for no key, one given twice or a computed one, and for updates by other columns than
-        their update keys (see `changes`); UnknownColumn; SchemaMismatch for a list, struct or map.
+        Returns: a stream on which aggregates and windows per key can be computed.
+
+        Raises:
+            GraphError: no key is given, one is given twice or computed, or updates would be keyed by other columns than
+                their update keys (see `changes`).
+            UnknownColumn: the stream has no such column.
+            SchemaMismatch: a key is a list, struct or map.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "b", "a"], "x": [1, 2, 3]})))
+        >>> rows.key_by("k").agg(total=flow.col("x").sum()).collect().sort_by("k")["total"].to_pylist()
+        [4, 2]
         """
         names = key_names(keys, self.schema, "key_by")
         from dataflow.api.keyed_streams import KeyedStream
@@ -53,28 +71,48 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         return KeyedStream(self._pipeline, self._node, self._spread(Partitioning.HASH, names))
 
     def _spread(self, partitioning: Partitioning, keys: tuple[str, ...] = ()) -> Edge:
+        """Return this stream's edge with another partitioning."""
         return replace(self._edge, partitioning=partitioning, keys=keys)
 
     def rebalance(self) -> Stream:
         """Return the same rows, spread evenly over the subtasks of the next operator.
 
         Raises: GraphError for updates, which would lose their order (see `changes`).
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), parallelism=1)
+        >>> sorted(rows.rebalance().map(lambda row: row, parallelism=2).collect()["x"].to_pylist())
+        [1, 2]
         """
         self._refuse_updates("rebalance", "an update could overtake a later one of its key")
         return Stream(self._pipeline, self._node, self._spread(Partitioning.REBALANCE))
 
     def broadcast(self) -> Stream:
-        """Return the same rows, all of them in every subtask of the next operator.
+        """Return the same rows, each of them sent to every subtask of the next operator.
 
         Raises: GraphError for updates (see `changes`).
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), parallelism=1)
+        >>> sorted(rows.broadcast().map(lambda row: row, parallelism=2).collect()["x"].to_pylist())
+        [1, 1, 2, 2]
         """
         self._refuse_updates("broadcast", "every subtask would give every update once more")
         return Stream(self._pipeline, self._node, self._spread(Partitioning.BROADCAST))
 
     def side(self, tag: str) -> Stream:
-        """Return the rows that the operator emitted with ``tag``, which have the columns declared for it.
+        """Return the rows that the operator emits with ``tag``, in the columns declared for it.
 
-        Raises: GraphError where the operator has no such side output.
+        Args:
+            tag: the name of a side output: ``"errors"``, ``"late"``, or one declared in `apply`.
+
+        Raises: GraphError if the operator has no such side output; the message lists those it has.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 0]})))
+        >>> inverse = rows.map(lambda row: {"x": 1 // row["x"]}, on_error="side")
+        >>> inverse.side("errors").collect()["row"].to_pylist()
+        ["{'x': 0}"]
         """
         sides = self._node.sides
         if tag not in sides:
@@ -84,9 +122,24 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
 
     def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """Return the rows of this stream and the others, in no particular order. Schemas must be equal.
+        """Return the rows of this stream and of ``others``, in no particular order.
 
-        Raises: SchemaMismatch; GraphError for a stream of another pipeline, or of updates (see `changes`).
+        Args:
+            others: streams of the same pipeline with equal schemas.
+            name: the operator's name in summaries and checkpoints; None: an automatic one.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
+
+        Returns: a stream that has event time if all inputs have it in the same column.
+
+        Raises:
+            SchemaMismatch: the schemas differ.
+            GraphError: a stream belongs to another pipeline, or holds updates (see `changes`).
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> p = flow.Pipeline()
+        >>> left, right = (p.source(op.from_arrow(pa.table({"x": [x]}))) for x in (1, 2))
+        >>> sorted(left.union(right).collect()["x"].to_pylist())
+        [1, 2]
         """
         self._same_pipeline(others, "union")
         for other in others:
@@ -100,29 +153,71 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         return self._then(Union(), self.schema, "union", name, parallelism, edges, time=time)
 
     def sink(self, sink: Sink, *, name: str | None = None, parallelism: int | None = None) -> None:
-        """Send the rows to ``sink``; a stream may have several."""
+        """Send the rows to ``sink``. A stream may have several sinks.
+
+        Args:
+            sink: the destination, such as ``op.write_parquet("out/")``.
+            name: the sink's name in results, summaries and checkpoints; None: an automatic one.
+            parallelism: how many writers it has; None: as many as the run says.
+
+        Raises:
+            GraphError: ``sink`` is no `Sink`.
+            SchemaMismatch: it cannot write these columns.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline() as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]}))).sink(op.collect(), name="out")
+        >>> p.run().table("out")["x"].to_pylist()
+        [1, 2]
+        """
         if not isinstance(sink, Sink):
             raise GraphError(f"sink: expected a Sink such as op.write_parquet(...), got {type(sink).__name__}")
         sink.check(self.schema)
         self._then(Write(sink), self.schema, "sink", name, parallelism)
 
     def agg(self, *aggregations: Any, **options: Any) -> Stream:
-        """Aggregates belong to keyed streams: see `KeyedStream.agg`. Raises: GraphError that says so."""
+        """Raise GraphError, because aggregates need a keyed stream: see `KeyedStream.agg`."""
         raise GraphError("agg: say by which columns first, as in stream.key_by('shop').agg(...)")
 
     def window(self, window: Tumbling, *, lateness: Duration = "0s") -> WindowedStream:
-        """Windows belong to keyed streams: see `KeyedStream.window`. Raises: GraphError that says so."""
+        """Raise GraphError, because windows need a keyed stream: see `KeyedStream.window`."""
         raise GraphError("window: say by which columns first, as in stream.key_by('shop').window(...)")
 
     def collect(self, **options: Any) -> pa.Table:
-        """Run what this stream depends on, and return its rows. Takes the options of `Pipeline.run`."""
+        """Run the operators that this stream depends on, and return its rows.
+
+        Args:
+            options: as for `Pipeline.run`, ``runner=`` included.
+
+        Returns: a ``pyarrow.Table``, held in memory.
+
+        Raises: the errors of `Pipeline.run`.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]}))).collect()["x"].to_pylist()
+        [1, 2]
+        """
         return self._alone(resolve("sink", "collect")()).run(**options).table("collected")
 
     def head(self, n: int = 5, **options: Any) -> pa.Table:
-        """The first ``n`` rows to arrive; the job stops as soon as they are there."""
+        """Return the first ``n`` rows to arrive; the job stops as soon as they are there.
+
+        Args:
+            n: the number of rows, at least 1.
+            options: as for `Pipeline.run`, ``runner=`` included.
+
+        Returns: a ``pyarrow.Table`` of at most ``n`` rows.
+
+        Raises: the errors of `Pipeline.run`.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2, 3]}))).head(2).num_rows
+        2
+        """
         return self._alone(resolve("sink", "head")(n)).run(**options).table("collected")
 
     def _alone(self, sink: Sink) -> Pipeline:
+        """Return a pipeline of the operators that this stream depends on, with ``sink`` at its end."""
         from dataflow.api.pipeline import Pipeline
 
         part = Pipeline(self._pipeline.name)
