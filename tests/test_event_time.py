@@ -185,7 +185,7 @@ def test_watermarks_are_refused_away_from_the_source_by_parallelism() -> None:
 
 def test_event_time_is_a_timestamp() -> None:
     stream = flow.Pipeline().source(op.from_arrow(clicks()))
-    with pytest.raises(SchemaMismatch, match="event time is a timestamp, but 'value' is int64; make one first"):
+    with pytest.raises(SchemaMismatch, match="event time must be a timestamp, but 'value' is int64; compute one first"):
         stream.with_watermark("value")
     with pytest.raises(SchemaMismatch, match=r"with_columns\(ts=flow\.from_epoch\('value', \"s\"\)\)"):
         stream.with_watermark("value")
@@ -195,7 +195,7 @@ def test_event_time_is_a_timestamp() -> None:
         stream.key_by("user").window(op.tumbling("5s"))
     with pytest.raises(GraphError, match="has no side output 'early'; it has \\['late'\\]"):
         windowed(op.from_arrow(clicks()))[1].side("early")
-    with pytest.raises(ConfigurationError, match="longer than 0 and at most 100,000 days"):
+    with pytest.raises(ConfigurationError, match="above 0 and at most 100,000 days"):
         op.tumbling("0s")
 
 

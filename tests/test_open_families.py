@@ -159,7 +159,7 @@ def test_an_operator_that_cannot_be_imported_is_named_with_its_spec() -> None:
         (Unknown, "a:", "expected an Operator class, or 'module:class'"),
         (Unknown, flow.Operator(), "expected an Operator class"),
         (Unknown, 7, "expected an Operator class"),
-        (Ordinals, "a:B", "the operator of Ordinals is tests.toy_family:OrdinalsOperator"),
+        (Ordinals, "a:B", "Ordinals already has the operator tests.toy_family:OrdinalsOperator"),
     ],
 )
 def test_registering_something_else_is_refused(spec: Any, operator: str, problem: str) -> None:
@@ -169,5 +169,5 @@ def test_registering_something_else_is_refused(spec: Any, operator: str, problem
 
 def test_an_operator_class_in_the_place_of_a_spec_is_refused() -> None:
     rows = flow.Pipeline().source(op.from_arrow(TABLE))
-    with pytest.raises(GraphError, match=r"an Operator class is given to apply\(\.\.\.\)"):
+    with pytest.raises(GraphError, match=r"pass an Operator class to apply\(\.\.\.\)"):
         rows.then(flow.Operator())  # type: ignore[arg-type]

@@ -159,7 +159,7 @@ def test_a_plan_describes_what_the_user_wrote_and_how_wide() -> None:
     [
         ({"parallelism": 0}, "at least 1, got 0"),
         ({"parallelism": 129}, "'source': parallelism 129 is above max_key_groups=128"),
-        ({"parallelism": 3, "max_key_groups": 2}, "the number of key groups bounds the parallelism"),
+        ({"parallelism": 3, "max_key_groups": 2}, "lower the parallelism, or raise max_key_groups"),
     ],
 )
 def test_a_parallelism_out_of_range_is_refused(options: dict[str, int], text: str) -> None:

@@ -51,7 +51,7 @@ def total(stream: flow.Stream) -> flow.Stream:
 
 
 def test_a_window_of_a_stream_without_keys_says_how_to_get_them() -> None:
-    with pytest.raises(GraphError, match=r"window: say by which columns first, as in stream\.key_by"):
+    with pytest.raises(GraphError, match=r"window: the stream has no key; call key_by first, as in stream\.key_by"):
         flow.Pipeline().source(op.from_arrow(pa.table({"x": [1]}))).window(op.tumbling("1s"))
 
 

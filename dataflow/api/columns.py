@@ -57,7 +57,9 @@ class ColumnMethods(StreamBase):
         predicate = as_expression(predicate, "filter")
         kind = predicate.dtype(self.schema, where="filter")
         if kind != pa.bool_():
-            raise SchemaMismatch(f"filter: expected a boolean expression, found {predicate} of type {kind}")
+            raise SchemaMismatch(
+                f"filter: expected a boolean expression such as col('x') > 0, found {predicate} of type {kind}"
+            )
         return self._then(Filter(predicate), self.schema, "filter", name, parallelism, time=self._time)
 
     def select(
@@ -119,7 +121,7 @@ class ColumnMethods(StreamBase):
         import pyarrow as pa
 
         if not columns:
-            raise GraphError(f"{label}: give at least one column")
+            raise GraphError(f"{label}: no column is given; give at least one")
         check_distinct([c.name for c in columns], label, _TWICE)
         schema = pa.schema([pa.field(c.name, c.dtype(self.schema, where=label)) for c in columns])
         time = self._time
@@ -178,7 +180,7 @@ class ColumnMethods(StreamBase):
         kind = col(column).dtype(self.schema, where="with_watermark")
         if not pa.types.is_timestamp(kind):
             raise SchemaMismatch(
-                f"with_watermark: event time is a timestamp, but {column!r} is {kind}; make one first, as in "
+                f"with_watermark: event time must be a timestamp, but {column!r} is {kind}; compute one first, as in "
                 f"{timestamp_advice(column, kind)}"
             )
         graph, node, edge = self._pipeline.graph, self._node, self._edge
@@ -188,13 +190,15 @@ class ColumnMethods(StreamBase):
             (edge,), node = node.inputs, graph.nodes[node.inputs[0].source]
         if edge.partitioning is not None or not isinstance(node.spec, Read):
             raise GraphError(
-                f"with_watermark: a watermark is made per split of one source, but rows are mixed at {node.name!r}: "
-                "call it earlier, before key_by, rebalance, broadcast and union"
+                f"with_watermark: a watermark is computed per split of one source, but rows are mixed at "
+                f"{node.name!r}; call it earlier, before key_by, rebalance, broadcast and union"
             )
         policy = OnError.of(on_error, "with_watermark")
         idle = None if idle_after is None else microseconds(idle_after, "with_watermark(idle_after=)")
         if idle == 0:
-            raise ConfigurationError("with_watermark(idle_after=) is above zero; leave it out to wait for all splits")
+            raise ConfigurationError(
+                "with_watermark(idle_after=) must be above zero; leave it out to wait for all splits"
+            )
         drift = None if max_drift is None else microseconds(max_drift, "with_watermark(max_drift=)")
         spec = Watermarks(column, origin, microseconds(delay, "with_watermark(delay=)"), idle, policy, drift)
         sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}

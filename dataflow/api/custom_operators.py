@@ -114,9 +114,7 @@ class OperatorMethods(StreamBase):
         [2, 3]
         """
         if not isinstance(spec, Spec):
-            raise GraphError(
-                f"then: expected a Spec, got {type(spec).__name__}; an Operator class is given to apply(...)"
-            )
+            raise GraphError(f"then: expected a Spec, got {type(spec).__name__}; pass an Operator class to apply(...)")
         return self._joined("then", spec.kind, spec, others, schema, sides, name, parallelism)
 
     def _joined(
@@ -138,7 +136,8 @@ class OperatorMethods(StreamBase):
         check_key_types((s.name, s.schema, s.keys) for s in inputs if isinstance(s, KeyedStream))
         if schema is None and not all(other.schema.equals(self.schema) for other in others):
             raise SchemaMismatch(
-                f"{method}: the inputs differ, so say what comes out: {method}(..., schema=pa.schema(...))"
+                f"{method}: the inputs have different columns, so declare those of the output: "
+                f"{method}(..., schema=pa.schema(...))"
             )
         made = schema_or_default(schema, self.schema, method)
         tagged = side_schemas(sides, made)

@@ -69,7 +69,7 @@ class KeyedStream(Stream):
         self._refuse_updates("window", "it would count rows that a later row replaces")
         if self.time is None:
             raise GraphError(
-                "window: the stream has no event time: say which column holds it, close to the source and before "
+                "window: the stream has no event time; declare its column close to the source and before "
                 'key_by, as in .with_watermark("ts", delay="2s"), and keep that column'
             )
         return WindowedStream(self, window, microseconds(lateness, "window(lateness=)"))
@@ -115,7 +115,7 @@ class KeyedStream(Stream):
         fields = [*self._key_fields(), *self._fields_of(found)]
         spacing = None if every is None else microseconds(every, "agg(every=)")
         if spacing == 0:
-            raise ConfigurationError("agg(every=) is above zero; leave it out to emit after each batch")
+            raise ConfigurationError("agg(every=) must be above zero; leave it out to emit after each batch")
         spec = Aggregate(self.keys, tuple(found), chosen, spacing, because)
         return self._then(spec, pa.schema(fields), "agg", name, parallelism)
 
@@ -140,7 +140,7 @@ class KeyedStream(Stream):
                 raise GraphError(f"agg: expected aggregates such as col('x').sum(), got {a!r} ({type(a).__name__})")
             found.append(a if alias is None else a.alias(alias))
         if not found:
-            raise GraphError("agg: give at least one aggregate")
+            raise GraphError("agg: no aggregate is given; give at least one, such as op.count()")
         return [self._in_order_of_time(a) for a in found]
 
     def _columns_of_last_row(self, latest: Latest) -> list[Aggregation]:
@@ -149,12 +149,14 @@ class KeyedStream(Stream):
         others = [name for name in self.schema.names if name not in self.keys]
         columns = [as_expression(column, "latest") for column in latest.columns or others]
         if not columns:
-            raise GraphError(f"latest: the stream has no columns but its keys, {', '.join(self.keys)}")
+            raise GraphError(
+                f"latest: the stream has no columns but its keys, {', '.join(self.keys)}; leave latest out"
+            )
         found = [Aggregation(AggregateKind.LAST, column, name=column.name, by=by) for column in columns]
         if not latest.columns and (refused := [a.name for a in found if not a.takes(self.schema)]):
             raise SchemaMismatch(
                 f"latest: {', '.join(map(repr, refused))} of {columns_of(self.schema)} cannot be kept, because last "
-                "takes all but nested types; name the columns to keep, as in op.latest('a', 'b')"
+                "does not take nested types; name the columns to keep, as in op.latest('a', 'b')"
             )
         return found
 

@@ -99,7 +99,7 @@ class Pipeline:
         """
         if not isinstance(source, Source):
             raise GraphError(
-                f"p.source() takes a Source such as op.read_parquet(...), got {type(source).__name__}; "
+                f"p.source(): expected a Source such as op.read_parquet(...), got {type(source).__name__}; "
                 "wrap tables in op.from_arrow(...)"
             )
         node = self.graph.add(
@@ -239,7 +239,7 @@ class Pipeline:
         self.graph.validate()
         engine = _engine(runner)
         if not hasattr(engine, "explain"):
-            raise ConfigurationError(f"{runner!r} runs every operator as it is: there is nothing to explain")
+            raise ConfigurationError(f"runner {runner!r} cannot explain a pipeline; use 'local' or 'spark'")
         _check_options("explain", runner, engine.explain, options)
         return engine.explain(self, **options)
 
@@ -334,7 +334,7 @@ def _schema_of(source: Source) -> pa.Schema:
     schema: object = source.schema
     if not isinstance(schema, pa.Schema):
         raise GraphError(
-            f"p.source({type(source).__name__}): its schema is a pyarrow.Schema, got {schema!r} "
+            f"p.source({type(source).__name__}): its schema must be a pyarrow.Schema, got {schema!r} "
             f"({type(schema).__name__}); write pa.schema({{'column': pa.int64(), ...}})"
         )
     check_names_differ(schema, f"p.source({type(source).__name__})")

@@ -150,5 +150,5 @@ class StreamBase:
             if other._pipeline is not self._pipeline:
                 raise GraphError(
                     f"{where}: {other.name!r} belongs to another pipeline ({other._pipeline.name!r}, not "
-                    f"{self._pipeline.name!r})"
+                    f"{self._pipeline.name!r}); begin both streams in one pipeline"
                 )

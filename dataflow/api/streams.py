@@ -177,11 +177,11 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
 
     def agg(self, *aggregations: Any, **options: Any) -> Stream:
         """Raise GraphError, because aggregates need a keyed stream: see `KeyedStream.agg`."""
-        raise GraphError("agg: say by which columns first, as in stream.key_by('shop').agg(...)")
+        raise GraphError("agg: the stream has no key; call key_by first, as in stream.key_by('shop').agg(...)")
 
     def window(self, window: Tumbling, *, lateness: Duration = "0s") -> WindowedStream:
         """Raise GraphError, because windows need a keyed stream: see `KeyedStream.window`."""
-        raise GraphError("window: say by which columns first, as in stream.key_by('shop').window(...)")
+        raise GraphError("window: the stream has no key; call key_by first, as in stream.key_by('shop').window(...)")
 
     def collect(self, **options: Any) -> pa.Table:
         """Run the operators that this stream depends on, and return its rows.

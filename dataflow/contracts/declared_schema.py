@@ -1,9 +1,9 @@
 """Check batches against the schema declared for them: columns by name, never by position.
 
-One rule for functions, operators and sources of users: the names are compared as a set, types must be equal (an index
-of a dictionary may be narrower). A batch's nullability flags and metadata are ignored, but a column declared not null
-must hold no null: else a sink would write a file that violates its own schema, or be blamed for it. Batches that fit
-are returned with columns in the declared order.
+The same rule holds for functions, operators and sources of users: the names are compared as a set, types must be equal
+(an index of a dictionary may be narrower). A batch's nullability flags and metadata are ignored, but a column declared
+not null must hold no null: else a sink would write a file that violates its own schema, or be blamed for it. Batches
+that fit are returned with columns in the declared order.
 """
 
 from __future__ import annotations
@@ -130,6 +130,7 @@ def misplaced_nulls(
 
 
 def _null_count(column: pa.Array, rows: pa.BooleanArray | None) -> int:
+    """Return the number of nulls of ``column`` in ``rows``; None: in all rows."""
     if types.is_dictionary(column.type) and column.dictionary.null_count:
         column = column.dictionary_decode()
     if rows is None or not column.null_count:
@@ -138,6 +139,7 @@ def _null_count(column: pa.Array, rows: pa.BooleanArray | None) -> int:
 
 
 def _filtered(column: pa.Array, rows: pa.BooleanArray) -> pa.Array:
+    """Return the values of ``rows``, also of types that Arrow cannot filter."""
     try:
         return column.filter(rows)
     except pa.ArrowNotImplementedError:  # Arrow cannot filter views inside lists and maps

@@ -45,8 +45,8 @@ def check_key_types(inputs: Iterable[tuple[str, pa.Schema, Sequence[str]]]) -> N
         first, expected = found[0]
         if types != expected:
             raise SchemaMismatch(
-                f"apply: keys meet where their types are equal, but {first!r} is keyed by {[*map(str, expected)]} and "
-                f"{name!r} by {[*map(str, types)]}; cast one of them"
+                f"apply: the keys of all inputs must have the same types, but {first!r} is keyed by "
+                f"{[*map(str, expected)]} and {name!r} by {[*map(str, types)]}; cast one of them"
             )
 
 
@@ -71,7 +71,7 @@ def check_names_differ(schema: pa.Schema, where: str) -> None:
     if repeated:
         raise GraphError(
             f"{where}: {', '.join(map(repr, repeated))} is declared more than once in [{columns_of(schema)}]; give "
-            "each column a name of its own"
+            "each column its own name"
         )
 
 
@@ -98,7 +98,7 @@ def choose_emit(emit: str | Emit | None, every: Duration | None, upstream: Graph
     if emit is not None:
         chosen = _emit(emit)
         if chosen is Emit.FINAL and every is not None:
-            raise ConfigurationError("agg(every=) spaces out updates; it has no meaning with emit='final'")
+            raise ConfigurationError("agg(every=) needs emit='updates', got emit='final'; leave one of them out")
         return chosen, ""
     if every is not None:
         return Emit.UPDATES, "every= is given"
@@ -126,7 +126,7 @@ def _kind(source: Source) -> str:
 def _emit(emit: str | Emit) -> Emit:
     names = [e.value for e in Emit]
     if not isinstance(emit, Emit) and emit not in names:
-        raise ConfigurationError(f"agg(emit=) is one of {names}, got {emit!r}")
+        raise ConfigurationError(f"agg(emit=) must be one of {names}, got {emit!r}")
     return Emit(emit)
 
 
@@ -150,7 +150,7 @@ def key_names(keys: Iterable[object], schema: pa.Schema, where: str) -> tuple[st
     for key in keys:
         names += [_key_name(part, where) for part in (key if isinstance(key, list | tuple) else [key])]
     if not names:
-        raise GraphError(f"{where}: give at least one column")
+        raise GraphError(f"{where}: no key is given; name at least one column")
     check_distinct(names, where, "name each key once")
     for name in names:
         if name not in schema.names:
@@ -165,11 +165,12 @@ def _key_name(key: object, where: str) -> str:
     if isinstance(key, str):
         return key
     if not isinstance(key, Expr):
-        raise GraphError(f"{where}: expected the names of columns, got {key!r} ({type(key).__name__})")
+        raise GraphError(f"{where}: expected names of columns, got {key!r} ({type(key).__name__})")
     name = next((name for name in key.columns() if key.is_column(name) and key.name == name), None)
     if name is None:
         raise GraphError(
-            f"{where}: a key is a column as it is; compute {key} before, as in with_columns(key={key}).{where}('key')"
+            f"{where}: a key must be a plain column, got {key}; compute it first, as in "
+            f"with_columns(key={key}).{where}('key')"
         )
     return name
 
@@ -178,7 +179,7 @@ def key_type_error(name: str, type_: pa.DataType, where: str) -> SchemaMismatch:
     """Return the error for a column whose type cannot be a key."""
     return SchemaMismatch(
         f"{where}: the column {name!r} of type {type_} cannot be a key: expected a number, boolean, text, binary, time "
-        f"or decimal column; first make such a column of the part that identifies a row"
+        f"or decimal column; first compute such a column from the part that identifies a row"
     )
 
 
@@ -199,7 +200,9 @@ def column_expressions(given: Iterable[object], named: Mapping[str, object], whe
 
 def _named_expression(name: object, value: object, where: str) -> Expr:
     if not isinstance(name, str):
-        raise GraphError(f"{where}: the names of columns are text, got {name!r} ({type(name).__name__}) in a mapping")
+        raise GraphError(
+            f"{where}: the names of columns in a mapping must be text, got {name!r} ({type(name).__name__})"
+        )
     if not isinstance(value, str | Expr | Aggregation):
         try:
             return lit(value).alias(name)
@@ -227,7 +230,7 @@ def check_distinct(names: Iterable[str], where: str, advice: str = "rename one w
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise GraphError(f"{where}: column {name!r} would be there twice; {advice}")
+            raise GraphError(f"{where}: duplicate column {name!r}; {advice}")
         seen.add(name)
 
 

@@ -147,16 +147,19 @@ class Graph:
             assert 0 <= edge.source < len(self.nodes), f"edge from node {edge.source} of {len(self.nodes)}"
         taken = {node.name for node in self.nodes}
         if name is not None and not isinstance(name, str):
-            raise GraphError(f"{label}: name= is the operator's name, text, got {name!r} ({type(name).__name__})")
+            raise GraphError(f"{label}(name=) must be text, the operator's name, got {name!r} ({type(name).__name__})")
         if name is not None and (not name or any(c in name for c in "/[]\\\0") or name.startswith(".")):
             raise GraphError(
-                f"an operator's name goes into file names: {name!r} is empty or holds one of / [ ] \\ or ."
+                f"an operator's name becomes part of file names, so {name!r} cannot be used: it must not be empty, "
+                "start with a dot, or contain / [ ] \\ or NUL"
             )
         if name in taken:
-            raise GraphError(f"two operators are called {name!r}; names must differ, for state is found by them")
+            raise GraphError(
+                f"two operators are called {name!r}; checkpoints find state by name, so give each its own name"
+            )
         if parallelism is not None and (not isinstance(parallelism, int) or parallelism < 1):
             raise GraphError(
-                f"operator {name or label!r}: parallelism is a whole number, at least 1, got {parallelism!r}"
+                f"operator {name or label!r}: parallelism must be a whole number of at least 1, got {parallelism!r}"
             )
         unique, count = name or label, 1
         while unique in taken:
@@ -212,20 +215,19 @@ class Graph:
     def validate(self) -> None:
         """Raise GraphError for a graph that cannot run: empty, rows that go nowhere, sinks in each other's way."""
         if not self.nodes:
-            raise GraphError("the pipeline is empty: begin with p.source(...)")
+            raise GraphError("the pipeline is empty; add a source with p.source(...)")
         for node in self.nodes:
             if not isinstance(node.spec, Write) and not self.consumers(node):
                 raise GraphError(
-                    f"the rows of {node.name!r} go nowhere: end the stream with .sink(...), "
-                    "or ask for them with stream.collect()"
+                    f"{node.name!r} has no sink; end the stream with .sink(...), or get its rows with stream.collect()"
                 )
         writers: dict[str, str] = {}
         for node in self.nodes:
             if isinstance(node.spec, Write) and (target := node.spec.sink.target) is not None:
                 if target in writers:
                     raise GraphError(
-                        f"sinks {writers[target]!r} and {node.name!r} both write to {target}, and would spoil each "
-                        "other's output: give each a target of its own, or write the union() of the two streams"
+                        f"sinks {writers[target]!r} and {node.name!r} both write to {target} and would damage each "
+                        "other's output; give each its own target, or write the union() of the two streams"
                     )
                 writers[target] = node.name
 

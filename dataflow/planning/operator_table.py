@@ -53,8 +53,8 @@ def register(spec: type[Spec], operator: str | Callable[..., Operator]) -> None:
     >>> register(Sample, "jobs.sampling:SampleOperator")
     >>> register(Sample, "jobs:Other")
     Traceback (most recent call last):
-    dataflow.errors.ConfigurationError: register: the operator of Sample is jobs.sampling:SampleOperator; define a \
-spec of your own for jobs:Other
+    dataflow.errors.ConfigurationError: register: Sample already has the operator jobs.sampling:SampleOperator; \
+define another spec for jobs:Other
     """
     if not (isinstance(spec, type) and issubclass(spec, Spec)):
         raise ConfigurationError(f"register: expected a subclass of dataflow.Spec, got {spec!r}")
@@ -65,7 +65,7 @@ spec of your own for jobs:Other
         )
     if _name(_TABLE.setdefault(spec, operator)) != _name(operator):
         raise ConfigurationError(
-            f"register: the operator of {spec.__name__} is {_name(_TABLE[spec])}; define a spec of your own for "
+            f"register: {spec.__name__} already has the operator {_name(_TABLE[spec])}; define another spec for "
             f"{_name(operator)}"
         )
 
@@ -88,7 +88,9 @@ def operator_class(spec: Spec) -> Any:
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise ConfigurationError(f"the operator {operator} of {kind} cannot be imported: {error}") from error
+        raise ConfigurationError(
+            f"the operator {operator} of {kind} cannot be imported: {error}; correct its name in dataflow.register(...)"
+        ) from error
 
 
 def make_operator(spec: Spec, context: OperatorContext) -> Operator:

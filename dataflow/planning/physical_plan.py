@@ -180,7 +180,7 @@ def make_plan(
     """
     for name, value in (("parallelism", parallelism), ("max_key_groups", max_key_groups)):
         if not isinstance(value, int) or value < 1:
-            raise ConfigurationError(f"{name} is a whole number, at least 1, got {value!r}")
+            raise ConfigurationError(f"{name} must be a whole number of at least 1, got {value!r}")
     pruned = _identify_sources(prune_columns(graph), input_identity)
     physical = pruned if combine is None else preaggregate(pruned, parallelism, combine)
     plan = Plan(physical, graph, {}, [], max_key_groups)
@@ -190,7 +190,7 @@ def make_plan(
         if width > max_key_groups:
             raise ConfigurationError(
                 f"operator {node.name!r}: parallelism {width} is above max_key_groups={max_key_groups}; "
-                "the number of key groups bounds the parallelism and is fixed by the first checkpoint"
+                "lower the parallelism, or raise max_key_groups, which the first checkpoint fixes"
             )
         if _joins_input(node, vertex_by_node, width) and not (apart is not None and apart(node)):
             vertex = vertex_by_node[node.inputs[0].source]

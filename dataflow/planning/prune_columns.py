@@ -43,14 +43,14 @@ def _select_columns(source: Source, columns: Sequence[str], name: str) -> Source
     made: object = source.select(columns)
     if not isinstance(made, Source):
         raise GraphError(
-            f"source {name!r} ({type(source).__name__}): select({columns}) returns a Source, but returned a "
-            f"{type(made).__name__}"
+            f"source {name!r} ({type(source).__name__}): select({columns}) must return a Source, got a "
+            f"{type(made).__name__}; return self to read all columns"
         )
     missing = [column for column in columns if column not in made.schema.names]
     if missing:
         raise GraphError(
-            f"source {name!r} ({type(source).__name__}): select({columns}) returns a source with at least these "
-            f"columns, but the one it returned lacks {missing}"
+            f"source {name!r} ({type(source).__name__}): select({columns}) must return a source with at least "
+            f"these columns, but its schema lacks {missing}"
         )
     return made
 

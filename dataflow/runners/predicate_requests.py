@@ -21,7 +21,7 @@ def make_answers(predicate: Predicate, where: str, *, checkpointed: bool) -> Ans
     name = getattr(predicate, "__qualname__", type(predicate).__name__)
     if not checkpointed:
         raise ConfigurationError(
-            f"job.{where}: predicate {name!r} is asked about checkpoints, and this job takes none; start it with "
+            f"job.{where}: predicate {name!r} needs checkpoints, but this job takes none; start it with "
             "checkpoint=Checkpointing(...)"
         )
     return Answers(predicate, name)

@@ -43,7 +43,7 @@ def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[Barrierf
         found.append(
             CheckpointsFailedWarning(
                 f"{len(failures):,} of {len(failures) + completed:,} checkpoints failed, so a restart would have "
-                f"repeated more work than every= says; the last one: {failures[-1]}"
+                f"repeated work of more than every=; the last failure: {failures[-1]}"
             )
         )
     for sink, (times, failure) in job.committer.failures.items():
@@ -51,7 +51,7 @@ def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[Barrierf
             CommitsRetriedWarning(
                 f"{times:,} {'commit' if times == 1 else 'commits'} of sink {sink!r} failed and had to be retried, so "
                 f"its rows appeared late"
-                f"{', or not at all, because the job failed' if job.error else ''}; the last one: checkpoint "
+                f"{', or not at all, because the job failed' if job.error else ''}; the last failure: checkpoint "
                 f"{failure.checkpoint}: {failure.error}"
             )
         )
@@ -62,7 +62,7 @@ def note_failure_left(notices: Notices, pipeline: str, error: BaseException | No
     """Note that the block of a job was left without asking for the ``error`` that it failed with."""
     notices.add(
         JobFailedWarning,
-        f"job {pipeline!r} failed, and the block was left without job.wait(), which raises the error: {error!r}",
+        f"job {pipeline!r} failed, but its block ended without job.wait(), which raises the error: {error!r}",
     )
 
 
