@@ -113,8 +113,8 @@ class ColumnMethods(StreamBase):
         added = column_expressions(columns, named, "with_columns")
         check_distinct([c.name for c in added], "with_columns", _TWICE)
         new = {c.name: c for c in added}
-        kept = [new.pop(n) if n in new else col(n) for n in self.schema.names]
-        return self._project([*kept, *new.values()], "with_columns", name, parallelism)
+        present = [new.pop(n) if n in new else col(n) for n in self.schema.names]
+        return self._project([*present, *new.values()], "with_columns", name, parallelism)
 
     def _project(self, columns: list[Expr], label: str, name: str | None, parallelism: int | None) -> Stream:
         """Add an operator that computes exactly ``columns``."""

@@ -139,9 +139,9 @@ class OperatorMethods(StreamBase):
                 f"{method}: the inputs have different columns, so declare those of the output: "
                 f"{method}(..., schema=pa.schema(...))"
             )
-        made = schema_or_default(schema, self.schema, method)
-        tagged = side_schemas(sides, made)
+        output = schema_or_default(schema, self.schema, method)
+        tagged = side_schemas(sides, output)
         edges = tuple(stream._edge for stream in inputs)
         return self._then(
-            spec, made, label, name, parallelism, edges, sides=tagged, time=self._time_in(made), method=method
+            spec, output, label, name, parallelism, edges, sides=tagged, time=self._time_in(output), method=method
         )

@@ -161,7 +161,7 @@ class FunctionMethods(StreamBase):
         from dataflow.state.dictionaries import wide_schema
 
         policy = OnError.of(on_error, method)
-        made = wide_schema(schema_or_default(schema, self.schema, method))
+        output = wide_schema(schema_or_default(schema, self.schema, method))
         sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
-        time = self._time_in(made)
-        return self._then(spec(function, policy, time), made, method, name, parallelism, sides=sides, time=time)
+        time = self._time_in(output)
+        return self._then(spec(function, policy, time), output, method, name, parallelism, sides=sides, time=time)

@@ -109,14 +109,14 @@ class KeyedStream(Stream):
         import pyarrow as pa
 
         check_options("agg", self.schema, name=name, parallelism=parallelism, emit=emit, every=every)
-        found = self._aggregations(aggregations, named)
-        check_distinct([*self.keys, *(a.name for a in found)], "agg")
+        computed = self._aggregations(aggregations, named)
+        check_distinct([*self.keys, *(a.name for a in computed)], "agg")
         chosen, because = choose_emit(emit, every, self._pipeline.graph.upstream(self._node))
-        fields = [*self._key_fields(), *self._fields_of(found)]
+        fields = [*self._key_fields(), *self._fields_of(computed)]
         spacing = None if every is None else microseconds(every, "agg(every=)")
         if spacing == 0:
             raise ConfigurationError("agg(every=) must be above zero; leave it out to emit after each batch")
-        spec = Aggregate(self.keys, tuple(found), chosen, spacing, because)
+        spec = Aggregate(self.keys, tuple(computed), chosen, spacing, because)
         return self._then(spec, pa.schema(fields), "agg", name, parallelism)
 
     def _aggregations(
@@ -132,16 +132,16 @@ class KeyedStream(Stream):
                     pairs += [(None, column) for column in self._columns_of_last_row(item)]
                 case _:
                     pairs.append((None, item))
-        found = []
+        computed = []
         for alias, a in [*pairs, *named.items()]:
             if alias is not None and isinstance(a, Latest):
                 a.alias(alias)  # raises
             if not isinstance(a, Aggregation):
                 raise GraphError(f"agg: expected aggregates such as col('x').sum(), got {a!r} ({type(a).__name__})")
-            found.append(a if alias is None else a.alias(alias))
-        if not found:
+            computed.append(a if alias is None else a.alias(alias))
+        if not computed:
             raise GraphError("agg: no aggregate is given; give at least one, such as op.count()")
-        return [self._in_order_of_time(a) for a in found]
+        return [self._in_order_of_time(a) for a in computed]
 
     def _columns_of_last_row(self, latest: Latest) -> list[Aggregation]:
         """Return one ``last`` for each column; all have the same ``by``, so they choose the same row."""
@@ -152,13 +152,13 @@ class KeyedStream(Stream):
             raise GraphError(
                 f"latest: the stream has no columns but its keys, {', '.join(self.keys)}; leave latest out"
             )
-        found = [Aggregation(AggregateKind.LAST, column, name=column.name, by=by) for column in columns]
-        if not latest.columns and (refused := [a.name for a in found if not a.takes(self.schema)]):
+        last = [Aggregation(AggregateKind.LAST, column, name=column.name, by=by) for column in columns]
+        if not latest.columns and (refused := [a.name for a in last if not a.takes(self.schema)]):
             raise SchemaMismatch(
                 f"latest: {', '.join(map(repr, refused))} of {columns_of(self.schema)} cannot be kept, because last "
                 "does not take nested types; name the columns to keep, as in op.latest('a', 'b')"
             )
-        return found
+        return last
 
     def _in_order_of_time(self, aggregation: Aggregation) -> Aggregation:
         """Return ``first`` or ``last`` ordered by event time, if the stream has it and no order is given."""
@@ -242,12 +242,12 @@ class WindowedStream:
         stream, time = self._stream, self._stream._time
         assert time is not None, "a windowed stream has event time"
         check_options("agg", stream.schema, name=name, parallelism=parallelism, emit=emit)
-        found = stream._aggregations(aggregations, named)
-        check_distinct([*stream.keys, "window_start", "window_end", *(a.name for a in found)], "agg")
+        computed = stream._aggregations(aggregations, named)
+        check_distinct([*stream.keys, "window_start", "window_end", *(a.name for a in computed)], "agg")
         kind = edge_type(stream.schema.field(time.column).type, self._window)
         edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
         chosen, because = choose_window_emit(emit, self._lateness)
-        spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(found), chosen, because)
-        schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(found)])
+        spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(computed), chosen, because)
+        schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(computed)])
         time = EventTime("window_end", exclusive=True)
         return stream._then(spec, schema, "window", name, parallelism, sides={LATE: stream.schema}, time=time)

@@ -100,8 +100,10 @@ class StreamBase:
     def _time_in(self, schema: pa.Schema) -> EventTime | None:
         """Return the event time if ``schema`` has its column with the same type, else None."""
         time, name = self._time, self.time
-        kept = name is not None and name in schema.names and schema.field(name).type == self.schema.field(name).type
-        return time if kept else None
+        unchanged = (
+            name is not None and name in schema.names and schema.field(name).type == self.schema.field(name).type
+        )
+        return time if unchanged else None
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{f.name}: {f.type}" for f in self.schema)

@@ -24,7 +24,7 @@ _SHOWN = 8
 
 
 class DeclaredSchema:
-    """Converts batches to ``schema``. ``found`` names the data in messages, ``advice`` says what to change.
+    """Converts batches to ``schema``. ``found`` names the data in messages, ``advice`` is the change to suggest.
 
     >>> declared = DeclaredSchema(pa.schema({"a": pa.int64(), "b": pa.int64()}), "operator 'swap': its output")
     >>> declared.conformed(pa.record_batch({"b": [2], "a": [1]})).to_pylist()
@@ -33,7 +33,7 @@ class DeclaredSchema:
 
     __slots__ = ("_advice", "_found", "_strict", "schema")
 
-    def __init__(self, schema: pa.Schema, found: str, advice: str = "change one of the two") -> None:
+    def __init__(self, schema: pa.Schema, found: str, advice: str = "change the data or the schema") -> None:
         self.schema = schema
         self._found = found
         self._advice = advice
@@ -143,8 +143,8 @@ def _filtered(column: pa.Array, rows: pa.BooleanArray) -> pa.Array:
     try:
         return column.filter(rows)
     except pa.ArrowNotImplementedError:  # Arrow cannot filter views inside lists and maps
-        kept = [value for value, keep in zip(column.to_pylist(), rows.to_pylist(), strict=True) if keep]
-        return pa.array(kept, column.type)
+        values = [value for value, keep in zip(column.to_pylist(), rows.to_pylist(), strict=True) if keep]
+        return pa.array(values, column.type)
 
 
 def _values(column: pa.Array, child: int) -> pa.Array:

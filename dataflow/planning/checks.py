@@ -1,4 +1,4 @@
-"""What the words of a pipeline are checked for while the graph is built; ``where`` names the word in messages."""
+"""Checks of the arguments of streams' methods while the graph is built; ``where`` names the method in messages."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def check_key_types(inputs: Iterable[tuple[str, pa.Schema, Sequence[str]]]) -> N
     """Raise SchemaMismatch unless equal keys of ``inputs`` (name, schema, keys) go to the same subtask."""
     from dataflow.expressions.coercion import value_type
 
-    found = [(name, [value_type(schema.field(key).type) for key in keys]) for name, schema, keys in inputs]
-    for name, types in found[1:]:
-        first, expected = found[0]
+    keyed = [(name, [value_type(schema.field(key).type) for key in keys]) for name, schema, keys in inputs]
+    for name, types in keyed[1:]:
+        first, expected = keyed[0]
         if types != expected:
             raise SchemaMismatch(
                 f"apply: the keys of all inputs must have the same types, but {first!r} is keyed by "
@@ -51,7 +51,10 @@ def check_key_types(inputs: Iterable[tuple[str, pa.Schema, Sequence[str]]]) -> N
 
 
 def schema_or_default(schema: object, default: pa.Schema, where: str) -> pa.Schema:
-    """The schema that a user gave, or ``default`` for None."""
+    """Return the schema that a user gave, or ``default`` for None.
+
+    Raises: GraphError for anything else, or for two columns of one name.
+    """
     import pyarrow as pa
 
     if schema is None:
@@ -66,7 +69,7 @@ def schema_or_default(schema: object, default: pa.Schema, where: str) -> pa.Sche
 
 
 def check_names_differ(schema: pa.Schema, where: str) -> None:
-    """Raise GraphError if two columns of a declared schema have one name: columns are found by their names."""
+    """Raise GraphError if two columns of a declared schema have the same name, because columns are found by name."""
     repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if repeated:
         raise GraphError(
@@ -76,7 +79,7 @@ def check_names_differ(schema: pa.Schema, where: str) -> None:
 
 
 def side_schemas(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
-    """Return the schema of each side output that a user declared for an operator; one of None is ``main``.
+    """Return the schema of each side output that a user declared for an operator; None stands for the schema ``main``.
 
     Raises: GraphError for anything but a dict from tag to schema.
     """
@@ -94,6 +97,8 @@ def choose_emit(emit: str | Emit | None, every: Duration | None, upstream: Graph
     """Return when an aggregate emits, and the reason if updates are the default.
 
     ``upstream`` has every operator that the aggregate depends on. The default is final if all its sources have an end.
+
+    Raises: ConfigurationError if ``emit`` is unknown, or final with an ``every``.
     """
     if emit is not None:
         chosen = _emit(emit)
@@ -131,7 +136,7 @@ def _emit(emit: str | Emit) -> Emit:
 
 
 def as_expression(value: object, where: str) -> Expr:
-    """``value``, with a name standing for its column."""
+    """Return ``value`` as an expression; a text is the name of a column. Raises: GraphError for other values."""
     if isinstance(value, str):
         return col(value)
     if not isinstance(value, Expr):
@@ -162,6 +167,7 @@ def key_names(keys: Iterable[object], schema: pa.Schema, where: str) -> tuple[st
 
 
 def _key_name(key: object, where: str) -> str:
+    """Return the name of a key column. Raises: GraphError unless ``key`` is a name or a plain column."""
     if isinstance(key, str):
         return key
     if not isinstance(key, Expr):
@@ -199,6 +205,7 @@ def column_expressions(given: Iterable[object], named: Mapping[str, object], whe
 
 
 def _named_expression(name: object, value: object, where: str) -> Expr:
+    """Return the expression of a column with a new name."""
     if not isinstance(name, str):
         raise GraphError(
             f"{where}: the names of columns in a mapping must be text, got {name!r} ({type(name).__name__})"
@@ -226,7 +233,7 @@ def check_options(where: str, schema: pa.Schema, **options: object) -> None:
 
 
 def check_distinct(names: Iterable[str], where: str, advice: str = "rename one with .alias(...)") -> None:
-    """Raise GraphError with ``advice`` if a column would be there twice."""
+    """Raise GraphError with ``advice`` if two of ``names`` are equal."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -235,12 +242,12 @@ def check_distinct(names: Iterable[str], where: str, advice: str = "rename one w
 
 
 def columns_of(schema: pa.Schema) -> str:
-    """Return the columns of ``schema``, for messages."""
+    """Return the columns of ``schema`` as text, for messages."""
     return ", ".join(f"{f.name}: {f.type}{'' if f.nullable else ' not null'}" for f in schema)
 
 
 def edge_type(time: pa.DataType, window: Tumbling) -> pa.DataType:
-    """The type of the edges of windows over event times of type ``time``: the same, or finer where edges need it."""
+    """Return the type of window edges for event times of type ``time``: the same, or finer if the edges need it."""
     import pyarrow as pa
 
     unit = time.unit if window.size % _UNIT[time.unit] == 0 == window.offset % _UNIT[time.unit] else "us"
@@ -251,7 +258,7 @@ _UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 
 
 def timestamp_advice(column: str, kind: pa.DataType) -> str:
-    """Return advice on making timestamps of ``column``. A cast reads whole numbers in the unit of its target type."""
+    """Return advice on computing timestamps from ``column``. A cast of integers uses the unit of the target type."""
     import pyarrow as pa
 
     if pa.types.is_integer(kind):

@@ -1,6 +1,6 @@
-"""Which class does the work of which spec: the only list of the kinds of operators.
+"""The table from specs to the classes of their operators: the only list of the kinds of operators.
 
-The library's classes are named as ``module:class``, so a pipeline imports the operators that it has, when it runs.
+The library's classes are named as ``module:class``, so a pipeline imports only the operators that it has, when it runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
 
 
 def register(spec: type[Spec], operator: str | Callable[..., Operator]) -> None:
-    """Let ``operator`` do the work of ``spec`` in every pipeline.
+    """Register ``operator`` as the implementation of ``spec`` in every pipeline.
 
     Call it in the module that defines ``spec``: that is the module which workers import, on Spark and elsewhere.
 
@@ -71,9 +71,9 @@ define another spec for jobs:Other
 
 
 def operator_class(spec: Spec) -> Any:
-    """Return the class that does the work of ``spec``, imported now.
+    """Return the class that implements ``spec``, imported now.
 
-    Raises: ConfigurationError if there is none.
+    Raises: ConfigurationError if there is none, or if it cannot be imported.
     """
     operator = _TABLE.get(type(spec))
     kind = f"{type(spec).__module__}.{type(spec).__qualname__}"
@@ -102,6 +102,7 @@ def make_operator(spec: Spec, context: OperatorContext) -> Operator:
 
 
 def _name(operator: str | Callable[..., Operator]) -> str:
+    """Return the name of an operator as ``module:class``."""
     if isinstance(operator, str):
         return operator
     return f"{operator.__module__}:{getattr(operator, '__qualname__', operator)}"

@@ -1,4 +1,4 @@
-"""Columns that nobody uses are not read: a graph whose sources give only what the pipeline needs."""
+"""Prune the columns that no operator reads: a graph whose sources read only the columns that the pipeline needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ __all__ = ["prune_columns"]
 
 
 def prune_columns(graph: Graph) -> Graph:
-    """The same graph with ``Source.select`` applied, and the schemas of operators that pass columns through."""
+    """Return the same graph with ``Source.select`` applied, and the schemas of operators that pass columns through.
+
+    Raises: GraphError if a source's ``select`` returns no source, or one without the columns.
+    """
     used: dict[int, set[str]] = {node.id: set() for node in graph}
     late: set[int] = set()
     for node in reversed(graph.nodes):
@@ -39,22 +42,22 @@ def prune_columns(graph: Graph) -> Graph:
 
 
 def _select_columns(source: Source, columns: Sequence[str], name: str) -> Source:
-    """Return ``source`` with at least ``columns``. Raises: GraphError where its ``select`` gives something else."""
-    made: object = source.select(columns)
-    if not isinstance(made, Source):
+    """Return ``source`` with at least ``columns``. Raises: GraphError if its ``select`` returns something else."""
+    selected: object = source.select(columns)
+    if not isinstance(selected, Source):
         raise GraphError(
             f"source {name!r} ({type(source).__name__}): select({columns}) must return a Source, got a "
-            f"{type(made).__name__}; return self to read all columns"
+            f"{type(selected).__name__}; return self to read all columns"
         )
-    missing = [column for column in columns if column not in made.schema.names]
+    missing = [column for column in columns if column not in selected.schema.names]
     if missing:
         raise GraphError(
             f"source {name!r} ({type(source).__name__}): select({columns}) must return a source with at least "
             f"these columns, but its schema lacks {missing}"
         )
-    return made
+    return selected
 
 
 def _main_columns(node: Node, tag: str | None, read: set[str]) -> Iterable[str]:
-    """Of the columns ``read`` of an output, those that have to be columns of the node's main output."""
+    """Return the columns among ``read``, of output ``tag``, that must be columns of the node's main output."""
     return [name for name in read if name in node.schema.names] if tag in node.sides else read

@@ -1,4 +1,4 @@
-"""The kinds of operators that the library has, each with its settings (see ``Spec``). ``operators`` implements them."""
+"""The specs of the library's operators: the settings of each kind. The package ``operators`` implements them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Emit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Read(Spec):
-    """Rows from a source."""
+    """Reads rows from a source."""
 
     is_users = False
     row_wise = True
@@ -70,7 +70,7 @@ class Read(Spec):
 
 @dataclass(frozen=True, slots=True)
 class Filter(Spec):
-    """The rows for which ``predicate`` is true."""
+    """Keeps the rows for which ``predicate`` is true."""
 
     is_users = False
     stateful = False
@@ -103,7 +103,7 @@ class Filter(Spec):
 
 @dataclass(frozen=True, slots=True)
 class Project(Spec):
-    """One column per expression, in order; serves ``select`` and ``with_columns``."""
+    """Computes one column per expression, in order; for ``select`` and ``with_columns``."""
 
     is_users = False
     stateful = False
@@ -118,8 +118,8 @@ class Project(Spec):
         return [name for column in self.columns for name in column.columns()]
 
     def origin_of(self, column: str) -> str | None:
-        (made,) = [c for c in self.columns if c.name == column]
-        return next((name for name in made.columns() if made.is_column(name)), None)
+        (expression,) = [c for c in self.columns if c.name == column]
+        return next((name for name in expression.columns() if expression.is_column(name)), None)
 
     def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
         updates = inputs[0]
@@ -160,26 +160,27 @@ class _FunctionSpec(Spec):
 
 @dataclass(frozen=True, slots=True)
 class MapBatches(_FunctionSpec):
-    """A function from batch to batches."""
+    """Calls a function from batch to batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapRows(_FunctionSpec):
-    """A function from row to row."""
+    """Calls a function from row to row."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlatMapRows(_FunctionSpec):
-    """A function from row to rows."""
+    """Calls a function from row to rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watermarks(Spec):
-    """Watermarks out of the event times in ``column``, per split: the latest time, less ``delay`` (microseconds).
+    """Computes watermarks from the event times in ``column``, per split: the latest time, less ``delay``
+    (microseconds).
 
-    A split that gives no rows for ``idle_after`` microseconds (None: never) holds nothing back. ``on_error`` is for
-    rows whose time is null. ``origin`` is the source's column that ``column`` is, untouched; None: it is computed.
-    No task of the source reads while its watermark is more than ``max_drift`` ahead of another one's.
+    A split without rows for ``idle_after`` microseconds (None: never) holds nothing back. ``on_error`` is for
+    rows whose time is null. ``origin`` is the source's column that ``column`` is, unchanged; None: it is computed.
+    No task of the source reads while its watermark is more than ``max_drift`` ahead of another task's.
     """
 
     is_users = False
@@ -213,7 +214,7 @@ class Watermarks(Spec):
 
 
 class Grouped(Spec, ABC):
-    """Aggregates per key. Rows may be folded per key, batch by batch, before they reach the operator.
+    """Computes aggregates per key. Rows may be folded per key, batch by batch, before they reach the operator.
 
     Attributes:
         windowed: whether there is a row for each key and window.
@@ -237,21 +238,23 @@ class Grouped(Spec, ABC):
     @property
     @abstractmethod
     def row_keys(self) -> tuple[str, ...]:
-        """The columns of the output that tell rows apart: of update keys, those on which no other one depends."""
+        """The columns of the output that identify a row: the update keys on which no other update key depends."""
 
     def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
         Spec.changes(self, inputs, name=name, word=word)
         return Updates.by(self.update_keys, name, self.because) if self.emit is Emit.UPDATES else None
 
     def _aggregated(self) -> set[str]:
+        """Return the columns that the aggregates read."""
         return {name for aggregation in self.aggregations for name in aggregation.columns()}
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(Grouped):
-    """Aggregates per key. ``every`` (microseconds) spaces the updates out; None: after each batch.
+    """Computes aggregates per key. ``every`` (microseconds) limits how often updates are emitted; None: after each
+    batch.
 
-    ``because`` says, for messages, why updates are the default; empty if ``emit`` was given.
+    ``because`` is the reason why updates are the default, for messages; empty if ``emit`` was given.
     """
 
     keys: tuple[str, ...]
@@ -284,13 +287,13 @@ class Aggregate(Grouped):
 
 @dataclass(frozen=True, slots=True)
 class WindowAggregate(Grouped):
-    """Aggregates per key and window of the event times in ``time``. ``lateness`` in microseconds.
+    """Computes aggregates per key and window of the event times in ``time``. ``lateness`` in microseconds.
 
-    ``emit`` is ``Emit.FINAL`` wherever ``lateness`` is 0. ``because`` as in ``Aggregate``.
+    ``emit`` is ``Emit.FINAL`` if ``lateness`` is 0. ``because`` as in ``Aggregate``.
     """
 
     windowed = True
-    folds_alone = True  # a pane is cheaper to tell before the operator
+    folds_alone = True  # finding a row's pane is cheaper before the operator
 
     keys: tuple[str, ...]
     time: EventTime
@@ -309,12 +312,12 @@ class WindowAggregate(Grouped):
         return *self.keys, "window_start"
 
     def arguments(self) -> tuple[Any, ...]:
-        """Final results with allowed lateness come when no row can be late any more: lateness delays the watermark."""
+        """Return the arguments. Final results wait until no row can be late: lateness then delays the watermark."""
         late, delay = (0, self.lateness) if self.emit is Emit.FINAL else (self.lateness, 0)
         return self.keys, self.time, self.window, late, self.aggregations, delay
 
     def detail(self) -> dict[str, Json]:
-        """Return the description. ``emit`` is only in it for final results with lateness: older checkpoints lack it."""
+        """Return the settings. ``emit`` is included only for final results with lateness: older checkpoints lack it."""
         detail: dict[str, Json] = {
             "keys": list(self.keys),
             "time": self.time.column,
@@ -345,7 +348,7 @@ class Combine(Spec):
 
 @dataclass(frozen=True, slots=True)
 class Union(Spec):
-    """The rows of all inputs."""
+    """Emits the rows of all inputs."""
 
     is_users = False
     stateful = False
@@ -364,7 +367,7 @@ class Union(Spec):
 
 @dataclass(frozen=True, slots=True)
 class Apply(Spec):
-    """A user's operator, one per subtask. ``label`` names it in descriptions."""
+    """Runs a user's operator, one per subtask. ``label`` names it in descriptions."""
 
     declared_in = "apply(...)"
 
@@ -383,7 +386,7 @@ class Apply(Spec):
 
     @property
     def kernels(self) -> Sequence[str]:  # type: ignore[override]
-        """The modules that the class names in an attribute; a property has them once there is an operator."""
+        """The modules that the class names in an attribute; if ``kernels`` is a property, it needs an operator."""
         names = getattr(inspect.unwrap(getattr(self.factory, "func", self.factory)), "kernels", ())
         return names if isinstance(names, tuple | list) else ()
 
@@ -399,7 +402,7 @@ class Apply(Spec):
 
 @dataclass(frozen=True, slots=True)
 class Write(Spec):
-    """Rows into a sink."""
+    """Writes rows to a sink."""
 
     blocking = True
     row_wise = True
