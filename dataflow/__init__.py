@@ -1,4 +1,4 @@
-"""A barrier-aligned dataflow engine: Arrow batches through operator graphs, with checkpoints one can compare.
+"""A barrier-aligned dataflow engine: Arrow batches through operator graphs, with checkpoints you can compare.
 
 >>> import pyarrow as pa, dataflow as flow, operators as op
 >>> from dataflow import col

@@ -1,4 +1,4 @@
-"""The only module below ``compare``, ``demo`` and ``cli`` that imports ``operators``: it binds them to the engine."""
+"""Bind the operators to the engine: no other module below ``compare``, ``demo`` and ``cli`` imports ``operators``."""
 
 from __future__ import annotations
 

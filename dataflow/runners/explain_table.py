@@ -1,4 +1,4 @@
-"""A table of how a runner would run a pipeline: for people, before anything runs."""
+"""The table that Pipeline.explain() returns: how a runner would run each operator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Explanation", "explain_plan"]
 
 @dataclass(frozen=True)
 class Explanation:
-    """A row per operator, below the headings of ``heads``. ``print`` it; notebooks show a table."""
+    """A table with one row per operator, below the headings ``heads``. ``print`` it; notebooks show it as HTML."""
 
     title: str
     heads: tuple[str, ...]

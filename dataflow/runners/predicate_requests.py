@@ -1,4 +1,4 @@
-"""How users put predicates to the checkpoints of a job: the same words on every runner that can do it."""
+"""Validate the predicates that users pass to on_checkpoint() and stop_when(), for all runners."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["make_answers"]
 
 
 def make_answers(predicate: Predicate, where: str, *, checkpointed: bool) -> Answers:
-    """What will hold the answers of ``predicate``.
+    """Return an empty ``Answers`` for ``predicate``.
 
-    Raises: ConfigurationError for what cannot be called, and for a job that takes no checkpoints.
+    Raises: ConfigurationError if it cannot be called, or if the job takes no checkpoints.
     """
     if not callable(predicate):
         raise ConfigurationError(
