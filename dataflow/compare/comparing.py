@@ -29,7 +29,7 @@ from dataflow.compare.trial import LocalTrial, Trial
 from dataflow.compare.verdict import Verdict, compare_outputs, judge
 from dataflow.compare.warnings_by_run import WarningsByRun
 from dataflow.contracts.checkpointing import Mode
-from dataflow.contracts.operator import Guarantee
+from dataflow.contracts.sink import Guarantee
 from dataflow.errors import ConfigurationError
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.run_warnings import raise_warnings

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from dataflow.api.pipeline import Pipeline
-from dataflow.contracts.operator import Sink
+from dataflow.contracts.sink import Sink
 from dataflow.errors import ConfigurationError, SchemaMismatch, did_you_mean
 from dataflow.planning.graph import Node
 from dataflow.planning.specs import Read, Write

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dataflow.compare.verdict import EQUAL, Verdict
 from dataflow.contracts.checkpointing import Mode
-from dataflow.contracts.operator import Guarantee
+from dataflow.contracts.sink import Guarantee
 from dataflow.demo.job import AGGREGATE
 from dataflow.demo.oracle import Delays, differences, expected, last_rows
 

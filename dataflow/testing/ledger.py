@@ -19,7 +19,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dataflow.contracts.operator import Handle, OperatorContext, Out, TwoPhaseSink, TwoPhaseWriter
+from dataflow.contracts.operator import OperatorContext, Out
+from dataflow.contracts.sink import Handle, TwoPhaseSink, TwoPhaseWriter
 from dataflow.errors import OutputExists
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from dataflow.contracts.operator import Collector, Guarantee, OperatorContext, Out, Sink, Snapshot
+from dataflow.contracts.operator import OperatorContext, Out, Snapshot
+from dataflow.contracts.sink import Collector, Guarantee, Sink
 from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch, ConfigurationError, SchemaMismatch
 from dataflow.state.dictionaries import wide_schema, widened
 

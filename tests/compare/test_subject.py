@@ -97,8 +97,8 @@ def test_rows_that_parquet_cannot_hold_are_refused_by_the_name_of_the_sink(tmp_p
         (["--every", "0s"], "--every must be above zero"),
         (["--alignment-timeout", "soon"], "--alignment-timeout is a timedelta or text such as '250ms'"),
         (["--credit", "0"], "Invalid value for '--credit': 0 is not in the range x>=1"),
-        (["--parallelism", "0"], "parallelism is a whole number, at least 1"),
         (["--directory", "."], "--directory must be empty or missing, but . holds"),
+        (["--parallelism", "0"], "parallelism must be a whole number of at least 1"),
     ],
 )
 def test_options_that_make_no_sense_are_errors_under_the_name_that_was_typed(words: list[str], message: str) -> None:

@@ -17,7 +17,7 @@ from dataflow.cli import main
 from dataflow.compare.mode_report import Cost, ModeReport
 from dataflow.compare.report import CompareReport
 from dataflow.contracts.checkpointing import Mode
-from dataflow.contracts.operator import Guarantee
+from dataflow.contracts.sink import Guarantee
 from dataflow.demo.report import DemoReport
 from dataflow.store.directory import DirectoryStore
 

@@ -19,7 +19,7 @@ from typing import Any, assert_never
 from dataflow.background import Submit
 from dataflow.clock import Clock
 from dataflow.contracts.checkpointing import Checkpointing, Mode
-from dataflow.contracts.operator import Guarantee, TakenBack, TwoPhaseSink
+from dataflow.contracts.sink import Guarantee, TakenBack, TwoPhaseSink
 from dataflow.errors import (
     CheckpointError,
     CheckpointSkippedWarning,

@@ -20,8 +20,9 @@ from types import GeneratorType
 import pyarrow as pa
 
 from dataflow.clock import Clock, ManualClock
-from dataflow.contracts.operator import Handle, Operator, Snapshot, TwoPhaseWriter
+from dataflow.contracts.operator import Operator, Snapshot
 from dataflow.contracts.row_errors import ERRORS, RowTally
+from dataflow.contracts.sink import Handle, TwoPhaseWriter
 from dataflow.errors import ContractViolation
 from dataflow.protocol.events import Barrier, Cancel, Data, EndOfInput, Idle, Watermark
 from dataflow.protocol.red_log import RedLog

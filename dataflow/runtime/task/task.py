@@ -18,8 +18,8 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from dataflow.contracts.operator import Collector
-from dataflow.contracts.render_rows import shown
+from dataflow.contracts.render_rows import render_rows
+from dataflow.contracts.sink import Collector
 from dataflow.errors import StoreError
 from dataflow.protocol.actions import Abort, Action, Complete, Ignore, PassOver, TakeSnapshot
 from dataflow.protocol.barrier_ledger import BarrierLedger
@@ -436,7 +436,7 @@ def _annotate(error: BaseException, task: Task) -> None:
     error.add_note(f"raised by operator {node.name!r} ({type(node.operator).__name__}), subtask {task.name}")
     if node.current is not None:
         batch: pa.RecordBatch = node.current.rows
-        sample = "\n".join(f"  {row}" for row in shown(batch.slice(0, 3)))
+        sample = "\n".join(f"  {row}" for row in render_rows(batch.slice(0, 3)))
         error.add_note(
             f"the batch at hand has {batch.num_rows} rows of [{', '.join(batch.schema.names)}]; first:\n{sample}"
         )

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pytest
 
 from dataflow.clock import ManualClock
-from dataflow.contracts.operator import Handle, OperatorContext
+from dataflow.contracts.operator import OperatorContext
+from dataflow.contracts.sink import Handle
 from dataflow.errors import SinkBroken, StoreError
 from dataflow.store.faults import Crash, Fault, FaultyFileSystem, crash_at, fail_at, fail_from, no_fault
 from dataflow.store.files import FileSystem

@@ -11,7 +11,7 @@ import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
 from dataflow.contracts.checkpointing import Mode
-from dataflow.planning.physical_plan import of
+from dataflow.planning.physical_plan import make_plan
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.protocol.events import Data
 from dataflow.protocol.red_log import Omitted, RedLog
@@ -71,7 +71,7 @@ def stepping(mode: str) -> Job:
         clock=ManualClock(),
         submit=lambda lane, job: job(),
     )
-    return build(of(p.graph), settings)
+    return build(make_plan(p.graph), settings)
 
 
 NUMBERS = pa.table({"n": range(200)})
