@@ -18,7 +18,7 @@ from dataflow.snapshots.processes import Channel, GlobalState, Process, ProcessG
 from dataflow.snapshots.runs import ObservedSystem, ObservedThreads, System, Threads, check, detect
 from dataflow.snapshots.runs.host import Host
 from dataflow.snapshots.traces import Event, MessageId
-from tests.processes.test_simulated import Silent, to
+from tests.processes.test_simulation import Silent, to
 
 
 class Clerk(Process):

@@ -13,8 +13,8 @@ from dataflow.snapshots.runs import ObservedSystem, ObservedThreads, check
 from dataflow.snapshots.runs.observed_station import LateMessage, StateReport
 from dataflow.snapshots.traces import MarkerSent
 from tests.processes.systems import coins, random_graph
-from tests.processes.test_simulated import Silent, to
-from tests.processes.test_threaded import SECONDS, Adding, game
+from tests.processes.test_simulation import Silent, to
+from tests.processes.test_threads import SECONDS, Adding, game
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -11,7 +11,7 @@ import pytest
 from dataflow.errors import InconsistentSnapshot
 from dataflow.snapshots.processes import ProcessGraph
 from dataflow.snapshots.runs import ObservedSystem, Simulation, System, check, explore
-from dataflow.snapshots.runs.exhaustive import shown_content
+from dataflow.snapshots.runs.exploration import shown_content
 from dataflow.snapshots.runs.host import Item
 from dataflow.snapshots.runs.observed_station import LateMessage, ObservedStation, View
 from dataflow.snapshots.runs.station import DeliverReport
@@ -19,8 +19,8 @@ from dataflow.snapshots.traces import Event, Recorded
 from tests.processes.systems import coins, random_graph
 from tests.processes.test_classic_cases import CASES, RUNS
 from tests.processes.test_classic_cases import replay as replay_classic
-from tests.processes.test_exhaustive import ring
-from tests.processes.test_observing import line
+from tests.processes.test_exploration import ring
+from tests.processes.test_observed_system import line
 from tests.processes.test_published_cases import CASES as PUBLISHED
 from tests.processes.test_published_cases import replay, system_of
 

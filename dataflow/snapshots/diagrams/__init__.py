@@ -1,5 +1,5 @@
 """Space-time diagrams: ``diagram(system.trace)``."""
 
-from dataflow.snapshots.diagrams.diagrams import Diagram, diagram
+from dataflow.snapshots.diagrams.render import Diagram, diagram
 
 __all__ = ["Diagram", "diagram"]

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from dataflow.registry import offered
 
 if TYPE_CHECKING:
-    from dataflow.snapshots.runs.checking import check
-    from dataflow.snapshots.runs.detecting import Detection, detect
-    from dataflow.snapshots.runs.exhaustive import Exploration, explore
+    from dataflow.snapshots.runs.detection import Detection, detect
+    from dataflow.snapshots.runs.exploration import Exploration, explore
+    from dataflow.snapshots.runs.observed_system import ObservedSystem
     from dataflow.snapshots.runs.observed_threads import ObservedThreads
-    from dataflow.snapshots.runs.observing import ObservedSystem
-    from dataflow.snapshots.runs.simulated import Simulation
+    from dataflow.snapshots.runs.simulation import Simulation
+    from dataflow.snapshots.runs.snapshot_check import check
     from dataflow.snapshots.runs.system import Marker, System
-    from dataflow.snapshots.runs.threaded import Threads
+    from dataflow.snapshots.runs.threads import Threads
 
 __all__ = [
     "System",
@@ -38,15 +38,15 @@ __all__ = [
 _HOMES = {
     "System": "dataflow.snapshots.runs.system",
     "Marker": "dataflow.snapshots.runs.system",
-    "ObservedSystem": "dataflow.snapshots.runs.observing",
-    "Simulation": "dataflow.snapshots.runs.simulated",
-    "Exploration": "dataflow.snapshots.runs.exhaustive",
-    "explore": "dataflow.snapshots.runs.exhaustive",
-    "Threads": "dataflow.snapshots.runs.threaded",
+    "ObservedSystem": "dataflow.snapshots.runs.observed_system",
+    "Simulation": "dataflow.snapshots.runs.simulation",
+    "Exploration": "dataflow.snapshots.runs.exploration",
+    "explore": "dataflow.snapshots.runs.exploration",
+    "Threads": "dataflow.snapshots.runs.threads",
     "ObservedThreads": "dataflow.snapshots.runs.observed_threads",
-    "Detection": "dataflow.snapshots.runs.detecting",
-    "detect": "dataflow.snapshots.runs.detecting",
-    "check": "dataflow.snapshots.runs.checking",
+    "Detection": "dataflow.snapshots.runs.detection",
+    "detect": "dataflow.snapshots.runs.detection",
+    "check": "dataflow.snapshots.runs.snapshot_check",
 }
 
 

@@ -20,7 +20,7 @@ from dataflow.protocol import actions as protocol
 from dataflow.protocol.events import Barrier, Data
 from dataflow.protocol.markers import Markers
 from dataflow.snapshots.processes import Action, Channel, Process, ProcessGraph, Sends, actions_of
-from dataflow.snapshots.runs.content import content_of
+from dataflow.snapshots.runs.hashable_content import content_of
 from dataflow.snapshots.runs.number_set import NO_NUMBERS, NumberSet
 from dataflow.snapshots.traces import Event, Happening, MarkerReceived, MarkerSent, MessageId, Recorded
 

@@ -6,7 +6,7 @@ from dataflow.errors import GraphError, SnapshotStuck
 from dataflow.snapshots.processes import GlobalState
 from dataflow.snapshots.runs.observed_station import ObservedStation, Request
 from dataflow.snapshots.runs.station import Station
-from dataflow.snapshots.runs.threaded import Begin, Threads
+from dataflow.snapshots.runs.threads import Begin, Threads
 
 __all__ = ["ObservedThreads"]
 

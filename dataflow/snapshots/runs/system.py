@@ -27,9 +27,9 @@ from typing import Any, Self, assert_never
 
 from dataflow.errors import GraphError
 from dataflow.snapshots.processes import Channel, GlobalState, ProcessGraph
-from dataflow.snapshots.runs.content import content_of
-from dataflow.snapshots.runs.gathering import Gathering
+from dataflow.snapshots.runs.hashable_content import content_of
 from dataflow.snapshots.runs.host import RECEIVE, Item, Outcome
+from dataflow.snapshots.runs.snapshot_parts import Gathering
 from dataflow.snapshots.runs.station import Act, Deliver, DeliverReport, Join, Move, Station, Step
 from dataflow.snapshots.traces import Event, Trace
 

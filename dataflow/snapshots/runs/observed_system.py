@@ -13,7 +13,7 @@ from typing import Self
 
 from dataflow.errors import GraphError
 from dataflow.snapshots.processes import Channel, ProcessGraph
-from dataflow.snapshots.runs.content import content_of
+from dataflow.snapshots.runs.hashable_content import content_of
 from dataflow.snapshots.runs.host import Outcome
 from dataflow.snapshots.runs.observed_station import LateMessage, ObservedStation, Report, Request, StateReport
 from dataflow.snapshots.runs.station import DeliverReport, Join, Station, Step

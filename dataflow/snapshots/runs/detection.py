@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from dataflow.errors import ConfigurationError, UnstablePredicateWarning, user_frame
 from dataflow.snapshots.processes import GlobalState
-from dataflow.snapshots.runs.simulated import Simulation
-from dataflow.snapshots.runs.threaded import Threads
+from dataflow.snapshots.runs.simulation import Simulation
+from dataflow.snapshots.runs.threads import Threads
 
 __all__ = ["Detection", "Predicate", "detect", "refutations"]
 

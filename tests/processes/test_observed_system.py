@@ -14,9 +14,9 @@ from dataflow.snapshots.runs import ObservedSystem, ObservedThreads, Simulation,
 from dataflow.snapshots.runs.observed_station import LateMessage, StateReport
 from dataflow.snapshots.traces import Event, MarkerSent, Recorded, ReportReceived, ReportSent
 from tests.processes.systems import random_graph
-from tests.processes.test_exhaustive import ring
-from tests.processes.test_simulated import Silent, check_snapshots, to
-from tests.processes.test_threaded import SECONDS, Adding, Many
+from tests.processes.test_exploration import ring
+from tests.processes.test_simulation import Silent, check_snapshots, to
+from tests.processes.test_threads import SECONDS, Adding, Many
 
 
 def line(messages: int) -> ProcessGraph:

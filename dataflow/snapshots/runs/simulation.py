@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from dataflow.errors import ConfigurationError, SnapshotStuck
 from dataflow.snapshots.processes import GlobalState, ProcessGraph
-from dataflow.snapshots.runs.checking import check
+from dataflow.snapshots.runs.snapshot_check import check
 from dataflow.snapshots.runs.station import Deliver, DeliverReport, Join, Step
 from dataflow.snapshots.runs.system import Marker, System
 from dataflow.snapshots.traces import Trace
@@ -116,7 +116,7 @@ class Simulation:
         self.run(self._draw.randrange(1, 2 * len(self.system.graph.processes) + 8))
 
     def check(self) -> None:
-        """Check all snapshots against the run, see ``checking.check``. Raises: InconsistentSnapshot, with the seed."""
+        """Check all snapshots against the run. Raises: InconsistentSnapshot, with the seed."""
         with self._seed_in_errors("the check of the snapshots"):
             for state in self.snapshots.values():
                 check(self.trace, state)

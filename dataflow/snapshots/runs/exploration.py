@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from dataflow.errors import ConfigurationError, InconsistentSnapshot
 from dataflow.snapshots.processes import GlobalState, ProcessGraph
-from dataflow.snapshots.runs.content import content_of
+from dataflow.snapshots.runs.hashable_content import content_of
 from dataflow.snapshots.runs.system import Join, Marker, System
 
 __all__ = ["Exploration", "explore"]

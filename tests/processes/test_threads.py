@@ -11,11 +11,11 @@ import pytest
 from dataflow.errors import ConfigurationError, GraphError, JobTimeout
 from dataflow.snapshots.cuts import channel_states
 from dataflow.snapshots.processes import Channel, Process, ProcessGraph, Sends, action
-from dataflow.snapshots.runs.checking import check
+from dataflow.snapshots.runs.snapshot_check import check
 from dataflow.snapshots.runs.system import System
-from dataflow.snapshots.runs.threaded import Threads
+from dataflow.snapshots.runs.threads import Threads
 from tests.processes.systems import coins, random_graph
-from tests.processes.test_simulated import Failing, to
+from tests.processes.test_simulation import Failing, to
 
 SECONDS = 60
 

@@ -22,8 +22,8 @@ from typing import Protocol, Self
 from dataflow.background import Background
 from dataflow.errors import ConfigurationError, GraphError, JobTimeout
 from dataflow.snapshots.processes import GlobalState, ProcessGraph
-from dataflow.snapshots.runs.gathering import Gathering
 from dataflow.snapshots.runs.host import Item, Note, Outcome
+from dataflow.snapshots.runs.snapshot_parts import Gathering
 from dataflow.snapshots.runs.station import Act, Deliver, Move, Station
 from dataflow.snapshots.traces import Trace
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 from dataflow.snapshots.processes import GlobalState, ProcessGraph
-from dataflow.snapshots.runs.content import content_of
+from dataflow.snapshots.runs.hashable_content import content_of
 from dataflow.snapshots.runs.host import Part
 
 __all__ = ["Gathering"]

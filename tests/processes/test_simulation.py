@@ -9,8 +9,8 @@ import pytest
 from dataflow.errors import ConfigurationError, GraphError, SnapshotStuck
 from dataflow.snapshots.cuts import channel_states, equivalent, is_consistent
 from dataflow.snapshots.processes import Channel, Process, ProcessGraph, Sends, action
-from dataflow.snapshots.runs.observing import ObservedSystem
-from dataflow.snapshots.runs.simulated import Simulation
+from dataflow.snapshots.runs.observed_system import ObservedSystem
+from dataflow.snapshots.runs.simulation import Simulation
 from dataflow.snapshots.runs.system import System
 from dataflow.snapshots.traces import Event, MarkerReceived, MarkerSent, Recorded, Trace
 from tests.processes.systems import coins, random_graph

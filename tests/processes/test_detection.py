@@ -14,7 +14,7 @@ from dataflow.snapshots.predicates import Deadlock, Tokens, deadlocked, garbage,
 from dataflow.snapshots.processes import Channel, GlobalState, Process, ProcessGraph, Sends, action
 from dataflow.snapshots.runs import Simulation, System, Threads, detect
 from tests.processes.systems import random_graph
-from tests.processes.test_threaded import SECONDS, game
+from tests.processes.test_threads import SECONDS, game
 
 
 class Philosopher(Process):

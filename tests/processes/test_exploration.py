@@ -11,11 +11,11 @@ import pytest
 
 from dataflow.errors import ConfigurationError, InconsistentSnapshot
 from dataflow.snapshots.processes import GlobalState, Process, ProcessGraph, Sends, action
-from dataflow.snapshots.runs.content import content_of
-from dataflow.snapshots.runs.exhaustive import explore
-from dataflow.snapshots.runs.observing import ObservedSystem
+from dataflow.snapshots.runs.exploration import explore
+from dataflow.snapshots.runs.hashable_content import content_of
+from dataflow.snapshots.runs.observed_system import ObservedSystem
 from dataflow.snapshots.runs.system import System
-from tests.processes.test_simulated import Silent, to
+from tests.processes.test_simulation import Silent, to
 
 CASES = {case["name"]: case for case in json.loads(Path(__file__).with_name("classic_cases.json").read_text())}
 
