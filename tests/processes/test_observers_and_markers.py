@@ -150,7 +150,7 @@ class Forgetful(ObservedStation):
 def stationed(kind: type[ObservedStation]) -> type[ObservedSystem]:
     class Made(ObservedSystem):
         def _station(self, name: str) -> ObservedStation:
-            return kind(self.graph, name, self._gathering.initiators)
+            return kind(self.graph, name, self._snapshot_parts.initiators)
 
     return Made
 

@@ -7,7 +7,7 @@ import pytest
 from dataflow.errors import GraphError
 from dataflow.snapshots.cuts import equivalent
 from dataflow.snapshots.diagrams import diagram
-from dataflow.snapshots.diagrams.layout import Point, lay_out
+from dataflow.snapshots.diagrams.layout import GridPoint, lay_out
 from dataflow.snapshots.runs.system import System
 from tests.processes.spacetime_runs import (
     LETTERS,
@@ -40,7 +40,7 @@ def test_markers_start_where_a_state_was_recorded_and_the_first_to_a_process_end
     layout = lay_out(kuper().trace)
     markers = [arrow for arrow in layout.arrows if arrow.cut == 0]
     (snapshot,) = layout.cuts
-    assert snapshot.crossings == (Point(4, 0), Point(11, 1), Point(6, 2))
+    assert snapshot.crossings == (GridPoint(4, 0), GridPoint(11, 1), GridPoint(6, 2))
     assert len(markers) == 6
     assert {arrow.start for arrow in markers} == set(snapshot.crossings)
     assert {arrow.end for arrow in markers} & set(snapshot.crossings) == set(snapshot.crossings[1:])

@@ -28,11 +28,11 @@ from dataflow.snapshots.traces import (
     Trace,
 )
 
-__all__ = ["Arrow", "CutLine", "Dot", "Layout", "Point", "lay_out", "shown"]
+__all__ = ["Arrow", "CutLine", "Dot", "DiagramLayout", "GridPoint", "lay_out", "shown"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Point:
+class GridPoint:
     """A place on the lane of a process."""
 
     column: int
@@ -43,7 +43,7 @@ class Point:
 class Dot:
     """An event. ``inside``: which of the cuts of the layout it lies before, by position."""
 
-    at: Point
+    at: GridPoint
     event: Event
     name: str
     inside: tuple[int, ...]
@@ -58,8 +58,8 @@ class Arrow:
 
     channel: Channel
     label: str
-    start: Point
-    end: Point | None
+    start: GridPoint
+    end: GridPoint | None
     lane: int
     cut: int | None = None
     kind: str = "message"
@@ -77,7 +77,7 @@ class CutLine:
     title: str
     short: str
     snapshot: int | None
-    crossings: tuple[Point, ...]
+    crossings: tuple[GridPoint, ...]
     initiators: tuple[str, ...]
     missing: tuple[str, ...]
     channels: Mapping[Channel, tuple[Any, ...]] | None
@@ -85,7 +85,7 @@ class CutLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class DiagramLayout:
     """All there is to draw, in the order of the run."""
 
     lanes: tuple[str, ...]
@@ -110,7 +110,7 @@ def lay_out(
     trace: Trace,
     names: Mapping[str, Sequence[str]] | None = None,
     cuts: Mapping[str, Mapping[str, int]] | None = None,
-) -> Layout:
+) -> DiagramLayout:
     """The layout of ``trace``; see ``diagram`` for the arguments and errors."""
     named, asked = dict(names or {}), dict(cuts or {})
     _check(trace, named)
@@ -121,15 +121,15 @@ def lay_out(
     snapshots = {each.snapshot: None for each in trace.happenings if isinstance(each, Recorded)}
     position = {snapshot: number for number, snapshot in enumerate(snapshots)}
 
-    at: dict[int, Point] = {}
+    at: dict[int, GridPoint] = {}
     for i, each in enumerate(trace.happenings):
         match each:
             case Event(process) | Recorded(process):
-                at[i] = Point(moved.step(steps[i]), lane[process])
+                at[i] = GridPoint(moved.step(steps[i]), lane[process])
             case MarkerSent(channel) | ReportSent(channel):
-                at[i] = Point(moved.step(steps[i]), lane[channel.source])
+                at[i] = GridPoint(moved.step(steps[i]), lane[channel.source])
             case MarkerReceived(channel) | ReportReceived(channel):
-                at[i] = Point(moved.step(steps[i]), lane[channel.target])
+                at[i] = GridPoint(moved.step(steps[i]), lane[channel.target])
 
     arrows = [
         *_messages(trace, at, lane),
@@ -139,7 +139,7 @@ def lay_out(
     arrows.sort(key=lambda arrow: (arrow.start, arrow.lane))
     lines = [_of_snapshot(trace, at, snapshot) for snapshot in snapshots]
     for number, (title, cut) in enumerate(asked.items()):
-        crossings = tuple(Point(moved.gap(gap, number), i) for i, gap in enumerate(gaps[number]))
+        crossings = tuple(GridPoint(moved.gap(gap, number), i) for i, gap in enumerate(gaps[number]))
         lines.append(_of_cut(trace, title, cut, crossings))
     lines = [_judged(line, arrows) for line in lines]
     dots = tuple(
@@ -147,7 +147,7 @@ def lay_out(
         for i, each in enumerate(trace.happenings)
         if isinstance(each, Event)
     )
-    return Layout(tuple(trace.processes), moved.count, dots, tuple(arrows), tuple(lines))
+    return DiagramLayout(tuple(trace.processes), moved.count, dots, tuple(arrows), tuple(lines))
 
 
 def _check(trace: Trace, names: Mapping[str, Sequence[str]]) -> None:
@@ -214,8 +214,8 @@ class _Columns:
         return gap + self._taken.index((gap, number))
 
 
-def _messages(trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int]) -> list[Arrow]:
-    ends: dict[MessageId, Point] = {}
+def _messages(trace: Trace, at: Mapping[int, GridPoint], lane: Mapping[str, int]) -> list[Arrow]:
+    ends: dict[MessageId, GridPoint] = {}
     for i, each in enumerate(trace.happenings):
         if isinstance(each, Event):
             ends |= {identity: at[i] for identity, _ in each.accepted}
@@ -228,7 +228,7 @@ def _messages(trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int]) ->
 
 
 def _markers(
-    trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int], position: Mapping[int, int]
+    trace: Trace, at: Mapping[int, GridPoint], lane: Mapping[str, int], position: Mapping[int, int]
 ) -> list[Arrow]:
     came = {(each.channel, each.snapshot): at[i] for i, each in enumerate(trace.happenings)
             if isinstance(each, MarkerReceived)}  # fmt: skip
@@ -241,7 +241,7 @@ def _markers(
 
 
 def _reports(
-    trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int], position: Mapping[int, int]
+    trace: Trace, at: Mapping[int, GridPoint], lane: Mapping[str, int], position: Mapping[int, int]
 ) -> list[Arrow]:
     came = {(each.channel, each.number): at[i] for i, each in enumerate(trace.happenings)
             if isinstance(each, ReportReceived)}  # fmt: skip
@@ -261,7 +261,7 @@ def _what(trace: Trace, report: ReportSent) -> str:
     return f"{kind} for snapshot {report.snapshot}"
 
 
-def _of_snapshot(trace: Trace, at: Mapping[int, Point], snapshot: int) -> CutLine:
+def _of_snapshot(trace: Trace, at: Mapping[int, GridPoint], snapshot: int) -> CutLine:
     found = {each.process: (i, each) for i, each in enumerate(trace.happenings)
              if isinstance(each, Recorded) and each.snapshot == snapshot}  # fmt: skip
     missing = tuple(process for process in trace.processes if process not in found)
@@ -297,7 +297,7 @@ def _awaits_reports(trace: Trace, snapshot: int, cut: Mapping[str, int]) -> bool
     return sent != came or any([len(late[channel]) < count for channel, count in held.items()])
 
 
-def _of_cut(trace: Trace, title: str, cut: Mapping[str, int], crossings: tuple[Point, ...]) -> CutLine:
+def _of_cut(trace: Trace, title: str, cut: Mapping[str, int], crossings: tuple[GridPoint, ...]) -> CutLine:
     known = channel_states(trace, cut) if is_consistent(trace, cut) else None
     return CutLine(f"cut {title}", title, None, crossings, (), (), known, ())
 
@@ -319,5 +319,5 @@ def _name(event: Event, names: Mapping[str, Sequence[str]]) -> str:
     return shown(given[event.number - 1] if event.number <= len(given) else event.action, 16)
 
 
-def _inside(at: Point, lines: Sequence[CutLine]) -> tuple[int, ...]:
+def _inside(at: GridPoint, lines: Sequence[CutLine]) -> tuple[int, ...]:
     return tuple(i for i, line in enumerate(lines) if any([at.lane == p.lane and at < p for p in line.crossings]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
-from dataflow.snapshots.diagrams.layout import CutLine, Layout, shown
+from dataflow.snapshots.diagrams.layout import CutLine, DiagramLayout, shown
 
 __all__ = ["cut_lines", "dotted"]
 
@@ -13,19 +13,19 @@ WIDTH = 100
 """Characters in a line of messages; a channel that holds more of them has several lines."""
 
 
-def cut_lines(layout: Layout) -> Iterator[tuple[int, str, list[str]]]:
+def cut_lines(layout: DiagramLayout) -> Iterator[tuple[int, str, list[str]]]:
     """Of each cut its position, its title, and a line for everything that is to be said of it."""
     for position, line in enumerate(layout.cuts):
         missing = f", not reached: {', '.join(line.missing)}" if line.missing else ""
         yield position, line.title + missing, [*_backwards(layout, line), *_held(line)]
 
 
-def dotted(layout: Layout) -> str:
+def dotted(layout: DiagramLayout) -> str:
     """Return the meaning of the dotted arrows of the picture."""
     return " or ".join(sorted({arrow.kind for arrow in layout.arrows if arrow.cut is not None})) or "marker"
 
 
-def _backwards(layout: Layout, line: CutLine) -> Iterator[str]:
+def _backwards(layout: DiagramLayout, line: CutLine) -> Iterator[str]:
     for i in line.backwards:
         arrow = layout.arrows[i]
         yield f"inconsistent: {arrow.label} of {arrow.channel} is accepted before the cut, sent behind it"

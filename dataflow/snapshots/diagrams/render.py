@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dataflow.snapshots.diagrams.layout import Layout, lay_out
+from dataflow.snapshots.diagrams.layout import DiagramLayout, lay_out
 from dataflow.snapshots.diagrams.svg import as_svg
 from dataflow.snapshots.diagrams.text import as_text
 from dataflow.snapshots.traces import Trace
@@ -20,7 +20,7 @@ ROWS = 200
 class Diagram:
     """A picture of a run: ``print`` it, show it in a notebook, or write ``svg()`` to a file. It does not change."""
 
-    layout: Layout
+    layout: DiagramLayout
 
     def text(self) -> str:
         """For the terminal: all of the run, time runs down; messages on their way side by side make it wide."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from dataflow.snapshots.diagrams.layout import Arrow, CutLine, Dot, Layout, Point, shown
+from dataflow.snapshots.diagrams.layout import Arrow, CutLine, DiagramLayout, Dot, GridPoint, shown
 from dataflow.snapshots.diagrams.legend import cut_lines, dotted
 
 __all__ = ["DOT", "LANE", "RINGS", "as_svg"]
@@ -28,7 +28,7 @@ DARK = ("#6cb6ff", "#ff9d5c", "#57d9a3", "#f08bd8", "#e3c04a", "#aaaaff")
 DASHES = ("", "9 4", "2 3", "12 3 2 3", "6 2", "1 4 7 4")
 
 
-def as_svg(layout: Layout) -> str:
+def as_svg(layout: DiagramLayout) -> str:
     """The picture: an ``svg`` element that stands alone, or in a page."""
     root = _Picture(layout).root
     for child in root:
@@ -39,7 +39,7 @@ def as_svg(layout: Layout) -> str:
 class _Picture:
     """The elements in the order in which they lie on each other."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: DiagramLayout) -> None:
         self._layout = layout
         self._left = 28 + max([7 * len(shown(name, 16)) for name in layout.lanes], default=0)
         longest = max([len(dot.name) for dot in layout.dots], default=0)
@@ -73,7 +73,7 @@ class _Picture:
         for row, (classes, text) in enumerate(legend):
             self._entry(classes, text, self._bottom + LEGEND * (row + 1))
 
-    def _xy(self, point: Point) -> tuple[float, float]:
+    def _xy(self, point: GridPoint) -> tuple[float, float]:
         return self._left + self._pitch * (point.column + 0.5), TOP + LANE * point.lane
 
     def _lane(self, lane: int, name: str) -> None:
@@ -174,7 +174,7 @@ def _tip(x: float, y: float, slope: tuple[float, float], back: float) -> str:
     return " ".join([f"{a:.1f},{b:.1f}" for a, b in turned])
 
 
-def _legend(layout: Layout) -> list[tuple[str, str]]:
+def _legend(layout: DiagramLayout) -> list[tuple[str, str]]:
     """Lines of text, with the class of the cut that they are about in front."""
     found: list[tuple[str, str]] = []
     for number, title, lines in cut_lines(layout):

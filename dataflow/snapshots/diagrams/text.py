@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dataflow.snapshots.diagrams.layout import Arrow, CutLine, Dot, Layout, shown
+from dataflow.snapshots.diagrams.layout import Arrow, CutLine, DiagramLayout, Dot, shown
 from dataflow.snapshots.diagrams.legend import cut_lines, dotted
 
 __all__ = ["as_text"]
@@ -29,7 +29,7 @@ class _Row:
     cut: bool = False
 
 
-def as_text(layout: Layout, rows: int | None = None) -> str:
+def as_text(layout: DiagramLayout, rows: int | None = None) -> str:
     """The picture; at most ``rows`` lines of the run, the rest counted. Notes are clipped, the drawing is not."""
     made = _rows(layout)
     kept = made[:rows]
@@ -40,7 +40,7 @@ def as_text(layout: Layout, rows: int | None = None) -> str:
     return "\n".join([line.rstrip() for line in lines])
 
 
-def _rows(layout: Layout) -> list[_Row]:
+def _rows(layout: DiagramLayout) -> list[_Row]:
     dots = {dot.at.column: dot for dot in layout.dots}
     starts: dict[int, list[Arrow]] = {}
     ends: dict[int, list[Arrow]] = {}
@@ -74,7 +74,7 @@ def _rows(layout: Layout) -> list[_Row]:
     return found
 
 
-def _said(layout: Layout, dot: Dot, came: Iterable[Arrow], went: Iterable[Arrow]) -> str:
+def _said(layout: DiagramLayout, dot: Dot, came: Iterable[Arrow], went: Iterable[Arrow]) -> str:
     parts = [f"takes {shown(a.label, 20)} of {shown(a.channel.source, 20)}" for a in came]
     parts += [f"sends {shown(a.what or a.label, 60)} to {shown(a.channel.target, 20)}" for a in went]
     inside = [layout.cuts[i].short for i in dot.inside[:3]] + ["…"] * (len(dot.inside) > 3)
@@ -82,7 +82,7 @@ def _said(layout: Layout, dot: Dot, came: Iterable[Arrow], went: Iterable[Arrow]
     return dot.name + label + (" " + ", ".join(parts) if parts else "")
 
 
-def _crossed(layout: Layout, line: CutLine, signs: Mapping[int, str]) -> str:
+def _crossed(layout: DiagramLayout, line: CutLine, signs: Mapping[int, str]) -> str:
     if line.snapshot is None:
         return line.title
     (process,) = [layout.lanes[lane] for lane in signs]
@@ -108,7 +108,7 @@ def _slots(rows: Sequence[_Row]) -> tuple[dict[int, list[list[int]]], dict[Arrow
     return tracks, places
 
 
-def _drawn(layout: Layout, rows: Sequence[_Row]) -> list[str]:
+def _drawn(layout: DiagramLayout, rows: Sequence[_Row]) -> list[str]:
     tracks, places = _slots(rows)
     heads = [shown(name, 16) for name in layout.lanes]
     xs: list[int] = []
@@ -180,7 +180,7 @@ def _line(cells: list[str], start: int, end: int, sign: str) -> None:
         cells[x] = sign if found == " " else "╂" if found in (LANE, BEHIND) else "┼"
 
 
-def _legend(layout: Layout) -> list[str]:
+def _legend(layout: DiagramLayout) -> list[str]:
     found = []
     for _, title, lines in cut_lines(layout):
         found += [title, *[f"  {line}" for line in lines]]

@@ -62,8 +62,8 @@ class ObservedSystem(System):
             self.graph.known(name)
         if not initiators:
             raise GraphError("expected the name of the process that observes: snapshot(name)")
-        number = self._gathering.begin(initiators)
-        observer, *others = self._gathering.initiators[number]
+        number = self._snapshot_parts.begin(initiators)
+        observer, *others = self._snapshot_parts.initiators[number]
         self._happened(self._stations[observer].begin(number))
         for name in others:
             self._happened(self._stations[name].hear(Request(number)))
@@ -114,7 +114,7 @@ class ObservedSystem(System):
         made = super().copy()
         made._reports = {channel: deque(reports) for channel, reports in self._reports.items()}
         for station in made._stations.values():
-            station.initiators = made._gathering.initiators
+            station.initiators = made._snapshot_parts.initiators
         return made
 
     @property
@@ -133,12 +133,12 @@ class ObservedSystem(System):
             )
             for station in self._stations.values()
         ]
-        observers = [self._gathering.initiators[n][0] for n in open_]
+        observers = [self._snapshot_parts.initiators[n][0] for n in open_]
         reports = {channel: [_said(report) for report in each] for channel, each in self.reports.items()}
         return super().content, content_of([tokens, stations, observers, reports])
 
     def _station(self, name: str) -> Station:
-        return ObservedStation(self.graph, name, self._gathering.initiators)
+        return ObservedStation(self.graph, name, self._snapshot_parts.initiators)
 
     def _happened(self, outcome: Outcome) -> None:
         super()._happened(outcome)

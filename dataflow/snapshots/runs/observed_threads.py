@@ -45,7 +45,7 @@ class ObservedThreads(Threads):
         return super().wait(snapshot, timeout)
 
     def _station(self, name: str) -> Station:
-        return ObservedStation(self.graph, name, self._gathering.initiators)
+        return ObservedStation(self.graph, name, self._snapshot_parts.initiators)
 
     def _is_over(self, snapshot: int) -> bool:
         if super()._is_over(snapshot):
@@ -55,5 +55,5 @@ class ObservedThreads(Threads):
         return False
 
     def _missed(self, snapshot: int) -> str:
-        observer = self._gathering.initiators[snapshot][0]
+        observer = self._snapshot_parts.initiators[snapshot][0]
         return f"snapshot {snapshot} is not complete, reports are still to come to its observer {observer!r}"

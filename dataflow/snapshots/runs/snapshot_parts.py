@@ -8,24 +8,24 @@ from dataflow.snapshots.processes import GlobalState, ProcessGraph
 from dataflow.snapshots.runs.hashable_content import content_of
 from dataflow.snapshots.runs.host import Part
 
-__all__ = ["Gathering"]
+__all__ = ["SnapshotParts"]
 
 
 class _Complete(dict[int, GlobalState]):
     """The snapshots that are complete; asked for another, it says why that one is not there."""
 
-    def __init__(self, gathering: Gathering, known: Mapping[int, GlobalState]) -> None:
+    def __init__(self, parts: SnapshotParts, known: Mapping[int, GlobalState]) -> None:
         super().__init__(known)
-        self._gathering = gathering
+        self._snapshot_parts = parts
 
     def __missing__(self, number: int) -> GlobalState:
-        missing = self._gathering.under_way.get(number)
+        missing = self._snapshot_parts.under_way.get(number)
         if missing is None:
-            raise KeyError(f"there is no snapshot {number}; begun were {list(self._gathering.initiators)}")
+            raise KeyError(f"there is no snapshot {number}; begun were {list(self._snapshot_parts.initiators)}")
         raise KeyError(f"snapshot {number} is under way: the parts of {', '.join(missing)} are missing")
 
 
-class Gathering:
+class SnapshotParts:
     """The snapshots of a run of ``graph``, with the processes that began each."""
 
     def __init__(self, graph: ProcessGraph) -> None:
@@ -77,9 +77,9 @@ class Gathering:
             }
         )
 
-    def copy(self) -> Gathering:
+    def copy(self) -> SnapshotParts:
         """The same at this point, to go on with otherwise."""
-        made = Gathering(self._graph)
+        made = SnapshotParts(self._graph)
         made._parts = {number: dict(parts) for number, parts in self._parts.items()}
         made.initiators = {number: list(names) for number, names in self.initiators.items()}
         made.complete = _Complete(made, self.complete)

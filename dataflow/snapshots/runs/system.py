@@ -29,7 +29,7 @@ from dataflow.errors import GraphError
 from dataflow.snapshots.processes import Channel, GlobalState, ProcessGraph
 from dataflow.snapshots.runs.hashable_content import content_of
 from dataflow.snapshots.runs.host import RECEIVE, Item, Outcome
-from dataflow.snapshots.runs.snapshot_parts import Gathering
+from dataflow.snapshots.runs.snapshot_parts import SnapshotParts
 from dataflow.snapshots.runs.station import Act, Deliver, DeliverReport, Join, Move, Station, Step
 from dataflow.snapshots.traces import Event, Trace
 
@@ -49,7 +49,7 @@ class System:
     def __init__(self, graph: ProcessGraph) -> None:
         graph.check_not_empty()
         self.graph = graph = graph.copy()
-        self._gathering = Gathering(graph)
+        self._snapshot_parts = SnapshotParts(graph)
         self._stations: Mapping[str, Station] = {name: self._station(name) for name in graph.processes}
         initial = {name: station.host.state for name, station in self._stations.items()}
         self.trace = Trace(list(graph.processes), graph.channels, initial)
@@ -67,12 +67,12 @@ class System:
     @property
     def snapshots(self) -> Mapping[int, GlobalState]:
         """The snapshots that are complete, by number."""
-        return self._gathering.complete
+        return self._snapshot_parts.complete
 
     @property
     def under_way(self) -> Mapping[int, Sequence[str]]:
         """The snapshots that are not complete, with the processes whose part is missing."""
-        return self._gathering.under_way
+        return self._snapshot_parts.under_way
 
     @property
     def state(self) -> GlobalState:
@@ -139,8 +139,8 @@ class System:
         Raises: GraphError where the markers would not reach every process: it would never be complete.
         """
         self.graph.check_reached(initiators)
-        number = self._gathering.begin(initiators)
-        for name in list(self._gathering.initiators[number]):
+        number = self._snapshot_parts.begin(initiators)
+        for name in list(self._snapshot_parts.initiators[number]):
             self._happened(self._stations[name].begin(number))
         return number
 
@@ -152,7 +152,7 @@ class System:
         self._check_begun(snapshot)
         host = self._stations[self.graph.known(process)].host
         if not host.knows(snapshot):
-            self._gathering.initiators[snapshot].append(process)
+            self._snapshot_parts.initiators[snapshot].append(process)
             self._happened(host.begin(snapshot))
 
     def can_join(self, snapshot: int) -> list[str]:
@@ -181,7 +181,7 @@ class System:
         """What everybody is, what is in channels and what is known of snapshots under way; not how it came there."""
         items = [tuple([(i.is_marker, content_of(i.value)) for i in self._queue(c)]) for c in self.graph.channels]
         hosts = [station.host.content for station in self._stations.values()]
-        return tuple(items), tuple(hosts), self._gathering.content, len(self._gathering.initiators)
+        return tuple(items), tuple(hosts), self._snapshot_parts.content, len(self._snapshot_parts.initiators)
 
     @property
     def basic_content(self) -> Hashable:
@@ -194,12 +194,12 @@ class System:
         made = type(self).__new__(type(self))
         made.__dict__.update(self.__dict__)
         made._stations = {name: station.copy() for name, station in self._stations.items()}
-        made._gathering = self._gathering.copy()
+        made._snapshot_parts = self._snapshot_parts.copy()
         made.trace = replace(self.trace, happenings=list(self.trace.happenings))
         return made
 
     def _check_begun(self, snapshot: int) -> None:
-        begun = list(self._gathering.initiators)
+        begun = list(self._snapshot_parts.initiators)
         if snapshot not in begun:
             raise GraphError(f"there is no snapshot {snapshot} to join; begun were {begun}")
 
@@ -227,7 +227,7 @@ class System:
         for item in outcome.items:
             self._stations[item.channel.target].put(item)
         self.trace.happenings += outcome.happenings
-        self._gathering.add(outcome.parts)
+        self._snapshot_parts.add(outcome.parts)
 
 
 def _shown(item: Item) -> Any:

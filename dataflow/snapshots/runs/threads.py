@@ -23,7 +23,7 @@ from dataflow.background import Background
 from dataflow.errors import ConfigurationError, GraphError, JobTimeout
 from dataflow.snapshots.processes import GlobalState, ProcessGraph
 from dataflow.snapshots.runs.host import Item, Note, Outcome
-from dataflow.snapshots.runs.snapshot_parts import Gathering
+from dataflow.snapshots.runs.snapshot_parts import SnapshotParts
 from dataflow.snapshots.runs.station import Act, Deliver, Move, Station
 from dataflow.snapshots.traces import Trace
 
@@ -88,7 +88,7 @@ class Threads:
     def __init__(self, graph: ProcessGraph, *, inbox: Callable[[], Inbox] = queue.SimpleQueue) -> None:
         graph.check_not_empty()
         self.graph = graph = graph.copy()
-        self._gathering = Gathering(graph)  # guarded by _changed, below
+        self._snapshot_parts = SnapshotParts(graph)  # guarded by _changed, below
         self._stations = {name: self._station(name) for name in graph.processes}
         self._inboxes = {name: inbox() for name in graph.processes}
         initial = {name: station.host.state for name, station in self._stations.items()}
@@ -135,7 +135,7 @@ class Threads:
     def snapshots(self) -> Mapping[int, GlobalState]:
         """The snapshots that are complete, by number."""
         with self._changed:
-            return dict(self._gathering.complete)
+            return dict(self._snapshot_parts.complete)
 
     @property
     def quiet(self) -> bool:
@@ -158,7 +158,7 @@ class Threads:
         before; what ended the run.
         """
         with self._changed:
-            begun = list(self._gathering.initiators)
+            begun = list(self._snapshot_parts.initiators)
         if snapshot not in begun:
             raise GraphError(f"there is no snapshot {snapshot}; begun were {begun}")
         self._wait_for(lambda: self._is_over(snapshot), timeout, lambda: self._missed(snapshot))
@@ -181,8 +181,8 @@ class Threads:
         """Begin a snapshot and send ``notes(number, initiators)`` in order; return the number."""
         with self._changed:
             self._check_running()
-            number = self._gathering.begin(initiators)
-            made = notes(number, self._gathering.initiators[number])
+            number = self._snapshot_parts.begin(initiators)
+            made = notes(number, self._snapshot_parts.initiators[number])
             self._pending += len(made)
         for name, note in made:
             self._inboxes[name].put(note)
@@ -190,11 +190,11 @@ class Threads:
 
     def _is_over(self, snapshot: int) -> bool:
         """Return whether nothing more will come of ``snapshot``; called with the lock."""
-        return snapshot in self._gathering.complete
+        return snapshot in self._snapshot_parts.complete
 
     def _missed(self, snapshot: int) -> str:
         """Return the missing parts of an incomplete snapshot, as text; called with the lock."""
-        waiting = ", ".join(self._gathering.under_way[snapshot])
+        waiting = ", ".join(self._snapshot_parts.under_way[snapshot])
         return f"snapshot {snapshot} is not complete, markers are still to come to {waiting}"
 
     def _wait_for(self, there: Callable[[], bool], timeout: float | None, missed: Callable[[], str]) -> None:
@@ -275,7 +275,7 @@ class Threads:
         with self._changed:
             self._trace.happenings += outcome.happenings
             self._pending += len(outcome.items) + len(outcome.notes)
-            if self._gathering.add(outcome.parts):
+            if self._snapshot_parts.add(outcome.parts):
                 self._changed.notify_all()
         for item in outcome.items:
             self._inboxes[item.channel.target].put(item)
