@@ -76,11 +76,11 @@ def test_an_observer_that_is_not_there_is_refused() -> None:
     system = ObservedSystem(to(Silent()))
     with pytest.raises(GraphError, match="there is no process 'c'"):
         system.snapshot("c")
-    with pytest.raises(GraphError, match="expected the name of the process that observes"):
+    with pytest.raises(GraphError, match="expected the name of the process that is the observer"):
         system.snapshot()
     with pytest.raises(GraphError, match="no snapshot 4 to join"):
         system.join(4, "a")
-    with pytest.raises(GraphError, match="no report is on its way along a -> b; there are some along none"):
+    with pytest.raises(GraphError, match="no report is in transit along a -> b; channels with reports: none"):
         system.deliver_report("a", "b")
     with pytest.raises(GraphError, match="snapshots by markers have no observer"):
         System(to(Silent())).deliver_report("a", "b")

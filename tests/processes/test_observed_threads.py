@@ -51,12 +51,12 @@ def test_an_observer_on_threads_that_waits_for_unaccepted_messages_says_so() -> 
     with ObservedThreads(to(Silent())) as running:
         running.wait_until_quiet(SECONDS)
         with pytest.raises(
-            SnapshotStuck, match=r"snapshot 0 is not complete, reports are .* its observer 'a'; it waits"
+            SnapshotStuck, match=r"snapshot 0 is not complete, reports have not arrived at its observer 'a'; it waits"
         ):
             running.snapshot("a", timeout=SECONDS)
         with pytest.raises(GraphError, match="there is no process 'c'"):
             running.begin("c")
-        with pytest.raises(GraphError, match="expected the name of the process that observes"):
+        with pytest.raises(GraphError, match="expected the name of the process that is the observer"):
             running.begin()
 
 

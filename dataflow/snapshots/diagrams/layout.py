@@ -1,9 +1,14 @@
-"""Where everything of a space-time diagram lies: processes are lanes, every step of the run has a column of its own.
+"""Computes the positions of everything in a space-time diagram: processes are lanes, steps of the run are columns.
 
-Lanes and columns are numbers from 0; how wide they are, and what a dot looks like, is for who draws. A column holds
-one step of the run, in the order of the run: an event; or a process that records, with the marker that made it do so
-and the markers that it sends; or another marker's arrival, or a report's at its observer; or where a cut that was asked
-for crosses lanes. A report starts where its process recorded, or where it received the message that is copied.
+Lanes and columns are numbers from 0; ``text`` and ``svg`` decide their sizes and signs. A column holds one step, in the
+order of the run:
+
+- an event;
+- a recording of a state, with the marker that caused it and the markers that the process sends;
+- the arrival of another marker, or of a report at its observer;
+- a place where a cut of ``diagram(cuts=)`` crosses lanes.
+
+A report starts where its process recorded, or where it received the message that it copies.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ __all__ = ["Arrow", "CutLine", "Dot", "DiagramLayout", "GridPoint", "lay_out", "
 
 @dataclass(frozen=True, slots=True, order=True)
 class GridPoint:
-    """A place on the lane of a process."""
+    """A position on the lane of a process."""
 
     column: int
     lane: int
@@ -41,7 +46,7 @@ class GridPoint:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """An event. ``inside``: which of the cuts of the layout it lies before, by position."""
+    """An event. ``inside`` are the positions, in the layout, of the cuts that it lies before."""
 
     at: GridPoint
     event: Event
@@ -51,7 +56,7 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A message, or a marker or report of the cut at position ``cut``. Without an ``end`` it is in its channel still.
+    """A message, or a marker or report of the cut at position ``cut``. Without an ``end`` it is still in its channel.
 
     ``kind`` is "message", "marker" or "report"; ``what`` describes a marker or a report in full.
     """
@@ -68,10 +73,10 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class CutLine:
-    """The cut of a snapshot, or one that was asked for: where it crosses lanes, and what it says of channels.
+    """The cut of a snapshot, or a further cut: its crossings of lanes, and the states of channels.
 
-    ``channels`` is None where there is nothing to say: the snapshot is not complete, or the cut not consistent; then
-    ``backwards`` has the arrows, by position, that start behind the cut and end before it.
+    ``channels`` is None if the snapshot is not complete or the cut is not consistent. ``backwards`` are the positions
+    of the arrows that start after the cut and end before it.
     """
 
     title: str
@@ -86,7 +91,7 @@ class CutLine:
 
 @dataclass(frozen=True, slots=True)
 class DiagramLayout:
-    """All there is to draw, in the order of the run."""
+    """Everything to draw, in the order of the run."""
 
     lanes: tuple[str, ...]
     columns: int
@@ -96,7 +101,7 @@ class DiagramLayout:
 
 
 def shown(value: Any, limit: int = 60) -> str:
-    """A message, a name or a state as a picture has it: one line, nothing that cannot be printed, no addresses.
+    """Return a message, a name or a state as one printable line of at most ``limit`` characters, without addresses.
 
     >>> shown("m1"), shown(["a", 2]), shown("two" + chr(10) + "lines"), shown("x" * 99, 6)
     ('m1', "['a', 2]", 'two\\\\nlines', 'xxxxx…')
@@ -111,11 +116,11 @@ def lay_out(
     names: Mapping[str, Sequence[str]] | None = None,
     cuts: Mapping[str, Mapping[str, int]] | None = None,
 ) -> DiagramLayout:
-    """The layout of ``trace``; see ``diagram`` for the arguments and errors."""
-    named, asked = dict(names or {}), dict(cuts or {})
+    """Return the layout of ``trace``; see ``diagram`` for arguments and errors."""
+    named, further = dict(names or {}), dict(cuts or {})
     _check(trace, named)
     steps = _steps(trace)
-    gaps = [_gaps(trace, steps, cut) for cut in asked.values()]
+    gaps = [_gaps(trace, steps, cut) for cut in further.values()]
     moved = _Columns(steps, gaps)
     lane = {process: number for number, process in enumerate(trace.processes)}
     snapshots = {each.snapshot: None for each in trace.happenings if isinstance(each, Recorded)}
@@ -138,7 +143,7 @@ def lay_out(
     ]
     arrows.sort(key=lambda arrow: (arrow.start, arrow.lane))
     lines = [_of_snapshot(trace, at, snapshot) for snapshot in snapshots]
-    for number, (title, cut) in enumerate(asked.items()):
+    for number, (title, cut) in enumerate(further.items()):
         crossings = tuple(GridPoint(moved.gap(gap, number), i) for i, gap in enumerate(gaps[number]))
         lines.append(_of_cut(trace, title, cut, crossings))
     lines = [_judged(line, arrows) for line in lines]
@@ -154,12 +159,14 @@ def _check(trace: Trace, names: Mapping[str, Sequence[str]]) -> None:
     for process in names:
         if process not in trace.processes:
             known = list(trace.processes)
-            raise GraphError(f"names for the events of {process!r}{did_you_mean(process, known)}: there are {known}")
+            raise GraphError(
+                f"names=: there is no process {process!r}{did_you_mean(process, known)}; there are {known}"
+            )
 
 
 def _steps(trace: Trace) -> list[int]:
-    """The step that each happening belongs to, from 0."""
-    found: list[int] = []
+    """Return the step of each happening, from 0."""
+    step_of: list[int] = []
     recorded: dict[tuple[str, int], int] = {}
     last: object = None
     step = -1
@@ -167,23 +174,23 @@ def _steps(trace: Trace) -> list[int]:
         match each:
             case Event() | MarkerReceived() | ReportReceived():
                 step += 1
-                found.append(step)
+                step_of.append(step)
             case Recorded(process, snapshot):
                 came = isinstance(last, MarkerReceived) and (last.channel.target, last.snapshot) == (process, snapshot)
                 step += not came
                 recorded[process, snapshot] = step
-                found.append(step)
+                step_of.append(step)
             case MarkerSent(channel, snapshot):
-                found.append(recorded[channel.source, snapshot])
+                step_of.append(recorded[channel.source, snapshot])
             case ReportSent():
-                found.append(step)  # in the step of the happening before it
+                step_of.append(step)  # in the step of the happening before it
         last = each
-    return found
+    return step_of
 
 
 def _gaps(trace: Trace, steps: Sequence[int], cut: Mapping[str, int]) -> list[int]:
-    """Before which step a cut crosses each lane: all at one, where that can be."""
-    is_consistent(trace, cut)  # raises for what is no cut
+    """Return the step before which a cut crosses each lane; the same step for all lanes if possible."""
+    is_consistent(trace, cut)  # raises if it is not a cut of this run
     after = dict.fromkeys(trace.processes, 0)
     before = {process: max(steps, default=-1) + 1 for process in trace.processes}
     for step, each in zip(steps, trace.happenings, strict=True):
@@ -196,7 +203,7 @@ def _gaps(trace: Trace, steps: Sequence[int], cut: Mapping[str, int]) -> list[in
 
 
 class _Columns:
-    """The columns of steps, and of gaps before steps where cuts cross: each cut has its own in each of its gaps."""
+    """The columns of steps, and those inserted before steps where cuts cross; no two cuts share a column."""
 
     def __init__(self, steps: Sequence[int], gaps: Sequence[Sequence[int]]) -> None:
         count = max(steps, default=-1) + 1
@@ -262,23 +269,23 @@ def _what(trace: Trace, report: ReportSent) -> str:
 
 
 def _of_snapshot(trace: Trace, at: Mapping[int, GridPoint], snapshot: int) -> CutLine:
-    found = {each.process: (i, each) for i, each in enumerate(trace.happenings)
+    recorded = {each.process: (i, each) for i, each in enumerate(trace.happenings)
              if isinstance(each, Recorded) and each.snapshot == snapshot}  # fmt: skip
-    missing = tuple(process for process in trace.processes if process not in found)
+    missing = tuple(process for process in trace.processes if process not in recorded)
     markers = {each.channel: None for each in trace.happenings
                if isinstance(each, MarkerSent) and each.snapshot == snapshot}  # fmt: skip
     for each in trace.happenings:
         if isinstance(each, MarkerReceived) and each.snapshot == snapshot:
             del markers[each.channel]
-    begun = tuple(process for process, (_, each) in found.items() if each.spontaneous)
-    cut = {process: each.number for process, (_, each) in found.items()}
+    begun = tuple(process for process, (_, each) in recorded.items() if each.spontaneous)
+    cut = {process: each.number for process, (_, each) in recorded.items()}
     under_way = bool(missing or markers) or _awaits_reports(trace, snapshot, cut)
     known = not under_way and bool(is_consistent(trace, cut))
     return CutLine(
         f"snapshot {snapshot}, begun by {', '.join(begun)}" + (", under way" if under_way else ""),
         str(snapshot),
         snapshot,
-        tuple(sorted([at[i] for i, _ in found.values()], key=lambda point: point.lane)),
+        tuple(sorted([at[i] for i, _ in recorded.values()], key=lambda point: point.lane)),
         begun,
         missing,
         channel_states(trace, cut) if known else None,
@@ -287,7 +294,7 @@ def _of_snapshot(trace: Trace, at: Mapping[int, GridPoint], snapshot: int) -> Cu
 
 
 def _awaits_reports(trace: Trace, snapshot: int, cut: Mapping[str, int]) -> bool:
-    """Return whether an observer misses reports of a snapshot for which all recorded; markers need no reports."""
+    """Return whether reports are missing at the observer of a snapshot for which all processes have recorded."""
     sent = sum([isinstance(each, ReportSent) and each.snapshot == snapshot for each in trace.happenings])
     came = sum([isinstance(each, ReportReceived) and each.snapshot == snapshot for each in trace.happenings])
     if not sent or not is_consistent(trace, cut):
@@ -303,7 +310,7 @@ def _of_cut(trace: Trace, title: str, cut: Mapping[str, int], crossings: tuple[G
 
 
 def _judged(line: CutLine, arrows: Sequence[Arrow]) -> CutLine:
-    """The line with the messages that go backwards across it."""
+    """Return the line with the messages that cross it backwards."""
     crossed = {point.lane: point.column for point in line.crossings}
     wrong = tuple(
         i

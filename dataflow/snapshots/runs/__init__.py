@@ -1,8 +1,19 @@
-"""Ways to run a ``ProcessGraph``, all of them on one ``Host`` a process.
+"""Ways to run a ``ProcessGraph`` and to take snapshots of the run.
 
-``System`` by hand, ``Simulation`` from a seed, ``explore`` in every possible order, ``Threads`` with a thread for each
-process; ``ObservedSystem`` and ``ObservedThreads`` take snapshots with an observer in the place of markers. ``detect``
-takes snapshots of a run until a predicate holds, ``check`` holds a snapshot against the run in which it was taken.
+| name | module | use |
+|---|---|---|
+| ``System``, ``Marker`` | ``system`` | a run by hand, step by step |
+| ``Simulation`` | ``simulation`` | a run whose steps are chosen by a seed |
+| ``Threads`` | ``threads`` | a run with a thread for each process |
+| ``explore``, ``Exploration`` | ``exploration`` | every run of a small system |
+| ``ObservedSystem`` | ``observed_system`` | ``System`` with an observer in place of markers |
+| ``ObservedThreads`` | ``observed_threads`` | ``Threads`` with an observer in place of markers |
+| ``detect``, ``Detection`` | ``detection`` | take snapshots until a stable predicate holds |
+| ``check`` | ``snapshot_check`` | check a snapshot against the trace of its run |
+
+All of them execute processes by ``host`` (actions and the marker rule) and ``station`` (a host with the queues of its
+incoming channels), or ``observed_station`` (the rule with an observer), and collect results by ``snapshot_parts``.
+Modules are imported when one of their names is first used.
 """
 
 from __future__ import annotations

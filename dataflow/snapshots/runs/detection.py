@@ -1,13 +1,15 @@
-"""Detect that a running system has come to hold a stable property: take snapshots until one of them says so.
+"""Detects a stable property of a running system: take snapshots until the predicate holds in one.
 
-A predicate is stable when it holds in every state that can be reached from one in which it holds: all have terminated,
-some are deadlocked, a token is lost. By the theorem of Chandy and Lamport a snapshot can be reached from the state in
-which it was begun, and the state in which it is complete can be reached from the snapshot. So if a stable predicate
-holds in the snapshot, it holds in the system from the snapshot's end on; and if it does not hold in the snapshot, it
-did not hold when the snapshot was begun.
+Source: Chandy and Lamport, *Distributed Snapshots* (1985), section 5. A predicate is stable if it holds in every state
+that can be reached from one in which it holds: all processes have terminated, some are deadlocked, a token is lost. The
+recorded state can be reached from the state in which the snapshot began, and the state in which it was complete can be
+reached from the recorded state.
 
-Of a predicate that is not stable, a snapshot says nothing: the system may never have been in the recorded state. Nobody
-can see that a predicate is stable, but a run can show that it is not: ``detect`` takes one more snapshot, and warns.
+Guarantees, for a stable predicate: if it holds in the snapshot, it holds in the system when the snapshot is complete
+and ever after; if it does not hold in the snapshot, it did not hold when the snapshot began.
+
+A snapshot proves nothing about a predicate that is not stable, because the system may never have been in the recorded
+state. Stability cannot be verified, but a run can refute it: ``detect`` takes one more snapshot, and warns.
 """
 
 from __future__ import annotations
@@ -26,19 +28,19 @@ __all__ = ["Detection", "Predicate", "detect", "refutations"]
 
 
 class Predicate(Protocol):
-    """A function of a global state; its result is read as a condition. See ``dataflow.snapshots.predicates``."""
+    """A function of a global state; its result is used as a condition. See ``dataflow.snapshots.predicates``."""
 
     def __call__(self, state: GlobalState, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """What came of ``detect``: true in a condition where the predicate held.
+    """The result of ``detect``: true in a condition if the predicate held.
 
     Attributes:
-        answer: what the predicate answered of ``state``, such as the cycle of a deadlock.
-        state: the last snapshot that counts: the first in which the predicate held.
-        snapshots: how many were taken before and with it.
+        answer: the predicate's result for ``state``, such as the cycle of a deadlock.
+        state: the first snapshot in which the predicate held, or the last one if it held in none.
+        snapshots: the number of snapshots up to and including ``state``.
     """
 
     answer: Any
@@ -49,10 +51,8 @@ class Detection:
         return bool(self.answer)
 
     def __str__(self) -> str:
-        said = (
-            f"detected: {self.answer}" if self else f"not detected in {self.snapshots} snapshots, the last of which is"
-        )
-        return f"{said}\n{self.state}"
+        result = f"detected: {self.answer}" if self else f"not detected in {self.snapshots} snapshots; the last one:"
+        return f"{result}\n{self.state}"
 
 
 def detect(
@@ -62,11 +62,19 @@ def detect(
     limit: int = 1000,
     timeout: float | None = None,
 ) -> Detection:
-    """Take snapshots of ``running`` until ``predicate`` holds in one, it is quiet, or there were ``limit``.
+    """Take snapshots of ``running`` until ``predicate`` holds in one, the run is quiet, or ``limit`` is reached.
 
-    Each is begun by ``initiators``; where there are none, by whoever the run chooses. Between snapshots, a simulation
-    takes some steps, and threads are at work all the time. ``timeout``, in seconds, is for each snapshot of threads.
-    Where the predicate held, one snapshot more is taken, and all that began behind others are held against these.
+    Between snapshots, a simulation takes some steps; threads run all the time. If the predicate held, one more snapshot
+    is taken, and a snapshot in which it held is compared with every later one.
+
+    Args:
+        predicate: called with each snapshot; a true result ends the search.
+        running: the run: a ``Simulation``, or ``Threads`` that have been started.
+        initiators: the processes that begin each snapshot. None: the run chooses them.
+        limit: the maximum number of snapshots.
+        timeout: seconds to wait for each snapshot of threads. None: no limit.
+
+    Returns: a ``Detection``.
 
     >>> from dataflow.snapshots.predicates import terminated
     >>> from dataflow.snapshots.processes import Automaton, ProcessGraph, Process, action
@@ -79,17 +87,19 @@ def detect(
     ...         return {"log": self.left}
     >>> graph = ProcessGraph().add("fuse", Fuse())
     >>> graph = graph.add("log", Automaton(0, lambda state, sender, message: (state + 1, None))).connect("fuse", "log")
-    >>> found = detect(terminated, Simulation(graph, seed=1))
-    >>> bool(found), found.state.processes
+    >>> detection = detect(terminated, Simulation(graph, seed=1))
+    >>> bool(detection), detection.state.processes
     (True, {'fuse': {'left': 0}, 'log': 9})
 
-    Warns: UnstablePredicateWarning, where the run shows that the predicate is not stable.
-    Raises: what the predicate raises, with the snapshot in its notes; what ``snapshot`` of the run raises.
+    Warns: UnstablePredicateWarning if the run shows that the predicate is not stable.
+
+    Raises: ConfigurationError for another kind of run, or a limit below 1; any exception of the predicate, with the
+        snapshot in its notes; any exception of the run's ``snapshot()``.
     """
     if not isinstance(running, (Simulation, Threads)):
         raise ConfigurationError(
-            f"expected a Simulation or Threads, which go on by themselves, got a {type(running).__name__}: "
-            "detect(predicate, Simulation(graph, seed=1)); of a System, ask predicate(system.snapshots[number])"
+            f"expected a Simulation or Threads, which run by themselves, got a {type(running).__name__}: call "
+            "detect(predicate, Simulation(graph, seed=1)); for a System, call predicate(system.snapshots[number])"
         )
     if limit < 1:
         raise ConfigurationError(f"expected a limit of 1 snapshot or more, got {limit}")
@@ -97,7 +107,7 @@ def detect(
     while True:
         quiet = running.quiet
         state = _snapshot(running, initiators, timeout)
-        answers.append((state, _asked(predicate, state)))
+        answers.append((state, _evaluated(predicate, state)))
         if answers[-1][1]:
             break
         if quiet or len(answers) == limit:
@@ -105,10 +115,10 @@ def detect(
         _advance(running)
     _advance(running)
     later = _snapshot(running, initiators, timeout)
-    for before, behind in refutations([*answers, (later, _asked(predicate, later))]):
+    for before, after in refutations([*answers, (later, _evaluated(predicate, later))]):
         warnings.warn(
-            f"{_name(predicate)} is not stable: it held in snapshot {before.snapshot} and did not in snapshot "
-            f"{behind.snapshot}, which comes later; what it says of a snapshot says nothing of the system",
+            f"{_name(predicate)} is not stable: it held in snapshot {before.snapshot} and not in the later snapshot "
+            f"{after.snapshot}; so its result for a snapshot proves nothing about the running system",
             UnstablePredicateWarning,
             stacklevel=user_frame(),
         )
@@ -116,10 +126,13 @@ def detect(
 
 
 def refutations(answers: Iterable[tuple[GlobalState, Any]]) -> list[tuple[GlobalState, GlobalState]]:
-    """What shows that a predicate is not stable: snapshots of one run, of which it held in the earlier one alone.
+    """Return the pairs of snapshots of one run that refute stability: it held in the first, not in the later second.
 
-    One is later than another when its cut includes the other's: then a run leads from the one state to the other. Of
-    snapshots of which neither includes the other, nothing follows.
+    A snapshot is later than another if its cut includes the other's: then a run leads from the one state to the other.
+    Two snapshots of which neither includes the other prove nothing.
+
+    Args:
+        answers: snapshots, each with the predicate's result for it.
 
     >>> state = lambda *cut: GlobalState({}, {}, dict(zip("pq", cut)))
     >>> refutations([(state(0, 1), True), (state(1, 0), False)])
@@ -146,11 +159,11 @@ def _advance(running: Simulation | Threads) -> None:
         running.advance()
 
 
-def _asked(predicate: Predicate, state: GlobalState) -> Any:
+def _evaluated(predicate: Predicate, state: GlobalState) -> Any:
     try:
         return predicate(state)
     except Exception as error:
-        error.add_note(f"in {_name(predicate)}, asked of {state}")
+        error.add_note(f"in {_name(predicate)}, evaluated on {state}")
         raise
 
 

@@ -1,8 +1,8 @@
-"""The variant with an observer: no markers, tokens ride on messages, and reports travel to the process that begins.
+"""``System`` with snapshots by an observer: tokens on messages instead of markers, and reports to the observer.
 
-``observed_station`` has the rule. It needs no way along channels of the graph to every process. In return the observer
-has a channel to and from each process, every message carries something, and a snapshot waits for messages that no
-process accepts.
+``observed_station`` implements the rule. It needs no path along channels of the graph to every process. But the
+observer needs a channel to and from each process, every message has an additional field, and a snapshot is not complete
+until every message that was in a channel at the cut has been accepted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["ObservedSystem"]
 
 
 class ObservedSystem(System):
-    """A ``System`` whose snapshots are gathered by the process that begins them, from reports that may be delayed.
+    """A ``System`` whose snapshots are collected by the process that begins them, from reports that may be delayed.
 
-    The step ``Join`` delivers a request, ``DeliverReport`` the next report; ``reports`` has all reports on their way.
+    The step ``Join`` delivers a request, ``DeliverReport`` the next report; ``reports`` are the reports in transit.
 
     >>> from dataflow.snapshots.processes import Automaton, ProcessGraph
     >>> graph = ProcessGraph()
@@ -50,18 +50,20 @@ class ObservedSystem(System):
 
     @property
     def reports(self) -> Mapping[Channel, Sequence[Report]]:
-        """The reports on their way, by process and observer, first sent first. They are in no channel of the graph."""
+        """The reports in transit, by process and observer, first sent first. They are in no channel of the graph."""
         return {channel: list(reports) for channel, reports in self._reports.items() if reports}
 
     def snapshot(self, *initiators: str) -> int:
-        """Begin a snapshot: the first of ``initiators`` observes it, and its request is at the others at once.
+        """Begin a snapshot. The first of ``initiators`` is the observer; the others receive its request immediately.
 
-        Returns: the number of the snapshot. Raises: GraphError for processes that are not there.
+        Returns: the number of the snapshot.
+
+        Raises: GraphError if a process does not exist, or none is named.
         """
         for name in initiators:
             self.graph.known(name)
         if not initiators:
-            raise GraphError("expected the name of the process that observes: snapshot(name)")
+            raise GraphError("expected the name of the process that is the observer: snapshot(name)")
         number = self._snapshot_parts.begin(initiators)
         observer, *others = self._snapshot_parts.initiators[number]
         self._happened(self._stations[observer].begin(number))
@@ -72,57 +74,57 @@ class ObservedSystem(System):
     def join(self, snapshot: int, process: str) -> None:
         """Let the observer's request arrive at ``process``; if it has the token already, nothing happens.
 
-        Raises: GraphError for a snapshot that has not begun.
+        Raises: GraphError if there is no such snapshot or process.
         """
         self._check_begun(snapshot)
         self._happened(self._stations[self.graph.known(process)].hear(Request(snapshot)))
 
     def can_join(self, snapshot: int) -> list[str]:
-        """Return the processes that have not got the token yet."""
+        """Return the processes that do not have the token yet."""
         return [name for name, station in self._stations.items() if snapshot not in station.recorded]
 
     def deliver_report(self, source: str, observer: str) -> Report:
         """Let the first report from ``source`` arrive at ``observer``, and return it.
 
-        Raises: GraphError if no report is on its way between the two.
+        Raises: GraphError if no report is in transit between the two.
         """
         channel = Channel(self.graph.known(source), self.graph.known(observer))
         reports = self._reports.get(channel)
         if not reports:
             waiting = ", ".join([str(each) for each in self.reports])
-            raise GraphError(f"no report is on its way along {channel}; there are some along {waiting or 'none'}")
+            raise GraphError(f"no report is in transit along {channel}; channels with reports: {waiting or 'none'}")
         report = reports.popleft()
         self._happened(self._stations[observer].hear(report))
         return report
 
     @property
     def under_way(self) -> Mapping[int, Sequence[str]]:
-        """The snapshots that are not complete, with the processes from which the observer misses a report.
+        """The incomplete snapshots, each with the processes of which a report has not arrived at the observer.
 
-        These have not sent their state, or not a copy of a message that was in a channel, or it has not arrived.
+        Missing is the state of the process, or a copy of a message that was in one of its channels at the cut.
         """
         views = {number: view for station in self._stations.values() for number, view in station.views.items()}
         return {number: views[number].missing(self.graph) for number in sorted(views)}
 
     def enabled(self) -> list[Step]:
-        """The steps that can happen now: also the arrivals of requests, and of the first report of each channel."""
+        """Return the possible steps, with the arrivals of requests and of the first report of each channel."""
         joins = [Join(number, name) for number in self.under_way for name in self.can_join(number)]
         return [*super().enabled(), *joins, *[DeliverReport(channel) for channel in self.reports]]
 
     def copy(self) -> Self:
-        """See ``System.copy``."""
-        made = super().copy()
-        made._reports = {channel: deque(reports) for channel, reports in self._reports.items()}
-        for station in made._stations.values():
-            station.initiators = made._snapshot_parts.initiators
-        return made
+        """Return an independent copy, with the reports in transit; see ``System.copy``."""
+        copied = super().copy()
+        copied._reports = {channel: deque(reports) for channel, reports in self._reports.items()}
+        for station in copied._stations.values():
+            station.initiators = copied._snapshot_parts.initiators
+        return copied
 
     @property
     def content(self) -> Hashable:
-        """See ``System.content``; with tokens, reports on their way, and reports that have arrived.
+        """The hashable content as in ``System.content``, with tokens and with reports in transit and arrived.
 
-        Counts in reports are left out, because they follow from the rest and grow with the run: the copies still to
-        come are the messages without the token in channels, and the copies on their way.
+        Counts in reports are left out, because they follow from the rest and grow with the run: the missing copies are
+        those of the messages without the token in channels, and the copies in transit.
         """
         open_ = list(self.under_way)
         tokens = [[[n for n in open_ if n in i.tokens] for i in self._queue(c)] for c in self.graph.channels]
@@ -134,7 +136,7 @@ class ObservedSystem(System):
             for station in self._stations.values()
         ]
         observers = [self._snapshot_parts.initiators[n][0] for n in open_]
-        reports = {channel: [_said(report) for report in each] for channel, each in self.reports.items()}
+        reports = {channel: [_report_content(report) for report in each] for channel, each in self.reports.items()}
         return super().content, content_of([tokens, stations, observers, reports])
 
     def _station(self, name: str) -> Station:
@@ -147,10 +149,10 @@ class ObservedSystem(System):
                 case StateReport() | LateMessage():
                     self._reports.setdefault(note.channel, deque()).append(note)
                 case _:
-                    pass  # a request is on its way until its process has the token: see ``enabled``
+                    pass  # a request is in transit until its process has the token: see ``enabled``
 
 
-def _said(report: Report) -> object:
+def _report_content(report: Report) -> object:
     if isinstance(report, StateReport):
         return report.snapshot, report.state, report.active
     return report.snapshot, report.message.channel, report.value

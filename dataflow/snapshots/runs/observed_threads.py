@@ -1,4 +1,4 @@
-"""A thread for each process, and snapshots with an observer: requests and reports go through inboxes like messages."""
+"""``Threads`` with snapshots by an observer: requests and reports go through inboxes like messages."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["ObservedThreads"]
 
 
 class ObservedThreads(Threads):
-    """``Threads`` whose snapshots are gathered by the process that begins them, see ``observed_station``.
+    """``Threads`` whose snapshots are collected by the process that begins them; see ``observed_station`` for the rule.
 
-    Markers need a way along channels to every process; an observer needs none. But a snapshot waits for messages that
-    no process accepts.
+    An observer needs no path along channels to every process, unlike markers. But a snapshot waits for messages that
+    are in channels at the cut, and is never complete if no process accepts them.
 
     >>> from dataflow.snapshots.processes import Automaton, ProcessGraph
     >>> graph = ProcessGraph().add("p", Automaton(1, lambda state, sender, message: (state, None)))
@@ -25,23 +25,26 @@ class ObservedThreads(Threads):
     """
 
     def begin(self, *initiators: str) -> int:
-        """Begin a snapshot, observed by the first of ``initiators``, whose request is at the others at once.
+        """Begin a snapshot without waiting. The first of ``initiators`` is the observer; the others get its request.
 
-        Waits for nothing. Returns: the number of the snapshot.
+        Returns: the number of the snapshot.
 
-        Raises: GraphError for processes that are not there; ConfigurationError where nothing runs.
+        Raises: GraphError if a process does not exist, or none is named; ConfigurationError if the run is not active.
         """
         for name in initiators:
             self.graph.known(name)
         if not initiators:
-            raise GraphError("expected the name of the process that observes: begin(name)")
+            raise GraphError("expected the name of the process that is the observer: begin(name)")
         return self._begin(
             initiators,
             lambda number, named: [(named[0], Begin(number)), *[(name, Request(number)) for name in named[1:]]],
         )
 
     def wait(self, snapshot: int, timeout: float | None = None) -> GlobalState:
-        """See ``Threads.wait``. Raises: SnapshotStuck if the run is quiet, and the snapshot waits for messages."""
+        """Wait for a snapshot; see ``Threads.wait``.
+
+        Raises: SnapshotStuck if the run is quiet and the snapshot is not complete.
+        """
         return super().wait(snapshot, timeout)
 
     def _station(self, name: str) -> Station:
@@ -56,4 +59,4 @@ class ObservedThreads(Threads):
 
     def _missed(self, snapshot: int) -> str:
         observer = self._snapshot_parts.initiators[snapshot][0]
-        return f"snapshot {snapshot} is not complete, reports are still to come to its observer {observer!r}"
+        return f"snapshot {snapshot} is not complete, reports have not arrived at its observer {observer!r}"

@@ -1,4 +1,8 @@
-"""Parts of snapshots, gathered until each process has sent its own: then a snapshot is complete, and not before."""
+"""Collects the parts of snapshots; a snapshot is complete when every process has contributed its part.
+
+Chandy and Lamport leave open how recorded states are collected (*Distributed Snapshots*, 1985, section 3.3). Here the
+run collects them, outside the channels.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ __all__ = ["SnapshotParts"]
 
 
 class _Complete(dict[int, GlobalState]):
-    """The snapshots that are complete; asked for another, it says why that one is not there."""
+    """The complete snapshots by number; the KeyError of another number says why it is missing."""
 
     def __init__(self, parts: SnapshotParts, known: Mapping[int, GlobalState]) -> None:
         super().__init__(known)
@@ -21,12 +25,12 @@ class _Complete(dict[int, GlobalState]):
     def __missing__(self, number: int) -> GlobalState:
         missing = self._snapshot_parts.under_way.get(number)
         if missing is None:
-            raise KeyError(f"there is no snapshot {number}; begun were {list(self._snapshot_parts.initiators)}")
+            raise KeyError(f"there is no snapshot {number}; snapshots begun: {list(self._snapshot_parts.initiators)}")
         raise KeyError(f"snapshot {number} is under way: the parts of {', '.join(missing)} are missing")
 
 
 class SnapshotParts:
-    """The snapshots of a run of ``graph``, with the processes that began each."""
+    """The snapshots of a run of ``graph``: parts of those under way, complete ones, and their initiators."""
 
     def __init__(self, graph: ProcessGraph) -> None:
         self._graph = graph
@@ -35,7 +39,7 @@ class SnapshotParts:
         self.complete: dict[int, GlobalState] = _Complete(self, {})
 
     def begin(self, initiators: Sequence[str]) -> int:
-        """The number of a new snapshot; who is named twice begins it once, see ``initiators``."""
+        """Register a new snapshot and return its number; a process named twice is one initiator."""
         number = len(self.initiators)
         self.initiators[number] = list(dict.fromkeys(initiators))
         self._parts[number] = {}
@@ -43,21 +47,21 @@ class SnapshotParts:
 
     @property
     def under_way(self) -> Mapping[int, Sequence[str]]:
-        """The snapshots that are not complete, with the processes whose part is missing."""
+        """The incomplete snapshots, each with the processes whose part is missing."""
         return {n: [p for p in self._graph.processes if p not in parts] for n, parts in self._parts.items()}
 
     def add(self, parts: Sequence[Part]) -> list[GlobalState]:
-        """Parts have come; answers the snapshots that are complete with them."""
-        done = []
+        """Add parts, and return the snapshots that they complete."""
+        completed = []
         for part in parts:
-            found = self._parts[part.snapshot]
-            found[part.process] = part
-            if len(found) == len(self._graph.processes):
-                done.append(self._made(part.snapshot, self._parts.pop(part.snapshot)))
-        return done
+            collected = self._parts[part.snapshot]
+            collected[part.process] = part
+            if len(collected) == len(self._graph.processes):
+                completed.append(self._assemble(part.snapshot, self._parts.pop(part.snapshot)))
+        return completed
 
-    def _made(self, number: int, parts: Mapping[str, Part]) -> GlobalState:
-        made = self.complete[number] = GlobalState(
+    def _assemble(self, number: int, parts: Mapping[str, Part]) -> GlobalState:
+        state = self.complete[number] = GlobalState(
             {name: parts[name].state for name in self._graph.processes},
             {channel: parts[channel.target].channels[channel] for channel in self._graph.channels},
             {name: parts[name].number for name in self._graph.processes},
@@ -65,11 +69,11 @@ class SnapshotParts:
             tuple(self.initiators[number]),
             tuple(name for name in self._graph.processes if parts[name].active),
         )
-        return made
+        return state
 
     @property
     def content(self) -> Hashable:
-        """The parts of the snapshots under way, and who is done with which; not how they came."""
+        """The hashable content of the parts of incomplete snapshots, independent of their order of arrival."""
         return content_of(
             {
                 number: {part.process: (part.state, part.active, part.channels) for part in parts.values()}
@@ -78,9 +82,9 @@ class SnapshotParts:
         )
 
     def copy(self) -> SnapshotParts:
-        """The same at this point, to go on with otherwise."""
-        made = SnapshotParts(self._graph)
-        made._parts = {number: dict(parts) for number, parts in self._parts.items()}
-        made.initiators = {number: list(names) for number, names in self.initiators.items()}
-        made.complete = _Complete(made, self.complete)
-        return made
+        """Return an independent copy."""
+        copied = SnapshotParts(self._graph)
+        copied._parts = {number: dict(parts) for number, parts in self._parts.items()}
+        copied.initiators = {number: list(names) for number, names in self.initiators.items()}
+        copied.complete = _Complete(copied, self.complete)
+        return copied
