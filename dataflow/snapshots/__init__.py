@@ -33,7 +33,8 @@ Modules, in the order in which a reader needs them:
 6. ``runs.observed_station``, ``runs.observed_system``, ``runs.observed_threads``: the variant with an observer.
 7. ``diagrams``: space-time diagrams of a trace, as text and SVG.
 
-Of the engine, the package uses ``protocol.markers`` (the marker rule), ``protocol.events`` and ``protocol.actions`` (its
-vocabulary), and ``background`` (threads). The engine uses the package in ``runtime/job/checkpoint_state.py``: the state
-of a job at a checkpoint is a ``GlobalState``, so predicates apply to it. ``docs/processes.md`` is the guide.
+The package uses these engine modules: ``protocol.markers`` (the marker rule), ``protocol.events`` and
+``protocol.actions`` (its vocabulary), and ``background`` (threads). The engine uses the package in
+``runtime/job/checkpoint_state.py``: the state of a job at a checkpoint is a ``GlobalState``, so predicates apply to it.
+``docs/processes.md`` is the guide.
 """
