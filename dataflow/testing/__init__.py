@@ -7,10 +7,10 @@
 
 from __future__ import annotations
 
+from dataflow.testing.barrier_replay import Replay, replay
 from dataflow.testing.ledger import ContractBroken, Ledger, LedgerSink, ledger_sink
 from dataflow.testing.lineage import delivered_again, lineage
-from dataflow.testing.replaying import Replay, replay
-from dataflow.testing.scripted import Pause, ScriptedSource
+from dataflow.testing.scripted_source import Pause, ScriptedSource
 
 __all__ = [
     "Replay",

@@ -20,7 +20,7 @@ from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.input_gate import InputGate
-from dataflow.testing.scripts import Arrive, Busy, Marks, Pass, Ready, parse
+from dataflow.testing.replay_script import Arrive, Busy, Marks, Pass, Ready, parse
 
 __all__ = ["Replay", "replay"]
 
@@ -58,7 +58,7 @@ def replay(
     trigger_times: Mapping[int, int] | None = None,
     end_of_input: str = "aligned",
 ) -> Replay:
-    """Run ``script`` (see ``dataflow.testing.scripts``) over ``channels``, one letter each, in checkpoint ``mode``.
+    """Run ``script`` (see ``dataflow.testing.replay_script``) over ``channels``, one letter each, in checkpoint ``mode``.
 
     ``mode`` is a checkpoint mode. ``"aligned-timeout"`` takes a ``timeout`` (milliseconds after the trigger; None or
     infinity: never). ``trigger_times`` maps a checkpoint to the milliseconds on the clock when it was triggered, 0
