@@ -61,9 +61,9 @@ def test_a_mode_is_printed_with_its_guarantee(mode: str, guarantee: str) -> None
     [
         ({"mode": "alligned"}, r"mode=\) is one of \['aligned', 'unaligned', .*\] \(did you mean 'aligned'\?\)"),
         ({"alignment_timeout": "1s"}, "belongs to mode='aligned-timeout', got mode='aligned'"),
-        ({"mode": "aligned-timeout", "alignment_timeout": 1}, r"alignment_timeout=\) is a timedelta or text"),
+        ({"mode": "aligned-timeout", "alignment_timeout": 1}, r"alignment_timeout=\) must be a timedelta or text"),
         ({"mode": 3}, "mode=.*got 3"),
-        ({"every": 1}, r"Checkpointing\(every=\) is a timedelta or text"),
+        ({"every": 1}, r"Checkpointing\(every=\) must be a timedelta or text"),
         ({"every": "0s"}, "above zero; None switches periodic checkpoints off"),
         ({"min_pause": "-1s"}, r"Checkpointing\(min_pause=\)"),
         ({"timeout": "soon"}, r"Checkpointing\(timeout=\) .*got 'soon'"),
