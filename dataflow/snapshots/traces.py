@@ -162,6 +162,7 @@ class _Index:
     accepted: dict[Channel, list[Event]] = field(default_factory=dict)
 
     def add(self, happening: Happening) -> None:
+        """Add the next happening. Raises: GraphError if a message of a channel is out of order."""
         self.length += 1
         if not isinstance(happening, Event):
             return

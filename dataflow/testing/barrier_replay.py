@@ -188,10 +188,12 @@ class _Run:
         self._chosen = 0
 
     def arrive(self, token: str, channel: int, element: Element) -> None:
+        """Put an element into a channel."""
         self._arrived[id(element)] = (len(self._arrived), token)
         self._channels[channel].put(element)
 
     def drain(self) -> None:
+        """Poll the gate until it has nothing more to give, and record what it does."""
         self._carry_out(self._gate.tick(self.clock.now()))
         while (taken := self._gate.poll(self.clock.now())) is not None:
             if isinstance(taken.element, Watermark | Idle):

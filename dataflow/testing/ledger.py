@@ -42,6 +42,7 @@ class _Transaction:
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
+        """The rows of all batches, as tuples."""
         return [row for batch in self.batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
 
 
@@ -153,15 +154,19 @@ class LedgerSink(TwoPhaseSink):
         self._world = world
 
     def writer(self, context: OperatorContext) -> _LedgerWriter:
+        """Return the writer of one subtask."""
         return _LedgerWriter(self._world, context.name, context.subtask)
 
     def begin(self) -> None:
+        """Begin a job without a checkpoint; see ``Ledger.begin``."""
         self._world.begin()
 
     def commit(self, checkpoint: int, handles: Sequence[Mapping[str, Any]]) -> None:
+        """Make transactions visible; see ``Ledger.commit``."""
         self._world.commit(checkpoint, handles)
 
     def recover(self, checkpoint: int, handles: Sequence[Mapping[str, Any]]) -> None:
+        """Restore the ledger to a checkpoint; see ``Ledger.recover``."""
         self._world.recover(checkpoint, handles)
 
 

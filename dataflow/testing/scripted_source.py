@@ -57,12 +57,15 @@ class ScriptedSource(Source):
 
     @property
     def schema(self) -> pa.Schema:
+        """The schema of all batches."""
         return self._schema
 
     def splits(self) -> Sequence[Split]:
+        """Return one split for each script."""
         return [Split(f"script-{i}", {"entries": len(script)}) for i, script in enumerate(self._scripts)]
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        """Return a reader of the script of ``split``, from ``offset`` on."""
         entry, row = offset if isinstance(offset, Sequence) else (offset or 0, 0)
         assert isinstance(entry, int), f"expected an offset of an entry, or of an entry and a row, got {offset!r}"
         assert isinstance(row, int), f"expected an offset of an entry, or of an entry and a row, got {offset!r}"
@@ -70,6 +73,8 @@ class ScriptedSource(Source):
 
 
 class _ScriptReader(SplitReader):
+    """Reads one script from an entry, and a row in it, on."""
+
     def __init__(self, script: Sequence[pa.RecordBatch | Pause], entry: int, row: int) -> None:
         self._script = script
         self._entry = entry

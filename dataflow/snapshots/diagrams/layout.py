@@ -176,8 +176,11 @@ def _steps(trace: Trace) -> list[int]:
                 step += 1
                 step_of.append(step)
             case Recorded(process, snapshot):
-                came = isinstance(last, MarkerReceived) and (last.channel.target, last.snapshot) == (process, snapshot)
-                step += not came
+                by_marker = isinstance(last, MarkerReceived) and (last.channel.target, last.snapshot) == (
+                    process,
+                    snapshot,
+                )
+                step += not by_marker
                 recorded[process, snapshot] = step
                 step_of.append(step)
             case MarkerSent(channel, snapshot):
@@ -215,9 +218,11 @@ class _Columns:
         self.count = count + len(self._taken)
 
     def step(self, step: int) -> int:
+        """Return the column of a step."""
         return step + self._shift[step]
 
     def gap(self, gap: int, number: int) -> int:
+        """Return the column of cut ``number`` before step ``gap``."""
         return gap + self._taken.index((gap, number))
 
 
@@ -296,12 +301,12 @@ def _of_snapshot(trace: Trace, at: Mapping[int, GridPoint], snapshot: int) -> Cu
 def _awaits_reports(trace: Trace, snapshot: int, cut: Mapping[str, int]) -> bool:
     """Return whether reports are missing at the observer of a snapshot for which all processes have recorded."""
     sent = sum([isinstance(each, ReportSent) and each.snapshot == snapshot for each in trace.happenings])
-    came = sum([isinstance(each, ReportReceived) and each.snapshot == snapshot for each in trace.happenings])
+    received = sum([isinstance(each, ReportReceived) and each.snapshot == snapshot for each in trace.happenings])
     if not sent or not is_consistent(trace, cut):
-        return sent != came
+        return sent != received
     held = {channel: len(messages) for channel, messages in channel_states(trace, cut).items()}
     late = {channel: [e for e in trace.accepted(channel) if e.number > cut[channel.target]] for channel in held}
-    return sent != came or any([len(late[channel]) < count for channel, count in held.items()])
+    return sent != received or any([len(late[channel]) < count for channel, count in held.items()])
 
 
 def _of_cut(trace: Trace, title: str, cut: Mapping[str, int], crossings: tuple[GridPoint, ...]) -> CutLine:

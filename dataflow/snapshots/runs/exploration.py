@@ -146,6 +146,7 @@ class _Explorer:
         self._stuck = 0
 
     def run(self) -> Exploration:
+        """Run the search and return its result."""
         start = self._rule(self._graph)
         key: Hashable = (start.content, ())
         self._visited[key] = key, ""
