@@ -30,7 +30,7 @@ Modules, in the order in which a reader needs them:
 3. ``traces``: ``Trace``, the record of a run: events, recordings, markers.
 4. ``cuts``: consistency of cuts of a trace, and the proof that a run could have been in the recorded state.
 5. ``predicates``: stable predicates such as termination and deadlock; ``runs.detection`` finds out when one holds.
-6. ``runs.observed_station``, ``runs.observed_system``, ``runs.observed_threads``: the variant with an observer.
+6. ``runs.observed_node``, ``runs.observed_system``, ``runs.observed_threads``: the variant with an observer.
 7. ``diagrams``: space-time diagrams of a trace, as text and SVG.
 
 The package uses these engine modules: ``protocol.markers`` (the marker rule), ``protocol.events`` and

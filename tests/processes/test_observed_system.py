@@ -11,7 +11,7 @@ from dataflow.snapshots.diagrams import diagram
 from dataflow.snapshots.predicates import terminated
 from dataflow.snapshots.processes import Channel, ProcessGraph
 from dataflow.snapshots.runs import ObservedSystem, ObservedThreads, Simulation, System, detect
-from dataflow.snapshots.runs.observed_station import LateMessage, StateReport
+from dataflow.snapshots.runs.observed_node import LateMessage, StateReport
 from dataflow.snapshots.traces import Event, MarkerSent, Recorded, ReportReceived, ReportSent
 from tests.processes.systems import random_graph
 from tests.processes.test_exploration import ring

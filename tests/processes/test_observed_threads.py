@@ -10,7 +10,7 @@ import pytest
 from dataflow.errors import ConfigurationError, GraphError, SnapshotStuck
 from dataflow.snapshots.processes import ProcessGraph
 from dataflow.snapshots.runs import ObservedSystem, ObservedThreads, check
-from dataflow.snapshots.runs.observed_station import LateMessage, StateReport
+from dataflow.snapshots.runs.observed_node import LateMessage, StateReport
 from dataflow.snapshots.traces import MarkerSent
 from tests.processes.systems import coins, random_graph
 from tests.processes.test_simulation import Silent, to
@@ -40,7 +40,7 @@ def test_an_observer_on_threads_records_a_system_that_never_rests() -> None:
     with ObservedThreads(game()) as running:
         states = [running.wait(number, SECONDS) for number in [running.begin("ab"[i % 2]) for i in range(20)]]
         assert not running.quiet
-        recorded = [station.recorded for station in running._stations.values()]
+        recorded = [node.recorded for node in running._nodes.values()]
     assert all([len(each.others) == 0 for each in recorded])  # tokens do not pile up
     for state in states:
         assert sum(p["balls"] for p in state.processes.values()) + len(state.in_flight) == 2

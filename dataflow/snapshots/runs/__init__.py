@@ -11,9 +11,9 @@
 | ``detect``, ``Detection`` | ``detection`` | take snapshots until a stable predicate holds |
 | ``check`` | ``snapshot_check`` | check a snapshot against the trace of its run |
 
-All of them execute processes by ``host`` (actions and the marker rule) and ``station`` (a host with the queues of its
-incoming channels), or ``observed_station`` (the rule with an observer), and collect results by ``snapshot_parts``.
-Modules are imported when one of their names is first used.
+All of them execute a process by ``host`` (its actions and the marker rule) within ``process_node`` (the host, and the
+queues of its incoming channels) or ``observed_node`` (the rule with an observer), and collect results by
+``snapshot_parts``. Modules are imported when one of their names is first used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``System`` with snapshots by an observer: tokens on messages instead of markers, and reports to the observer.
 
-``observed_station`` implements the rule. It needs no path along channels of the graph to every process. But the
+``observed_node`` implements the rule. It needs no path along channels of the graph to every process. But the
 observer needs a channel to and from each process, every message has an additional field, and a snapshot is not complete
 until every message that was in a channel at the cut has been accepted.
 """
@@ -15,8 +15,8 @@ from dataflow.errors import GraphError
 from dataflow.snapshots.processes import Channel, ProcessGraph
 from dataflow.snapshots.runs.hashable_content import content_of
 from dataflow.snapshots.runs.host import Outcome
-from dataflow.snapshots.runs.observed_station import LateMessage, ObservedStation, Report, Request, StateReport
-from dataflow.snapshots.runs.station import DeliverReport, Join, Station, Step
+from dataflow.snapshots.runs.observed_node import LateMessage, ObservedNode, Report, Request, StateReport
+from dataflow.snapshots.runs.process_node import DeliverReport, Join, ProcessNode, Step
 from dataflow.snapshots.runs.system import System
 
 __all__ = ["ObservedSystem"]
@@ -42,7 +42,7 @@ class ObservedSystem(System):
     {'p': 0, 'q': 0}
     """
 
-    _stations: Mapping[str, ObservedStation]
+    _nodes: Mapping[str, ObservedNode]
 
     def __init__(self, graph: ProcessGraph) -> None:
         self._reports: dict[Channel, deque[Report]] = {}
@@ -66,9 +66,9 @@ class ObservedSystem(System):
             raise GraphError("expected the name of the process that is the observer: snapshot(name)")
         number = self._snapshot_parts.begin(initiators)
         observer, *others = self._snapshot_parts.initiators[number]
-        self._happened(self._stations[observer].begin(number))
+        self._happened(self._nodes[observer].begin(number))
         for name in others:
-            self._happened(self._stations[name].hear(Request(number)))
+            self._happened(self._nodes[name].hear(Request(number)))
         return number
 
     def join(self, snapshot: int, process: str) -> None:
@@ -77,11 +77,11 @@ class ObservedSystem(System):
         Raises: GraphError if there is no such snapshot or process.
         """
         self._check_begun(snapshot)
-        self._happened(self._stations[self.graph.known(process)].hear(Request(snapshot)))
+        self._happened(self._nodes[self.graph.known(process)].hear(Request(snapshot)))
 
     def can_join(self, snapshot: int) -> list[str]:
         """Return the processes that do not have the token yet."""
-        return [name for name, station in self._stations.items() if snapshot not in station.recorded]
+        return [name for name, node in self._nodes.items() if snapshot not in node.recorded]
 
     def deliver_report(self, source: str, observer: str) -> Report:
         """Let the first report from ``source`` arrive at ``observer``, and return it.
@@ -94,7 +94,7 @@ class ObservedSystem(System):
             waiting = ", ".join([str(each) for each in self.reports])
             raise GraphError(f"no report is in transit along {channel}; channels with reports: {waiting or 'none'}")
         report = reports.popleft()
-        self._happened(self._stations[observer].hear(report))
+        self._happened(self._nodes[observer].hear(report))
         return report
 
     @property
@@ -103,7 +103,7 @@ class ObservedSystem(System):
 
         Missing is the state of the process, or a copy of a message that was in one of its channels at the cut.
         """
-        views = {number: view for station in self._stations.values() for number, view in station.views.items()}
+        views = {number: view for node in self._nodes.values() for number, view in node.views.items()}
         return {number: views[number].missing(self.graph) for number in sorted(views)}
 
     def enabled(self) -> list[Step]:
@@ -115,8 +115,8 @@ class ObservedSystem(System):
         """Return an independent copy, with the reports in transit; see ``System.copy``."""
         copied = super().copy()
         copied._reports = {channel: deque(reports) for channel, reports in self._reports.items()}
-        for station in copied._stations.values():
-            station.initiators = copied._snapshot_parts.initiators
+        for node in copied._nodes.values():
+            node.initiators = copied._snapshot_parts.initiators
         return copied
 
     @property
@@ -128,19 +128,19 @@ class ObservedSystem(System):
         """
         open_ = list(self.under_way)
         tokens = [[[n for n in open_ if n in i.tokens] for i in self._queue(c)] for c in self.graph.channels]
-        stations = [
+        nodes = [
             (
-                [n for n in open_ if n in station.recorded],
-                {n: ({p: (s.state, s.active) for p, s in v.states.items()}, v.late) for n, v in station.views.items()},
+                [n for n in open_ if n in node.recorded],
+                {n: ({p: (s.state, s.active) for p, s in v.states.items()}, v.late) for n, v in node.views.items()},
             )
-            for station in self._stations.values()
+            for node in self._nodes.values()
         ]
         observers = [self._snapshot_parts.initiators[n][0] for n in open_]
         reports = {channel: [_report_content(report) for report in each] for channel, each in self.reports.items()}
-        return super().content, content_of([tokens, stations, observers, reports])
+        return super().content, content_of([tokens, nodes, observers, reports])
 
-    def _station(self, name: str) -> Station:
-        return ObservedStation(self.graph, name, self._snapshot_parts.initiators)
+    def _node(self, name: str) -> ProcessNode:
+        return ObservedNode(self.graph, name, self._snapshot_parts.initiators)
 
     def _happened(self, outcome: Outcome) -> None:
         super()._happened(outcome)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataflow.errors import GraphError, SnapshotStuck
 from dataflow.snapshots.processes import GlobalState
-from dataflow.snapshots.runs.observed_station import ObservedStation, Request
-from dataflow.snapshots.runs.station import Station
+from dataflow.snapshots.runs.observed_node import ObservedNode, Request
+from dataflow.snapshots.runs.process_node import ProcessNode
 from dataflow.snapshots.runs.threads import Begin, Threads
 
 __all__ = ["ObservedThreads"]
 
 
 class ObservedThreads(Threads):
-    """``Threads`` whose snapshots are collected by the process that begins them; see ``observed_station`` for the rule.
+    """``Threads`` whose snapshots are collected by the process that begins them; see ``observed_node`` for the rule.
 
     An observer needs no path along channels to every process, unlike markers. But a snapshot waits for messages that
     are in channels at the cut, and is never complete if no process accepts them.
@@ -47,8 +47,8 @@ class ObservedThreads(Threads):
         """
         return super().wait(snapshot, timeout)
 
-    def _station(self, name: str) -> Station:
-        return ObservedStation(self.graph, name, self._snapshot_parts.initiators)
+    def _node(self, name: str) -> ProcessNode:
+        return ObservedNode(self.graph, name, self._snapshot_parts.initiators)
 
     def _is_over(self, snapshot: int) -> bool:
         if super()._is_over(snapshot):

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 from dataflow.errors import ConfigurationError, SnapshotStuck
 from dataflow.snapshots.processes import GlobalState, ProcessGraph
+from dataflow.snapshots.runs.process_node import Deliver, DeliverReport, Join, Step
 from dataflow.snapshots.runs.snapshot_check import check
-from dataflow.snapshots.runs.station import Deliver, DeliverReport, Join, Step
 from dataflow.snapshots.runs.system import Marker, System
 from dataflow.snapshots.traces import Trace
 

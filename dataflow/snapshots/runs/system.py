@@ -29,8 +29,8 @@ from dataflow.errors import GraphError
 from dataflow.snapshots.processes import Channel, GlobalState, ProcessGraph
 from dataflow.snapshots.runs.hashable_content import content_of
 from dataflow.snapshots.runs.host import RECEIVE, Item, Outcome
+from dataflow.snapshots.runs.process_node import Act, Deliver, DeliverReport, Join, Move, ProcessNode, Step
 from dataflow.snapshots.runs.snapshot_parts import SnapshotParts
-from dataflow.snapshots.runs.station import Act, Deliver, DeliverReport, Join, Move, Station, Step
 from dataflow.snapshots.traces import Event, Trace
 
 __all__ = ["Act", "Deliver", "DeliverReport", "Join", "Marker", "Step", "System"]
@@ -68,8 +68,8 @@ class System:
         graph.check_not_empty()
         self.graph = graph = graph.copy()
         self._snapshot_parts = SnapshotParts(graph)
-        self._stations: Mapping[str, Station] = {name: self._station(name) for name in graph.processes}
-        initial = {name: station.host.state for name, station in self._stations.items()}
+        self._nodes: Mapping[str, ProcessNode] = {name: self._node(name) for name in graph.processes}
+        initial = {name: node.host.state for name, node in self._nodes.items()}
         self.trace = Trace(list(graph.processes), graph.channels, initial)
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class System:
     @property
     def state(self) -> GlobalState:
         """The global state at this moment, without markers. No process inside the system can observe it."""
-        hosts = {name: station.host for name, station in self._stations.items()}
+        hosts = {name: node.host for name, node in self._nodes.items()}
         return GlobalState(
             {name: host.state for name, host in hosts.items()},
             {c: tuple(i.value for i in self._queue(c) if not i.is_marker) for c in self.graph.channels},
@@ -105,9 +105,9 @@ class System:
 
     def enabled(self) -> list[Step]:
         """Return the steps that are possible now: deliveries, then actions, each in the order of the graph."""
-        steps: list[Step] = [Deliver(c) for c in self.graph.channels if self._stations[c.target].delivers(c)]
-        for station in self._stations.values():
-            steps += station.acts()
+        steps: list[Step] = [Deliver(c) for c in self.graph.channels if self._nodes[c.target].delivers(c)]
+        for node in self._nodes.values():
+            steps += node.acts()
         return steps
 
     def step(self, step: Step) -> None:
@@ -135,7 +135,7 @@ class System:
             been received.
         """
         step = Deliver(self._with_items(source, target))
-        (item,) = self._stations[target].takes(step)
+        (item,) = self._nodes[target].takes(step)
         self._take(target, step)
         return _shown(item)
 
@@ -172,7 +172,7 @@ class System:
         self.graph.check_reached(initiators)
         number = self._snapshot_parts.begin(initiators)
         for name in list(self._snapshot_parts.initiators[number]):
-            self._happened(self._stations[name].begin(number))
+            self._happened(self._nodes[name].begin(number))
         return number
 
     def join(self, snapshot: int, process: str) -> None:
@@ -181,14 +181,14 @@ class System:
         If one has arrived, nothing happens. Raises: GraphError if there is no such snapshot or process.
         """
         self._check_begun(snapshot)
-        host = self._stations[self.graph.known(process)].host
+        host = self._nodes[self.graph.known(process)].host
         if not host.knows(snapshot):
             self._snapshot_parts.initiators[snapshot].append(process)
             self._happened(host.begin(snapshot))
 
     def can_join(self, snapshot: int) -> list[str]:
         """Return the processes that have not recorded their state for ``snapshot`` yet."""
-        return [name for name, station in self._stations.items() if not station.host.knows(snapshot)]
+        return [name for name, node in self._nodes.items() if not node.host.knows(snapshot)]
 
     def repeat(self, event: Event) -> None:
         """Repeat an event of another run of the graph: the same action, with the same messages.
@@ -211,20 +211,20 @@ class System:
     def content(self) -> Hashable:
         """The hashable content of processes, channels and snapshots in progress, independent of the history."""
         items = [tuple([(i.is_marker, content_of(i.value)) for i in self._queue(c)]) for c in self.graph.channels]
-        hosts = [station.host.content for station in self._stations.values()]
+        hosts = [node.host.content for node in self._nodes.values()]
         return tuple(items), tuple(hosts), self._snapshot_parts.content, len(self._snapshot_parts.initiators)
 
     @property
     def basic_content(self) -> Hashable:
         """The hashable content of processes and channels, without markers and snapshots."""
         items = [[i.value for i in self._queue(c) if not i.is_marker] for c in self.graph.channels]
-        return content_of([items, [vars(station.host.process) for station in self._stations.values()]])
+        return content_of([items, [vars(node.host.process) for node in self._nodes.values()]])
 
     def copy(self) -> Self:
         """Return an independent copy of the run at this point, to continue it in another way."""
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__)
-        copied._stations = {name: station.copy() for name, station in self._stations.items()}
+        copied._nodes = {name: node.copy() for name, node in self._nodes.items()}
         copied._snapshot_parts = self._snapshot_parts.copy()
         copied.trace = replace(self.trace, happenings=list(self.trace.happenings))
         return copied
@@ -235,7 +235,7 @@ class System:
             raise GraphError(f"there is no snapshot {snapshot} to join; snapshots begun: {begun}")
 
     def _queue(self, channel: Channel) -> Sequence[Item]:
-        return self._stations[channel.target].queues[channel]
+        return self._nodes[channel.target].queues[channel]
 
     def _with_items(self, source: str, target: str) -> Channel:
         channel = Channel(self.graph.known(source), self.graph.known(target))
@@ -248,15 +248,15 @@ class System:
         return channel
 
     def _take(self, process: str, step: Move, arguments: Sequence[Any] = ()) -> None:
-        for outcome in self._stations[process].steps(step, arguments):
+        for outcome in self._nodes[process].steps(step, arguments):
             self._happened(outcome)
 
-    def _station(self, name: str) -> Station:
-        return Station(self.graph, name)
+    def _node(self, name: str) -> ProcessNode:
+        return ProcessNode(self.graph, name)
 
     def _happened(self, outcome: Outcome) -> None:
         for item in outcome.items:
-            self._stations[item.channel.target].put(item)
+            self._nodes[item.channel.target].put(item)
         self.trace.happenings += outcome.happenings
         self._snapshot_parts.add(outcome.parts)
 

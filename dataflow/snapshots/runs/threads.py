@@ -22,8 +22,8 @@ from dataflow.background import Background
 from dataflow.errors import ConfigurationError, GraphError, JobTimeout
 from dataflow.snapshots.processes import GlobalState, ProcessGraph
 from dataflow.snapshots.runs.host import Item, Note, Outcome
+from dataflow.snapshots.runs.process_node import Act, Deliver, Move, ProcessNode
 from dataflow.snapshots.runs.snapshot_parts import SnapshotParts
-from dataflow.snapshots.runs.station import Act, Deliver, Move, Station
 from dataflow.snapshots.traces import Trace
 
 __all__ = ["Begin", "Inbox", "Threads"]
@@ -92,12 +92,12 @@ class Threads:
         graph.check_not_empty()
         self.graph = graph = graph.copy()
         self._snapshot_parts = SnapshotParts(graph)  # guarded by _changed, below
-        self._stations = {name: self._station(name) for name in graph.processes}
+        self._nodes = {name: self._node(name) for name in graph.processes}
         self._inboxes = {name: inbox() for name in graph.processes}
-        initial = {name: station.host.state for name, station in self._stations.items()}
+        initial = {name: node.host.state for name, node in self._nodes.items()}
         self._changed = threading.Condition()  # guards all below
         self._trace = Trace(list(graph.processes), graph.channels, initial)
-        self._pending = len(self._stations)  # notes that are not processed, and threads that have not gone idle yet
+        self._pending = len(self._nodes)  # notes that are not processed, and threads that have not gone idle yet
         self._error: BaseException | None = None
         self._background: Background | None = None
         self._stopped = False
@@ -117,9 +117,9 @@ class Threads:
         """Start the threads. Raises: ConfigurationError if the run has started already."""
         if self._background is not None:
             raise ConfigurationError("this run has started already; create a new Threads(graph) for another run")
-        self._background = Background(len(self._stations))
+        self._background = Background(len(self._nodes))
         self._background.on_error = self._failed
-        for name in self._stations:
+        for name in self._nodes:
             self._background.submit(name, lambda name=name: self._work(name))  # type: ignore[misc]
 
     def stop(self) -> None:
@@ -191,8 +191,8 @@ class Threads:
         """
         self._wait_for(lambda: self._pending == 0, timeout, lambda: "the system is not quiet")
 
-    def _station(self, name: str) -> Station:
-        return Station(self.graph, name)
+    def _node(self, name: str) -> ProcessNode:
+        return ProcessNode(self.graph, name)
 
     def _begin(
         self, initiators: Sequence[str], notes: Callable[[int, Sequence[str]], Sequence[tuple[str, _Note]]]
@@ -254,11 +254,11 @@ class Threads:
 
     def _work(self, name: str) -> None:
         """Run one process until the end. A note is pending until all steps that it made possible have happened."""
-        station, inbox = self._stations[name], self._inboxes[name]
-        turns: list[Move] = [*map(Deliver, station.queues), *[Act(name, action) for action in station.host.actions]]
+        node, inbox = self._nodes[name], self._inboxes[name]
+        turns: list[Move] = [*map(Deliver, node.queues), *[Act(name, action) for action in node.host.actions]]
         processed = 1  # the start of this thread counts as a note
         while not self._stopped:
-            enabled = station.enabled()
+            enabled = node.enabled()
             try:
                 note = inbox.get_nowait()
             except queue.Empty:
@@ -270,17 +270,17 @@ class Threads:
             processed += note is not None
             match note:
                 case Item():
-                    station.put(note)
+                    node.put(note)
                 case Begin(snapshot):
-                    self._happened(station.begin(snapshot))
+                    self._happened(node.begin(snapshot))
                 case _Stop():
                     return
                 case None:
                     pass
                 case _:
-                    self._happened(station.hear(note))
+                    self._happened(node.hear(note))
             if enabled:
-                for outcome in station.steps(_first(turns, enabled)):
+                for outcome in node.steps(_first(turns, enabled)):
                     self._happened(outcome)
 
     def _count_processed(self, notes: int) -> None:

@@ -32,10 +32,10 @@ from dataflow.errors import ConfigurationError
 from dataflow.snapshots.processes import Channel, ProcessGraph
 from dataflow.snapshots.runs.host import Item, Note, Outcome, Part
 from dataflow.snapshots.runs.number_set import NO_NUMBERS
-from dataflow.snapshots.runs.station import Move, Station
+from dataflow.snapshots.runs.process_node import Move, ProcessNode
 from dataflow.snapshots.traces import MessageId, Recorded, ReportReceived, ReportSent
 
-__all__ = ["LateMessage", "ObservedStation", "Report", "Request", "StateReport"]
+__all__ = ["LateMessage", "ObservedNode", "Report", "Request", "StateReport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ class View:
         return View(dict(self.states), {channel: list(values) for channel, values in self.late.items()})
 
 
-class ObservedStation(Station):
-    """A station that records and reports by tokens, and collects the reports that it receives.
+class ObservedNode(ProcessNode):
+    """A node that records and reports by tokens, and collects the reports that it receives.
 
     ``initiators`` maps each snapshot to its initiators, the first of which is its observer. Its owner is the run, which
     adds the snapshots that it begins.
@@ -142,7 +142,7 @@ class ObservedStation(Station):
         return replace(outcome, notes=[*outcome.notes, *[each for each in requests if each[0] != self.host.name]])
 
     def steps(self, step: Move, arguments: Sequence[object] = ()) -> Iterator[Outcome]:
-        """Record for the tokens of the messages that ``step`` receives, then execute it; see ``Station.steps``."""
+        """Record for the tokens of the messages that ``step`` receives, then execute it; see ``ProcessNode.steps``."""
         items = self.takes(step)
         for item in items:
             for number in item.tokens.without(self.recorded):
@@ -175,7 +175,7 @@ class ObservedStation(Station):
                 raise AssertionError(f"expected a request or a report, got {note}")
 
     def copy(self) -> Self:
-        """Return an independent copy, which shares ``initiators``; see ``Station.copy``."""
+        """Return an independent copy, which shares ``initiators``; see ``ProcessNode.copy``."""
         copied = super().copy()
         copied.views = {number: view.copy() for number, view in self.views.items()}
         copied._reported, copied._heard = dict(self._reported), dict(self._heard)

@@ -17,7 +17,7 @@ from dataflow.errors import GraphError
 from dataflow.snapshots.processes import Channel, ProcessGraph
 from dataflow.snapshots.runs.host import Host, Item, Note, Outcome
 
-__all__ = ["Act", "Deliver", "DeliverReport", "Join", "Move", "Station", "Step"]
+__all__ = ["Act", "Deliver", "DeliverReport", "Join", "Move", "ProcessNode", "Step"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -69,7 +69,7 @@ Step = Move | Join | DeliverReport
 """A step of the system, or of a snapshot of it."""
 
 
-class Station:
+class ProcessNode:
     """The process called ``name`` of ``graph``, with the items that were sent to it and not received yet."""
 
     def __init__(self, graph: ProcessGraph, name: str) -> None:
