@@ -202,7 +202,7 @@ REFUSED: dict[str, tuple[Callable[[flow.Stream], object], type[Exception], str]]
     "a bare number as time": (
         lambda s: s.key_by("note").agg(op.count(), every=10),  # type: ignore[arg-type]
         ConfigurationError,
-        r"agg\(every=\) is a timedelta or text such as .* got 10 \(int\)",
+        r"agg\(every=\) must be a timedelta or text such as .* got 10 \(int\)",
     ),
     "no time at all": (
         lambda s: s.key_by("note").agg(op.count(), every="0s"),

@@ -92,10 +92,10 @@ def test_rows_that_parquet_cannot_hold_are_refused_by_the_name_of_the_sink(tmp_p
     [
         (["--slow", "counts"], "--slow expects OPERATOR=DURATION, such as counts=100us, got 'counts'"),
         (["--slow", "count=1us"], "no operator 'count' to slow down (did you mean 'counts'?)"),
-        (["--slow", "counts=5"], "the DURATION of --slow counts=5 is a timedelta or text such as '250ms'"),
-        (["--every", "soon"], "--every is a timedelta or text such as '250ms'"),
+        (["--slow", "counts=5"], "the DURATION of --slow counts=5 must be a timedelta or text such as '250ms'"),
+        (["--every", "soon"], "--every must be a timedelta or text such as '250ms'"),
         (["--every", "0s"], "--every must be above zero"),
-        (["--alignment-timeout", "soon"], "--alignment-timeout is a timedelta or text such as '250ms'"),
+        (["--alignment-timeout", "soon"], "--alignment-timeout must be a timedelta or text such as '250ms'"),
         (["--credit", "0"], "Invalid value for '--credit': 0 is not in the range x>=1"),
         (["--directory", "."], "--directory must be empty or missing, but . holds"),
         (["--parallelism", "0"], "parallelism must be a whole number of at least 1"),

@@ -11,11 +11,11 @@ import pytest
 from dataflow.errors import ConfigurationError, GraphError, JobTimeout
 from dataflow.snapshots.cuts import channel_states
 from dataflow.snapshots.processes import Channel, Process, ProcessGraph, Sends, action
-from dataflow.snapshots.runs.checking import check
+from dataflow.snapshots.runs.snapshot_check import check
 from dataflow.snapshots.runs.system import System
-from dataflow.snapshots.runs.threaded import Threads
+from dataflow.snapshots.runs.threads import Threads
 from tests.snapshots.systems import coins, random_graph
-from tests.snapshots.test_simulated import Failing, to
+from tests.snapshots.test_simulation import Failing, to
 
 SECONDS = 60
 
@@ -109,7 +109,7 @@ def test_a_snapshot_that_is_not_complete_in_time_says_who_is_missing() -> None:
         assert at_work.wait(SECONDS)
         number = running.begin("a")
         with pytest.raises(
-            JobTimeout, match=r"after 0 s snapshot 0 is not complete, markers are still to come to (a, )?b:"
+            JobTimeout, match=r"after 0 s snapshot 0 is not complete, markers have not arrived at (a, )?b:"
         ):
             running.wait(number, timeout=0)
         release.set()
@@ -127,7 +127,7 @@ class Losing(queue.SimpleQueue):  # type: ignore[type-arg]
 def test_a_snapshot_that_was_under_way_when_the_run_was_stopped_is_not_waited_for() -> None:
     with Threads(to(Adding()), inbox=Losing) as running:
         number = running.begin("a")
-    with pytest.raises(ConfigurationError, match="the run was stopped, and snapshot 0 is not complete, markers are"):
+    with pytest.raises(ConfigurationError, match="the run was stopped, and snapshot 0 is not complete, markers"):
         running.wait(number, SECONDS)
 
 
@@ -177,15 +177,15 @@ def test_a_transport_that_is_not_fifo_is_found_out_and_ends_the_run() -> None:
 
 def test_a_run_is_over_when_it_is_stopped() -> None:
     running = Threads(game())
-    with pytest.raises(ConfigurationError, match="nothing runs here"):
+    with pytest.raises(ConfigurationError, match="the run is not active"):
         running.begin("a")
     with running:
         state = running.snapshot("a", timeout=SECONDS)
     running.stop()
     assert running.wait(0) == state
-    with pytest.raises(ConfigurationError, match="nothing runs here"):
+    with pytest.raises(ConfigurationError, match="the run is not active"):
         running.snapshot("a", timeout=SECONDS)
-    with pytest.raises(ConfigurationError, match="begun already"):
+    with pytest.raises(ConfigurationError, match="started already"):
         running.start()
 
 

@@ -1,4 +1,4 @@
-"""The notation of protocol scripts: one token an event, in order of arrival.
+"""The notation of scripts for ``replay``, and its parser: one token for each event, in order of arrival.
 
 ========  ============================================================
 ``a:x``   a row of value ``x`` arrives on channel ``a``
@@ -10,7 +10,8 @@
 ``[ ]``   the operator is busy: arrivals queue, nothing is polled before ``]``
 ========  ============================================================
 
-A value is letters, digits, ``_``, ``.`` and ``-``: so a blank that was forgotten shows. Numbers have up to 18 digits.
+A value consists of letters, digits, ``_``, ``.`` and ``-``, so a missing blank is detected. Numbers have at most 18
+digits.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ class Arrive:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Time passes."""
+    """``+t``: time passes."""
 
     microseconds: int
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """``[``: nothing is polled from here on."""
+    """``[``: the operator is busy, so nothing is polled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """``]``: everything that can be is polled."""
+    """``]``: the operator is ready again, and polls everything that is not blocked."""
 
 
 Step = Arrive | Pass | Busy | Ready
@@ -58,7 +59,7 @@ _DIGITS, _SHOWN = 18, 40
 
 
 class Marks(Enum):
-    """What the barriers of a script are. ``a^n`` is unaligned wherever it is legal."""
+    """The meaning of ``a|n`` and ``a^n`` in a checkpoint mode. ``a^n`` is an unaligned barrier where it is legal."""
 
     IN_ORDER = "a|n keeps its place, a^n is illegal"
     EITHER = "a|n keeps its place"
@@ -66,9 +67,15 @@ class Marks(Enum):
 
 
 def parse(script: str, channels: str, triggered_at: dict[int, int], marks: Marks = Marks.IN_ORDER) -> list[Step]:
-    """The steps of ``script`` over ``channels`` (one letter each); ``triggered_at`` maps checkpoints to microseconds.
+    """Return the steps of ``script``.
 
-    Raises: ValueError, naming the token and its position, where the script is malformed.
+    Args:
+        script: tokens separated by blanks.
+        channels: the channels, one letter each.
+        triggered_at: for each checkpoint, its trigger time in microseconds. The default is 0.
+        marks: the meaning of barriers.
+
+    Raises: ValueError if the script is malformed, with the token and its position.
 
     >>> parse("a|1 +2", "a", {})[1]
     Pass(microseconds=2000)

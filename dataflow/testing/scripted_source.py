@@ -1,4 +1,4 @@
-"""A source that plays a script: batches, pauses and the end stand in a list, and a restore goes on at the same place.
+"""``ScriptedSource``, a source that emits a given list of batches and pauses, and resumes in it after a restore.
 
 >>> import pyarrow as pa, dataflow as flow, operators as op
 >>> rows = pa.record_batch({"x": [1, 2]})
@@ -24,46 +24,57 @@ __all__ = ["Pause", "ScriptedSource"]
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing to give for so many polls."""
+    """A number of polls for which a ``ScriptedSource`` has no rows. Raises: ValueError if it is less than 1."""
 
     polls: int = 1
 
     def __post_init__(self) -> None:
         if self.polls < 1:
-            raise ValueError(f"a pause lasts at least one poll, got {self.polls}")
+            raise ValueError(f"expected a pause of at least 1 poll, got {self.polls}")
 
 
 class ScriptedSource(Source):
-    """One split for each of ``scripts``; its batches come as they stand there, and its end is the end of the split.
+    """A source with one split for each script; the split ends after the last entry.
 
-    An offset is the number of script entries done. All columns come, whatever the pipeline uses.
+    Every column is read, whether or not the pipeline uses it. An offset is the number of finished entries, or a pair of
+    it and the number of rows read of the current entry.
+
+    Args:
+        scripts: for each split, the batches to emit and the pauses between them, in order.
+
+    Raises: ValueError if there is no batch, or schemas differ.
     """
 
     def __init__(self, *scripts: Sequence[pa.RecordBatch | Pause]) -> None:
         batches = [entry for script in scripts for entry in script if not isinstance(entry, Pause)]
         if not batches:
-            raise ValueError("a script needs a batch, for the schema comes from it")
+            raise ValueError("expected a script with at least one batch, because it gives the schema; found none")
         for batch in batches:
             if batch.schema != batches[0].schema:
-                raise ValueError(f"all batches have one schema: expected {batches[0].schema}, found {batch.schema}")
+                raise ValueError(f"expected batches of one schema, {batches[0].schema}, found {batch.schema}")
         self._schema = batches[0].schema
         self._scripts = tuple(tuple(script) for script in scripts)
 
     @property
     def schema(self) -> pa.Schema:
+        """The schema of all batches."""
         return self._schema
 
     def splits(self) -> Sequence[Split]:
+        """Return one split for each script."""
         return [Split(f"script-{i}", {"entries": len(script)}) for i, script in enumerate(self._scripts)]
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        """Return a reader of the script of ``split``, from ``offset`` on."""
         entry, row = offset if isinstance(offset, Sequence) else (offset or 0, 0)
-        assert isinstance(entry, int), f"an offset is an entry of the script, or one and a row in it, got {offset!r}"
-        assert isinstance(row, int), f"an offset is an entry of the script, or one and a row in it, got {offset!r}"
+        assert isinstance(entry, int), f"expected an offset of an entry, or of an entry and a row, got {offset!r}"
+        assert isinstance(row, int), f"expected an offset of an entry, or of an entry and a row, got {offset!r}"
         return _ScriptReader(self._scripts[int(split.id.rpartition("-")[2])], entry, row)
 
 
 class _ScriptReader(SplitReader):
+    """Reads one script from an entry, and a row in it, on."""
+
     def __init__(self, script: Sequence[pa.RecordBatch | Pause], entry: int, row: int) -> None:
         self._script = script
         self._entry = entry

@@ -1,8 +1,9 @@
-"""Every run of a small system: all orders of steps, and all times at which anybody begins a snapshot or joins it.
+"""Explores every run of a small system: all orders of steps, and all times to begin or join a snapshot.
 
-States are told apart by content, so a system whose runs never end is explored to the end when it has finitely many.
-Each snapshot that any run takes is held against the theorem of Chandy and Lamport: the state that it recorded can be
-reached from the one in which it was begun, and from there the one in which it was complete can be reached.
+States are distinguished by content, so the exploration of a system with finitely many states ends, even if its runs do
+not. Each snapshot of each run is checked against theorem 1 of Chandy and Lamport, *Distributed Snapshots* (1985): the
+recorded state can be reached from the state in which the snapshot began, and the state in which it was complete can be
+reached from the recorded state.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from dataflow.errors import ConfigurationError, InconsistentSnapshot
 from dataflow.snapshots.processes import GlobalState, ProcessGraph
-from dataflow.snapshots.runs.content import content_of
+from dataflow.snapshots.runs.hashable_content import content_of
 from dataflow.snapshots.runs.system import Join, Marker, System
 
 __all__ = ["Exploration", "explore"]
@@ -21,15 +22,15 @@ __all__ = ["Exploration", "explore"]
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What all runs of a system have come to.
+    """The result of ``explore``.
 
     Attributes:
-        states: how many states the system itself can be in.
-        configurations: how many there are with snapshots under way told apart.
+        states: the number of states of the system itself.
+        configurations: the number of states including the progress of snapshots.
         recorded: the different global states that snapshots can record.
-        completions: how many different completions were checked: begun in one state, recorded one, complete in one.
-        stuck: configurations at the end of a run in which a snapshot is not complete, and never will be: an observer
-            waits for a message that nobody accepts. Markers wait for nobody.
+        completions: the number of different snapshots checked, by the states at the beginning, recorded and at the end.
+        stuck: the number of configurations that end a run with a snapshot that will never be complete, because an
+            observer waits for a message that no process accepts. Always 0 for snapshots by markers.
     """
 
     states: int
@@ -42,11 +43,18 @@ class Exploration:
 def explore(
     graph: ProcessGraph, snapshots: int = 1, limit: int = 50_000, *, rule: Callable[[ProcessGraph], System] = System
 ) -> Exploration:
-    """Take every run of ``graph`` with up to ``snapshots`` snapshots, under way together or one after the other.
+    """Take every run of ``graph`` with up to ``snapshots`` snapshots, in progress together or one after the other.
 
-    Any process begins one at any time, with others that it takes for the markers to reach everybody, and any joins one
-    before its markers come. Processes must be deterministic. ``limit`` is on the number of configurations.
-    ``rule`` is as in ``Simulation``.
+    Any process begins a snapshot at any time, together with the processes that are needed for markers to reach all, and
+    any process joins a snapshot before its first marker arrives.
+
+    Args:
+        graph: the system. Processes must be deterministic.
+        snapshots: the maximum number of snapshots in a run.
+        limit: the maximum number of configurations.
+        rule: the algorithm: ``System`` for markers, ``ObservedSystem`` for an observer.
+
+    Returns: an ``Exploration``.
 
     >>> from dataflow.snapshots.processes import Automaton, ProcessGraph
     >>> from dataflow.snapshots.processes import Process, action
@@ -60,17 +68,18 @@ def explore(
     ...         self.token = False
     ...         return {self.other: "token"}
     >>> ring = ProcessGraph().add("p", Holder("q", True)).add("q", Holder("p", False)).connect("p", "q")
-    >>> found = explore(ring)
-    >>> found.states, len(found.recorded)
+    >>> exploration = explore(ring)
+    >>> exploration.states, len(exploration.recorded)
     (4, 4)
 
-    Raises: InconsistentSnapshot, with the steps that lead to it; ConfigurationError past ``limit``.
+    Raises: InconsistentSnapshot with the steps that lead to it; ConfigurationError if there are more than ``limit``
+        configurations.
     """
     return _Explorer(graph, snapshots, limit, rule).run()
 
 
 class _Basic:
-    """The states of the system itself, and which can be reached from which."""
+    """The states of the system itself, without snapshots, and the reachability between them."""
 
     def __init__(self, graph: ProcessGraph, limit: int) -> None:
         self._numbers: dict[Hashable, int] = {}
@@ -95,11 +104,11 @@ class _Basic:
         return len(self._numbers)
 
     def number(self, system: System) -> int:
-        """The number of the state in which ``system`` is."""
+        """Return the number of the current state of ``system``."""
         return self._numbers[system.basic_content]
 
     def leads(self, begin: int, recorded: GlobalState, end: int) -> bool:
-        """Whether a state that looks like ``recorded`` can be reached from ``begin``, and ``end`` from it."""
+        """Return whether a run leads from ``begin`` through a state with the content of ``recorded`` to ``end``."""
         from_begin = self._from(begin)
         return any(
             state in from_begin and end in self._from(state) for state in self._shown.get(shown_content(recorded), ())
@@ -115,47 +124,51 @@ class _Basic:
 
     def _from(self, start: int) -> set[int]:
         if start not in self._reached:
-            found, new = {start}, [start]
+            reached, new = {start}, [start]
             while new:
-                following = self._next[new.pop()] - found
-                found |= following
+                following = self._next[new.pop()] - reached
+                reached |= following
                 new += following
-            self._reached[start] = found
+            self._reached[start] = reached
         return self._reached[start]
 
 
 class _Explorer:
+    """A breadth-first search over configurations: states of the system with the progress of its snapshots."""
+
     def __init__(self, graph: ProcessGraph, snapshots: int, limit: int, rule: Callable[[ProcessGraph], System]) -> None:
         self._graph, self._snapshots, self._limit, self._rule = graph, snapshots, limit, rule
         self._basic = _Basic(graph, limit)
-        self._found: dict[Hashable, tuple[Hashable, str]] = {}
+        self._visited: dict[Hashable, tuple[Hashable, str]] = {}
+        """For each configuration, the one before it and the step between them."""
         self._recorded: dict[Hashable, GlobalState] = {}
         self._checked: set[tuple[int, Hashable, int]] = set()
         self._stuck = 0
 
     def run(self) -> Exploration:
+        """Run the search and return its result."""
         start = self._rule(self._graph)
         key: Hashable = (start.content, ())
-        self._found[key] = key, ""
+        self._visited[key] = key, ""
         todo: deque[tuple[System, Hashable, dict[int, int]]] = deque([(start, key, {})])
         while todo:
             system, key, begun_in = todo.popleft()
             if system.under_way and not system.enabled():
                 self._stuck += 1
-            for said, following, began in self._following(system, begun_in):
+            for step, following, began in self._following(system, begun_in):
                 for number in sorted(following.snapshots.keys() - system.snapshots.keys()):
-                    self._check(following, number, began[number], [*self._way(key), said])
+                    self._check(following, number, began[number], [*self._path(key), step])
                 open_ = {number: began[number] for number in following.under_way}
                 next_key = following.content, tuple(sorted(open_.items()))
-                if next_key not in self._found:
-                    self._found[next_key] = key, said
-                    _check_limit(len(self._found), self._limit)
+                if next_key not in self._visited:
+                    self._visited[next_key] = key, step
+                    _check_limit(len(self._visited), self._limit)
                     todo.append((following, next_key, open_))
         recorded = tuple(self._recorded.values())
-        return Exploration(len(self._basic), len(self._found), recorded, len(self._checked), self._stuck)
+        return Exploration(len(self._basic), len(self._visited), recorded, len(self._checked), self._stuck)
 
     def _following(self, system: System, begun_in: dict[int, int]) -> Iterator[tuple[str, System, dict[int, int]]]:
-        """Everything that can happen next: what it is, what comes of it, and in which state each snapshot was begun."""
+        """Yield every possible next step as text, the system after it, and the state in which each snapshot began."""
         joins = [Join(number, name) for number in system.under_way for name in system.can_join(number)]
         for step in dict.fromkeys([*system.enabled(), *joins]):
             following = _copy(system)
@@ -168,42 +181,44 @@ class _Explorer:
                 number = following.snapshot(*initiators)
                 yield f"{', '.join(initiators)} begins", following, {**begun_in, number: self._basic.number(system)}
 
-    def _check(self, system: System, number: int, begin: int, way: Sequence[str]) -> None:
+    def _check(self, system: System, number: int, begin: int, path: Sequence[str]) -> None:
         state, end = system.snapshots[number], self._basic.number(system)
         content = shown_content(state)
         early = [c for c, items in system.channels.items() if Marker(number) in items]
         if early:
-            raise InconsistentSnapshot(f"snapshot {number} is complete with its marker in {early[0]}; {_said(way)}")
+            raise InconsistentSnapshot(
+                f"snapshot {number} is complete, but its marker is still in {early[0]}; {_after(path)}"
+            )
         if (begin, content, end) not in self._checked:
             if not self._basic.leads(begin, state, end):
                 raise InconsistentSnapshot(
-                    f"no run leads from the state in which snapshot {number} was begun through what it recorded to "
-                    f"the state in which it was complete:\n{state}\n{_said(way)}"
+                    f"no run leads from the state in which snapshot {number} began through the state it recorded to "
+                    f"the state in which it was complete:\n{state}\n{_after(path)}"
                 )
             self._checked.add((begin, content, end))
             self._recorded.setdefault(content, state)
 
-    def _way(self, key: Hashable) -> list[str]:
-        way: list[str] = []
-        while (before := self._found[key])[1]:
+    def _path(self, key: Hashable) -> list[str]:
+        path: list[str] = []
+        while (before := self._visited[key])[1]:
             key = before[0]
-            way.append(before[1])
-        return way[::-1]
+            path.append(before[1])
+        return path[::-1]
 
 
 def shown_content(state: GlobalState) -> Hashable:
-    """What is in a global state, whoever recorded it."""
+    """Return the hashable content of a global state, without its cut, number and initiators."""
     return content_of([list(state.processes.values()), list(state.channels.values())])
 
 
 def _copy(system: System) -> System:
-    made = system.copy()
-    made.trace = replace(made.trace, happenings=[])
-    return made
+    copied = system.copy()
+    copied.trace = replace(copied.trace, happenings=[])
+    return copied
 
 
-def _said(way: Sequence[str]) -> str:
-    return f"after: {'; '.join(way)}"
+def _after(path: Sequence[str]) -> str:
+    return f"after: {'; '.join(path)}"
 
 
 def _check_limit(number: int, limit: int) -> None:

@@ -11,12 +11,12 @@ from dataflow.snapshots.diagrams import diagram
 from dataflow.snapshots.predicates import terminated
 from dataflow.snapshots.processes import Channel, ProcessGraph
 from dataflow.snapshots.runs import ObservedSystem, ObservedThreads, Simulation, System, detect
-from dataflow.snapshots.runs.observed_station import LateMessage, StateReport
+from dataflow.snapshots.runs.observed_node import LateMessage, StateReport
 from dataflow.snapshots.traces import Event, MarkerSent, Recorded, ReportReceived, ReportSent
 from tests.snapshots.systems import random_graph
-from tests.snapshots.test_exhaustive import ring
-from tests.snapshots.test_simulated import Silent, check_snapshots, to
-from tests.snapshots.test_threaded import SECONDS, Adding, Many
+from tests.snapshots.test_exploration import ring
+from tests.snapshots.test_simulation import Silent, check_snapshots, to
+from tests.snapshots.test_threads import SECONDS, Adding, Many
 
 
 def line(messages: int) -> ProcessGraph:
@@ -76,11 +76,11 @@ def test_an_observer_that_is_not_there_is_refused() -> None:
     system = ObservedSystem(to(Silent()))
     with pytest.raises(GraphError, match="there is no process 'c'"):
         system.snapshot("c")
-    with pytest.raises(GraphError, match="expected the name of the process that observes"):
+    with pytest.raises(GraphError, match="expected the name of the process that is the observer"):
         system.snapshot()
     with pytest.raises(GraphError, match="no snapshot 4 to join"):
         system.join(4, "a")
-    with pytest.raises(GraphError, match="no report is on its way along a -> b; there are some along none"):
+    with pytest.raises(GraphError, match="no report is in transit along a -> b; channels with reports: none"):
         system.deliver_report("a", "b")
     with pytest.raises(GraphError, match="snapshots by markers have no observer"):
         System(to(Silent())).deliver_report("a", "b")

@@ -1,13 +1,12 @@
-"""A thread for each process: real concurrency, snapshots while everybody goes on working.
+"""A run with a thread for each process, and snapshots while the processes continue.
 
-Each process has an inbox, a queue into which the others put items and whoever looks on puts requests to begin a
-snapshot. Its thread sorts what comes into the ends of its channels, and takes one step at a time: each channel and each
-action in turn, so that nothing that stays possible waits for ever. It sleeps only while nothing is possible.
+Each process has an inbox, a queue for items from other processes and for requests to begin a snapshot. Its thread
+moves items from the inbox into the queues of its channels, and takes one step at a time. Channels and actions take
+turns, so a step that stays possible is taken eventually. The thread sleeps only while no step is possible.
 
-Guarantees: what a step puts into channels is put there before the next step of the same process, so channels are FIFO
-as long as inboxes are. An event stands in the trace before anybody can accept what it sent.
-
-This code assumes: who takes a snapshot does not need the system to stop, and gets no such promise.
+Guarantees: the items that a step sends are in the inboxes before the next step of the same process, so channels are
+FIFO if inboxes are. An event is in the trace before any process can accept its messages. Taking a snapshot never stops
+the processes.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from typing import Protocol, Self
 from dataflow.background import Background
 from dataflow.errors import ConfigurationError, GraphError, JobTimeout
 from dataflow.snapshots.processes import GlobalState, ProcessGraph
-from dataflow.snapshots.runs.gathering import Gathering
 from dataflow.snapshots.runs.host import Item, Note, Outcome
-from dataflow.snapshots.runs.station import Act, Deliver, Move, Station
+from dataflow.snapshots.runs.process_node import Act, Deliver, Move, ProcessNode
+from dataflow.snapshots.runs.snapshot_parts import SnapshotParts
 from dataflow.snapshots.traces import Trace
 
 __all__ = ["Begin", "Inbox", "Threads"]
@@ -32,7 +31,7 @@ __all__ = ["Begin", "Inbox", "Threads"]
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Asks a process to begin a snapshot."""
+    """A request to a process to begin a snapshot."""
 
     snapshot: int
 
@@ -46,20 +45,29 @@ _Note = Item | Begin | _Stop | Note
 
 
 class Inbox(Protocol):
-    """What carries items to a process, such as ``queue.SimpleQueue``: first in, first out."""
+    """A FIFO queue that carries items to a process, such as ``queue.SimpleQueue``."""
 
     def put(self, item: _Note, /) -> None:
-        """From any thread; never waits."""
+        """Append an item. Called from any thread; must not block."""
 
     def get(self) -> _Note:
-        """The next one; waits for it."""
+        """Remove and return the next item; wait for it if there is none."""
 
     def get_nowait(self) -> _Note:
-        """The next one. Raises: ``queue.Empty`` where there is none."""
+        """Remove and return the next item. Raises: ``queue.Empty`` if there is none."""
 
 
 class Threads:
-    """Runs ``graph`` on threads between ``start`` and ``stop``, or in a ``with`` block.
+    """A run of ``graph`` on threads, between ``start`` and ``stop`` or in a ``with`` block.
+
+    If a process raises, the run ends: all threads stop, and ``snapshot``, ``wait``, ``wait_until_quiet`` and ``stop``
+    raise the exception, with process and action in its notes.
+
+    Args:
+        graph: the processes and channels; the run copies them.
+        inbox: creates the queue of each process. A queue that is not FIFO is detected, and ends the run.
+
+    Raises: GraphError as ``System`` does.
 
     >>> from dataflow.snapshots.processes import Automaton, ProcessGraph, Process, action
     >>> class Source(Process):
@@ -78,23 +86,18 @@ class Threads:
     ...     late = running.snapshot("source", timeout=60)
     >>> late.processes, early.processes["source"]["left"] * 10 + early.processes["sum"] + sum(early.in_flight)
     ({'source': {'left': 0}, 'sum': 30}, 30)
-
-    ``inbox`` makes the queue in front of each process. A transport that is not FIFO is found out, and ends the run.
-
-    Raises: GraphError where ``System`` does. What a process raises ends the run: all threads stop, and ``snapshot``,
-    ``wait``, ``wait_until_quiet`` and ``stop`` raise it, with process and action in its notes.
     """
 
     def __init__(self, graph: ProcessGraph, *, inbox: Callable[[], Inbox] = queue.SimpleQueue) -> None:
         graph.check_not_empty()
         self.graph = graph = graph.copy()
-        self._gathering = Gathering(graph)  # guarded by _changed, below
-        self._stations = {name: self._station(name) for name in graph.processes}
+        self._snapshot_parts = SnapshotParts(graph)  # guarded by _changed, below
+        self._nodes = {name: self._node(name) for name in graph.processes}
         self._inboxes = {name: inbox() for name in graph.processes}
-        initial = {name: station.host.state for name, station in self._stations.items()}
+        initial = {name: node.host.state for name, node in self._nodes.items()}
         self._changed = threading.Condition()  # guards all below
         self._trace = Trace(list(graph.processes), graph.channels, initial)
-        self._pending = len(self._stations)  # what was sent or begun, or is a beginning, and is not worked off
+        self._pending = len(self._nodes)  # notes that are not processed, and threads that have not gone idle yet
         self._error: BaseException | None = None
         self._background: Background | None = None
         self._stopped = False
@@ -111,69 +114,85 @@ class Threads:
             raise self._error
 
     def start(self) -> None:
-        """Begin. Raises: ConfigurationError where the run has begun already."""
+        """Start the threads. Raises: ConfigurationError if the run has started already."""
         if self._background is not None:
-            raise ConfigurationError("this run has begun already; a new run is a new Threads(graph)")
-        self._background = Background(len(self._stations))
+            raise ConfigurationError("this run has started already; create a new Threads(graph) for another run")
+        self._background = Background(len(self._nodes))
         self._background.on_error = self._failed
-        for name in self._stations:
+        for name in self._nodes:
             self._background.submit(name, lambda name=name: self._work(name))  # type: ignore[misc]
 
     def stop(self) -> None:
-        """Let each process finish its step, and end. Raises: what ended the run before, see the class."""
+        """Let each process finish its step, and end the threads. Raises: the exception that ended the run, if any."""
         self._end()
         if self._error is not None:
             raise self._error
 
     @property
     def trace(self) -> Trace:
-        """What happened so far."""
+        """A copy of the trace so far."""
         with self._changed:
             return Trace(self._trace.processes, self._trace.channels, self._trace.initial, list(self._trace.happenings))
 
     @property
     def snapshots(self) -> Mapping[int, GlobalState]:
-        """The snapshots that are complete, by number."""
+        """The complete snapshots by number."""
         with self._changed:
-            return dict(self._gathering.complete)
+            return dict(self._snapshot_parts.complete)
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing can happen any more, unless somebody begins a snapshot."""
+        """True if no step is possible, so nothing happens until a snapshot begins."""
         with self._changed:
             return self._pending == 0
 
     def begin(self, *initiators: str) -> int:
-        """A snapshot begins at ``initiators``, each in its own time; answers its number. Waits for nothing.
+        """Request a snapshot from ``initiators`` without waiting; each begins it after its current step.
 
-        Raises: GraphError where the markers would not reach every process; ConfigurationError where nothing runs.
+        Returns: the number of the snapshot, for ``wait``.
+
+        Raises: GraphError if the markers would not reach every process; ConfigurationError if the run is not active;
+            the exception that ended the run.
         """
         self.graph.check_reached(initiators)
         return self._begin(initiators, lambda number, named: [(name, Begin(number)) for name in named])
 
     def wait(self, snapshot: int, timeout: float | None = None) -> GlobalState:
-        """Snapshot ``snapshot`` when it is complete. ``timeout`` in seconds.
+        """Wait until a snapshot is complete, and return it.
 
-        Raises: JobTimeout, with the processes whose part is missing; ConfigurationError where the run was stopped
-        before; what ended the run.
+        Args:
+            snapshot: the number that ``begin`` returned.
+            timeout: seconds to wait. None: no limit.
+
+        Raises: GraphError if there is no such snapshot; JobTimeout with the processes whose part is missing;
+            ConfigurationError if the run was stopped before; the exception that ended the run.
         """
         with self._changed:
-            begun = list(self._gathering.initiators)
+            begun = list(self._snapshot_parts.initiators)
         if snapshot not in begun:
-            raise GraphError(f"there is no snapshot {snapshot}; begun were {begun}")
+            raise GraphError(f"there is no snapshot {snapshot}; snapshots begun: {begun}")
         self._wait_for(lambda: self._is_over(snapshot), timeout, lambda: self._missed(snapshot))
         return self.snapshots[snapshot]
 
     def snapshot(self, *initiators: str, timeout: float | None = None) -> GlobalState:
-        """``begin``, and ``wait`` for it. Where nobody is named, by as few processes as it takes to reach everybody."""
+        """Begin a snapshot, wait for it and return it; see ``begin`` and ``wait``.
+
+        Without ``initiators``, the run chooses processes whose markers reach every process.
+        """
         return self.wait(self.begin(*(initiators or self.graph.reaching())), timeout)
 
     def wait_until_quiet(self, timeout: float | None = None) -> None:
-        """Until nothing can happen any more. Raises: JobTimeout; what ended the run."""
+        """Wait until no step is possible.
+
+        Args:
+            timeout: seconds to wait. None: no limit.
+
+        Raises: JobTimeout; ConfigurationError if the run is not active; the exception that ended the run.
+        """
         self._wait_for(lambda: self._pending == 0, timeout, lambda: "the system is not quiet")
 
-    def _station(self, name: str) -> Station:
-        return Station(self.graph, name)
+    def _node(self, name: str) -> ProcessNode:
+        return ProcessNode(self.graph, name)
 
     def _begin(
         self, initiators: Sequence[str], notes: Callable[[int, Sequence[str]], Sequence[tuple[str, _Note]]]
@@ -181,39 +200,39 @@ class Threads:
         """Begin a snapshot and send ``notes(number, initiators)`` in order; return the number."""
         with self._changed:
             self._check_running()
-            number = self._gathering.begin(initiators)
-            made = notes(number, self._gathering.initiators[number])
-            self._pending += len(made)
-        for name, note in made:
+            number = self._snapshot_parts.begin(initiators)
+            addressed = notes(number, self._snapshot_parts.initiators[number])
+            self._pending += len(addressed)
+        for name, note in addressed:
             self._inboxes[name].put(note)
         return number
 
     def _is_over(self, snapshot: int) -> bool:
-        """Return whether nothing more will come of ``snapshot``; called with the lock."""
-        return snapshot in self._gathering.complete
+        """Return whether ``snapshot`` is complete; called with the lock."""
+        return snapshot in self._snapshot_parts.complete
 
     def _missed(self, snapshot: int) -> str:
         """Return the missing parts of an incomplete snapshot, as text; called with the lock."""
-        waiting = ", ".join(self._gathering.under_way[snapshot])
-        return f"snapshot {snapshot} is not complete, markers are still to come to {waiting}"
+        waiting = ", ".join(self._snapshot_parts.under_way[snapshot])
+        return f"snapshot {snapshot} is not complete, markers have not arrived at {waiting}"
 
-    def _wait_for(self, there: Callable[[], bool], timeout: float | None, missed: Callable[[], str]) -> None:
+    def _wait_for(self, is_over: Callable[[], bool], timeout: float | None, missed: Callable[[], str]) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: there() or self._error is not None or self._stopped, timeout)
+            self._changed.wait_for(lambda: is_over() or self._error is not None or self._stopped, timeout)
             if self._error is not None:
                 raise self._error
-            if there():
+            if is_over():
                 return
             if self._stopped:
-                raise ConfigurationError(f"the run was stopped, and {missed()}")
+                raise ConfigurationError(f"the run was stopped, and {missed()}; wait before the run is stopped")
             self._check_running()
-            raise JobTimeout(f"after {timeout} s {missed()}: is an action still at work?")
+            raise JobTimeout(f"after {timeout} s {missed()}: is an action still running? Raise timeout= if it is")
 
     def _check_running(self) -> None:
         if self._error is not None:
             raise self._error
         if self._background is None or self._stopped:
-            raise ConfigurationError("nothing runs here: expected to be inside of `with Threads(graph) as running:`")
+            raise ConfigurationError("the run is not active: call this inside `with Threads(graph) as running:`")
 
     def _end(self) -> None:
         with self._changed:
@@ -234,40 +253,40 @@ class Threads:
             inbox.put(_Stop())
 
     def _work(self, name: str) -> None:
-        """The whole life of a process's thread. Notes count as pending until what they made possible has happened."""
-        station, inbox = self._stations[name], self._inboxes[name]
-        turns: list[Move] = [*map(Deliver, station.queues), *[Act(name, action) for action in station.host.actions]]
-        worked = 1  # the beginning
+        """Run one process until the end. A note is pending until all steps that it made possible have happened."""
+        node, inbox = self._nodes[name], self._inboxes[name]
+        turns: list[Move] = [*map(Deliver, node.queues), *[Act(name, action) for action in node.host.actions]]
+        processed = 1  # the start of this thread counts as a note
         while not self._stopped:
-            enabled = station.enabled()
+            enabled = node.enabled()
             try:
                 note = inbox.get_nowait()
             except queue.Empty:
                 if not enabled:
-                    self._worked_off(worked)
-                    worked, note = 0, inbox.get()
+                    self._count_processed(processed)
+                    processed, note = 0, inbox.get()
                 else:
                     note = None
-            worked += note is not None
+            processed += note is not None
             match note:
                 case Item():
-                    station.put(note)
+                    node.put(note)
                 case Begin(snapshot):
-                    self._happened(station.begin(snapshot))
+                    self._happened(node.begin(snapshot))
                 case _Stop():
                     return
                 case None:
                     pass
                 case _:
-                    self._happened(station.hear(note))
+                    self._happened(node.hear(note))
             if enabled:
-                for outcome in station.steps(_first(turns, enabled)):
+                for outcome in node.steps(_first(turns, enabled)):
                     self._happened(outcome)
 
-    def _worked_off(self, notes: int) -> None:
+    def _count_processed(self, notes: int) -> None:
         with self._changed:
             self._pending -= notes
-            assert self._pending >= 0, f"{notes} were worked off of {self._pending + notes}"
+            assert self._pending >= 0, f"processed {notes} notes of {self._pending + notes} pending"
             if self._pending == 0:
                 self._changed.notify_all()
 
@@ -275,7 +294,7 @@ class Threads:
         with self._changed:
             self._trace.happenings += outcome.happenings
             self._pending += len(outcome.items) + len(outcome.notes)
-            if self._gathering.add(outcome.parts):
+            if self._snapshot_parts.add(outcome.parts):
                 self._changed.notify_all()
         for item in outcome.items:
             self._inboxes[item.channel.target].put(item)
@@ -284,9 +303,9 @@ class Threads:
 
 
 def _first(turns: list[Move], enabled: Sequence[Move]) -> Move:
-    """The possible step that was taken the longest time ago; it goes to the end of ``turns``."""
+    """Return the possible step that was taken least recently, and move it to the end of ``turns``."""
     for i, step in enumerate(turns):
         if step in enabled:
             turns.append(turns.pop(i))
             return step
-    raise AssertionError(f"{enabled} are possible, and none of them is known in {turns}")
+    raise AssertionError(f"expected one of the steps {enabled} in {turns}")

@@ -1,8 +1,8 @@
-"""One run of a system of processes, drawn from a seed: the next step, and when and by whom snapshots begin.
+"""A run whose schedule is drawn from a seed: the order of steps, and the times and initiators of snapshots.
 
-The same graph, seed and calls give the same run, so a seed is a reproduction; whatever fails says its seed.
+Guarantees: the same graph, seed and calls give the same run, so a seed reproduces a failure. Errors name the seed.
 
-Assumes: processes have no randomness of their own, and do not look at clocks.
+This code assumes: processes use no randomness and no clocks of their own.
 """
 
 from __future__ import annotations
@@ -13,19 +13,26 @@ from contextlib import contextmanager
 
 from dataflow.errors import ConfigurationError, SnapshotStuck
 from dataflow.snapshots.processes import GlobalState, ProcessGraph
-from dataflow.snapshots.runs.checking import check
-from dataflow.snapshots.runs.station import Deliver, DeliverReport, Join, Step
+from dataflow.snapshots.runs.process_node import Deliver, DeliverReport, Join, Step
+from dataflow.snapshots.runs.snapshot_check import check
 from dataflow.snapshots.runs.system import Marker, System
 from dataflow.snapshots.traces import Trace
 
 __all__ = ["Simulation"]
 
 _PATIENCE = 100_000
-"""Steps for which snapshots under way may take no end, in a system where something can always happen."""
+"""The maximum number of steps to complete the snapshots in progress."""
 
 
 class Simulation:
     """A run of ``graph`` on one seeded schedule.
+
+    Args:
+        graph: the processes and channels.
+        seed: the seed of all choices.
+        rule: the algorithm: ``System`` takes snapshots by markers, ``ObservedSystem`` by an observer.
+
+    Raises: GraphError as ``System`` does.
 
     >>> from dataflow.snapshots.processes import Automaton, ProcessGraph, Process, action
     >>> class Ping(Process):
@@ -42,10 +49,6 @@ class Simulation:
     >>> run = Simulation(game, seed=1).run(steps=200, snapshots=3)
     >>> [sum(p["balls"] for p in s.processes.values()) + len(s.in_flight) for s in run.snapshots.values()]
     [2, 2, 2]
-
-    ``rule`` takes the snapshots: ``System`` by markers, ``ObservedSystem`` by an observer.
-
-    Raises: GraphError where ``System`` does.
     """
 
     def __init__(self, graph: ProcessGraph, seed: int = 0, *, rule: Callable[[ProcessGraph], System] = System) -> None:
@@ -60,35 +63,37 @@ class Simulation:
 
     @property
     def trace(self) -> Trace:
-        """What happened so far."""
+        """The trace of the run so far."""
         return self.system.trace
 
     @property
     def snapshots(self) -> Mapping[int, GlobalState]:
-        """The snapshots that are complete, by number, in the order in which they became so."""
+        """The complete snapshots by number, in the order of completion."""
         return self.system.snapshots
 
     @property
     def state(self) -> GlobalState:
-        """Everything as it is now, which nobody inside the system can see."""
+        """The global state at this moment; no process inside the system can observe it."""
         return self.system.state
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing can happen any more, unless somebody begins a snapshot."""
+        """True if no step is possible, so nothing happens until a snapshot begins."""
         return not self.system.enabled()
 
     def run(self, steps: int = 10_000, snapshots: int = 0) -> Simulation:
-        """Take ``steps`` steps, fewer where the system is quiet before; answers the simulation, which may go on.
+        """Take up to ``steps`` steps, and return the simulation, which can be continued.
 
-        ``snapshots`` are begun on the way, at any time, by any process or several, while others are under way. They
-        are complete when this returns: after the last step, the run goes on until their markers are through.
+        Args:
+            steps: the number of steps; the run stops earlier if the system is quiet.
+            snapshots: the number of snapshots to begin meanwhile, at any time and by any processes. All are complete
+                when this returns: the run continues after the last step until their markers have arrived.
 
-        Raises: what a process raises; SnapshotStuck where an observer waits for messages that nobody accepts. Both say
-        the seed.
+        Raises: ConfigurationError for a negative number; SnapshotStuck if an observer waits for messages that no
+            process accepts; any exception of a process. The last two name the seed.
         """
         if steps < 0 or snapshots < 0:
-            raise ConfigurationError(f"expected steps and snapshots from 0 on, got {steps} and {snapshots}")
+            raise ConfigurationError(f"expected steps >= 0 and snapshots >= 0, got {steps} and {snapshots}")
         pace, due = self._draw.choice([2, 8, 32]), snapshots
         for left in range(steps, 0, -1):
             if due and self._draw.random() < max(1 / pace, due / left):
@@ -102,9 +107,12 @@ class Simulation:
         return self
 
     def snapshot(self, *initiators: str) -> GlobalState:
-        """A snapshot begun now, by somebody where no ``initiators`` are named; the run goes on until it is complete.
+        """Begin a snapshot now, run until it is complete, and return it.
 
-        Raises: GraphError where the markers would not reach every process; else what ``run`` does.
+        Args:
+            initiators: the processes that begin it. None: the seed chooses them.
+
+        Raises: GraphError if the markers would not reach every process; otherwise as ``run``.
         """
         with self._seed_in_errors("a snapshot"):
             number = self.system.snapshot(*(initiators or self._initiators()))
@@ -112,11 +120,11 @@ class Simulation:
         return self.snapshots[number]
 
     def advance(self) -> None:
-        """Let some steps pass; how many is drawn."""
+        """Take some steps; their number is drawn."""
         self.run(self._draw.randrange(1, 2 * len(self.system.graph.processes) + 8))
 
     def check(self) -> None:
-        """Check all snapshots against the run, see ``checking.check``. Raises: InconsistentSnapshot, with the seed."""
+        """Check all snapshots against the run. Raises: InconsistentSnapshot, with the seed."""
         with self._seed_in_errors("the check of the snapshots"):
             for state in self.snapshots.values():
                 check(self.trace, state)
@@ -126,7 +134,7 @@ class Simulation:
             self.system.snapshot(*self._initiators())
 
     def _initiators(self) -> list[str]:
-        """One, or several; and as many more as it takes for markers to reach everybody."""
+        """Draw one or several initiators, and further ones until markers reach every process."""
         graph = self.system.graph
         names = list(graph.processes)
         chosen = self._draw.sample(names, self._draw.choice([1, 1, self._draw.randrange(1, len(names) + 1)]))
@@ -149,7 +157,7 @@ class Simulation:
         return True
 
     def _finish(self) -> None:
-        """Until no snapshot is under way; channels with markers, requests and reports go first."""
+        """Run until no snapshot is in progress; deliver markers, requests and reports first."""
         for _ in range(_PATIENCE):
             if not self.system.under_way:
                 return
@@ -164,11 +172,13 @@ class Simulation:
             if not self._step(ahead or enabled):
                 break
         if self.system.under_way:
-            missing = "; ".join([f"snapshot {n} misses {', '.join(who)}" for n, who in self.system.under_way.items()])
+            missing = "; ".join(
+                [f"snapshot {n} misses reports of {', '.join(who)}" for n, who in self.system.under_way.items()]
+            )
             held = ", ".join([str(channel) for channel, items in self.system.channels.items() if items])
             raise SnapshotStuck(
-                f"{missing}: an observer waits for copies of messages that nobody accepts, in {held}; markers do not "
-                f"[seed {self.seed}, step {self._steps}]"
+                f"{missing}: an observer waits for copies of messages that no process accepts, in {held}; snapshots by "
+                f"markers do not wait for them [seed {self.seed}, step {self._steps}]"
             )
 
     @contextmanager

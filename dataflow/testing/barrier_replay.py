@@ -1,7 +1,7 @@
 """Replays a script of arrivals through the real channels, gate and barrier handler, on a manual clock.
 
-The scheduler is the simplest one that is fair: urgent elements first, then the earliest arrival on a channel that is
-not blocked. The operator passes every row on. What can be seen is a log in a notation short enough to compare by eye.
+The scheduler is the simplest fair one: urgent elements first, then the earliest arrival on a channel that is not
+blocked. The operator emits every row unchanged. The result is a log in a notation short enough to compare by eye.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.input_gate import InputGate
-from dataflow.testing.scripts import Arrive, Busy, Marks, Pass, Ready, parse
+from dataflow.testing.replay_script import Arrive, Busy, Marks, Pass, Ready, parse
 
 __all__ = ["Replay", "replay"]
 
@@ -29,15 +29,18 @@ ChannelRows = dict[int, dict[str, list[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What was seen while a script ran. All lists are in order of time.
+    """The observations of one replayed script. All lists are in order of time.
 
-    ``log`` holds a row's value, ``S(n)`` for a snapshot, ``A(n,why)`` for a checkpoint given up, ``i(n)`` for a barrier
-    ignored and ``a$`` for the end of channel a. In the modes with channel state ``S(nu)`` is a snapshot taken unaligned
-    and ``D(n)`` says that its channel state is complete; in ``aligned-timeout``, ``S(na)`` is one taken aligned.
-    ``sent`` is what left the task: rows, barriers ``B(n)``, cancels ``X(n)``. ``captured`` and ``duplicated`` map a
-    checkpoint to the rows of each channel that are its channel state, or that are in the snapshot and would come again
-    after a restore. ``blocked`` has one entry for each event taken that left channels blocked: its token, and their
-    letters.
+    Attributes:
+        log: the value of each row, ``S(n)`` for a snapshot, ``A(n,why)`` for an aborted checkpoint, ``i(n)`` for an
+            ignored barrier and ``a$`` for the end of channel a. In the modes with channel state, ``S(nu)`` is an
+            unaligned snapshot and ``D(n)`` the completion of its channel state; in ``aligned-timeout``, ``S(na)`` is an
+            aligned snapshot.
+        captured: for each checkpoint, the rows of each channel that are its channel state.
+        duplicated: for each checkpoint, the rows of each channel that are in the snapshot and would be delivered again
+            after a restore.
+        sent: the output of the task: rows, barriers ``B(n)``, cancels ``X(n)``.
+        blocked: one entry for each event after which channels are blocked: its token, and the letters of the channels.
     """
 
     log: list[str] = field(default_factory=list)
@@ -58,16 +61,22 @@ def replay(
     trigger_times: Mapping[int, int] | None = None,
     end_of_input: str = "aligned",
 ) -> Replay:
-    """Run ``script`` (see ``dataflow.testing.scripts``) over ``channels``, one letter each, in checkpoint ``mode``.
+    """Run a script of arrivals through the gate and the barrier handler of one task, and return the observations.
 
-    ``mode`` is a checkpoint mode. ``"aligned-timeout"`` takes a ``timeout`` (milliseconds after the trigger; None or
-    infinity: never). ``trigger_times`` maps a checkpoint to the milliseconds on the clock when it was triggered, 0
-    unless given. ``aligned_edges`` are the channels that cannot be overtaken, in the modes with channel state.
-    ``end_of_input="abort"`` lets an end give the pending checkpoint up instead of standing for its barrier; mode
-    ``"unaligned"`` has no such policy.
+    Args:
+        mode: a checkpoint mode, such as ``"aligned"``.
+        channels: the input channels, one letter each.
+        script: the arrivals; ``dataflow.testing.replay_script`` defines the notation.
+        timeout: in mode ``"aligned-timeout"``, milliseconds from the trigger until the checkpoint becomes unaligned.
+            None or infinity: never.
+        back_edges: not supported.
+        aligned_edges: in the modes with channel state, the channels on which no barrier overtakes rows.
+        trigger_times: for each checkpoint, the milliseconds on the clock at its trigger. The default is 0.
+        end_of_input: ``"aligned"``: the end of a channel counts as its barrier. ``"abort"``: it aborts the pending
+            checkpoint; not in mode ``"unaligned"``.
 
-    Raises: ValueError for a malformed script, naming the token and its position, and for arguments that make no sense;
-    NotImplementedError for ``back_edges``: checkpoints of graphs with cycles do not exist yet.
+    Raises: ValueError for a malformed script, with the token and its position, and for invalid arguments;
+        NotImplementedError for ``back_edges``, because checkpoints of graphs with cycles do not exist yet.
 
     >>> r = replay("unaligned", channels="ab", script="a:1 a|1 a:2 b:3 b|1")
     >>> r.log, r.duplicated
@@ -76,7 +85,9 @@ def replay(
     if not channels.isalnum() or len(set(channels)) != len(channels):
         raise ValueError(f"channels: expected distinct letters, such as 'ab', found {channels!r}")
     if back_edges:
-        raise NotImplementedError(f"back_edges={back_edges!r}: checkpoints of graphs with cycles do not exist yet")
+        raise NotImplementedError(
+            f"back_edges={back_edges!r}: checkpoints of graphs with cycles do not exist yet; leave it out"
+        )
     edges = _edges(mode, channels, aligned_edges)
     handler = _handler(mode, len(channels), _timeout(mode, timeout), edges, _policy(mode, end_of_input))
     triggered_at = {n: _microseconds(n, at) for n, at in (trigger_times or {}).items()}
@@ -100,7 +111,7 @@ def replay(
 
 
 def _microseconds(checkpoint: object, at: object) -> int:
-    """When ``checkpoint`` was triggered, out of what the caller gave as an entry of ``trigger_times``."""
+    """Return the trigger time of ``checkpoint``, checked as an entry of ``trigger_times``, in microseconds."""
     if type(checkpoint) is not int or type(at) is not int or checkpoint < 1 or at < 0:
         raise ValueError(
             "trigger_times: expected checkpoint ids (from 1) mapped to whole milliseconds (from 0), "
@@ -130,7 +141,7 @@ def _edges(mode: str, channels: str, aligned_edges: str) -> set[int]:
 
 
 def _timeout(mode: str, timeout: float | None) -> int | None:
-    """In microseconds; None: never."""
+    """Return the timeout in microseconds; None: never."""
     if timeout is None or timeout == math.inf:
         return None
     if mode != Mode.ALIGNED_TIMEOUT.value:
@@ -145,7 +156,7 @@ def _policy(mode: str, end_of_input: str) -> EndOfInputPolicy:
         raise ValueError(f"end_of_input: expected 'aligned' or 'abort', found {end_of_input!r}")
     policy = EndOfInputPolicy(end_of_input)
     if mode == Mode.UNALIGNED.value and policy is not EndOfInputPolicy.ALIGN:
-        raise ValueError("end_of_input='abort' is no policy of mode 'unaligned', which counts ends as barriers")
+        raise ValueError("end_of_input='abort': mode 'unaligned' always counts ends as barriers; leave it out")
     return policy
 
 
@@ -162,7 +173,7 @@ def _handler(
 
 
 class _Run:
-    """One replay: the real thing, and the order of arrival that its scheduler goes by."""
+    """One replay: the real channels and gate, with a scheduler by order of arrival."""
 
     def __init__(self, names: str, handler: BarrierHandler, mode: str, overtakable: Collection[int]) -> None:
         self.seen = Replay()
@@ -171,20 +182,22 @@ class _Run:
         self._names = names
         self._channels = [Channel(credit=1, name=c, overtakable=i in overtakable) for i, c in enumerate(names)]
         self._gate = InputGate(self._channels, handler, self._earliest)
-        # Order of arrival and token of every element, by its identity: equal elements are not the same.
-        self._unaligned = False  # whether the last snapshot was
+        self._unaligned = False  # True if the last snapshot was unaligned
+        # Order of arrival and token of every element, by its identity, because equal elements may arrive.
         self._arrived: dict[int, tuple[int, str]] = {}
         self._chosen = 0
 
     def arrive(self, token: str, channel: int, element: Element) -> None:
+        """Put an element into a channel."""
         self._arrived[id(element)] = (len(self._arrived), token)
         self._channels[channel].put(element)
 
     def drain(self) -> None:
+        """Poll the gate until it has nothing more to give, and record what it does."""
         self._carry_out(self._gate.tick(self.clock.now()))
         while (taken := self._gate.poll(self.clock.now())) is not None:
             if isinstance(taken.element, Watermark | Idle):
-                continue  # scripts have none; this is what an end says about time before it is taken itself
+                continue  # not of the script: the end of a channel implies it
             _, token = self._arrived[self._chosen]
             match taken.element:
                 case Data(rows=rows):
@@ -228,12 +241,12 @@ class _Run:
     def _keep(self, rows: ChannelRows, checkpoint: int, elements: Mapping[int, Sequence[Element]]) -> None:
         channels = {
             self._names[channel]: [
-                value for element in kept if isinstance(element, Data) for value in _values(element.rows)
+                value for element in sequence if isinstance(element, Data) for value in _values(element.rows)
             ]
-            for channel, kept in sorted(elements.items())
+            for channel, sequence in sorted(elements.items())
         }
-        if kept := {name: values for name, values in channels.items() if values}:
-            rows[checkpoint] = kept
+        if present := {name: values for name, values in channels.items() if values}:
+            rows[checkpoint] = present
 
     def _earliest(self, channels: Sequence[int]) -> int:
         chosen = min(channels, key=lambda channel: self._arrived[id(self._channels[channel].next)])

@@ -9,8 +9,8 @@ import pytest
 from dataflow.errors import ConfigurationError, GraphError, SnapshotStuck
 from dataflow.snapshots.cuts import channel_states, equivalent, is_consistent
 from dataflow.snapshots.processes import Channel, Process, ProcessGraph, Sends, action
-from dataflow.snapshots.runs.observing import ObservedSystem
-from dataflow.snapshots.runs.simulated import Simulation
+from dataflow.snapshots.runs.observed_system import ObservedSystem
+from dataflow.snapshots.runs.simulation import Simulation
 from dataflow.snapshots.runs.system import System
 from dataflow.snapshots.traces import Event, MarkerReceived, MarkerSent, Recorded, Trace
 from tests.snapshots.systems import coins, random_graph
@@ -169,7 +169,10 @@ def test_a_message_that_nobody_accepts_is_in_its_channel_and_holds_up_no_marker(
 
 def test_an_observer_that_waits_for_a_message_that_nobody_accepts_is_reported_with_the_seed() -> None:
     run = Simulation(to(Silent()), seed=3, rule=ObservedSystem).run()
-    with pytest.raises(SnapshotStuck, match=r"snapshot 0 misses b: .* in a -> b; markers do not \[seed 3, step"):
+    with pytest.raises(
+        SnapshotStuck,
+        match=r"snapshot 0 misses reports of b: .* in a -> b; .* \[seed 3, step",
+    ):
         run.snapshot("a")
 
 
@@ -234,7 +237,7 @@ def test_a_trace_reads_as_sentences() -> None:
     system = System(to(Silent()))
     system.snapshot("a")
     assert str(system.trace).splitlines() == [
-        "a begins snapshot 0, behind its event 0: {}",
+        "a begins snapshot 0, after its event 0: {}",
         "a sends the marker of snapshot 0 to b",
     ]
     system.act("a", "send")
@@ -242,7 +245,7 @@ def test_a_trace_reads_as_sentences() -> None:
     assert str(system.trace).splitlines()[2:] == [
         "a.1 send > b: 1",
         "b receives the marker of snapshot 0 from a",
-        "b records for snapshot 0, behind its event 0: {}",
+        "b records for snapshot 0, after its event 0: {}",
     ]
 
 

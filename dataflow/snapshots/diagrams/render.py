@@ -1,11 +1,14 @@
-"""Space-time diagrams of runs of processes, for a page and for the terminal."""
+"""``diagram``, which renders the trace of a run as a space-time diagram, for a page and for the terminal.
+
+Source: the space-time diagram of Lamport, *Time, Clocks, and the Ordering of Events in a Distributed System* (1978).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dataflow.snapshots.diagrams.layout import Layout, lay_out
+from dataflow.snapshots.diagrams.layout import DiagramLayout, lay_out
 from dataflow.snapshots.diagrams.svg import as_svg
 from dataflow.snapshots.diagrams.text import as_text
 from dataflow.snapshots.traces import Trace
@@ -13,21 +16,28 @@ from dataflow.snapshots.traces import Trace
 __all__ = ["Diagram", "diagram"]
 
 ROWS = 200
-"""How many lines of a run ``repr`` shows."""
+"""The maximum number of lines of a run that ``repr`` shows."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Diagram:
-    """A picture of a run: ``print`` it, show it in a notebook, or write ``svg()`` to a file. It does not change."""
+    """An immutable picture of a run: ``print`` it, show it in a notebook, or write ``svg()`` to a file.
 
-    layout: Layout
+    Attributes:
+        layout: the positions of everything drawn.
+    """
+
+    layout: DiagramLayout
 
     def text(self) -> str:
-        """For the terminal: all of the run, time runs down; messages on their way side by side make it wide."""
+        """Return the picture of the whole run for the terminal, where time runs down.
+
+        It is wider the more messages are in transit at the same time.
+        """
         return as_text(self.layout)
 
     def svg(self) -> str:
-        """An SVG document: time runs to the right, and the longer the run the wider it is."""
+        """Return the picture as an SVG document, where time runs to the right. It is wider the longer the run is."""
         return as_svg(self.layout)
 
     def __str__(self) -> str:
@@ -46,16 +56,19 @@ def diagram(
     names: Mapping[str, Sequence[str]] | None = None,
     cuts: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Diagram:
-    """The space-time diagram of a run, as far as it has come; snapshots are in it.
+    """Return the space-time diagram of a run so far, with its snapshots.
 
     Args:
-        names: what the events of a process are called in the picture, first one first; others have the name of their
-            action.
+        trace: the trace of the run.
+        names: for each process, names of its events in the picture, first event first. Events without one have the name
+            of their action.
         cuts: further cuts to draw, by title: the number of events of each process before the cut, see
             ``dataflow.snapshots.cuts``.
 
-    Raises: GraphError for names of a process that is not there, and for a cut that is none of this run; TypeError for
-    what is no trace.
+    Returns: a ``Diagram``.
+
+    Raises: GraphError for names of a process that does not exist, and for a cut that is not one of this run; TypeError
+        if ``trace`` is not a ``Trace``.
 
     >>> from dataflow.snapshots.processes import Process, ProcessGraph, action
     >>> from dataflow.snapshots.runs.system import System
@@ -76,5 +89,5 @@ def diagram(
       ▽      still in the channel
     """
     if not isinstance(trace, Trace):
-        raise TypeError(f"expected the trace of a run, got a {type(trace).__name__}: diagram(run.trace)")
+        raise TypeError(f"expected the trace of a run, got a {type(trace).__name__}: call diagram(run.trace)")
     return Diagram(lay_out(trace, names, cuts))

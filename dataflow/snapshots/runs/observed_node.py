@@ -1,6 +1,6 @@
-"""A process and its part in snapshots with an observer: tokens on messages, and reports that travel to the observer.
+"""The rule of one process for snapshots with an observer: tokens on messages, and reports to the observer.
 
-As Wikipedia has it, *Chandy-Lamport algorithm*:
+Source: Wikipedia, *Chandy-Lamport algorithm*:
 
 1. The observer records its own state, and sends a request with the snapshot's token to all other processes.
 2. A process that gets the token for the first time, by the request or on a message, sends the observer its state, as it
@@ -11,10 +11,10 @@ As Wikipedia has it, *Chandy-Lamport algorithm*:
 In the terms of Dijkstra's EWD 864a, a process turns red when it gets the token, a message has the colour of its sender,
 and a copied message is a white message that a red process accepts.
 
-Reports, of states and of late messages, travel over a FIFO channel from each process to each observer. Like messages,
-they may take any time. But they are not messages of the system: its global states do not contain them. Wikipedia does
-not say when a snapshot is complete. Here a process reports with its state how many messages it had sent and received on
-each channel. So the observer knows, from the reports that have arrived alone, how many copies are still to come.
+Reports, of states and of late messages, are sent over a FIFO channel from each process to each observer. Like messages,
+they may be delayed. But they are not messages of the system, so its global states do not contain them. Wikipedia does
+not define when a snapshot is complete. Here a process reports with its state the numbers of messages sent and received
+on each channel. So the observer can compute, from the reports that have arrived, how many copies are missing.
 
 This code assumes: the number of a snapshot is its token, and a process that knows the number knows the observer.
 
@@ -32,17 +32,18 @@ from dataflow.errors import ConfigurationError
 from dataflow.snapshots.processes import Channel, ProcessGraph
 from dataflow.snapshots.runs.host import Item, Note, Outcome, Part
 from dataflow.snapshots.runs.number_set import NO_NUMBERS
-from dataflow.snapshots.runs.station import Move, Station
+from dataflow.snapshots.runs.process_node import Move, ProcessNode
 from dataflow.snapshots.traces import MessageId, Recorded, ReportReceived, ReportSent
 
-__all__ = ["LateMessage", "ObservedStation", "Report", "Request", "StateReport"]
+__all__ = ["LateMessage", "ObservedNode", "Report", "Request", "StateReport"]
 
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
     """The state of a process for ``snapshot``, as the ``number``-th report of ``channel``, which leads to the observer.
 
-    ``events`` is how many events it had had; ``sent`` and ``received`` count the messages of its channels until then.
+    ``events`` is the number of events of the process until then; ``sent`` and ``received`` count the messages of its
+    channels until then.
     """
 
     channel: Channel
@@ -77,7 +78,7 @@ Report = StateReport | LateMessage
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The observer asks a process to record its state for ``snapshot``."""
+    """The observer's request to a process to record its state for ``snapshot``."""
 
     snapshot: int
 
@@ -90,7 +91,7 @@ class View:
     late: dict[Channel, list[Any]] = field(default_factory=dict)
 
     def missing(self, graph: ProcessGraph) -> list[str]:
-        """Return the processes whose state is missing, and those that have copies to send of messages in channels."""
+        """Return the processes of which the state, or a copy of a message that was in a channel, has not arrived."""
         states = self.states
         owing = {
             channel.target
@@ -102,7 +103,7 @@ class View:
         return [name for name in graph.processes if name not in states or name in owing]
 
     def add(self, report: Report) -> None:
-        """Take a report that has arrived."""
+        """Add a report that has arrived."""
         match report:
             case StateReport(channel):
                 self.states[channel.source] = report
@@ -112,13 +113,15 @@ class View:
                 assert_never(never)
 
     def copy(self) -> View:
+        """Return an independent copy."""
         return View(dict(self.states), {channel: list(values) for channel, values in self.late.items()})
 
 
-class ObservedStation(Station):
-    """A station that records and reports by tokens, and gathers the reports that it receives.
+class ObservedNode(ProcessNode):
+    """A node that records and reports by tokens, and collects the reports that it receives.
 
-    ``initiators`` has the initiators of each snapshot, the first of which observes it. Another object adds to it.
+    ``initiators`` maps each snapshot to its initiators, the first of which is its observer. Its owner is the run, which
+    adds the snapshots that it begins.
     """
 
     def __init__(self, graph: ProcessGraph, name: str, initiators: Mapping[int, Sequence[str]]) -> None:
@@ -127,19 +130,19 @@ class ObservedStation(Station):
         self.recorded = NO_NUMBERS
         """The snapshots for which the process has recorded its state: its messages carry these tokens."""
         self.views: dict[int, View] = {}
-        """The snapshots under way that the process observes."""
+        """The reports of the snapshots in progress of which the process is the observer."""
         self._graph = graph
         self._reported: dict[str, int] = {}
         self._heard: dict[str, int] = {}
 
     def begin(self, snapshot: int) -> Outcome:
-        """Record the state as the observer of ``snapshot``, and ask all other processes to do so."""
+        """Record the state as the observer of ``snapshot``, and request the same from all other processes."""
         outcome = self._record(snapshot, spontaneous=True)
-        asked: list[tuple[str, Note]] = [(name, Request(snapshot)) for name in self._graph.processes]
-        return replace(outcome, notes=[*outcome.notes, *[each for each in asked if each[0] != self.host.name]])
+        requests: list[tuple[str, Note]] = [(name, Request(snapshot)) for name in self._graph.processes]
+        return replace(outcome, notes=[*outcome.notes, *[each for each in requests if each[0] != self.host.name]])
 
     def steps(self, step: Move, arguments: Sequence[object] = ()) -> Iterator[Outcome]:
-        """Record for the tokens of the messages that ``step`` receives, then let it happen; see ``Station.steps``."""
+        """Record for the tokens of the messages that ``step`` receives, then execute it; see ``ProcessNode.steps``."""
         items = self.takes(step)
         for item in items:
             for number in item.tokens.without(self.recorded):
@@ -151,7 +154,7 @@ class ObservedStation(Station):
             )
 
     def hear(self, note: Note) -> Outcome:
-        """Receive a request, or a report to this observer. Raises: ConfigurationError for a report out of order."""
+        """Receive a request, or a report to this observer. Raises: ConfigurationError if a report is out of order."""
         match note:
             case Request(snapshot):
                 known = snapshot in self.recorded
@@ -162,21 +165,21 @@ class ObservedStation(Station):
                 if note.number != expected:
                     raise ConfigurationError(
                         f"the channel of reports {note.channel} is not FIFO: expected its report {expected}, got "
-                        f"{note.number}; an observer needs channels that lose, repeat and reorder nothing"
+                        f"{note.number}; an observer requires channels that lose, repeat and reorder nothing"
                     )
                 self._heard[source] = expected
                 message = note.message if isinstance(note, LateMessage) else None
                 received = ReportReceived(note.channel, note.number, note.snapshot, message)
                 return Outcome([], [received], self._parts(note))
             case _:
-                raise AssertionError(f"no process hears {note}")
+                raise AssertionError(f"expected a request or a report, got {note}")
 
     def copy(self) -> Self:
-        """See ``Station.copy``; ``initiators`` are shared."""
-        made = super().copy()
-        made.views = {number: view.copy() for number, view in self.views.items()}
-        made._reported, made._heard = dict(self._reported), dict(self._heard)
-        return made
+        """Return an independent copy, which shares ``initiators``; see ``ProcessNode.copy``."""
+        copied = super().copy()
+        copied.views = {number: view.copy() for number, view in self.views.items()}
+        copied._reported, copied._heard = dict(self._reported), dict(self._heard)
+        return copied
 
     def _record(self, snapshot: int, *, spontaneous: bool) -> Outcome:
         host = self.host
@@ -194,7 +197,7 @@ class ObservedStation(Station):
             yield LateMessage(channel, number, snapshot, MessageId(item.channel, item.message), item.value)
 
     def _next_report(self, snapshot: int) -> tuple[Channel, int]:
-        """Return the channel to the observer of ``snapshot`` and the next report's number; 0 if it is this one."""
+        """Return the channel to the observer of ``snapshot`` and the next report's number; 0 if it is this process."""
         observer = self.initiators[snapshot][0]
         if observer == self.host.name:
             return Channel(observer, observer), 0
@@ -202,7 +205,7 @@ class ObservedStation(Station):
         return Channel(self.host.name, observer), self._reported[observer]
 
     def _reporting(self, outcome: Outcome, reports: Sequence[Report]) -> Outcome:
-        """Return ``outcome`` with ``reports`` added; reports to this process itself arrive at once."""
+        """Return ``outcome`` with ``reports`` added; reports to this process itself arrive immediately."""
         happenings, parts = list(outcome.happenings), list(outcome.parts)
         notes: list[tuple[str, Note]] = list(outcome.notes)
         for report in reports:

@@ -1,4 +1,4 @@
-"""What is in a value, as something that can be looked up: two values with the same content are the same state."""
+"""Hashable content of states and messages, by which ``explore`` recognises a state that it has seen before."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ _PLAIN = frozenset([type(None), bool, int, float, complex, str, bytes])
 
 
 def content_of(value: Any) -> Hashable:
-    """The content of a state or a message; numbers of different types differ.
+    """Return a hashable value that is equal for values with the same content; numbers of different types differ.
+
+    Args:
+        value: a state or a message. Lists, tuples, mappings, sets, dataclasses and objects with attributes are read
+            recursively; objects with ``__eq__`` and ``__hash__`` are taken as they are.
 
     >>> content_of({"b": [1], "a": {2}}) == content_of({"a": {2}, "b": [1]}), content_of(1) == content_of(True)
     (True, False)
 
-    Raises: ConfigurationError for a value whose content cannot be seen.
+    Raises: ConfigurationError for an object without attributes, ``__eq__`` and ``__hash__``.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -40,11 +44,11 @@ def content_of(value: Any) -> Hashable:
     if hasattr(value, "__dict__"):
         return kind, content_of(vars(value))
     raise ConfigurationError(
-        f"the content of a {type(value).__name__} cannot be seen: it has neither attributes nor __eq__ and __hash__; "
-        "keep states and messages of plain values, or define these"
+        f"cannot compare a {type(value).__name__} by content: it has neither attributes nor __eq__ and __hash__; "
+        "use plain values in states and messages, or define both methods"
     )
 
 
 def _compares(kind: type) -> bool:
-    """Whether values of ``kind`` are equal, and hash alike, by what is in them."""
+    """Return whether ``kind`` defines equality and hash by content."""
     return any(["__eq__" in vars(cls) for cls in kind.__mro__ if cls is not object]) and kind.__hash__ is not None

@@ -1,8 +1,9 @@
-"""A host with the ends of its incoming channels: which steps it can take now, and taking them.
+"""A process with the queues of its incoming channels: lists the steps that are possible now, and executes them.
 
-A step is what cannot be split: an action happens, or the first item of a channel is received. Of a process without
-``receive``, which leaves messages where they are until an action accepts them, the first marker is. An item leaves its
-channel when the step is over, so a step that fails leaves everything where it was.
+A step is atomic: an action happens, or the first item of a channel is received. A process without ``receive`` leaves
+messages in the channel until an action accepts them; for such a process, the first marker is received instead.
+
+Guarantees: items leave their channel when the step has succeeded, so a step that raises changes no channel.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from dataflow.errors import GraphError
 from dataflow.snapshots.processes import Channel, ProcessGraph
 from dataflow.snapshots.runs.host import Host, Item, Note, Outcome
 
-__all__ = ["Act", "Deliver", "DeliverReport", "Join", "Move", "Station", "Step"]
+__all__ = ["Act", "Deliver", "DeliverReport", "Join", "Move", "ProcessNode", "Step"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Act:
-    """The action ``action`` of ``process`` happens; it accepts the first message of each channel that it names."""
+    """The step in which ``action`` of ``process`` happens, and accepts the first message of each channel it names."""
 
     process: str
     action: str
@@ -32,7 +33,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Deliver:
-    """The first item of ``channel`` is received: a message, or a marker."""
+    """The step in which the first item of ``channel`` is received: a message, or a marker."""
 
     channel: Channel
 
@@ -42,7 +43,7 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Join:
-    """``process`` begins a snapshot that others began already, before word of it comes to it along channels."""
+    """The step in which ``process`` begins a snapshot that others began, before it learns of it along channels."""
 
     snapshot: int
     process: str
@@ -53,7 +54,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DeliverReport:
-    """The first report of ``channel``, which leads to an observer, arrives there."""
+    """The step in which the first report of ``channel`` arrives at its observer."""
 
     channel: Channel
 
@@ -65,49 +66,51 @@ Move = Act | Deliver
 """A step of the system itself."""
 
 Step = Move | Join | DeliverReport
+"""A step of the system, or of a snapshot of it."""
 
 
-class Station:
-    """The process called ``name`` of ``graph``, and what has been sent to it and not been received."""
+class ProcessNode:
+    """The process called ``name`` of ``graph``, with the items that were sent to it and not received yet."""
 
     def __init__(self, graph: ProcessGraph, name: str) -> None:
         self.host = Host(graph, name)
         self.queues: dict[Channel, deque[Item]] = {channel: deque() for channel in self.host.incoming}
 
     def put(self, item: Item) -> None:
-        """``item`` is behind what is in its channel."""
+        """Append ``item`` to its channel."""
         self.queues[item.channel].append(item)
 
     def delivers(self, channel: Channel) -> bool:
-        """Whether an item of an incoming channel can be received: a marker always can."""
+        """Return whether an item of an incoming channel can be received; a marker always can."""
         items = self.queues[channel]
         return bool(items) and (self.host.receives or any([item.is_marker for item in items]))
 
     def enabled(self) -> list[Move]:
-        """The steps that can happen now: channels first, actions behind them."""
+        """Return the steps that are possible now: deliveries first, then actions."""
         return [*[Deliver(channel) for channel in self.queues if self.delivers(channel)], *self.acts()]
 
     def acts(self) -> list[Act]:
-        """The actions that can happen now."""
+        """Return the actions that are possible now."""
         heads = {channel: items[0] for channel, items in self.queues.items() if items}
         host = self.host
-        return [Act(host.name, made.name) for made in host.actions.values() if host.enabled(made, heads)]
+        return [Act(host.name, action.name) for action in host.actions.values() if host.enabled(action, heads)]
 
     def takes(self, step: Move) -> list[Item]:
-        """The items that ``step`` takes out of channels. Raises: GraphError where they are not there."""
+        """Return the items that ``step`` takes out of channels. Raises: GraphError if one is missing."""
         match step:
             case Deliver(channel):
                 if not self.queues[channel]:
                     raise GraphError(f"channel {channel} is empty")
                 return [self.queues[channel][self._position(channel)]]
             case Act(process, action):
-                made = self.host.actions.get(action)
-                return [self._message(Channel(sender, process), action) for sender in (made.accepts if made else ())]
+                declared = self.host.actions.get(action)
+                senders = declared.accepts if declared else ()
+                return [self._message(Channel(sender, process), action) for sender in senders]
             case never:
                 assert_never(never)
 
     def begin(self, snapshot: int) -> Outcome:
-        """Begin ``snapshot`` here."""
+        """Begin ``snapshot`` at this process."""
         return self.host.begin(snapshot)
 
     def hear(self, note: Note) -> Outcome:
@@ -115,9 +118,9 @@ class Station:
         raise AssertionError(f"the marker rule has no notes, got {note}")
 
     def steps(self, step: Move, arguments: Sequence[object] = ()) -> Iterator[Outcome]:
-        """Let ``step`` happen, and yield its outcomes, each to be carried out before the next.
+        """Execute ``step``, and yield its outcomes; the caller must apply each before it asks for the next.
 
-        Raises: what the process raises; then nothing has left a channel.
+        Raises: any exception of the process; then no item has left a channel.
         """
         items = self.takes(step)
         match step:
@@ -134,15 +137,15 @@ class Station:
         yield outcome
 
     def copy(self) -> Self:
-        """The same at this point, to go on with otherwise; items are shared."""
-        made = type(self).__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        made.host = self.host.copy()
-        made.queues = {channel: deque(items) for channel, items in self.queues.items()}
-        return made
+        """Return an independent copy; items are shared."""
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        copied.host = self.host.copy()
+        copied.queues = {channel: deque(items) for channel, items in self.queues.items()}
+        return copied
 
     def _position(self, channel: Channel) -> int:
-        """Which item of ``channel`` a ``Deliver`` takes."""
+        """Return the position of the item of ``channel`` that a ``Deliver`` takes."""
         if self.host.receives:
             return 0
         return next((i for i, item in enumerate(self.queues[channel]) if item.is_marker), 0)
@@ -150,6 +153,8 @@ class Station:
     def _message(self, channel: Channel, action: str) -> Item:
         items = self.queues[channel]
         if not items or items[0].is_marker:
-            found = f"a marker of snapshot {items[0].value}, to be delivered first" if items else "nothing"
-            raise GraphError(f"{action!r} of {channel.target!r} accepts a message of {channel}, and there is {found}")
+            reason = "the channel is empty"
+            if items:
+                reason = f"a marker of snapshot {items[0].value} is before it: deliver the marker first"
+            raise GraphError(f"{action!r} of {channel.target!r} accepts a message of {channel}, but {reason}")
         return items[0]

@@ -11,11 +11,11 @@ import pytest
 
 from dataflow.errors import ConfigurationError, InconsistentSnapshot
 from dataflow.snapshots.processes import GlobalState, Process, ProcessGraph, Sends, action
-from dataflow.snapshots.runs.content import content_of
-from dataflow.snapshots.runs.exhaustive import explore
-from dataflow.snapshots.runs.observing import ObservedSystem
+from dataflow.snapshots.runs.exploration import explore
+from dataflow.snapshots.runs.hashable_content import content_of
+from dataflow.snapshots.runs.observed_system import ObservedSystem
 from dataflow.snapshots.runs.system import System
-from tests.snapshots.test_simulated import Silent, to
+from tests.snapshots.test_simulation import Silent, to
 
 CASES = {case["name"]: case for case in json.loads(Path(__file__).with_name("classic_cases.json").read_text())}
 
@@ -223,10 +223,10 @@ class Hurries(System):
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        (Forgets, "no run leads from the state in which snapshot 0 was begun through what it recorded"),
-        (Remembers, "no run leads from the state in which snapshot 0 was begun through what it recorded"),
-        (Foresees, "no run leads from the state in which snapshot 0 was begun through what it recorded"),
-        (Hurries, "snapshot 0 is complete with its marker in a -> b"),
+        (Forgets, "no run leads from the state in which snapshot 0 began through the state it recorded"),
+        (Remembers, "no run leads from the state in which snapshot 0 began through the state it recorded"),
+        (Foresees, "no run leads from the state in which snapshot 0 began through the state it recorded"),
+        (Hurries, "snapshot 0 is complete, but its marker is still in a -> b"),
     ],
 )
 def test_a_rule_that_is_wrong_is_found_out_with_the_steps_that_show_it(rule: type[System], said: str) -> None:
@@ -252,5 +252,5 @@ def test_a_state_whose_content_cannot_be_seen_is_refused() -> None:
         __slots__ = ()
 
     assert content_of(Holder("p")) == content_of(Holder("p")) != content_of(Holder("q"))
-    with pytest.raises(ConfigurationError, match="content of a Slotted cannot be seen"):
+    with pytest.raises(ConfigurationError, match="cannot compare a Slotted by content"):
         content_of([Slotted()])

@@ -14,7 +14,7 @@ from dataflow.snapshots.predicates import Deadlock, Tokens, deadlocked, garbage,
 from dataflow.snapshots.processes import Channel, GlobalState, Process, ProcessGraph, Sends, action
 from dataflow.snapshots.runs import Simulation, System, Threads, detect
 from tests.snapshots.systems import random_graph
-from tests.snapshots.test_threaded import SECONDS, game
+from tests.snapshots.test_threads import SECONDS, game
 
 
 class Philosopher(Process):
@@ -90,7 +90,7 @@ def test_philosophers_who_take_forks_in_one_order_are_never_deadlocked() -> None
     found = detect(deadlocked, Simulation(table(orders=orders), 1), limit=60)
     assert not found
     assert found.snapshots == 60
-    assert str(found).startswith("not detected in 60 snapshots, the last of which is\nsnapshot 59, begun by ")
+    assert str(found).startswith("not detected in 60 snapshots; the last one:\nsnapshot 59, begun by ")
 
 
 def test_a_deadlock_of_threads_is_detected() -> None:
@@ -235,7 +235,7 @@ def test_what_a_predicate_raises_says_which_snapshot_it_was_asked_of() -> None:
     with pytest.raises(KeyError) as caught:
         detect(TOKENS, Simulation(game()))  # type: ignore[arg-type]
     assert caught.value.__notes__[0].startswith("in predicate Tokens(")
-    assert "asked of snapshot 0" in caught.value.__notes__[0]
+    assert "evaluated on snapshot 0" in caught.value.__notes__[0]
 
 
 def test_a_limit_below_one_snapshot_is_refused() -> None:
