@@ -20,12 +20,11 @@ from dataflow.planning.physical_plan import task_id
 from dataflow.planning.specs import Write
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.spark.envelopes import REPORT, Content, Envelope, envelopes_of, together
-from dataflow.runners.spark.micro_batch_times import Timing
+from dataflow.runners.spark.metrics import Counters, Timing, handles_of, read_report
 from dataflow.runners.spark.placement import Hosting
 from dataflow.runners.spark.quiet_logs import Told
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.task_host import Hosted, Recorder
-from dataflow.runners.spark.task_reports import Counters, handles_of, read_report
 from dataflow.runners.spark.user_errors import carried
 from dataflow.runners.spark.worker_notes import until_idle
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord

@@ -5,32 +5,29 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from dataflow.clock import Duration, microseconds
-from dataflow.contracts.checkpointing import Checkpointing, Mode
-from dataflow.contracts.operator import Guarantee
+from dataflow.contracts.checkpointing import Checkpointing
 from dataflow.errors import (
-    BarrierflowWarning,
     JobCancelled,
     JobTimeout,
     StillRunningWarning,
     UnsupportedOnRunner,
 )
-from dataflow.planning.specs import Read, Write
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_progress import JobProgress, NoLine, ProgressLine
-from dataflow.runners.run_result import OperatorMetrics, RunResult, TaskMetrics, changes_of, outputs_of, together
-from dataflow.runners.run_warnings import late_rows, note_failure_left, raise_warnings
+from dataflow.runners.run_result import RunResult
+from dataflow.runners.run_warnings import note_failure_left, raise_warnings
 from dataflow.runners.spark.driver import Driver
-from dataflow.runners.spark.progress import SparkMeter
+from dataflow.runners.spark.progress_and_result import SparkMeter
 from dataflow.runners.spark.quiet_logs import is_sparks
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.user_errors import Carrier, original
-from dataflow.runtime.task.progress import JobState, Meter
+from dataflow.runtime.task.progress import JobState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +62,6 @@ class SparkJob:
         self._held = held
         self._line = line
         self._meter = meter
-        self._started = driver.clock.now()
         self._ending = threading.Lock()
         self._once = threading.Lock()  # acquired for good by the call that gives out the warnings
         self._asked = False  # whether a caller asked for the outcome, and so got the error if there is one
@@ -143,12 +139,8 @@ class SparkJob:
 
     def _warn(self, *, result: RunResult | None = None, error: BaseException | None = None) -> None:
         if self._once.acquire(blocking=False):
-            found = self._warnings(together(self._metrics())) if result is None else result.warnings
+            found = self._meter.warnings() if result is None else result.warnings
             raise_warnings(found, result=result, error=error)
-
-    def _warnings(self, operators: Sequence[OperatorMetrics]) -> list[BarrierflowWarning]:
-        graph = self._driver.assignment.stages.plan.logical
-        return [*self._driver.notices.warnings(), *late_rows(graph, operators)]
 
     def _wait(self, timeout: Duration | None) -> RunResult:
         if self._meter.state is not JobState.RUNNING:
@@ -183,7 +175,7 @@ class SparkJob:
             raise self._failure
         if self._meter.state is JobState.CANCELLED:
             raise JobCancelled("the job was cancelled")
-        self._result = self._result or self._made(self._meter.state)
+        self._result = self._result or self._meter.result(self._pipeline, self._checkpoint, self._tables)
         return self._result
 
     def _is_active(self) -> bool:
@@ -269,39 +261,6 @@ class SparkJob:
                 self._failure = self._failure or found
                 raise self._failure from None
         return True
-
-    def _made(self, state: JobState) -> RunResult:
-        metrics = self._metrics()
-        graph = self._driver.assignment.stages.plan.graph
-        durable = Guarantee.EXACTLY_ONCE if self._checkpoint is not None else Guarantee.AT_MOST_ONCE
-        rows = {o.operator: o.rows_in for task in metrics for o in task.operators}
-        return RunResult(
-            pipeline=self._pipeline,
-            state=state,
-            mode=None if self._checkpoint is None else Mode.ALIGNED,
-            guarantee=graph.guarantee(durable),
-            rows_in={node.name: rows[node.name] for node in graph if isinstance(node.spec, Read)},
-            rows_out={node.name: rows[node.name] for node in graph if isinstance(node.spec, Write)},
-            tables=self._tables,
-            checkpoints=tuple(self._driver.records) if self._checkpoint is not None else (),
-            failures=(),
-            restore_report=self._driver.restored,
-            metrics=metrics,
-            duration=self._driver.clock.now() - self._started,
-            micro_batches=self._driver.timing.taken(self._driver.done),
-            warnings=tuple(self._warnings(together(metrics))),
-            outputs=outputs_of(graph),
-            changes=changes_of(graph),
-        )
-
-    def _metrics(self) -> list[TaskMetrics]:
-        counters = self._driver.metrics()
-        metrics = []
-        for vertex in self._driver.assignment.stages.plan.vertices.values():
-            operators = [counters.of(node.name) for node in vertex.nodes]
-            busy = max(counters.busy(vertex.name), sum(o.busy for o in operators))
-            metrics.append(TaskMetrics(vertex.name, Meter(busy=busy), operators, ()))
-        return metrics
 
     def __enter__(self) -> Self:
         return self

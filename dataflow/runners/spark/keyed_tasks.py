@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from dataflow.runners.spark.envelopes import Envelope, by_channel
+from dataflow.runners.spark.metrics import reported
 from dataflow.runners.spark.placement import Hosting
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.task_host import Hosted, Recorder
-from dataflow.runners.spark.task_reports import reported
 from dataflow.runners.spark.worker_notes import at_work
 from dataflow.runtime.task.parts import TaskState
 

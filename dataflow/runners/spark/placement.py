@@ -12,20 +12,21 @@ Slots are in levels: one shuffle each, in which all vertices of the level are ho
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
-from dataflow.contracts.operator import Guarantee, TwoPhaseSink
-from dataflow.contracts.source import InputIdentity
+import pyarrow as pa
+
+from dataflow.contracts.operator import Guarantee, Operator, OperatorContext, Sink, TwoPhaseSink
+from dataflow.contracts.source import InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.contracts.spec import Spec
 from dataflow.errors import UnsupportedOnRunner
 from dataflow.planning.graph import Graph, Node, Partitioning
 from dataflow.planning.physical_plan import Link, Plan, Vertex, of
 from dataflow.planning.specs import Read, Write
 from dataflow.runners.binding import foldable
-from dataflow.runners.spark.absent import NoSink, NoSource
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.outputs import ForwardOutput, Output, output_for
 
@@ -230,3 +231,32 @@ def _hosting(vertex: Vertex, readers: Container[str]) -> Hosting:
     if isinstance(head.spec, Write):
         return Hosting.PARTITION if isinstance(head.spec.sink, TwoPhaseSink) else Hosting.DRIVER
     return Hosting.SLOT
+
+
+class NoSource(Source):
+    """A source with columns and nothing else."""
+
+    def __init__(self, schema: pa.Schema, sides: Mapping[str, pa.Schema]) -> None:
+        self._schema = schema
+        self._sides = sides
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def sides(self) -> Mapping[str, pa.Schema]:
+        return self._sides
+
+    def splits(self) -> Sequence[Split]:
+        raise AssertionError("a stand-in for a source is not read")
+
+    def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        raise AssertionError("a stand-in for a source is not read")
+
+
+class NoSink(Sink):
+    """A sink that nobody writes to."""
+
+    def writer(self, context: OperatorContext) -> Operator:
+        raise AssertionError("a stand-in for a sink is not written to")

@@ -18,11 +18,11 @@ from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import Link
 from dataflow.protocol.events import Data
 from dataflow.runners.spark.envelopes import RAW, TO_DRIVER, Content, Envelope, batches_of, envelopes_of, together
+from dataflow.runners.spark.metrics import reported
 from dataflow.runners.spark.placement import Hosting, Stages
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.task_host import Hosted, Recorder
-from dataflow.runners.spark.task_reports import reported
 from dataflow.runners.spark.worker_notes import at_work
 
 __all__ = ["router_of"]

@@ -10,20 +10,20 @@ import logging
 import sys
 import tempfile
 import uuid
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from dataflow.contracts.checkpointing import Checkpointing, input_identity
+from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
 from dataflow.contracts.source import InputIdentity
 from dataflow.errors import (
-    CheckpointMismatch,
-    CheckpointsExist,
     ConfigurationError,
-    NoCheckpoint,
+    IgnoredSettingWarning,
     UnsupportedOnRunner,
+    user_frame,
 )
 from dataflow.planning.graph import NamedGraph
 from dataflow.planning.specs import Read
@@ -39,19 +39,15 @@ from dataflow.runners.spark.job_directory import Home
 from dataflow.runners.spark.keyed_tasks import processor_of
 from dataflow.runners.spark.native_readers import Readers
 from dataflow.runners.spark.placement import Stages, staged
-from dataflow.runners.spark.places import location_of
-from dataflow.runners.spark.progress import SparkMeter
+from dataflow.runners.spark.progress_and_result import SparkMeter
 from dataflow.runners.spark.quiet_logs import is_sparks
-from dataflow.runners.spark.restore_report import restored
+from dataflow.runners.spark.restore import begin
 from dataflow.runners.spark.routing import router_of
-from dataflow.runners.spark.session import active_session, parallelism_of, session_for
-from dataflow.runners.spark.shipping import check_shippable
-from dataflow.runners.spark.source_tasks import Assignment, beginnings, check_input, kept_tasks, source_of
-from dataflow.runners.spark.user_errors import Carrier, original
-from dataflow.runners.spark.worker_notes import forget
-from dataflow.runtime.job.build_job import note_taken_back
-from dataflow.runtime.restore.find_checkpoint import refuse_another, refuse_larger
-from dataflow.runtime.task.contract_checks import naming_sink
+from dataflow.runners.spark.session import active_session, parallelism_of, pyspark, session_for
+from dataflow.runners.spark.source_tasks import Assignment, source_of
+from dataflow.runners.spark.user_errors import original
+from dataflow.runtime.restore.find_checkpoint import refuse_larger
+from dataflow.store.base import CheckpointStore
 
 __all__ = ["SparkRunner"]
 
@@ -59,6 +55,7 @@ log = logging.getLogger("dataflow.spark")
 
 _KEY_GROUPS = 128
 """Slots of a keyed operator. Each costs a call a micro-batch, and there are no more tasks than slots."""
+_IGNORED: Final = ("every", "min_pause", "timeout", "max_concurrent", "tolerable_failures", "keep", "duplicates")
 
 
 class SparkRunner:
@@ -160,7 +157,7 @@ class SparkRunner:
             if location is None:
                 held.callback(home.remove)
             held.enter_context(home.hold(assignment.run_id))
-            driver = _begin(assignment, pipeline.name, lanes, policy, self._readers.names, held)
+            driver = begin(assignment, pipeline.name, lanes, policy, self._readers.names, held)
             try:
                 query = _query(session, assignment, driver, self._readers, bounded=pipeline.graph.bounded)
             except Exception as error:
@@ -193,63 +190,6 @@ def _staged(
     )
     readers.check_stages(stages)
     return stages
-
-
-def _begin(
-    assignment: Assignment, pipeline: str, lanes: int, policy: Policy, readers: list[str], held: ExitStack
-) -> Driver:
-    """Lock what the sinks write to, bring sinks and tasks to the point the job starts from; all checks come first."""
-    home, plan = assignment.home, assignment.stages.plan
-    if home.used and policy is Policy.NEVER:
-        raise CheckpointsExist(f'a job lives in {home.path} and restore="never" was asked for: use another directory')
-    if not home.used and policy is Policy.LATEST:
-        raise NoCheckpoint(f'restore="latest": no job lives in {home.path}; restore="auto" begins one')
-    done = home.done if home.used else 0
-    if home.used:
-        saved = home.job()
-        refuse_another(saved["nodes"], saved["tasks"], f"the job in {home.path}", saved["pipeline"], plan)
-        if saved.get("readers", []) != readers:
-            raise CheckpointMismatch(
-                f"the job in {home.path} began with Spark reading {saved.get('readers', [])}, and now it is to read "
-                f"{readers}: give SparkRunner(sources=) the same, or begin in another directory"
-            )
-        home.check_complete(kept_tasks(assignment, done))  # whose they are depends on who reads
-        check_input(assignment, done)
-    else:
-        home.check_new()
-    report = restored(assignment, done)
-    if home.used:
-        home.forget_beyond(done)
-    forget(home)
-    driver = Driver(assignment, done, report)
-    with driver.notices.as_notes():
-        _bring_back(driver, lanes, pipeline, readers, held)
-    return driver
-
-
-def _bring_back(driver: Driver, lanes: int, pipeline: str, readers: list[str], held: ExitStack) -> None:
-    """Lock the sinks, take back what micro-batches after the last one committed, and open the sinks of the driver."""
-    assignment, done = driver.assignment, driver.done
-    home, plan = assignment.home, assignment.stages.plan
-    for sink in driver.sinks.values():
-        held.enter_context(sink.hold(assignment.run_id))
-    for name, sink in driver.sinks.items():
-        if home.used:
-            with naming_sink(name, sink, "recover"):
-                taken_back = sink.recover(done, [])
-            note_taken_back(driver.notices, name, taken_back, f"micro-batch {done + 1} was cut short")
-        else:
-            with naming_sink(name, sink, "begin"):
-                sink.begin()
-    if not home.used:
-        tasks = [task for _, _, task in plan.tasks()]
-        fixed = {"lanes": lanes, "key_groups": plan.max_key_groups, "readers": readers}
-        job = {"pipeline": pipeline, **fixed, "nodes": plan.describe(), "tasks": tasks}
-        home.begin(job, beginnings(assignment.stages))
-    try:
-        held.enter_context(driver)
-    except Carrier as error:
-        raise original(error) from None
 
 
 def _query(session: Any, assignment: Assignment, driver: Driver, readers: Readers, *, bounded: bool) -> Any:
@@ -287,3 +227,55 @@ def _needs_routing(stages: Stages) -> bool:
         and stages.hosting[link.target] is not Hosting.SLOT
         for link in stages.plan.links
     )
+
+
+# PLACES
+"""Where a job on Spark lives, and which settings of checkpoints count there."""
+
+
+def location_of(checkpoint: Checkpointing | None) -> Path | None:
+    """The directory of a job; None: a temporary one. Warns of settings that do not count.
+
+    Raises: UnsupportedOnRunner for modes and locations that Spark does not have.
+    """
+    if checkpoint is None:
+        return None
+    if checkpoint.mode is not Mode.ALIGNED:
+        raise UnsupportedOnRunner(
+            f"checkpoint mode {checkpoint.mode.value!r}", "spark", "a micro-batch is a barrier that nothing overtakes",
+            'use mode="aligned", or the local runner',
+        )  # fmt: skip
+    if isinstance(checkpoint.location, CheckpointStore):
+        raise UnsupportedOnRunner(
+            f"checkpoints in {checkpoint.location!r}", "spark", "Spark keeps its own, in a directory",
+            "give Checkpointing(...) the path of a directory",
+        )  # fmt: skip
+    plain = Checkpointing(checkpoint.location)
+    given = [f"{name}=" for name in _IGNORED if getattr(checkpoint, name) != getattr(plain, name)]
+    if given:
+        warnings.warn(
+            f"on Spark every micro-batch is a checkpoint, exactly once: Checkpointing({', '.join(given)}) does not "
+            "count; SparkRunner(rows_per_trigger=) says how long a micro-batch is",
+            IgnoredSettingWarning,
+            stacklevel=user_frame(),
+        )
+    return Path(checkpoint.location)
+
+
+# SHIPPING
+"""Whether what a user wrote can go to Spark's workers: asked operator by operator, before anything starts."""
+
+
+def check_shippable(stages: Stages) -> None:
+    """Raise UnsupportedOnRunner where an operator cannot be pickled; sources, which may hold tables, are not tried."""
+    pickle: Any = pyspark("pyspark.cloudpickle")
+    for node in stages.for_workers(with_sources=False).plan.graph:
+        try:
+            pickle.dumps(node.spec)
+        except Exception as error:
+            raise UnsupportedOnRunner(
+                f"operator {node.name!r}",
+                "spark",
+                f"it cannot be sent to other processes ({error})",
+                "make locks, files and connections inside of its functions, or in open() of an operator",
+            ) from error

@@ -22,11 +22,11 @@ from dataflow.planning.physical_plan import Vertex, task_id
 from dataflow.planning.specs import Read
 from dataflow.runners.spark.envelopes import DDL, batches_of
 from dataflow.runners.spark.job_directory import Home
+from dataflow.runners.spark.metrics import reported
 from dataflow.runners.spark.placement import Hosting, Stages
 from dataflow.runners.spark.replayable_reads import Attempt
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.task_host import Hosted, Recorder
-from dataflow.runners.spark.task_reports import reported
 from dataflow.runners.spark.user_errors import carried
 from dataflow.runners.spark.worker_notes import at_work
 from dataflow.runtime.task.contract_checks import check_splits

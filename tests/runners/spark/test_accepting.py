@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.runners.spark.accepted_types import conformed, differences, fits
-from dataflow.runners.spark.native_source_tasks import gathered
+from dataflow.runners.spark.native_readers import gathered
 
 
 @pytest.mark.parametrize(

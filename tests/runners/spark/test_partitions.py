@@ -12,10 +12,10 @@ import operators as op
 from dataflow.protocol.events import Data
 from dataflow.runners.spark.envelopes import RAW, Content, Envelope
 from dataflow.runners.spark.job_directory import Home
+from dataflow.runners.spark.metrics import handles_of, read_report
 from dataflow.runners.spark.placement import staged
 from dataflow.runners.spark.routing import routed
 from dataflow.runners.spark.source_tasks import Assignment
-from dataflow.runners.spark.task_reports import handles_of, read_report
 
 BATCH = pa.record_batch({"x": [1, 2, 3]})
 

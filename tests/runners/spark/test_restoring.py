@@ -16,7 +16,7 @@ from dataflow.contracts.source import InputIdentity, Split
 from dataflow.planning.physical_plan import task_id
 from dataflow.runners.spark.job_directory import Home
 from dataflow.runners.spark.placement import staged
-from dataflow.runners.spark.restore_report import restored
+from dataflow.runners.spark.restore import restored
 from dataflow.runners.spark.source_tasks import Assignment, beginnings, check_input
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.task_inputs import SplitState

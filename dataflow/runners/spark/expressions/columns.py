@@ -13,6 +13,7 @@ timestamps and durations are int64 microseconds in it: where a coarser unit woul
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from pyarrow import types
 
 from dataflow.errors import UnsupportedOnRunner
 from dataflow.expressions.calls import Call
-from dataflow.expressions.coercion import family
+from dataflow.expressions.coercion import family, literal_type, value_type
 from dataflow.expressions.conditionals import Conditional
 from dataflow.expressions.nodes import (
     Alias,
@@ -40,8 +41,7 @@ from dataflow.expressions.typing import COMPARISONS, LOGIC, Typed, resolve
 from dataflow.runners.spark.expressions import numbers
 from dataflow.runners.spark.expressions.casts import cast
 from dataflow.runners.spark.expressions.function_calls import call
-from dataflow.runners.spark.expressions.literals import constant
-from dataflow.runners.spark.expressions.microseconds import from_ticks, to_ticks
+from dataflow.runners.spark.expressions.microseconds import PER_UNIT, from_ticks, to_ticks
 from dataflow.runners.spark.expressions.run_time_errors import null
 from dataflow.runners.spark.expressions.shared_columns import Operand, computes_for_python
 from dataflow.runners.spark.expressions.spark_types import spark_type
@@ -190,3 +190,35 @@ _UNARY: Final = {
     _U.IS_NOT_NULL: lambda a: a.isNotNull(),
 }
 assert {*_UNARY} == {*_U}, "every operator is lowered"
+
+
+# LITERALS
+"""Constants as Spark columns of an exact type, built from plain numbers and text: none passes through a time zone."""
+
+
+def constant(value: object, target: pa.DataType, what: str) -> Any:
+    """The column that is ``value``, brought to ``target`` as the local engine does, in every row.
+
+    Raises: UnsupportedOnRunner where Spark has no such type.
+    """
+    f = functions()
+    target = value_type(target)
+    sparks = spark_type(target, what)
+    scalar = _brought(value, target)
+    if not scalar.is_valid:
+        return f.lit(None).cast(sparks)
+    if types.is_timestamp(target) or types.is_duration(target):
+        return from_ticks(f.lit(scalar.value * PER_UNIT[target.unit]).cast("bigint"), target)
+    if types.is_date(target):
+        return f.date_from_unix_date(f.lit(scalar.cast(pa.date32()).value).cast("int"))
+    if types.is_decimal(target):
+        return f.lit(format(scalar.as_py(), "f")).cast(sparks)
+    return f.lit(scalar.as_py()).cast(sparks)
+
+
+def _brought(value: object, target: pa.DataType) -> Any:
+    if type(value) is int and types.is_decimal(target):
+        return pa.scalar(Decimal(value), target)
+    if type(value) is int and types.is_floating(target):
+        return pa.scalar(float(value), target)
+    return pa.scalar(value, literal_type(value)).cast(target)

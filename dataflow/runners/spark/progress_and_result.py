@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from dataflow.contracts.checkpointing import Checkpointing, Mode
+from dataflow.contracts.operator import Guarantee
+from dataflow.errors import BarrierflowWarning
 from dataflow.planning.physical_plan import task_id
-from dataflow.planning.specs import Read
+from dataflow.planning.specs import Read, Write
 from dataflow.runners.job_progress import JobProgress, rows_of, taken_by_sinks
+from dataflow.runners.run_result import RunResult, TaskMetrics, changes_of, outputs_of, together
+from dataflow.runners.run_warnings import late_rows
 from dataflow.runners.spark.driver import Driver
 from dataflow.runners.spark.source_tasks import splits_of
-from dataflow.runtime.task.progress import JobState
+from dataflow.runtime.task.progress import JobState, Meter
 from dataflow.runtime.task.task_inputs import SplitState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["SparkMeter"]
 
@@ -67,6 +76,45 @@ class SparkMeter:
             done=None if total is None else (read / total if total else 1.0),
             left=None if total is None or not rows_in else (total - read) * elapsed // rows_in,
         )
+
+    def result(self, pipeline: str, checkpoint: Checkpointing | None, tables: Mapping[str, pa.Table]) -> RunResult:
+        """Return the result of a job that is over; ``tables`` are those of collecting sinks."""
+        driver, metrics = self._driver, self._task_metrics()
+        graph = driver.assignment.stages.plan.graph
+        durable = Guarantee.EXACTLY_ONCE if checkpoint is not None else Guarantee.AT_MOST_ONCE
+        rows = {o.operator: o.rows_in for task in metrics for o in task.operators}
+        return RunResult(
+            pipeline=pipeline,
+            state=self.state,
+            mode=None if checkpoint is None else Mode.ALIGNED,
+            guarantee=graph.guarantee(durable),
+            rows_in={node.name: rows[node.name] for node in graph if isinstance(node.spec, Read)},
+            rows_out={node.name: rows[node.name] for node in graph if isinstance(node.spec, Write)},
+            tables=tables,
+            checkpoints=tuple(driver.records) if checkpoint is not None else (),
+            failures=(),
+            restore_report=driver.restored,
+            metrics=metrics,
+            duration=driver.clock.now() - self._started,
+            micro_batches=driver.timing.taken(driver.done),
+            warnings=tuple(self.warnings()),
+            outputs=outputs_of(graph),
+            changes=changes_of(graph),
+        )
+
+    def warnings(self) -> list[BarrierflowWarning]:
+        """Return the warnings of the run so far."""
+        graph = self._driver.assignment.stages.plan.logical
+        return [*self._driver.notices.warnings(), *late_rows(graph, together(self._task_metrics()))]
+
+    def _task_metrics(self) -> list[TaskMetrics]:
+        counters = self._driver.metrics()
+        metrics = []
+        for vertex in self._driver.assignment.stages.plan.vertices.values():
+            operators = [counters.of(node.name) for node in vertex.nodes]
+            busy = max(counters.busy(vertex.name), sum(o.busy for o in operators))
+            metrics.append(TaskMetrics(vertex.name, Meter(busy=busy), operators, ()))
+        return metrics
 
     def _input(self) -> tuple[int | None, int]:
         """The rows of all splits, and how many of them were read; None: nobody knows."""

@@ -7,16 +7,86 @@ large it is, and how long it takes to bring it back, is not known here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 from dataflow.contracts.checkpointing import Mode
+from dataflow.errors import (
+    CheckpointMismatch,
+    CheckpointsExist,
+    NoCheckpoint,
+)
 from dataflow.planning.physical_plan import task_id
+from dataflow.protocol.recovery import Policy
+from dataflow.runners.spark.driver import Driver
 from dataflow.runners.spark.placement import Hosting
-from dataflow.runners.spark.source_tasks import Assignment, splits_of
+from dataflow.runners.spark.source_tasks import Assignment, beginnings, check_input, kept_tasks, splits_of
+from dataflow.runners.spark.user_errors import Carrier, original
+from dataflow.runners.spark.worker_notes import forget
+from dataflow.runtime.job.build_job import note_taken_back
+from dataflow.runtime.restore.find_checkpoint import refuse_another
 from dataflow.runtime.restore.new_input import new_input
 from dataflow.runtime.restore.report import RestoreReport
+from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.task_inputs import SplitState
 
-__all__ = ["restored"]
+__all__ = ["begin", "restored"]
+
+
+def begin(
+    assignment: Assignment, pipeline: str, lanes: int, policy: Policy, readers: list[str], held: ExitStack
+) -> Driver:
+    """Lock what the sinks write to, bring sinks and tasks to the point the job starts from; all checks come first."""
+    home, plan = assignment.home, assignment.stages.plan
+    if home.used and policy is Policy.NEVER:
+        raise CheckpointsExist(f'a job lives in {home.path} and restore="never" was asked for: use another directory')
+    if not home.used and policy is Policy.LATEST:
+        raise NoCheckpoint(f'restore="latest": no job lives in {home.path}; restore="auto" begins one')
+    done = home.done if home.used else 0
+    if home.used:
+        saved = home.job()
+        refuse_another(saved["nodes"], saved["tasks"], f"the job in {home.path}", saved["pipeline"], plan)
+        if saved.get("readers", []) != readers:
+            raise CheckpointMismatch(
+                f"the job in {home.path} began with Spark reading {saved.get('readers', [])}, and now it is to read "
+                f"{readers}: give SparkRunner(sources=) the same, or begin in another directory"
+            )
+        home.check_complete(kept_tasks(assignment, done))  # whose they are depends on who reads
+        check_input(assignment, done)
+    else:
+        home.check_new()
+    report = restored(assignment, done)
+    if home.used:
+        home.forget_beyond(done)
+    forget(home)
+    driver = Driver(assignment, done, report)
+    with driver.notices.as_notes():
+        _bring_back(driver, lanes, pipeline, readers, held)
+    return driver
+
+
+def _bring_back(driver: Driver, lanes: int, pipeline: str, readers: list[str], held: ExitStack) -> None:
+    """Lock the sinks, take back what micro-batches after the last one committed, and open the sinks of the driver."""
+    assignment, done = driver.assignment, driver.done
+    home, plan = assignment.home, assignment.stages.plan
+    for sink in driver.sinks.values():
+        held.enter_context(sink.hold(assignment.run_id))
+    for name, sink in driver.sinks.items():
+        if home.used:
+            with naming_sink(name, sink, "recover"):
+                taken_back = sink.recover(done, [])
+            note_taken_back(driver.notices, name, taken_back, f"micro-batch {done + 1} was cut short")
+        else:
+            with naming_sink(name, sink, "begin"):
+                sink.begin()
+    if not home.used:
+        tasks = [task for _, _, task in plan.tasks()]
+        fixed = {"lanes": lanes, "key_groups": plan.max_key_groups, "readers": readers}
+        job = {"pipeline": pipeline, **fixed, "nodes": plan.describe(), "tasks": tasks}
+        home.begin(job, beginnings(assignment.stages))
+    try:
+        held.enter_context(driver)
+    except Carrier as error:
+        raise original(error) from None
 
 
 def restored(assignment: Assignment, done: int) -> RestoreReport | None:
