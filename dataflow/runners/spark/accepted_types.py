@@ -1,8 +1,8 @@
-"""Rows of Spark's as rows of ours: which Arrow type that Spark gives may stand for which declared one.
+"""Types that Spark's columns may have in place of the declared Arrow types, and the cast to the declared ones.
 
 Spark has fewer types: no unsigned integers, no unit of time but the microsecond, no dictionaries. So a column may have
-the type that Spark gives it, if every value of the declared type has a place there, and is cast in the worker, checked
-value by value. What would change a value, or guess a time zone, is refused. Nullability does not count.
+another type if that type holds every value of the declared type. Workers cast it, and check each value. A cast that
+changes a value, or guesses a time zone, is refused. Nullability is ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyarrow import types
 
 from dataflow.errors import SchemaMismatch, did_you_mean
 
-__all__ = ["conformed", "differences", "fits"]
+__all__ = ["cast_batch", "differences", "fits"]
 
 _TEXT: Final = (types.is_string, types.is_large_string, types.is_string_view)
 _BYTES: Final = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
@@ -23,32 +23,32 @@ _LISTS: Final = (types.is_list, types.is_large_list, types.is_fixed_size_list)
 
 
 def differences(found: pa.Schema, declared: pa.Schema) -> list[str]:
-    """What keeps rows of ``found``, as Spark gives them, from being rows of ``declared``. More columns are no harm.
+    """Return the reasons why Spark's columns ``found`` cannot be cast to ``declared``. Additional columns are ignored.
 
     >>> spark = pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC"), "note": pa.string()})
     >>> differences(spark, pa.schema({"id": pa.int32(), "at": pa.timestamp("ms", "Europe/Paris")}))
     []
-    >>> for said in differences(spark, pa.schema({"id": pa.float64(), "at": pa.timestamp("ms")})): print(said)
+    >>> for reason in differences(spark, pa.schema({"id": pa.float64(), "at": pa.timestamp("ms")})): print(reason)
     column 'id' is declared as double, and is int64: cast it in the DataFrame, or declare the source with that type
     column 'at' is declared as timestamp[ms], and is timestamp[us, tz=UTC]: cast it to TIMESTAMP_NTZ, in the zone meant
     """
-    said = []
+    reasons = []
     for field in declared:
         at = found.get_field_index(field.name)
         if at < 0:
             others = [name for name in found.names if name != field.name]
             what = "missing" if len(others) == len(found) else "there more than once"
-            said.append(f"column {field.name!r} is {what}{did_you_mean(field.name, others)}")
+            reasons.append(f"column {field.name!r} is {what}{did_you_mean(field.name, others)}")
         elif not fits(found.field(at).type, field.type):
-            there = found.field(at).type
-            said.append(
-                f"column {field.name!r} is declared as {field.type}, and is {there}: {_instead(there, field.type)}"
+            actual = found.field(at).type
+            reasons.append(
+                f"column {field.name!r} is declared as {field.type}, and is {actual}: {_instead(actual, field.type)}"
             )
-    return said
+    return reasons
 
 
 def fits(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether values of Spark's type ``found`` may be cast, checked, to ``declared``.
+    """Return whether values of Spark's type ``found`` may be cast to ``declared`` with a check of each value.
 
     >>> fits(pa.int16(), pa.uint8()), fits(pa.float64(), pa.int64()), fits(pa.string(), pa.large_string())
     (True, False, True)
@@ -90,7 +90,7 @@ def _any(dtype: pa.DataType, kind: tuple[Callable[[pa.DataType], bool], ...]) ->
 
 
 def _whole(dtype: pa.DataType) -> int:
-    """Digits before the point."""
+    """Return the number of digits before the decimal point."""
     return int(dtype.precision - dtype.scale)
 
 
@@ -101,10 +101,10 @@ def _instead(found: pa.DataType, declared: pa.DataType) -> str:
     return "cast it in the DataFrame, or declare the source with that type"
 
 
-def conformed(batch: pa.RecordBatch, schema: pa.Schema, source: str) -> pa.RecordBatch:
-    """A batch of Spark's with the columns of ``schema``, in which it has every column by name.
+def cast_batch(batch: pa.RecordBatch, schema: pa.Schema, source: str) -> pa.RecordBatch:
+    """Return a batch of Spark's, which has all columns of ``schema`` by name, with the columns and types of ``schema``.
 
-    Raises: SchemaMismatch where a value has no place in the declared type, naming the column.
+    Raises: SchemaMismatch if a value does not fit the declared type, naming the column.
     """
     if batch.schema == schema:
         return batch
@@ -119,6 +119,6 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, source: str) -> Iterator[pa.
         except pa.ArrowException as error:
             raise SchemaMismatch(
                 f"source {source!r}, read by Spark: column {field.name!r} is declared as {field.type}, and a value of "
-                f"Spark's {column.type} has no place there ({error}): filter such rows in the DataFrame, or declare a "
-                "wider type"
+                f"Spark's {column.type} does not fit ({error}): filter such rows in the DataFrame, or declare a wider "
+                "type"
             ) from error

@@ -1,4 +1,4 @@
-"""Watching a job on Spark: its counters after the micro-batches that are done."""
+"""Progress of a job on Spark after the micro-batches that are done, and its result in the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECOND: Final = 1_000_000
 
 
 class SparkMeter:
-    """Takes snapshots of a job; rates are since the last one."""
+    """Measures the progress of a job, with rates since the last measurement; returns the result in the end."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -38,19 +38,19 @@ class SparkMeter:
 
     @property
     def state(self) -> JobState:
-        """Where the job stands."""
+        """The state of the job."""
         return JobState.RUNNING if self._last is None else self._last.state
 
     def end(self, state: JobState) -> None:
-        """The job is over, and so is its directory, perhaps; this is where it stood."""
+        """Store the last progress of a job that is over, because its directory may be deleted now."""
         self._last = replace(self.read(), state=state)
 
     def read(self) -> JobProgress:
-        """The job as it is now. Nothing is under way between tasks when a micro-batch is done."""
+        """Return the current progress. No rows are in transit between tasks when a micro-batch is done."""
         if self._last is not None:
             return self._last
         driver, now = self._driver, self._driver.clock.now()
-        graph = driver.assignment.stages.plan.graph
+        graph = driver.assignment.spark_plan.plan.graph
         counters = driver.metrics()
         operators = {node.name: counters.of(node.name) for node in graph}
         rows_in = sum(operators[node.name].rows_in for node in graph if isinstance(node.spec, Read))
@@ -80,7 +80,7 @@ class SparkMeter:
     def result(self, pipeline: str, checkpoint: Checkpointing | None, tables: Mapping[str, pa.Table]) -> RunResult:
         """Return the result of a job that is over; ``tables`` are those of collecting sinks."""
         driver, metrics = self._driver, self._task_metrics()
-        graph = driver.assignment.stages.plan.graph
+        graph = driver.assignment.spark_plan.plan.graph
         durable = Guarantee.EXACTLY_ONCE if checkpoint is not None else Guarantee.AT_MOST_ONCE
         rows = {o.operator: o.rows_in for task in metrics for o in task.operators}
         return RunResult(
@@ -93,10 +93,10 @@ class SparkMeter:
             tables=tables,
             checkpoints=tuple(driver.records) if checkpoint is not None else (),
             failures=(),
-            restore_report=driver.restored,
+            restore_report=driver.restore_report,
             metrics=metrics,
             duration=driver.clock.now() - self._started,
-            micro_batches=driver.timing.taken(driver.done),
+            micro_batches=driver.times.collected(driver.done),
             warnings=tuple(self.warnings()),
             outputs=outputs_of(graph),
             changes=changes_of(graph),
@@ -104,20 +104,20 @@ class SparkMeter:
 
     def warnings(self) -> list[BarrierflowWarning]:
         """Return the warnings of the run so far."""
-        graph = self._driver.assignment.stages.plan.logical
+        graph = self._driver.assignment.spark_plan.plan.logical
         return [*self._driver.notices.warnings(), *late_rows(graph, together(self._task_metrics()))]
 
     def _task_metrics(self) -> list[TaskMetrics]:
         counters = self._driver.metrics()
         metrics = []
-        for vertex in self._driver.assignment.stages.plan.vertices.values():
+        for vertex in self._driver.assignment.spark_plan.plan.vertices.values():
             operators = [counters.of(node.name) for node in vertex.nodes]
             busy = max(counters.busy(vertex.name), sum(o.busy for o in operators))
             metrics.append(TaskMetrics(vertex.name, Meter(busy=busy), operators, ()))
         return metrics
 
     def _input(self) -> tuple[int | None, int]:
-        """The rows of all splits, and how many of them were read; None: nobody knows."""
+        """Return the rows of all splits, and how many of them were read; None: the number is unknown."""
         counts = [rows_of(split) for split in self._splits()]
         known = [count for count in counts if count is not None]
         if len(known) < len(counts) or not counts:
@@ -125,6 +125,8 @@ class SparkMeter:
         return sum(total for total, _ in known), sum(read for _, read in known)
 
     def _splits(self) -> list[SplitState]:
-        home, stages = self._driver.assignment.home, self._driver.assignment.stages
-        lanes = [home.task(task_id(vertex.name, i), self._driver.done) for vertex, i in stages.lanes]
-        return [split for lane in lanes if lane is not None for split in splits_of(lane)]
+        directory, spark_plan = self._driver.assignment.directory, self._driver.assignment.spark_plan
+        states = [
+            directory.read_task(task_id(vertex.name, i), self._driver.done) for vertex, i in spark_plan.source_tasks
+        ]
+        return [split for state in states if state is not None for split in splits_of(state)]

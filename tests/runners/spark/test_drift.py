@@ -13,9 +13,9 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.planning.physical_plan import task_id
-from dataflow.runners.spark.job_directory import Home
-from dataflow.runners.spark.placement import staged
-from dataflow.runners.spark.source_tasks import Assignment, beginnings, read, splits_of
+from dataflow.runners.spark.job_directory import JobDirectory
+from dataflow.runners.spark.placement import plan_for_spark
+from dataflow.runners.spark.source_tasks import Assignment, initial_states, read, splits_of
 from dataflow.testing import ScriptedSource
 
 Lane = tuple[int, int]
@@ -26,24 +26,24 @@ def batches(count: int, apart: int) -> list[pa.RecordBatch]:
     return [pa.record_batch({"k": [n], "ts": pa.array([n * apart], pa.timestamp("s"))}) for n in range(count)]
 
 
-def begun(home: Path, lanes: Sequence[Lane], rows: int, max_drift: str) -> Assignment:
+def begun(directory: Path, lanes: Sequence[Lane], rows: int, max_drift: str) -> Assignment:
     """A job of lanes that take so many rows each in a micro-batch."""
     with flow.Pipeline("drift") as p:
         source = p.source(ScriptedSource(*[batches(*lane) for lane in lanes]), name="in")
         timed = source.with_watermark("ts", max_drift=max_drift, name="time")
         timed.key_by("k").window(op.tumbling("5s")).agg(op.count().alias("n"), name="n").sink(op.collect(), name="out")
-    stages = staged(p.graph, parallelism=len(lanes), key_groups=4)
-    made = Assignment(stages, Home(home), "run", rows * len(lanes))
-    with made.home.hold("run"):
-        made.home.begin({}, beginnings(stages))
+    spark_plan = plan_for_spark(p.graph, parallelism=len(lanes), key_groups=4)
+    made = Assignment(spark_plan, JobDirectory(directory), "run", rows * len(lanes))
+    with made.directory.lock("run"):
+        made.directory.create({}, initial_states(spark_plan))
     return made
 
 
 def micro_batches(assignment: Assignment) -> Iterator[int]:
     """Run the job, each lane twice in each micro-batch."""
     round_ = 0
-    lanes = range(len(assignment.stages.lanes))
-    while not assignment.home.ended(assignment.lanes, round_):
+    lanes = range(len(assignment.spark_plan.source_tasks))
+    while not assignment.directory.ended(assignment.source_task_ids, round_):
         for lane in [*lanes, *reversed(lanes)]:
             assert list(read(assignment, lane, round_))
         round_ += 1
@@ -52,7 +52,10 @@ def micro_batches(assignment: Assignment) -> Iterator[int]:
 
 def before(assignment: Assignment, round_: int) -> list[Any]:
     """What lanes keep."""
-    found = [assignment.home.task(task_id("in", lane), round_) for lane in range(len(assignment.stages.lanes))]
+    found = [
+        assignment.directory.read_task(task_id("in", lane), round_)
+        for lane in range(len(assignment.spark_plan.source_tasks))
+    ]
     assert None not in found
     return found
 

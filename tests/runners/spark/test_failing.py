@@ -105,7 +105,7 @@ def test_the_death_of_a_worker_is_told_with_its_task_and_what_to_do_next(
 ) -> None:
     error = failure(spark, build(die))
     assert isinstance(error, SparkFailed)
-    assert f"a Python worker died without a word at {place}" in str(error)
+    assert f"a Python worker died without an error at {place}" in str(error)
     assert "restore='auto'" in str(error)
     assert "\tat " not in str(error)
     assert len(str(error)) < 600
