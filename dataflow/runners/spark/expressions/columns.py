@@ -6,9 +6,9 @@
 Traceback (most recent call last):
 dataflow.errors.UnsupportedOnRunner: expression: col('big'): not on the spark runner: Spark has no type for the ...
 
-``resolve`` has decided all types and conversions; this carries them out. Two things are Spark's own. It need not
-evaluate the side of ``&``, ``|`` or ``fill_null`` that does not matter, so an error that lies there may stay away. And
-timestamps and durations are int64 microseconds in it: where a coarser unit would go on, they raise ``OverflowError``.
+``resolve`` decides all types and conversions; this module applies them. Two differences remain. Spark may skip a side
+of ``&``, ``|`` or ``fill_null`` that does not matter, so errors of that side may not be raised. And Spark's timestamps
+and durations are int64 microseconds: they raise ``OverflowError`` for values that only a coarser unit can hold.
 """
 
 from __future__ import annotations
@@ -53,12 +53,16 @@ _O, _U = BinaryOperator, UnaryOperator
 
 
 def to_column(expr: Expr, schema: pa.Schema, where: str = "expression") -> Any:
-    """The ``pyspark.sql.Column`` that computes ``expr`` over a DataFrame with the types of ``spark_schema(schema)``.
+    """Return the ``pyspark.sql.Column`` that computes ``expr``, with values of type ``spark_type(expr.dtype(schema))``.
 
-    Its values are of type ``spark_type(expr.dtype(schema))``. Errors in the data raise when the job runs:
-    ``translated`` turns them into the local engine's.
+    Errors in the data are raised when the job runs: ``translated`` turns them into the local engine's.
 
-    Raises: UnknownColumn, SchemaMismatch, as on any engine; UnsupportedOnRunner where Spark cannot do it exactly;
+    Args:
+        expr: the expression.
+        schema: the Arrow schema of the rows; the DataFrame has the types of ``spark_schema(schema)``.
+        where: start of the errors' messages.
+
+    Raises: UnknownColumn, SchemaMismatch, as on any engine; UnsupportedOnRunner if Spark cannot compute it exactly;
         ConfigurationError without pyspark, without an active session, or with ANSI mode off.
     """
     typed = resolve(expr, schema, where)
@@ -71,7 +75,7 @@ def _refuse_foreign_types(typed: Typed, where: str) -> None:
     for operand, target in zip(typed.operands, typed.compute, strict=True):
         _refuse_foreign_types(operand, where)
         spark_type(target, f"{where}: {typed.node}")
-    if not isinstance(typed.node, Literal):  # whose type is that of the operation it stands in
+    if not isinstance(typed.node, Literal):  # a literal has the type of the operation around it
         spark_type(typed.dtype, f"{where}: {typed.node}")
 
 
@@ -119,10 +123,10 @@ def _operand(typed: Typed, target: pa.DataType, where: str) -> Any:
 def _choice(node: Conditional, parts: list[Any], where: str) -> Any:
     zeros = [value.value for value in (*node.values, node.fallback) if isinstance(value, Literal) and value.value == 0]
     if len({repr(value) for value in zeros if isinstance(value, float)}) > 1:
-        reason = "Spark takes the constants 0.0 and -0.0 for one"
+        reason = "Spark does not distinguish the constants 0.0 and -0.0"
         raise UnsupportedOnRunner(f"{where}: {node}", "spark", reason, "write 0.0, or make one of them from a column")
     if any(computes_for_python(operand) for operand in node.operands()[1:]):
-        reason = "hash and dt.truncate would be given a computed value of rows that do not take the branch, too"
+        reason = "hash and dt.truncate would also get computed values of rows that do not take the branch"
         raise UnsupportedOnRunner(f"{where}: {node}", "spark", reason, "compute that value in a with_columns before it")
     f = functions()
     chosen = f
@@ -132,7 +136,7 @@ def _choice(node: Conditional, parts: list[Any], where: str) -> Any:
 
 
 def _membership(column: Any, values: tuple[object, ...], compute: pa.DataType, what: str) -> Any:
-    """IEEE equality: NaN is in no list, and of the two zeros each stands for both."""
+    """Return whether the column is in the list by IEEE equality: NaN is in no list, and the two zeros are equal."""
     f = functions()
     listed = [value for value in values if value == value]
     if types.is_floating(compute) and 0 in listed:
@@ -167,7 +171,7 @@ _DIGITS: Final = {1: 3, 2: 5, 4: 10, 8: 19}
 
 
 def _exact(column: Any, dtype: pa.DataType) -> Any:
-    """An int beside a decimal, as a decimal of just its digits."""
+    """Return an int operand of a decimal operation as a decimal with the digits of its type."""
     return column.cast(f"decimal({_DIGITS[dtype.byte_width]},0)") if types.is_integer(dtype) else column
 
 
@@ -192,19 +196,17 @@ _UNARY: Final = {
 assert {*_UNARY} == {*_U}, "every operator is lowered"
 
 
-# LITERALS
-"""Constants as Spark columns of an exact type, built from plain numbers and text: none passes through a time zone."""
-
-
 def constant(value: object, target: pa.DataType, what: str) -> Any:
-    """The column that is ``value``, brought to ``target`` as the local engine does, in every row.
+    """Return a column that is ``value`` in every row, cast to ``target`` as the local engine does.
 
-    Raises: UnsupportedOnRunner where Spark has no such type.
+    It is built from plain numbers and text, so that no value depends on a time zone.
+
+    Raises: UnsupportedOnRunner if Spark has no such type.
     """
     f = functions()
     target = value_type(target)
     sparks = spark_type(target, what)
-    scalar = _brought(value, target)
+    scalar = _cast_scalar(value, target)
     if not scalar.is_valid:
         return f.lit(None).cast(sparks)
     if types.is_timestamp(target) or types.is_duration(target):
@@ -216,7 +218,7 @@ def constant(value: object, target: pa.DataType, what: str) -> Any:
     return f.lit(scalar.as_py()).cast(sparks)
 
 
-def _brought(value: object, target: pa.DataType) -> Any:
+def _cast_scalar(value: object, target: pa.DataType) -> Any:
     if type(value) is int and types.is_decimal(target):
         return pa.scalar(Decimal(value), target)
     if type(value) is int and types.is_floating(target):
