@@ -83,7 +83,7 @@ class Driver:
         for name, placement in spark_plan.placements.items():
             if placement is Placement.DRIVER:
                 state = directory.read_task(task_id(name, 0), self.done)
-                recorder = OutputRecorder(spark_plan, 0, 0, dealt=False)
+                recorder = OutputRecorder(spark_plan, 0, 0, distributed=False)
                 vertex, run_id = spark_plan.plan.vertices[name], self.assignment.run_id
                 host = TaskHost(spark_plan, vertex, 0, state, run_id, recorder, notices=self.notices)
                 self._sink_hosts[name] = host

@@ -150,8 +150,8 @@ class SparkJob:
 
     def _warn(self, *, result: RunResult | None = None, error: BaseException | None = None) -> None:
         if self._once.acquire(blocking=False):
-            found = self._meter.warnings() if result is None else result.warnings
-            raise_warnings(found, result=result, error=error)
+            collected = self._meter.warnings() if result is None else result.warnings
+            raise_warnings(collected, result=result, error=error)
 
     def _wait(self, timeout: Duration | None) -> RunResult:
         if self._meter.state is not JobState.RUNNING:
@@ -170,7 +170,8 @@ class SparkJob:
                         reached = self.progress()
                         self.cancel()
                         raise JobTimeout(
-                            f"the job did not end within wait(timeout={timeout!r}) and was cancelled: {reached}"
+                            f"the job did not end within wait(timeout={timeout!r}) and was cancelled; run it again "
+                            f"with a longer timeout, or none: {reached}"
                         )
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt) and error is not self._failure:
@@ -223,7 +224,8 @@ class SparkJob:
                 if not self._stopped.wait(_GRACE):
                     self._driver.notices.add(
                         StillRunningWarning,
-                        f"job {self._pipeline!r} is {state.value}, but a function in the driver has not returned yet",
+                        f"job {self._pipeline!r} is {state.value}, but a function in the driver has not returned yet; "
+                        "the job's directory stays locked until it returns",
                     )
                 if state is JobState.FINISHED:
                     self._driver.finish()

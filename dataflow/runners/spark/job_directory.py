@@ -129,15 +129,15 @@ class JobDirectory:
 
     def check_complete(self, tasks: Sequence[str]) -> None:
         """Raise CheckpointDamaged if a file that a restart needs is missing."""
-        done, begun = self.done, self._newest("offsets")
+        done, started = self.done, self._newest("offsets")
         missing = [str(self._task_file(task, done)) for task in tasks if not self._task_file(task, done).exists()]
-        if begun not in (done - 1, done):
-            missing.append(str(self.path / "spark" / ("commits" if begun > done else "offsets")))
+        if started not in (done - 1, done):
+            missing.append(str(self.path / "spark" / ("commits" if started > done else "offsets")))
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             raise CheckpointDamaged(
-                f"{self.path} is not complete: Spark counts {done} micro-batches as done, {begun + 1} as begun, but "
-                f"{missing[0]}{more} is missing or older: restore what was deleted, or {_START_OVER}"
+                f"{self.path} is not complete: Spark counts {done} micro-batches as done, {started + 1} as started, "
+                f"but {missing[0]}{more} is missing or older: restore what was deleted, or {_START_OVER}"
             )
 
     def has_reached(self, round_: int) -> bool:

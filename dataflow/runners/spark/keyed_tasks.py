@@ -29,7 +29,7 @@ def run(
     spark_plan = assignment.spark_plan
     vertex, subtask = spark_plan.keyed_tasks[task]
     round_ = envelopes[0].round
-    recorder = OutputRecorder(spark_plan, subtask, round_, dealt=False)
+    recorder = OutputRecorder(spark_plan, subtask, round_, distributed=False)
     before = None if state is None else TaskState.decode(state)
     with (
         working_on(assignment.directory, vertex, subtask),

@@ -190,7 +190,7 @@ def run_partition(
     """Run a partition of micro-batch ``round_``; yield the envelopes it sends: none if the partition has no rows."""
     source = vertex.head
     spark_plan, wide = assignment.spark_plan.for_partition(vertex, partition)
-    recorder = OutputRecorder(spark_plan, partition, round_, dealt=True)
+    recorder = OutputRecorder(spark_plan, partition, round_, distributed=True)
     waiting = gather_batches(batches)
     if (first := next(waiting, None)) is None:
         return

@@ -253,10 +253,10 @@ class PlaceholderSource(Source):
         return self._sides
 
     def splits(self) -> Sequence[Split]:
-        raise AssertionError("a stand-in for a source is not read")
+        raise AssertionError("a placeholder for a source is not read")
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        raise AssertionError("a stand-in for a source is not read")
+        raise AssertionError("a placeholder for a source is not read")
 
 
 class PlaceholderSink(Sink):

@@ -119,10 +119,10 @@ class SparkMeter:
     def _input(self) -> tuple[int | None, int]:
         """Return the rows of all splits, and how many of them were read; None: the number is unknown."""
         counts = [rows_of(split) for split in self._splits()]
-        known = [count for count in counts if count is not None]
-        if len(known) < len(counts) or not counts:
+        counted = [count for count in counts if count is not None]
+        if len(counted) < len(counts) or not counts:
             return None, 0
-        return sum(total for total, _ in known), sum(read for _, read in known)
+        return sum(total for total, _ in counted), sum(read for _, read in counted)
 
     def _splits(self) -> list[SplitState]:
         directory, spark_plan = self._driver.assignment.directory, self._driver.assignment.spark_plan

@@ -95,7 +95,7 @@ class RepeatingInlet(SourceInlet):
         super().__init__(source, splits, context)
         self.polls = list(polls)
         self._left = deque(polls)
-        self._came: list[pa.RecordBatch] = []
+        self._received: list[pa.RecordBatch] = []
         self._aside: list[pa.RecordBatch] = []
         self._since: int | None = None
 
@@ -109,8 +109,8 @@ class RepeatingInlet(SourceInlet):
         self._since = None
         if poll.split is None:
             return None
-        batch, aside = joined(self._came), joined(self._aside) if self._aside else None
-        self._came, self._aside = [], []
+        batch, aside = joined(self._received), joined(self._aside) if self._aside else None
+        self._received, self._aside = [], []
         return self._gave(poll.split, batch, aside, whole=poll.whole)
 
     def has_more(self, left: int) -> bool:
@@ -119,21 +119,21 @@ class RepeatingInlet(SourceInlet):
 
     def _is_complete(self, poll: RecordedPoll, state: SplitState, now: int) -> bool:
         number = self.splits.index(state)
-        came = sum(map(len, self._came))
-        batch = self._poll(number, state, poll.rows - came if poll.rows > came and not self._source.sides else None)
+        rows = sum(map(len, self._received))
+        batch = self._poll(number, state, poll.rows - rows if poll.rows > rows and not self._source.sides else None)
         if batch is not None:
-            self._came.append(batch)
+            self._received.append(batch)
             aside = self._rejected(number)
             self._aside += [] if aside is None else [aside]
-            came += len(batch)
+            rows += len(batch)
         self._since = now if self._since is None or batch is not None else self._since
-        if state.done or came > poll.rows or now - self._since > _LONGEST:
+        if state.done or rows > poll.rows or now - self._since > _LONGEST:
             raise InputChanged(
                 f"{self._context.name}: split {state.split.id!r} returned a batch of {poll.rows} rows when it was "
-                f"first read, and {came} rows now: on Spark a source must return the same rows, in the same batches, "
+                f"first read, and {rows} rows now: on Spark a source must return the same rows, in the same batches, "
                 "each time it is read from an offset; change the source so that it does, or use the local runner"
             )
-        return bool(self._came) and came == poll.rows
+        return bool(self._received) and rows == poll.rows
 
 
 class ReadAttempt:

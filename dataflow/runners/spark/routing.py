@@ -80,7 +80,7 @@ def _write(
     spark_plan, vertex = assignment.spark_plan.for_partition(
         assignment.spark_plan.plan.vertices[link.target], partition
     )
-    recorder = OutputRecorder(spark_plan, partition, round_, dealt=False)
+    recorder = OutputRecorder(spark_plan, partition, round_, distributed=False)
     with (
         working_on(assignment.directory, vertex, partition),
         TaskHost(spark_plan, vertex, partition, None, assignment.run_id, recorder) as host,
@@ -95,7 +95,7 @@ def _write(
 def _distribute(spark_plan: SparkPlan, link: Link, number: int, unrouted: list[Envelope]) -> Iterator[Envelope]:
     """Distribute the rows of many subtasks to the keyed tasks of the target, and pass on watermarks and ends."""
     round_ = unrouted[0].round
-    recorder = OutputRecorder(spark_plan, 0, round_, dealt=True)
+    recorder = OutputRecorder(spark_plan, 0, round_, distributed=True)
     output = recorder.output(number, link)
     contents = {e.source: Content.decode(e.payload) for e in unrouted}
     for step in sorted({step for content in contents.values() for step in content.steps}):

@@ -155,11 +155,11 @@ class SparkRunner:
         if before is not None and checkpoint is not None:
             refuse_larger(before.restored_bytes, checkpoint.max_restore_bytes, f"the job in {before.path}")
         groups = max_key_groups or (before and before.key_groups) or _KEY_GROUPS
-        known = parallelism or (before and before.parallelism)
+        fixed = parallelism or (before and before.parallelism)
         if not self._readers:  # refuse a pipeline before a session starts; readers have a session already
-            _checked_plan(pipeline, known or 1, groups, self._readers)
+            _checked_plan(pipeline, fixed or 1, groups, self._readers)
         session = self._checked_session()
-        source_tasks = known or min(session.sparkContext.defaultParallelism, groups)
+        source_tasks = fixed or min(session.sparkContext.defaultParallelism, groups)
         spark_plan = _checked_plan(pipeline, source_tasks, groups, self._readers, input_identity(checkpoint))
         check_picklable(spark_plan)
         directory = before or JobDirectory(Path(tempfile.mkdtemp(prefix="barrierflow-spark-")).absolute())

@@ -60,8 +60,8 @@ def initial_states(spark_plan: SparkPlan) -> list[TaskState]:
     for vertex, subtask in spark_plan.source_tasks:
         if vertex.name not in splits:
             splits[vertex.name] = check_splits(_source(vertex), vertex.name)
-        mine = [SplitState(split).to_json() for split in splits[vertex.name][subtask :: vertex.parallelism]]
-        states.append(TaskState(task_id(vertex.name, subtask), inlet={"splits": mine}))
+        own_splits = [SplitState(split).to_json() for split in splits[vertex.name][subtask :: vertex.parallelism]]
+        states.append(TaskState(task_id(vertex.name, subtask), inlet={"splits": own_splits}))
     return states
 
 
@@ -75,7 +75,7 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
     spark_plan, directory = assignment.spark_plan, assignment.directory
     vertex, subtask = spark_plan.source_tasks[number]
     task = task_id(vertex.name, subtask)
-    recorder = OutputRecorder(spark_plan, subtask, round_, dealt=True)
+    recorder = OutputRecorder(spark_plan, subtask, round_, distributed=True)
     with serialized_errors(task):
         state, after = directory.read_task(task, round_), directory.read_task(task, round_ + 1)
         if state is None:

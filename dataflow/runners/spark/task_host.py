@@ -55,21 +55,21 @@ class TaskReport:
 class OutputRecorder:
     """The outputs of a subtask, which record what it emits in each step and for which task.
 
-    ``dealt``: rows are distributed to the keyed tasks of their target here; otherwise later, by routing, together with
-    the rows of other subtasks.
+    ``distributed``: rows are distributed to the keyed tasks of their target here; otherwise later, by routing,
+    together with the rows of other subtasks.
     """
 
-    def __init__(self, spark_plan: SparkPlan, source: int, round_: int, *, dealt: bool) -> None:
+    def __init__(self, spark_plan: SparkPlan, source: int, round_: int, *, distributed: bool) -> None:
         self._stages = spark_plan
         self._source = source
         self._round = round_
-        self._dealt = dealt
+        self._distributed = distributed
         self._channels: list[tuple[Channel, int, int, Content]] = []  # channel, keyed task, link, content
 
     def output(self, number: int, link: Link) -> Output:
         """Return the output of a link."""
         target = self._stages.placements[link.target]
-        if target is not Placement.KEYED_TASK or not self._dealt:
+        if target is not Placement.KEYED_TASK or not self._distributed:
             return ForwardOutput([self._channel(UNROUTED, number)])
         subtasks = range(self._stages.plan.vertices[link.target].parallelism)
         if link.partitioning is Partitioning.FORWARD:

@@ -1,4 +1,4 @@
-"""Sinks behind slots write in every partition of Spark's, of which there may be more than subtasks or key groups."""
+"""Sinks after keyed tasks write in every partition of Spark's; these may outnumber subtasks and key groups."""
 
 from __future__ import annotations
 

@@ -157,12 +157,12 @@ class _Check:
             case ("int", "timestamp" | "duration") if types.is_int64(source):
                 return from_ticks(column * f.lit(PER_UNIT[target.unit]).cast("bigint"), target)
             case ("date", "string"):
-                known = column.isNull() | f.year(column).between(1, 9999)
+                plain = column.isNull() | f.year(column).between(1, 9999)
                 beyond = fail(
                     OverflowError,
                     f"{self.what}: Spark writes a year outside 1 to 9999 differently; filter such rows out",
                 )
-                return f.when(known, column.cast(self.sparks)).otherwise(beyond)
+                return f.when(plain, column.cast(self.sparks)).otherwise(beyond)
         raise self._unsupported()
 
 

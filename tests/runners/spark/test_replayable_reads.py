@@ -30,7 +30,7 @@ Put = Callable[[str, int], None]
 
 
 def begun(source: flow.Source, directory: Path, rows: int = 1_000_000, **watermark: Any) -> Assignment:
-    """A job of one lane over ``source``, whose rows are counted behind a shuffle."""
+    """A job with one source task over ``source``, whose rows are counted after a shuffle."""
     with flow.Pipeline("twice") as p:
         stream = p.source(source, name="in")
         timed = stream.with_watermark("ts", name="time", **watermark) if "ts" in stream.schema.names else stream
@@ -43,12 +43,12 @@ def begun(source: flow.Source, directory: Path, rows: int = 1_000_000, **waterma
 
 
 def attempt(assignment: Assignment, round_: int = 0) -> list[Envelope]:
-    """What the lane sends in a micro-batch, to the last byte: Spark compares what attempts send."""
+    """What the source task sends in a micro-batch, to the last byte: Spark compares what attempts send."""
     return [e for batch in read(assignment, 0, round_) for e in envelopes_of(batch)]
 
 
 def taken(assignment: Assignment, round_: int) -> int:
-    """The rows that the lane has taken in all before a micro-batch."""
+    """The rows that the source task has read in all before a micro-batch."""
     state = assignment.directory.read_task(task_id("in", 0), round_)
     assert state is not None
     return sum(split.rows or 0 for split in splits_of(state))
@@ -102,7 +102,7 @@ def test_a_split_that_fell_silent_is_silent_again(tmp_path: Path) -> None:
     assert attempt(assignment) == first
 
 
-def test_a_lane_of_a_run_that_was_replaced_settles_nothing(tmp_path: Path) -> None:
+def test_a_source_task_of_a_run_that_was_replaced_settles_nothing(tmp_path: Path) -> None:
     assignment = begun(op.from_arrow(seconds()), tmp_path)
     with assignment.directory.lock("another"), pytest.raises(SerializedError) as caught:
         attempt(assignment)

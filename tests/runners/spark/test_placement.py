@@ -19,15 +19,15 @@ from dataflow.runners.spark.placement import Placement, SparkPlan, plan_for_spar
 TABLE = pa.table({"k": [1, 2], "x": [3, 4]})
 
 
-def spark_plan(p: flow.Pipeline, lanes: int = 2) -> SparkPlan:
-    return plan_for_spark(p.graph, parallelism=lanes, key_groups=8)
+def spark_plan(p: flow.Pipeline, parallelism: int = 2) -> SparkPlan:
+    return plan_for_spark(p.graph, parallelism=parallelism, key_groups=8)
 
 
 def source(p: flow.Pipeline, name: str = "in", **options: Any) -> flow.Stream:
     return p.source(op.from_arrow(TABLE), name=name, **options)
 
 
-def test_a_file_sink_behind_a_source_is_in_its_lanes(tmp_path: Path) -> None:
+def test_a_file_sink_behind_a_source_is_in_its_source_tasks(tmp_path: Path) -> None:
     with flow.Pipeline() as p:
         source(p).filter(col("x") > 3).sink(op.write_parquet(tmp_path), name="out")
     made = spark_plan(p)

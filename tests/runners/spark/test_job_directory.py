@@ -18,7 +18,7 @@ TASK = TaskState("in[0]", inlet={"splits": []})
 
 @pytest.fixture
 def directory(tmp_path: Path) -> JobDirectory:
-    """A job of one lane, two micro-batches of which are done."""
+    """A job with one source task, two micro-batches of which are done."""
     made = JobDirectory(tmp_path / "job")
     with made.lock("run"):
         made.create({"pipeline": "p"}, [TASK])

@@ -27,7 +27,7 @@ A, B = (f"in/{split}" for split in SPLITS)
 
 @pytest.fixture
 def assignment(tmp_path: Path) -> Assignment:
-    """A job of two lanes, begun."""
+    """A job with two source tasks, at its start."""
     with flow.Pipeline("numbers") as p:
         p.source(op.from_arrow(pa.table({"x": range(10)}), splits=2), name="in").sink(op.collect(), name="out")
     spark_plan = plan_for_spark(p.graph, parallelism=2, key_groups=8)
@@ -36,9 +36,9 @@ def assignment(tmp_path: Path) -> Assignment:
     return made
 
 
-def _come(assignment: Assignment, lane: int, round_: int, rows: int, *, done: bool = False) -> None:
-    split = SplitState(Split(SPLITS[lane]), offset=rows, done=done, rows=rows)
-    state = TaskState(task_id("in", lane), ended=done, inlet={"splits": [split.to_json()]})
+def _come(assignment: Assignment, subtask: int, round_: int, rows: int, *, done: bool = False) -> None:
+    split = SplitState(Split(SPLITS[subtask]), offset=rows, done=done, rows=rows)
+    state = TaskState(task_id("in", subtask), ended=done, inlet={"splits": [split.to_json()]})
     assignment.directory.write_task(state, round_)
 
 
@@ -46,9 +46,9 @@ def test_a_job_without_a_micro_batch_that_is_done_goes_back_to_nothing(assignmen
     assert restore_report(assignment, 0) is None
 
 
-def test_rows_that_lanes_had_read_beyond_are_read_again(assignment: Assignment) -> None:
-    for lane, rows in enumerate((3, 4)):
-        _come(assignment, lane, 1, rows)
+def test_rows_that_source_tasks_had_read_beyond_are_read_again(assignment: Assignment) -> None:
+    for subtask, rows in enumerate((3, 4)):
+        _come(assignment, subtask, 1, rows)
     _come(assignment, 0, 2, 5)
     report = restore_report(assignment, 1)
     assert report is not None
@@ -58,16 +58,16 @@ def test_rows_that_lanes_had_read_beyond_are_read_again(assignment: Assignment) 
 
 
 def test_splits_that_were_through_are_not_gone_back_to(assignment: Assignment) -> None:
-    for lane in range(2):
-        _come(assignment, lane, 1, 5, done=True)
+    for subtask in range(2):
+        _come(assignment, subtask, 1, 5, done=True)
     report = restore_report(assignment, 1)
     assert report is not None
     assert (report.finished, report.offsets, report.rows_replayed) == (True, {}, 0)
 
 
 def test_input_that_came_after_the_job_began_is_warned_of_and_named(assignment: Assignment) -> None:
-    for lane in range(2):
-        _come(assignment, lane, 1, 5)
+    for subtask in range(2):
+        _come(assignment, subtask, 1, 5)
     with flow.Pipeline("numbers") as p:
         p.source(op.from_arrow(pa.table({"x": range(15)}), splits=3), name="in").sink(op.collect(), name="out")
     grown = replace(assignment, spark_plan=plan_for_spark(p.graph, parallelism=2, key_groups=8))

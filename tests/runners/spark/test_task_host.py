@@ -15,7 +15,7 @@ from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
 from dataflow.runners.spark.user_errors import SerializedError, original_error
-from tests.runners.spark.test_staging import spark_plan
+from tests.runners.spark.test_placement import spark_plan
 
 
 class Beating(flow.Operator):
@@ -51,7 +51,7 @@ def test_a_timer_that_is_scheduled_in_a_timer_waits_for_the_next_micro_batch() -
     rows.key_by("x").apply(Beating, name="beating").apply(Once, name="once").sink(op.collect(), name="out")
     found = spark_plan(p)
     (vertex,) = (vertex for vertex in found.plan.vertices.values() if "once" in [node.name for node in vertex.nodes])
-    with TaskHost(found, vertex, 0, None, "run", OutputRecorder(found, 0, 1, dealt=False)) as host:
+    with TaskHost(found, vertex, 0, None, "run", OutputRecorder(found, 0, 1, distributed=False)) as host:
         assert host.call_due_timers() == ["beating", "once"]
         assert host.call_due_timers() == ["beating"]
 
