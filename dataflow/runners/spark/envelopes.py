@@ -21,10 +21,10 @@ from dataflow.state.codec import decode, encode
 
 __all__ = [
     "DDL",
-    "UNROUTED",
     "REPORT",
     "SCHEMA",
     "TO_DRIVER",
+    "UNROUTED",
     "Content",
     "Envelope",
     "batches_of",

@@ -43,7 +43,7 @@ def run(
 
 def rows_of(packed: bytes, state: Any, task: int, rows: Iterable[Any]) -> Iterator[Any]:
     """Yield the rows that a keyed task sends, given Spark's rows under its number; ``state`` is a ``ValueState``."""
-    assignment, tasks = _unpacked(packed)
+    assignment, tasks = _unpack(packed)
     if task not in tasks:
         yield from rows
         return
@@ -57,7 +57,7 @@ def rows_of(packed: bytes, state: Any, task: int, rows: Iterable[Any]) -> Iterat
 
 
 @lru_cache(maxsize=8)
-def _unpacked(packed: bytes) -> tuple[Assignment, frozenset[int]]:
+def _unpack(packed: bytes) -> tuple[Assignment, frozenset[int]]:
     unpacked: tuple[Assignment, frozenset[int]] = pyspark("pyspark.cloudpickle").loads(packed)
     return unpacked
 

@@ -107,7 +107,7 @@ class NativeReaders:
                 f"it needs {', '.join(f'{f.name}: {f.type}' for f in node.schema)}",
             )  # fmt: skip
 
-    def check_stages(self, spark_plan: SparkPlan) -> None:
+    def check_plan(self, spark_plan: SparkPlan) -> None:
         """Raise UnsupportedOnRunner for an operator that takes rows from other tasks than the one that reads them."""
         for name in self._frames and [
             n for n, placement in spark_plan.placements.items() if placement is Placement.KEYED_TASK

@@ -165,14 +165,13 @@ def plan_for_spark(
     Raises: UnsupportedOnRunner for a sink that would write rows more than once; errors of planning itself.
     """
     widened = _widened(graph, parallelism, key_groups)
-    broken = {node.id for node in widened if _runs_apart(widened, node, parallelism)}
-    names = {widened.nodes[id].name for id in broken}
+    apart = {node.name for node in widened if _runs_apart(widened, node)}
     plan = of(
         widened,
         parallelism=parallelism,
         max_key_groups=key_groups,
         combine=foldable,
-        apart=lambda node: node.name in names,
+        apart=lambda node: node.name in apart,
         input_identity=input_identity,
     )
     return SparkPlan(plan, {vertex.name: _placement_of(vertex, readers) for vertex in plan.vertices.values()})
@@ -195,7 +194,7 @@ def _widened(graph: Graph, parallelism: int, key_groups: int) -> Graph:
     return widened
 
 
-def _runs_apart(graph: Graph, node: Node, parallelism: int) -> bool:
+def _runs_apart(graph: Graph, node: Node) -> bool:
     """Return whether a sink is a vertex of its own: all but two-phase sinks directly after a source."""
     if not isinstance(node.spec, Write):
         return False

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-__all__ = ["MicroBatchRejected", "suppress_noise", "is_spark_handler", "drop_noise"]
+__all__ = ["MicroBatchRejected", "drop_noise", "is_spark_handler", "suppress_noise"]
 
 _STDERR: Final = 2
 _ONE: Final = threading.Lock()

@@ -23,7 +23,7 @@ from dataflow.runtime.task.task_inputs import Input, SourceInlet, SplitState
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ReadAttempt", "RecordingInlet", "RepeatingInlet", "RecordedPoll"]
+__all__ = ["ReadAttempt", "RecordedPoll", "RecordingInlet", "RepeatingInlet"]
 
 _PATIENCE: Final = 0.5
 """Seconds that a source task waits for its first rows: an empty micro-batch costs as much as a full one."""

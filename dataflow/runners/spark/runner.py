@@ -199,7 +199,7 @@ def _checked_plan(
     spark_plan = plan_for_spark(
         pipeline.graph, parallelism=source_tasks, key_groups=key_groups, readers=readers.names, input_identity=identity
     )
-    readers.check_stages(spark_plan)
+    readers.check_plan(spark_plan)
     return spark_plan
 
 

@@ -35,7 +35,15 @@ from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.source_peers import Peers
 from dataflow.runtime.task.task_inputs import SplitState
 
-__all__ = ["Assignment", "initial_states", "check_input", "stored_tasks", "data_source_class", "splits_of", "unpacked"]
+__all__ = [
+    "Assignment",
+    "check_input",
+    "data_source_class",
+    "initial_states",
+    "splits_of",
+    "stored_tasks",
+    "unpack_assignment",
+]
 
 
 @dataclass(frozen=True)
@@ -101,13 +109,13 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
         working_on(directory, vertex, subtask),
         TaskHost(spark_plan, vertex, subtask, state, assignment.run_id, recorder, inlet, notices) as host,
     ):
-        taken = 0
-        for taken in attempt.steps(host, 0 if waits else max(1, assignment.rows // len(spark_plan.source_tasks))):
-            recorder.step((taken - 1) * len(spark_plan.source_tasks) + number)
+        batches = 0
+        for batches in attempt.steps(host, 0 if waits else max(1, assignment.rows // len(spark_plan.source_tasks))):
+            recorder.step((batches - 1) * len(spark_plan.source_tasks) + number)
         called = attempt.call_timers(host)
         if inlet.ended:
             host.finish()
-        recorder.step(taken * len(spark_plan.source_tasks) + number)
+        recorder.step(batches * len(spark_plan.source_tasks) + number)
         snapshot = host.snapshot(round_ + 1)
         host.close()  # before the report, which includes errors of closing
         report = host.report(inlet.reading)
@@ -195,9 +203,9 @@ def data_source_class(assignment: Assignment, name: str) -> type:
             ]
 
         def read(self, partition):  # type: ignore[no-untyped-def]
-            from dataflow.runners.spark.source_tasks import read, unpacked
+            from dataflow.runners.spark.source_tasks import read, unpack_assignment
 
-            return read(unpacked(packed), *partition.value)
+            return read(unpack_assignment(packed), *partition.value)
 
         def commit(self, end):  # type: ignore[no-untyped-def]
             from pickle import loads
@@ -219,7 +227,7 @@ def data_source_class(assignment: Assignment, name: str) -> type:
 
 
 @lru_cache(maxsize=8)
-def unpacked(packed: bytes) -> Assignment:
+def unpack_assignment(packed: bytes) -> Assignment:
     """Return the assignment that ``data_source_class`` pickled."""
     assignment: Assignment = pyspark("pyspark.cloudpickle").loads(packed)
     return assignment

@@ -31,7 +31,7 @@ from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.task_inputs import GateInlet, SourceInlet
 from dataflow.runtime.task.wiring import Place, wired
 
-__all__ = ["TaskHost", "OutputRecorder", "TaskReport"]
+__all__ = ["OutputRecorder", "TaskHost", "TaskReport"]
 
 _PLENTY = 1 << 60
 """The credit of channels, practically unlimited because they are emptied after every step."""
@@ -60,7 +60,7 @@ class OutputRecorder:
     """
 
     def __init__(self, spark_plan: SparkPlan, source: int, round_: int, *, distributed: bool) -> None:
-        self._stages = spark_plan
+        self._spark_plan = spark_plan
         self._source = source
         self._round = round_
         self._distributed = distributed
@@ -68,14 +68,14 @@ class OutputRecorder:
 
     def output(self, number: int, link: Link) -> Output:
         """Return the output of a link."""
-        target = self._stages.placements[link.target]
+        target = self._spark_plan.placements[link.target]
         if target is not Placement.KEYED_TASK or not self._distributed:
             return ForwardOutput([self._channel(UNROUTED, number)])
-        subtasks = range(self._stages.plan.vertices[link.target].parallelism)
+        subtasks = range(self._spark_plan.plan.vertices[link.target].parallelism)
         if link.partitioning is Partitioning.FORWARD:
             subtasks = range(self._source, self._source + 1)
-        tasks = [self._stages.keyed_task_number(link.target, subtask) for subtask in subtasks]
-        return self._stages.output(link, [self._channel(task, number) for task in tasks])
+        tasks = [self._spark_plan.keyed_task_number(link.target, subtask) for subtask in subtasks]
+        return self._spark_plan.output(link, [self._channel(task, number) for task in tasks])
 
     def _channel(self, task: int, link: int) -> Channel:
         channel = Channel(_PLENTY, f"{link} -> {task}")
@@ -86,7 +86,7 @@ class OutputRecorder:
         """Tag everything emitted since the last call with step ``number``."""
         for channel, _, _, content in self._channels:
             if channel.head is not None:
-                content.add(number, _drained(channel))
+                content.add(number, _drain(channel))
 
     def envelopes(self) -> Iterator[Envelope]:
         """Yield all that was recorded."""
@@ -95,7 +95,7 @@ class OutputRecorder:
                 yield Envelope(task, link, self._source, self._round, content.encode())
 
 
-def _drained(channel: Channel) -> Iterator[Element]:
+def _drain(channel: Channel) -> Iterator[Element]:
     while channel.head is not None:
         yield channel.take()
 
@@ -125,7 +125,7 @@ class TaskHost:
         self._recorder = recorder
         self._inlet: GateInlet | SourceInlet = splits or self._gate(spark_plan, vertex, subtask, state)
         self._clock = SystemClock()
-        self._began = self._clock.now()
+        self._started = self._clock.now()
         self._state = state
         place = Place(spark_plan.plan, vertex, subtask, self._clock, run_id, state, splits)
         if spark_plan.placements[vertex.name] is Placement.PARTITION:  # rows of any key; Spark numbers the subtasks
@@ -277,4 +277,4 @@ class TaskHost:
             for node in self.chain.nodes
         ]
         handles = {node.name: list(node.transactions()) for node in self.chain.nodes if node.uncommitted}
-        return TaskReport(self.task, operators, handles, self._clock.now() - self._began, self.notices.packed())
+        return TaskReport(self.task, operators, handles, self._clock.now() - self._started, self.notices.packed())

@@ -19,7 +19,7 @@ from dataflow.runners.spark.quiet_logs import MicroBatchRejected
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.worker_notes import unfinished_work
 
-__all__ = ["SerializedError", "serialized_errors", "deserialized", "spark_failure", "with_notes", "original_error"]
+__all__ = ["SerializedError", "deserialized", "original_error", "serialized_errors", "spark_failure", "with_notes"]
 
 _LONGEST: Final = 1_000
 _SHOWN: Final = 3

@@ -19,7 +19,7 @@ from typing import Final
 from dataflow.planning.physical_plan import Vertex, task_id
 from dataflow.runners.spark.job_directory import JobDirectory
 
-__all__ = ["working_on", "clear_notes", "unfinished_work", "wait_until_idle"]
+__all__ = ["clear_notes", "unfinished_work", "wait_until_idle", "working_on"]
 
 _WIDTH: Final = 1_000
 _PAUSE: Final = 0.05
