@@ -176,11 +176,17 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         self._then(Write(sink), self.schema, "sink", name, parallelism)
 
     def agg(self, *aggregations: Any, **options: Any) -> Stream:
-        """Raise GraphError, because aggregates need a keyed stream: see `KeyedStream.agg`."""
+        """Refuse aggregates, because they need a keyed stream: see `KeyedStream.agg`.
+
+        Raises: GraphError that names `key_by`.
+        """
         raise GraphError("agg: the stream has no key; call key_by first, as in stream.key_by('shop').agg(...)")
 
     def window(self, window: Tumbling, *, lateness: Duration = "0s") -> WindowedStream:
-        """Raise GraphError, because windows need a keyed stream: see `KeyedStream.window`."""
+        """Refuse windows, because they need a keyed stream: see `KeyedStream.window`.
+
+        Raises: GraphError that names `key_by`.
+        """
         raise GraphError("window: the stream has no key; call key_by first, as in stream.key_by('shop').window(...)")
 
     def collect(self, **options: Any) -> pa.Table:

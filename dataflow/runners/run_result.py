@@ -199,7 +199,14 @@ class RunResult:
         return summary.as_dict(self)
 
     def to_json(self) -> str:
-        """Return ``to_dict()`` as JSON text."""
+        """Return ``to_dict()`` as JSON text.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op, json
+        >>> with flow.Pipeline() as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> json.loads(p.run().to_json())["rows_in"]
+        {'in': 2}
+        """
         return json.dumps(self.to_dict())
 
     def __str__(self) -> str:
