@@ -117,8 +117,8 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         sides = self._node.sides
         if tag not in sides:
             advice = self._node.spec.side_advice(tag)
-            known = f"it has {list(sides)}" if sides else "" if advice else "it has none"
-            raise GraphError(f"{self.name!r} has no side output {tag!r}; {'; '.join(filter(None, [known, advice]))}")
+            existing = f"it has {list(sides)}" if sides else "" if advice else "it has none"
+            raise GraphError(f"{self.name!r} has no side output {tag!r}; {'; '.join(filter(None, [existing, advice]))}")
         return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
 
     def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:
