@@ -11,7 +11,12 @@ ROOT = Path(__file__).parents[1]
 Imports = Mapping[str, Mapping[str, bool]]
 
 LATE_IMPORTS = {
+    ("dataflow.api.columns", "dataflow.api.streams"),
+    ("dataflow.api.custom_operators", "dataflow.api.keyed_streams"),
+    ("dataflow.api.custom_operators", "dataflow.api.streams"),
     ("dataflow.api.functions", "dataflow.api.streams"),
+    ("dataflow.api.stream_base", "dataflow.api.pipeline"),
+    ("dataflow.api.stream_base", "dataflow.api.streams"),
     ("dataflow.api.streams", "dataflow.api.keyed_streams"),
     ("dataflow.api.streams", "dataflow.api.pipeline"),
     ("dataflow.expressions.aggregated", "dataflow.expressions.aggregates"),

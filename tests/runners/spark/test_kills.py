@@ -24,7 +24,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.errors import DirectoryInUse
-from dataflow.runners.spark.job_directory import Home
+from dataflow.runners.spark.job_directory import JobDirectory
 from tests.needs import need_spark
 from tests.runners.spark.child import LANES, OUTPUTS, pipeline
 from tests.runners.spark.engine import ROOT
@@ -188,7 +188,7 @@ def test_a_job_that_is_killed_leaves_what_an_undisturbed_one_does(expected: Path
 
 def test_a_job_is_refused_a_directory_that_another_process_holds(spark: Any, tmp_path: Path) -> None:
     job = tmp_path / "job"
-    with Home(job).hold("first"):
+    with JobDirectory(job).hold("first"):
         before = (job / "FENCE").read_text()
         with pytest.raises(DirectoryInUse, match=rf"job is in use by process {os.getpid()} on .* wait for that job"):
             pipeline(tmp_path).run(flow.SparkRunner(spark), checkpoint=flow.Checkpointing(job))
