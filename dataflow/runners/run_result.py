@@ -61,7 +61,8 @@ class OperatorMetrics:
 
     Attributes:
         operator: its name.
-        rows_in, rows_out: rows taken and emitted (main output).
+        rows_in: rows received.
+        rows_out: rows emitted (main output).
         late: rows that were too late for it.
         skipped: rows it could not take; ``samples`` has some of them.
         busy: microseconds it worked; for a source, reading included.
@@ -98,7 +99,8 @@ class RunResult:
         state: how it ended: finished, or stopped early (`Stream.head`, ``job.stop()``).
         mode: the mode of its checkpoints; None: it had none.
         guarantee: end to end, the weakest of sources, checkpoint mode and sinks.
-        rows_in, rows_out: rows read by this run per source, and written per sink; after a restore only rows since then.
+        rows_in: rows read by this run, by source; after a restore, rows since then.
+        rows_out: rows written by this run, by sink; after a restore, rows since then.
         tables: per collecting sink, its rows; see `table`.
         changes: per sink, the meaning of its rows: ``"rows"``, each counts, or ``"updates"`` (see `Stream.changes`).
         checkpoints: the checkpoints completed by this run.
