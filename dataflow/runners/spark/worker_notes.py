@@ -32,7 +32,7 @@ def working_on(directory: JobDirectory, vertex: Vertex, subtask: int) -> Iterato
     note = json.dumps([task_id(vertex.name, subtask), [node.name for node in vertex.nodes]])
     _write(directory.path, note if len(note) <= _WIDTH else json.dumps([task_id(vertex.name, subtask), []]))
     yield
-    _write(directory.path, "")  # an exception names its subtask itself; only the note of a dead process stays
+    _write(directory.path, "")  # stays after an exception, which names the subtask itself, or a death
 
 
 def _write(directory: Path, note: str) -> None:
