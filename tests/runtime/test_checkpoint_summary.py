@@ -11,8 +11,9 @@ from dataflow.plan import of
 from dataflow.runtime.restore import find
 from operators.sinks.collect import collect
 from operators.sources.arrow import from_arrow
+from tests.seeds import seeds
 
-_SEEDS = range(5)
+_SEEDS = seeds(2, 5)
 
 
 def _skewed(mode: str, seed: int) -> tuple[flow.Pipeline, flow.MemoryStore, flow.RunResult]:
