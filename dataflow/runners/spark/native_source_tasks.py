@@ -25,7 +25,7 @@ from dataflow.runners.spark.task_host import Hosted, Recorder
 from dataflow.runners.spark.task_reports import reported
 from dataflow.runners.spark.user_errors import carried
 from dataflow.runners.spark.worker_notes import at_work
-from dataflow.runtime.task.task_inputs import SourceInlet
+from dataflow.runtime.task.source_input import SourceInput
 
 __all__ = ["chain_of", "gathered"]
 
@@ -57,7 +57,7 @@ def read(
         return
     assert isinstance(source.spec, Read), f"{source.name} reads no source"
     nobody: Any = source.spec.source
-    nowhere = SourceInlet(nobody, [], SourceContext(source.name, partition, wide.parallelism, SystemClock()))
+    nowhere = SourceInput(nobody, [], SourceContext(source.name, partition, wide.parallelism, SystemClock()))
     task = task_id(vertex.name, partition)
     with (
         at_work(assignment.home, wide, partition),

@@ -11,7 +11,7 @@ from dataflow.runners.job_progress import JobProgress, rows_of, taken_by_sinks
 from dataflow.runners.spark.driver import Driver
 from dataflow.runners.spark.source_tasks import splits_of
 from dataflow.runtime.task.progress import JobState
-from dataflow.runtime.task.task_inputs import SplitState
+from dataflow.runtime.task.task_input import SplitState
 
 __all__ = ["SparkMeter"]
 

@@ -18,7 +18,8 @@ from dataflow.contracts.source import Json, Source, SourceContext
 from dataflow.errors import InputChanged
 from dataflow.runners.spark.task_host import Hosted
 from dataflow.runners.spark.user_errors import carried
-from dataflow.runtime.task.task_inputs import Input, SourceInlet, SplitState
+from dataflow.runtime.task.source_input import SourceInput
+from dataflow.runtime.task.task_input import PollResult, SplitState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +56,7 @@ class Take:
         return Take(tuple(ended), split, rows, whole)
 
 
-class RecordingInlet(SourceInlet):
+class RecordingInlet(SourceInput):
     """The first attempt: ``takes`` has what every poll gave, in order."""
 
     def __init__(self, source: Source, splits: Sequence[SplitState], context: SourceContext) -> None:
@@ -63,7 +64,7 @@ class RecordingInlet(SourceInlet):
         self.takes: list[Take] = []
         self._numbers = {state.split.id: number for number, state in enumerate(splits)}
 
-    def poll(self, now: int, max_rows: int | None = None) -> Input | None:
+    def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
         live = [number for number, state in enumerate(self.splits) if not state.done]
         polled = super().poll(now, max_rows)
         ended = tuple([number for number in live if self.splits[number].done])
@@ -80,7 +81,7 @@ class RecordingInlet(SourceInlet):
         return not self.ended and left > 0
 
 
-class RepeatingInlet(SourceInlet):
+class RepeatingInlet(SourceInput):
     """A later attempt: polls give what ``takes`` says, in order, or None while the rows have not all come.
 
     A source that sets rows aside is asked for whole batches, for only it knows which rows those stand between; others
@@ -97,7 +98,7 @@ class RepeatingInlet(SourceInlet):
         self._aside: list[pa.RecordBatch] = []
         self._since: int | None = None
 
-    def poll(self, now: int, max_rows: int | None = None) -> Input | None:
+    def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
         take = self._left[0]
         for number in take.ended:
             self._end(number)
@@ -173,7 +174,7 @@ class Attempt:
         """Call the timers that are due, or were at first; answers whose they are."""
         if self._settled is None:
             return hosted.ring()
-        self.inlet.go_on(self._settled, SystemClock().now())
+        self.inlet.restore_position(self._settled, SystemClock().now())
         hosted.ring_again(self._settled["rang"])
         return list(self._settled["rang"])
 

@@ -14,7 +14,7 @@ from dataflow.runners.spark.placement import Hosting
 from dataflow.runners.spark.source_tasks import Assignment, splits_of
 from dataflow.runtime.restore.new_input import new_input
 from dataflow.runtime.restore.report import RestoreReport
-from dataflow.runtime.task.task_inputs import SplitState
+from dataflow.runtime.task.task_input import SplitState
 
 __all__ = ["restored"]
 

@@ -33,7 +33,7 @@ from dataflow.runtime.task.contract_checks import check_splits
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.source_peers import Peers
-from dataflow.runtime.task.task_inputs import SplitState
+from dataflow.runtime.task.task_input import SplitState
 
 __all__ = ["Assignment", "beginnings", "check_input", "kept_tasks", "source_of", "splits_of", "unpacked"]
 
@@ -96,7 +96,7 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
         )
         attempt = Attempt(_source(vertex), context, splits_of(state), None if after is None else after.inlet)
         inlet = attempt.inlet
-        inlet.go_on(state.inlet, SystemClock().now())
+        inlet.restore_position(state.inlet, SystemClock().now())
     with (
         at_work(home, vertex, subtask),
         Hosted(stages, vertex, subtask, state, assignment.run_id, recorder, inlet, notices) as hosted,
@@ -115,7 +115,7 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
             report = replace(report, **cast(Any, after.inlet["counted"]))
         yield from batches_of([*recorder.envelopes(), reported(report, round_)])
         with carried(task):
-            turns = inlet.turns(SystemClock().now())
+            turns = inlet.position(SystemClock().now())
             counted: Any = {"operators": report.operators, "busy": report.busy, "notices": report.notices}
             told = {**found.inlet, **turns, "rang": rang, "takes": attempt.takes, "counted": counted}
             home.check(assignment.run_id)

@@ -24,11 +24,12 @@ from dataflow.runners.spark.placement import Hosting, Stages
 from dataflow.runners.spark.user_errors import Carrier, carried, noted
 from dataflow.runtime.task.chain import Chain, ChainNode, Flow
 from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.gate_input import GateInput
 from dataflow.runtime.task.input_gate import InputGate, RoundRobin
 from dataflow.runtime.task.notices import Notices, Packed
 from dataflow.runtime.task.outputs import ForwardOutput, Output
 from dataflow.runtime.task.parts import TaskState
-from dataflow.runtime.task.task_inputs import GateInlet, SourceInlet
+from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.wiring import Place, wired
 
 __all__ = ["Hosted", "Recorder", "Report"]
@@ -114,7 +115,7 @@ class Hosted:
         state: TaskState | None,
         run_id: str,
         recorder: Recorder,
-        splits: SourceInlet | None = None,
+        splits: SourceInput | None = None,
         notices: Notices | None = None,
     ) -> None:
         self.task = task_id(vertex.name, subtask)
@@ -122,7 +123,7 @@ class Hosted:
         self._closed = False
         self.ended = state is not None and state.ended
         self._recorder = recorder
-        self._inlet: GateInlet | SourceInlet = splits or self._gate(stages, vertex, subtask, state)
+        self._inlet: GateInput | SourceInput = splits or self._gate(stages, vertex, subtask, state)
         self._clock = SystemClock()
         self._began = self._clock.now()
         self._state = state
@@ -133,7 +134,7 @@ class Hosted:
         with carried(self.task):
             self.chain = Chain(wired(place, recorder.output))
 
-    def _gate(self, stages: Stages, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInlet:
+    def _gate(self, stages: Stages, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInput:
         numbers = stages.channels(vertex.name, subtask)
         self._channels = {place: Channel(_PLENTY, f"{place}") for place in numbers}
         gate = InputGate(
@@ -142,7 +143,7 @@ class Hosted:
         if state is not None:
             watermarks: Any = state.inlet["watermarks"]
             gate.restore_watermarks(watermarks)
-        return GateInlet(gate, [stages.plan.links[number].port for number, _ in numbers])
+        return GateInput(gate, [stages.plan.links[number].port for number, _ in numbers])
 
     def __enter__(self) -> Hosted:
         try:

@@ -46,6 +46,7 @@ from dataflow.runtime.task.chain import Chain
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
+from dataflow.runtime.task.gate_input import GateInput
 from dataflow.runtime.task.input_gate import Choose, InputGate, RoundRobin
 from dataflow.runtime.task.kernel_loading import Loading, kernels_of
 from dataflow.runtime.task.library import Library
@@ -55,8 +56,8 @@ from dataflow.runtime.task.outputs import Output, output_for
 from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.task.services import Identity, Services
+from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task import Task
-from dataflow.runtime.task.task_inputs import GateInlet, SourceInlet
 from dataflow.runtime.task.wiring import Place, wired
 from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore
@@ -262,7 +263,7 @@ class _Builder:
             note_taken_back(self.notices, name, taken_back, f"checkpoint {manifest.checkpoint} was restored")
         self.settings.probe(Point.RECOVERY)
 
-    def _place(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInlet | None) -> Place:
+    def _place(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInput | None) -> Place:
         clock, run_id = self.settings.clock, self.settings.run_id
         repeats = self.checkpointing.mode is Mode.UNALIGNED
         return Place(self.plan, vertex, subtask, clock, run_id, state, splits, self._sample, repeats=repeats)
@@ -290,7 +291,7 @@ class _Builder:
         channels = [self.channels[number, s, t] for s, t in self.plan.channels(link) if s == subtask]
         return output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
 
-    def _gate_inlet(self, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInlet:
+    def _gate_inlet(self, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInput:
         channels, ports = [], []
         for i, link in enumerate(self.plan.links):
             if link.target == vertex.name:
@@ -302,7 +303,7 @@ class _Builder:
         if state is not None:
             watermarks: Any = state.inlet["watermarks"]
             gate.restore_watermarks(watermarks)
-        return GateInlet(gate, ports)
+        return GateInput(gate, ports)
 
     @property
     def _sample(self) -> int | None:

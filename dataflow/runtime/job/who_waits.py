@@ -42,4 +42,4 @@ def _causes(task: Task, now: int) -> list[str]:
     if task.state is Progress.BACK_PRESSURED:
         full = [c for output in task.chain.outputs for c in output.channels if not c.has_credit]
         causes += [f"full: {c.name} ({c.queued_rows} rows queued)" for c in full]
-    return [*causes, *task.inlet.causes(task.state, now)]
+    return [*causes, *task.task_input.causes(task.state, now)]

@@ -21,8 +21,9 @@ from dataflow.runtime.task.contract_checks import check_splits
 from dataflow.runtime.task.kernel_loading import Loading, kernels_of
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.parts import TaskState
+from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.source_peers import Peers
-from dataflow.runtime.task.task_inputs import SourceInlet, SplitState
+from dataflow.runtime.task.task_input import SplitState
 from dataflow.runtime.task.wiring import Place, restored_nodes
 from dataflow.untrusted import excerpt
 
@@ -51,12 +52,12 @@ class Rehearsal:
     def __init__(
         self,
         plan: Plan,
-        place: Callable[[Vertex, int, TaskState | None, SourceInlet | None], Place],
+        place: Callable[[Vertex, int, TaskState | None, SourceInput | None], Place],
         clock: Clock,
         notices: Notices,
         load: Callable[[Loading], None],
     ) -> None:
-        self.inlets: dict[str, SourceInlet] = {}
+        self.inlets: dict[str, SourceInput] = {}
         """By task: the inlets of sources, whose input was checked."""
         self.operators: dict[str, Mapping[int, ChainNode]] = {}
         """By task: operators of the library that have their state, see ``restored_nodes``."""
@@ -111,14 +112,14 @@ class Rehearsal:
                 found[task] += [SplitState(split) for split in fresh[i :: vertex.parallelism]]
         return found
 
-    def _inlets(self, splits: Mapping[str, list[SplitState]]) -> dict[str, SourceInlet]:
+    def _inlets(self, splits: Mapping[str, list[SplitState]]) -> dict[str, SourceInput]:
         """Return an inlet for the splits of every source subtask."""
-        inlets: dict[str, SourceInlet] = {}
+        inlets: dict[str, SourceInput] = {}
         for vertex, source in self._sources():
             peers = Peers(vertex.parallelism)
             for i, task in enumerate(vertex.tasks):
                 context = SourceContext(vertex.head.name, i, vertex.parallelism, self._clock, notify=self._notices.add)
-                inlets[task] = SourceInlet(source, splits[task], context, peers)
+                inlets[task] = SourceInput(source, splits[task], context, peers)
         return inlets
 
     def _sources(self) -> Iterator[tuple[Vertex, Source]]:

@@ -47,7 +47,7 @@ from dataflow.runtime.task.part_writer import PartWriter
 from dataflow.runtime.task.parts import ChannelState, Duplicates, TaskState
 from dataflow.runtime.task.progress import Meter, Progress
 from dataflow.runtime.task.services import Services
-from dataflow.runtime.task.task_inputs import Inlet, Input
+from dataflow.runtime.task.task_input import PollResult, TaskInput
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +77,7 @@ class Task:
     def __init__(
         self,
         name: str,
-        inlet: Inlet,
+        task_input: TaskInput,
         chain: Chain,
         services: Services,
         *,
@@ -86,7 +86,7 @@ class Task:
         ended: bool = False,
     ) -> None:
         self.name = name
-        self.inlet = inlet
+        self.task_input = task_input
         self.chain = chain
         self.mailbox: Mailbox[TaskMessage] = Mailbox()
         self.ledger = BarrierLedger()
@@ -149,10 +149,10 @@ class Task:
         if self._phase is _Phase.FINISHING:
             self._ended()
             return Progress.WORKED
-        while actions := self.inlet.triggered(now):
+        while actions := self.task_input.triggered(now):
             self._act(actions, now)  # every one of them, for none may come behind the end of input
             worked = True
-        if actions := self.inlet.tick(now):
+        if actions := self.task_input.tick(now):
             self._act(actions, now)
             worked = True
         if self._phase is _Phase.ENDED:
@@ -168,22 +168,22 @@ class Task:
         after_timer, self._rang = self._rang, False  # else timers that are always due would keep all else waiting
         while True:
             if not chain.has_credit():
-                taken = self.inlet.poll_control(now)
+                taken = self.task_input.poll_control(now)
             elif not after_timer and chain.due(now):
                 self._rang = True
                 self._carry()
                 return True
-            elif self.inlet.ended:
+            elif self.task_input.ended:
                 if worked:
                     return True  # a trigger that waited for this end comes first
                 self._phase = _Phase.FINISHING
-                if self.inlet.is_source:  # channels have carried it already
+                if self.task_input.is_source:  # channels have carried it already
                     chain.push(0, Watermark(MAX_WATERMARK))
                 chain.push(0, EndOfInput())
                 self._carry()
                 return True
             else:
-                taken = self.inlet.poll(now, self._pace.max_rows)
+                taken = self.task_input.poll(now, self._pace.max_rows)
             if taken is None and after_timer:
                 after_timer = False
                 continue
@@ -207,10 +207,10 @@ class Task:
 
     def _ended(self) -> None:
         self._phase = _Phase.ENDED
-        self.inlet.finished = True
+        self.task_input.finished = True
         self._services.mailbox.put(Ended(self.name))
 
-    def _take(self, taken: Input, now: int) -> None:
+    def _take(self, taken: PollResult, now: int) -> None:
         if taken.flow is not None:
             if taken.rejected is not None and isinstance(taken.flow, Data):
                 self.chain.set_aside(taken.rejected, taken.flow.epoch)
@@ -221,7 +221,7 @@ class Task:
             assert not self.chain.busy, f"{self.name}: a barrier was taken while the chain is busy"
             self._act(taken.actions, now)
         elif taken.flow is None:
-            self.chain.forget_red(self.inlet.floor)
+            self.chain.forget_red(self.task_input.floor)
 
     def _carry(self) -> bool:
         """Work the chain off, as far as there is room; False: nothing could be done."""
@@ -243,7 +243,7 @@ class Task:
         """What a task waits for that has nothing to do."""
         if not self.chain.has_credit():
             return Progress.BACK_PRESSURED
-        return Progress.BLOCKED if self.inlet.blocked else Progress.WAITING
+        return Progress.BLOCKED if self.task_input.blocked else Progress.WAITING
 
     # --- checkpoints
 
@@ -255,14 +255,14 @@ class Task:
                 case Trigger(barrier, finished):
                     ready = _Phase.ENDED if finished else _Phase.RUNNING
                     if self._phase is ready:
-                        self.inlet.trigger(barrier)
+                        self.task_input.trigger(barrier)
                     else:
                         self._decline(
                             barrier.checkpoint, FailureReason.NOT_READY, f"{self.name} is {self._phase.value}"
                         )
                 case AbortCheckpoint(checkpoint, reason):
                     self._writer.drop(checkpoint)
-                    self._act(self.inlet.abort(checkpoint, reason, now), now)
+                    self._act(self.task_input.abort(checkpoint, reason, now), now)
                     self.ledger.settled(self.name, checkpoint)
                 case Committed(checkpoint):
                     for node in self.chain.nodes:
@@ -290,7 +290,7 @@ class Task:
                     pass
                 case _:
                     assert_never(action)
-        self.chain.forget_red(self.inlet.floor)
+        self.chain.forget_red(self.task_input.floor)
 
     @property
     def recording(self) -> bool:
@@ -311,11 +311,11 @@ class Task:
         state = TaskState(
             task=self.name,
             ended=self._phase is _Phase.ENDED,
-            inlet=self.inlet.snapshot(),
+            inlet=self.task_input.snapshot(),
             operators=states,
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )
-        stats = TaskStats(alignment=self.inlet.alignment, copy=self._clock.now() - now)
+        stats = TaskStats(alignment=self.task_input.alignment, copy=self._clock.now() - now)
         self._snapshots[barrier.checkpoint] = (state, stats)
 
     def _persist(self, complete: Complete, now: int) -> None:
@@ -324,13 +324,13 @@ class Task:
             return  # the snapshot failed and was declined
         state, stats = self._snapshots.pop(n)
         state = replace(state, duplicates=self._duplicates(complete), in_flight=self._in_flight(complete))
-        blocked = {channel.name: channel.blocked for channel in self.inlet.channels(now)}
+        blocked = {channel.name: channel.blocked for channel in self.task_input.channels(now)}
         self._writer.write(n, state, replace(stats, blocked=blocked))
 
     @property
     def channels(self) -> Sequence[Channel]:
         """The input channels, by number; a source has none."""
-        return self.inlet.input_channels
+        return self.task_input.input_channels
 
     def _in_flight(self, complete: Complete) -> list[ChannelState]:
         channels, head = self.channels, self.chain.head.name
@@ -359,7 +359,7 @@ class Task:
     def close(self) -> list[Exception]:
         """Close readers and operators; answers what they raised. Not while another thread is in ``step``."""
         errors = self.chain.close() if self._opened else []
-        return [*errors, *self.inlet.close()]
+        return [*errors, *self.task_input.close()]
 
 
 def _annotate(error: BaseException, task: Task) -> None:

@@ -18,7 +18,7 @@ from dataflow.runtime.task.chain import ChainNode
 from dataflow.runtime.task.contract_checks import build_operator, declared_outputs
 from dataflow.runtime.task.outputs import Output
 from dataflow.runtime.task.parts import TaskState
-from dataflow.runtime.task.task_inputs import SourceInlet
+from dataflow.runtime.task.source_input import SourceInput
 from dataflow.state.hashing import key_group_range
 from dataflow.untrusted import damaged_by
 
@@ -40,7 +40,7 @@ class Place:
     clock: Clock
     run_id: str
     state: TaskState | None = None
-    splits: SourceInlet | None = None
+    splits: SourceInput | None = None
     sample: int | None = None
     key_groups: range | None = None
     repeats: bool = False

@@ -19,7 +19,7 @@ from dataflow.runners.spark.placement import staged
 from dataflow.runners.spark.restore_report import restored
 from dataflow.runners.spark.source_tasks import Assignment, beginnings, check_input
 from dataflow.runtime.task.parts import TaskState
-from dataflow.runtime.task.task_inputs import SplitState
+from dataflow.runtime.task.task_input import SplitState
 
 SPLITS = ["rows-0-5", "rows-5-10"]
 A, B = (f"in/{split}" for split in SPLITS)

@@ -23,7 +23,7 @@ from dataflow.runners.spark.placement import staged
 from dataflow.runners.spark.replayable_reads import RepeatingInlet, Take
 from dataflow.runners.spark.source_tasks import Assignment, beginnings, read, splits_of
 from dataflow.runners.spark.user_errors import Carrier
-from dataflow.runtime.task.task_inputs import SplitState
+from dataflow.runtime.task.task_input import SplitState
 from dataflow.testing import Pause, ScriptedSource
 
 Put = Callable[[str, int], None]
