@@ -26,7 +26,7 @@ from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.restore.find_checkpoint import RestoreReport
-from dataflow.runtime.task.progress import JobState, Meter
+from dataflow.runtime.task.progress import JobState, TaskTimes
 from dataflow.runtime.task.task import Task
 from dataflow.runtime.task.task_input import ChannelMetrics
 from dataflow.store.memory import MemoryStore
@@ -76,7 +76,7 @@ class TaskMetrics:
     """One subtask: where its time went, its operators, its channels."""
 
     task: str
-    meter: Meter
+    meter: TaskTimes
     operators: Sequence[OperatorMetrics]
     channels: Sequence[ChannelMetrics]
 

@@ -30,7 +30,7 @@ from dataflow.runners.spark.progress import SparkMeter
 from dataflow.runners.spark.quiet_logs import is_sparks
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.user_errors import Carrier, original
-from dataflow.runtime.task.progress import JobState, Meter
+from dataflow.runtime.task.progress import JobState, TaskTimes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -300,7 +300,7 @@ class SparkJob:
         for vertex in self._driver.assignment.stages.plan.vertices.values():
             operators = [counters.of(node.name) for node in vertex.nodes]
             busy = max(counters.busy(vertex.name), sum(o.busy for o in operators))
-            metrics.append(TaskMetrics(vertex.name, Meter(busy=busy), operators, ()))
+            metrics.append(TaskMetrics(vertex.name, TaskTimes(busy=busy), operators, ()))
         return metrics
 
     def __enter__(self) -> Self:

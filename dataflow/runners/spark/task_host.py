@@ -30,7 +30,7 @@ from dataflow.runtime.task.notices import Notices, Packed
 from dataflow.runtime.task.outputs import ForwardOutput, Output
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.source_input import SourceInput
-from dataflow.runtime.task.wiring import Place, wired
+from dataflow.runtime.task.wiring import SubtaskSetup, wire_chain
 
 __all__ = ["Hosted", "Recorder", "Report"]
 
@@ -127,12 +127,12 @@ class Hosted:
         self._clock = SystemClock()
         self._began = self._clock.now()
         self._state = state
-        place = Place(stages.plan, vertex, subtask, self._clock, run_id, state, splits)
+        place = SubtaskSetup(stages.plan, vertex, subtask, self._clock, run_id, state, splits)
         if stages.hosting[vertex.name] is Hosting.PARTITION:  # rows of any key, and Spark says how many there are
             wide = Vertex(vertex.name, max(vertex.parallelism, subtask + 1), vertex.nodes)
             place = replace(place, vertex=wide, key_groups=range(stages.plan.max_key_groups))
         with carried(self.task):
-            self.chain = Chain(wired(place, recorder.output))
+            self.chain = Chain(wire_chain(place, recorder.output))
 
     def _gate(self, stages: Stages, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInput:
         numbers = stages.channels(vertex.name, subtask)

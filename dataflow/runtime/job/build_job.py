@@ -38,17 +38,17 @@ from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.job.committer import Committer
 from dataflow.runtime.job.job import Job
-from dataflow.runtime.restore.find_checkpoint import Restored, find
+from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint, find
 from dataflow.runtime.restore.in_flight import put_back
 from dataflow.runtime.restore.new_input import with_new_input
-from dataflow.runtime.restore.verification import Rehearsal, two_phase_sinks
+from dataflow.runtime.restore.verification import Verification, two_phase_sinks
 from dataflow.runtime.task.chain import Chain
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
 from dataflow.runtime.task.gate_input import GateInput
 from dataflow.runtime.task.input_gate import Choose, InputGate, RoundRobin
-from dataflow.runtime.task.kernel_loading import Loading, kernels_of
+from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.library import Library
 from dataflow.runtime.task.messages import Mailbox
 from dataflow.runtime.task.notices import Notices
@@ -58,7 +58,7 @@ from dataflow.runtime.task.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.task.services import Identity, Services
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task import Task
-from dataflow.runtime.task.wiring import Place, wired
+from dataflow.runtime.task.wiring import SubtaskSetup, wire_chain
 from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.memory import MemoryStore
@@ -97,7 +97,7 @@ class Settings:
     probe: Probe = no_probe
     store: CheckpointStore | None = None
     delays: Mapping[str, Callable[[int], None]] = field(default_factory=dict)
-    load: Callable[[Loading], None] = Loading.run
+    load: Callable[[KernelLoader], None] = KernelLoader.run
     library: Library = field(kw_only=True)
 
 
@@ -160,17 +160,17 @@ class _Builder:
         self.services = Services(store, settings.submit, settings.clock, Mailbox(), settings.library, settings.probe)
         self.notices = self.services.notices
         self.channels: dict[tuple[int, int, int], Channel] = {}
-        self.rehearsal = Rehearsal(plan, self._place, settings.clock, self.notices, settings.load)
+        self.verification = Verification(plan, self._setup, settings.clock, self.notices, settings.load)
 
     def build(self) -> Job:
         plan, settings, store = self.plan, self.settings, self.store
         started = settings.clock.now()
-        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes, self.rehearsal.perform)
+        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes, self.verification.verify)
         states = restored.states if restored else {}
         if restored:  # input that changed was refused, so what is new is only new
             restored = with_new_input(restored, plan)
         else:
-            self.rehearsal.begin()
+            self.verification.start_fresh()
         self._connect()
         if restored:  # refuses a channel that changed, before anything is given up or committed
             put_back(restored, plan, self.channels, settings.library)
@@ -209,7 +209,7 @@ class _Builder:
             committer,
             self.services,
             Identity(settings.pipeline, settings.run_id, c.mode, self._guarantee(), settings.checkpointing is not None),
-            loading=Loading(kernels_of(plan, [node.operator for t in tasks.values() for node in t.chain.nodes])),
+            loading=KernelLoader(kernels_of(plan, [node.operator for t in tasks.values() for node in t.chain.nodes])),
             restore_report=replace(restored.report, duration=settings.clock.now() - started) if restored else None,
         )
 
@@ -232,7 +232,7 @@ class _Builder:
         durable = self.settings.checkpointing is not None
         return self.plan.graph.guarantee(self.checkpointing.mode.guarantee if durable else Guarantee.AT_MOST_ONCE)
 
-    def _ready(self, restored: Restored | None, sinks: Mapping[str, TwoPhaseSink]) -> None:
+    def _ready(self, restored: RestoredCheckpoint | None, sinks: Mapping[str, TwoPhaseSink]) -> None:
         """Bring store and sinks to the point the job starts from.
 
         Checkpoints newer than the one restored belong to a past that is given up: they must be gone before a sink takes
@@ -263,15 +263,15 @@ class _Builder:
             note_taken_back(self.notices, name, taken_back, f"checkpoint {manifest.checkpoint} was restored")
         self.settings.probe(Point.RECOVERY)
 
-    def _place(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInput | None) -> Place:
+    def _setup(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInput | None) -> SubtaskSetup:
         clock, run_id = self.settings.clock, self.settings.run_id
         repeats = self.checkpointing.mode is Mode.UNALIGNED
-        return Place(self.plan, vertex, subtask, clock, run_id, state, splits, self._sample, repeats=repeats)
+        return SubtaskSetup(self.plan, vertex, subtask, clock, run_id, state, splits, self._sample, repeats=repeats)
 
     def _task(self, vertex: Vertex, subtask: int, name: str, state: TaskState | None) -> Task:
-        splits, restored = self.rehearsal.inlets.get(name), self.rehearsal.operators.get(name)
-        place = self._place(vertex, subtask, state, splits)
-        nodes = wired(place, lambda number, link: self._output(number, link, subtask), restored)
+        splits, restored = self.verification.inputs.get(name), self.verification.operators.get(name)
+        setup = self._setup(vertex, subtask, state, splits)
+        nodes = wire_chain(setup, lambda number, link: self._output(number, link, subtask), restored)
         for node in nodes:
             node.delay = self.settings.delays.get(node.name)
         if self.checkpointing.mode is not Mode.UNALIGNED:  # which reports red rows, operator by operator
@@ -279,7 +279,7 @@ class _Builder:
             self.settings.library.fuse(self.plan.graph, chained, self.settings.submit)
         return Task(
             name,
-            self._gate_inlet(vertex, subtask, state) if splits is None else splits,
+            self._gate_input(vertex, subtask, state) if splits is None else splits,
             Chain(nodes),
             self.services,
             keep_duplicates=self.checkpointing.duplicates,
@@ -291,7 +291,7 @@ class _Builder:
         channels = [self.channels[number, s, t] for s, t in self.plan.channels(link) if s == subtask]
         return output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
 
-    def _gate_inlet(self, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInput:
+    def _gate_input(self, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInput:
         channels, ports = [], []
         for i, link in enumerate(self.plan.links):
             if link.target == vertex.name:

@@ -38,7 +38,7 @@ from dataflow.runtime.job.committer import LAST_ATTEMPTS, Committer, SinkCommitt
 from dataflow.runtime.job.job_messages import Cancel, JobMessage, StopJob
 from dataflow.runtime.job.manifest_writer import ManifestWriter, Persisted, PersistFailed, manifest_of
 from dataflow.runtime.job.predicates import LANE, Answers, Asked, Judged, Predicates
-from dataflow.runtime.task.kernel_loading import Loading
+from dataflow.runtime.task.kernel_loading import KernelLoader
 from dataflow.runtime.task.messages import (
     AbortCheckpoint,
     Acknowledged,
@@ -84,7 +84,7 @@ class Job:
         services: Services,
         identity: Identity,
         *,
-        loading: Loading | None = None,
+        loading: KernelLoader | None = None,
         restore_report: RestoreReport | None = None,
     ) -> None:
         self.plan = plan
@@ -116,7 +116,7 @@ class Job:
             services.notices,
         )
         self._requests = CheckpointRequests()
-        self.loading = loading or Loading()
+        self.loading = loading or KernelLoader()
         self.begun = False
         """Whether the kernels are loaded, so that tasks may be stepped and checkpoints taken. Never unset."""
         self.began_at = self.started_at

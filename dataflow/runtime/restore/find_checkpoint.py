@@ -1,6 +1,6 @@
 """Finding and reading the checkpoint to start from.
 
-Restoring is constructing: this module only reads. ``Restored`` is handed to the builder, which makes new tasks of it.
+Restoring is constructing: this module only reads. The builder gets a ``RestoredCheckpoint`` and makes new tasks of it.
 
 A checkpoint is an untrusted document (``dataflow.untrusted``). The assumptions of the plan are checked here, so that a
 restore can still fall back if there is a defect.
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RestoreReport",
-    "Restored",
+    "RestoredCheckpoint",
     "find",
     "preview",
     "refuse_another",
@@ -52,7 +52,7 @@ log = logging.getLogger("dataflow.restore")
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredCheckpoint:
     """A checkpoint, read and verified: its manifest, the state of each task, and the report on it.
 
     ``abandoned`` are newer checkpoints, which the restore deletes. ``damaged`` are checkpoints that would have been
@@ -71,11 +71,11 @@ def find(
     store: CheckpointStore,
     plan: Plan,
     limit: int | None = None,
-    rehearse: Callable[[Manifest, Mapping[str, TaskState]], None] = lambda manifest, states: None,
-) -> Restored | None:
+    verify: Callable[[Manifest, Mapping[str, TaskState]], None] = lambda manifest, states: None,
+) -> RestoredCheckpoint | None:
     """The checkpoint that ``restore`` asks for, whole and fitting ``plan``; None: start from the beginning.
 
-    ``limit``: see ``Checkpointing(max_restore_bytes=)``. ``rehearse`` is called for checkpoints of this plan; it raises
+    ``limit``: see ``Checkpointing(max_restore_bytes=)``. ``verify`` is called for checkpoints of this plan; it raises
     ``CheckpointDamaged`` if one cannot be restored.
 
     Raises: NoCheckpoint, CheckpointsExist, CheckpointDamaged, CheckpointMismatch (listing what differs);
@@ -84,7 +84,7 @@ def find(
     request = parse(restore)
     ids = store.checkpoints()
     if isinstance(request, ByPath):
-        return _by_path(Path(request.path), store, ids, plan, limit, rehearse)
+        return _by_path(Path(request.path), store, ids, plan, limit, verify)
     read: dict[int, tuple[Manifest, Mapping[str, TaskState]]] = {}
 
     def inspect(checkpoint: int) -> Found:
@@ -98,7 +98,7 @@ def find(
             if _fits(manifest, plan):
                 _check_states(states, plan)
                 if isinstance(request, int) or not is_savepoint:  # others are passed over
-                    rehearse(manifest, states)
+                    verify(manifest, states)
             read[checkpoint] = manifest, states
         except CheckpointDamaged as damage:  # a disk that does not answer is no damage: falling back would be wrong
             return Found(damage=str(damage))
@@ -138,12 +138,12 @@ def _by_path(
     ids: Sequence[int],
     plan: Plan,
     limit: int | None,
-    rehearse: Callable[[Manifest, Mapping[str, TaskState]], None],
-) -> Restored | None:
+    verify: Callable[[Manifest, Mapping[str, TaskState]], None],
+) -> RestoredCheckpoint | None:
     folder = CheckpointFolder(path)
     refuse_larger(folder.manifest_size, limit, str(path))
     if path.parent.resolve() == Path(store.location).resolve() and folder.exists:
-        return find(folder.manifest().checkpoint, store, plan, limit, rehearse)
+        return find(folder.manifest().checkpoint, store, plan, limit, verify)
     if not folder.exists:
         words = [policy.value for policy in Policy]
         raise NoCheckpoint(
@@ -160,7 +160,7 @@ def _by_path(
     states = _states(manifest, folder.read)
     if _fits(manifest, plan):
         _check_states(states, plan)
-        rehearse(manifest, states)
+        verify(manifest, states)
     return _restored(manifest, states, str(path.parent), store, plan, (), (), limit)
 
 
@@ -240,10 +240,10 @@ def _restored(
     skipped: Sequence[Skipped],
     newer: Sequence[int],
     limit: int | None,
-) -> Restored:
+) -> RestoredCheckpoint:
     _refuse_another(manifest, plan, location)
     report = _report(manifest, states, location, store, skipped, limit)
-    return Restored(manifest, states, report, newer)
+    return RestoredCheckpoint(manifest, states, report, newer)
 
 
 def _report(

@@ -12,7 +12,7 @@ from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.planning.graph import Partitioning, schema_json
 from dataflow.planning.physical_plan import Link, Plan
 from dataflow.protocol.events import Data
-from dataflow.runtime.restore.find_checkpoint import Restored
+from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.library import Library
 from dataflow.runtime.task.parts import ChannelState
@@ -22,7 +22,7 @@ __all__ = ["check_carried", "put_back"]
 
 
 def put_back(
-    restored: Restored, plan: Plan, channels: Mapping[tuple[int, int, int], Channel], library: Library
+    restored: RestoredCheckpoint, plan: Plan, channels: Mapping[tuple[int, int, int], Channel], library: Library
 ) -> None:
     """Put channel state back where it was in flight; ``channels`` are known by link, source and target.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dataflow.contracts.source import Source
 from dataflow.errors import InputMissingWarning, NewInputWarning, user_frame
 from dataflow.planning.specs import Read
-from dataflow.runtime.restore.find_checkpoint import Restored
+from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint
 
 if TYPE_CHECKING:
     from dataflow.planning.physical_plan import Plan
@@ -22,7 +22,7 @@ __all__ = ["new_input", "with_new_input"]
 log = logging.getLogger("dataflow.restore")
 
 
-def with_new_input(restored: Restored, plan: Plan) -> Restored:
+def with_new_input(restored: RestoredCheckpoint, plan: Plan) -> RestoredCheckpoint:
     """``restored``, its report completed by the splits that are new; warns of them, source by source."""
     known: dict[str, set[str]] = {}
     for vertex in plan.vertices.values():

@@ -18,19 +18,19 @@ from dataflow.planning.physical_plan import Plan, Vertex
 from dataflow.planning.specs import Read, Write
 from dataflow.runtime.task.chain import ChainNode
 from dataflow.runtime.task.contract_checks import check_splits
-from dataflow.runtime.task.kernel_loading import Loading, kernels_of
+from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.source_peers import Peers
 from dataflow.runtime.task.task_input import SplitState
-from dataflow.runtime.task.wiring import Place, restored_nodes
+from dataflow.runtime.task.wiring import SubtaskSetup, restore_nodes
 from dataflow.untrusted import excerpt
 
 if TYPE_CHECKING:
     from dataflow.store.manifest import Manifest
 
-__all__ = ["Rehearsal", "two_phase_sinks"]
+__all__ = ["Verification", "two_phase_sinks"]
 
 
 def two_phase_sinks(plan: Plan) -> dict[str, TwoPhaseSink]:
@@ -42,7 +42,7 @@ def two_phase_sinks(plan: Plan) -> dict[str, TwoPhaseSink]:
     }
 
 
-class Rehearsal:
+class Verification:
     """What tasks of ``plan`` begin with: fresh after ``begin``, of a checkpoint after ``perform``.
 
     ``place`` makes the place of a subtask from its vertex, number, state and inlet; ``load`` returns when kernels are
@@ -52,27 +52,27 @@ class Rehearsal:
     def __init__(
         self,
         plan: Plan,
-        place: Callable[[Vertex, int, TaskState | None, SourceInput | None], Place],
+        setup: Callable[[Vertex, int, TaskState | None, SourceInput | None], SubtaskSetup],
         clock: Clock,
         notices: Notices,
-        load: Callable[[Loading], None],
+        load: Callable[[KernelLoader], None],
     ) -> None:
-        self.inlets: dict[str, SourceInput] = {}
-        """By task: the inlets of sources, whose input was checked."""
+        self.inputs: dict[str, SourceInput] = {}
+        """By task: the inputs of sources, whose input was checked."""
         self.operators: dict[str, Mapping[int, ChainNode]] = {}
-        """By task: operators of the library that have their state, see ``restored_nodes``."""
+        """By task: operators of the library that have their state, see ``restore_nodes``."""
         self._plan = plan
-        self._place = place
+        self._setup = setup
         self._clock = clock
         self._notices = notices
         self._load = load
         self._loaded = False
 
-    def begin(self) -> None:
+    def start_fresh(self) -> None:
         """Distribute the splits of a fresh start in turn. Raises: what ``check_splits`` raises."""
-        self.inlets = self._inlets(self._splits({}))
+        self.inputs = self._source_inputs(self._splits({}))
 
-    def perform(self, manifest: Manifest, states: Mapping[str, TaskState]) -> None:
+    def verify(self, manifest: Manifest, states: Mapping[str, TaskState]) -> None:
         """Restore what tasks begin with, in the place of what an earlier call restored from another checkpoint.
 
         Raises: CheckpointDamaged; InputChanged; what restoring an operator can raise.
@@ -82,22 +82,22 @@ class Rehearsal:
             sink.check_handles(manifest.transactions.get(name, []))
         splits = self._splits(states)
         self._load_kernels(splits)
-        self.inlets = self._inlets(splits)
+        self.inputs = self._source_inputs(splits)
         for vertex, subtask, task in self._plan.tasks():
-            place = self._place(vertex, subtask, states[task], self.inlets.get(task))
-            self.operators[task] = restored_nodes(place)
+            setup = self._setup(vertex, subtask, states[task], self.inputs.get(task))
+            self.operators[task] = restore_nodes(setup)
 
     def _load_kernels(self, splits: Mapping[str, list[SplitState]]) -> None:
         """Load the kernels that restoring calls, as operators without state name them, unless that was done."""
         if self._loaded:
             return
-        inlets = self._inlets(splits)  # dropped with the operators, which tell peers where they are
+        inputs = self._source_inputs(splits)  # dropped with the operators, which tell peers where they are
         operators = [
             node.operator
             for vertex in self._plan.vertices.values()
-            for node in restored_nodes(self._place(vertex, 0, None, inlets.get(vertex.tasks[0]))).values()
+            for node in restore_nodes(self._setup(vertex, 0, None, inputs.get(vertex.tasks[0]))).values()
         ]
-        self._load(Loading(kernels_of(self._plan, operators)))
+        self._load(KernelLoader(kernels_of(self._plan, operators)))
         self._loaded = True
 
     def _splits(self, states: Mapping[str, TaskState]) -> dict[str, list[SplitState]]:
@@ -112,15 +112,15 @@ class Rehearsal:
                 found[task] += [SplitState(split) for split in fresh[i :: vertex.parallelism]]
         return found
 
-    def _inlets(self, splits: Mapping[str, list[SplitState]]) -> dict[str, SourceInput]:
+    def _source_inputs(self, splits: Mapping[str, list[SplitState]]) -> dict[str, SourceInput]:
         """Return an inlet for the splits of every source subtask."""
-        inlets: dict[str, SourceInput] = {}
+        inputs: dict[str, SourceInput] = {}
         for vertex, source in self._sources():
             peers = Peers(vertex.parallelism)
             for i, task in enumerate(vertex.tasks):
                 context = SourceContext(vertex.head.name, i, vertex.parallelism, self._clock, notify=self._notices.add)
-                inlets[task] = SourceInput(source, splits[task], context, peers)
-        return inlets
+                inputs[task] = SourceInput(source, splits[task], context, peers)
+        return inputs
 
     def _sources(self) -> Iterator[tuple[Vertex, Source]]:
         for vertex in self._plan.vertices.values():

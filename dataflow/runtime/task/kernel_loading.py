@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dataflow.contracts.source import Source
     from dataflow.planning.physical_plan import Plan
 
-__all__ = ["Loading", "kernels_of"]
+__all__ = ["KernelLoader", "kernels_of"]
 
 _PARTITION = ("dataflow.state.kernels.hashing", "dataflow.state.kernels.partition")
 
@@ -58,12 +58,12 @@ def _imported(name: str) -> bool:
     return spec is not None and not getattr(spec, "_initializing", False)
 
 
-class Loading:
+class KernelLoader:
     """Imports ``modules``; those that are imported already cost nothing.
 
     ``start`` does it on a thread of its own, ``run`` on the caller's.
 
-    >>> Loading(["json"]).done
+    >>> KernelLoader(["json"]).done
     True
     """
 

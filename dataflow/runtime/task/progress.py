@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-__all__ = ["JobState", "Meter", "Progress"]
+__all__ = ["JobState", "TaskTimes", "Progress"]
 
 
 class Progress(Enum):
@@ -31,7 +31,7 @@ class JobState(Enum):
 
 
 @dataclass(slots=True)
-class Meter:
+class TaskTimes:
     """Where a task's time went, in microseconds; the sum is the time since it was built."""
 
     busy: int = 0

@@ -45,7 +45,7 @@ from dataflow.runtime.task.messages import (
 from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.part_writer import PartWriter
 from dataflow.runtime.task.parts import ChannelState, Duplicates, TaskState
-from dataflow.runtime.task.progress import Meter, Progress
+from dataflow.runtime.task.progress import Progress, TaskTimes
 from dataflow.runtime.task.services import Services
 from dataflow.runtime.task.task_input import PollResult, TaskInput
 
@@ -92,7 +92,7 @@ class Task:
         self.ledger = BarrierLedger()
         """Where the task records the cancels that it carried out; the job sets it."""
         self.state = Progress.WORKED
-        self.meter = Meter()
+        self.meter = TaskTimes()
         self.steps = 0
         self._services = services
         self._clock = services.clock

@@ -25,7 +25,7 @@ from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.outputs import ForwardOutput, Output
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task_input import SplitState
-from dataflow.runtime.task.wiring import Place, wired
+from dataflow.runtime.task.wiring import SubtaskSetup, wire_chain
 from operators.aggregation.aggregate import AggregateOperator
 from operators.windows.aggregate import WindowAggregateOperator
 
@@ -83,8 +83,8 @@ class _Noting(ForwardOutput):
 def chain_of(
     plan: Plan, vertex: str, clock: ManualClock, output: Callable[[], Output], splits: SourceInput | None = None
 ) -> Chain:
-    place = Place(plan, plan.vertices[vertex], 0, clock, "run", splits=splits)
-    return Chain(wired(place, lambda number, link: output()))
+    place = SubtaskSetup(plan, plan.vertices[vertex], 0, clock, "run", splits=splits)
+    return Chain(wire_chain(place, lambda number, link: output()))
 
 
 def batch(second: int) -> pa.RecordBatch:
