@@ -63,14 +63,14 @@ class CheckpointRecord:
 
 @dataclass(slots=True)
 class CheckpointAttempt:
-    """A checkpoint under way. ``trouble`` is what the first task or the store that failed said."""
+    """A checkpoint under way. ``failure`` is what the first task or the store that failed said."""
 
     checkpoint: int
     kind: BarrierKind
     triggered_at: int
     transactions: dict[str, list[Handle]] = field(default_factory=dict)
     stats: dict[str, TaskStats] = field(default_factory=dict)
-    trouble: str = ""
+    failure: str = ""
 
     def add(self, acknowledged: Acknowledged) -> None:
         """A task's part is durable."""
@@ -101,11 +101,11 @@ class CheckpointAttempt:
 
     def why_failed(self, reason: FailureReason, tasks: Sequence[str], now: int) -> str:
         """A sentence on why it came to nothing."""
-        trouble = self.trouble
+        failure = self.failure
         if reason is FailureReason.EXPIRED:
             waiting = ", ".join(self.waiting_for(tasks))
-            trouble = f"after {duration_text(now - self.triggered_at)} it still waited for {waiting}"
-        return f"checkpoint {self.checkpoint}: {reason.value}: {trouble}"
+            failure = f"after {duration_text(now - self.triggered_at)} it still waited for {waiting}"
+        return f"checkpoint {self.checkpoint}: {reason.value}: {failure}"
 
 
 def _duplicated(tasks: Mapping[str, TaskStats]) -> dict[str, int]:

@@ -50,7 +50,7 @@ class CheckpointHistory:
         """Return the attempt of a checkpoint under way."""
         return self._attempts[checkpoint]
 
-    def begin(self, injected: Inject) -> None:
+    def start(self, injected: Inject) -> None:
         """Start tracking a checkpoint that has just been triggered."""
         checkpoint = injected.checkpoint
         self._attempts[checkpoint] = CheckpointAttempt(checkpoint, injected.kind, injected.triggered_at)
@@ -65,25 +65,25 @@ class CheckpointHistory:
     def declined(self, message: Declined) -> None:
         """Record that a task has no part in a checkpoint, and why."""
         self.ledger.settled(message.task, message.checkpoint)
-        self.in_trouble(message.checkpoint, f"{message.task}: {message.detail}")
+        self.note_failure(message.checkpoint, f"{message.task}: {message.detail}")
 
-    def in_trouble(self, checkpoint: int, trouble: str) -> None:
+    def note_failure(self, checkpoint: int, failure: str) -> None:
         """Note a failure; only the first one is kept."""
         attempt = self._attempts.get(checkpoint)
-        if attempt is not None and not attempt.trouble:
-            attempt.trouble = trouble
+        if attempt is not None and not attempt.failure:
+            attempt.failure = failure
 
-    def durable(self, checkpoint: int) -> None:
+    def mark_durable(self, checkpoint: int) -> None:
         """Record a checkpoint whose manifest is durable."""
         record = self._attempts[checkpoint].record(self._clock.now())
         self.checkpoints.append(record)
         log.info("checkpoint %d is durable: %d bytes, %d us", checkpoint, record.size, record.duration)
 
-    def over(self, checkpoint: int) -> None:
+    def forget(self, checkpoint: int) -> None:
         """Drop the bookkeeping of a durable checkpoint."""
         del self._attempts[checkpoint]
 
-    def gave_up(self, checkpoint: int, reason: FailureReason) -> None:
+    def drop(self, checkpoint: int, reason: FailureReason) -> None:
         """Drop a checkpoint that the coordinator gave up, and note why if it failed."""
         attempt = self._attempts.pop(checkpoint)
         self._gave_up_last = attempt.kind
@@ -92,7 +92,7 @@ class CheckpointHistory:
             self.failures.append(failure)
             log.warning("failed: %s", failure)
 
-    def too_many(self, reason: FailureReason) -> CheckpointError:
+    def too_many_failures(self, reason: FailureReason) -> CheckpointError:
         """Return the error of a job that fails because of its checkpoints, with advice."""
         which = "too many checkpoints failed in a row"
         if self._gave_up_last is BarrierKind.FINAL:

@@ -26,7 +26,7 @@ from dataflow.runtime.task.notices import Notices
 if TYPE_CHECKING:
     from dataflow.runtime.job.checkpoint_state import CheckpointState
 
-__all__ = ["LANE", "WAITING", "Answers", "Asked", "Judged", "Predicate", "Predicates"]
+__all__ = ["LANE", "WAITING", "Answers", "AddPredicate", "PredicatesEvaluated", "Predicate", "Predicates"]
 
 log = logging.getLogger("dataflow.job")
 
@@ -102,7 +102,7 @@ class Answers(Mapping[int, bool]):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AddPredicate:
     """A predicate joins. ``then`` is called whenever it holds, on the thread that evaluates; None: nothing is."""
 
     answers: Answers
@@ -110,7 +110,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class PredicatesEvaluated:
     """The predicates that were asked about ``checkpoint`` have answered."""
 
     checkpoint: int
@@ -129,7 +129,7 @@ class Predicates:
         read: Callable[[int], CheckpointState],
         retire: Callable[[int], None],
         submit: Submit,
-        report: Callable[[Judged | Crashed], None],
+        report: Callable[[PredicatesEvaluated | Crashed], None],
         notices: Notices | None = None,
     ) -> None:
         self._read = read
@@ -137,8 +137,8 @@ class Predicates:
         self._submit = submit
         self._report = report
         self._notices = notices or Notices()
-        self._asked: list[Asked] = []
-        self._waiting: deque[tuple[int, tuple[Asked, ...]]] = deque()  # append and popleft are atomic
+        self._asked: list[AddPredicate] = []
+        self._waiting: deque[tuple[int, tuple[AddPredicate, ...]]] = deque()  # append and popleft are atomic
         self._under_way: Counter[int] = Counter()
         self._replaced: set[int] = set()
         self._thread: int | None = None
@@ -155,13 +155,13 @@ class Predicates:
         at = self._at
         return [] if at is None else [f"predicate {at[0]!r} is asked about checkpoint {at[1]}"]
 
-    def join(self, asked: Asked, newest: int | None) -> None:
+    def add(self, asked: AddPredicate, newest: int | None) -> None:
         """Ask about ``newest``, the last checkpoint so far, and all that come."""
         self._asked.append(asked)
         if newest is not None:
             self._enqueue(newest, (asked,))
 
-    def join_late(self, asked: Asked, newest: int | None) -> None:
+    def evaluate_late(self, asked: AddPredicate, newest: int | None) -> None:
         """The job is over: ask about its last checkpoint here and now."""
         if newest is not None:
             self._judge(newest, (asked,))
@@ -172,7 +172,7 @@ class Predicates:
             self._enqueue(checkpoint, tuple(self._asked))
             self._skip_beyond(WAITING)
 
-    def judged(self, checkpoint: int) -> None:
+    def evaluated(self, checkpoint: int) -> None:
         """The answers for ``checkpoint`` are there."""
         self._under_way[checkpoint] -= 1
         if self._under_way[checkpoint] == 0:
@@ -192,7 +192,7 @@ class Predicates:
         """Whether no checkpoint waits for an answer, of those up to ``up_to``."""
         return not [n for n in self._under_way if up_to is None or n <= up_to]
 
-    def _enqueue(self, checkpoint: int, asked: tuple[Asked, ...]) -> None:
+    def _enqueue(self, checkpoint: int, asked: tuple[AddPredicate, ...]) -> None:
         self._under_way[checkpoint] += 1
         self._waiting.append((checkpoint, asked))
         self._submit(LANE, self._evaluate)
@@ -204,7 +204,7 @@ class Predicates:
             except IndexError:  # the other thread was faster
                 return
             self._skip(checkpoint, asked, f"{most} newer ones wait, for the predicates are slow")
-            self.judged(checkpoint)
+            self.evaluated(checkpoint)
 
     def _evaluate(self) -> None:
         """Runs in the background: the oldest checkpoint that waits, if it was not skipped."""
@@ -214,7 +214,7 @@ class Predicates:
             return
         self._judge(checkpoint, asked)
 
-    def _judge(self, checkpoint: int, asked: tuple[Asked, ...]) -> None:
+    def _judge(self, checkpoint: int, asked: tuple[AddPredicate, ...]) -> None:
         try:
             state = self._read(checkpoint)
         except (CheckpointError, OSError) as error:
@@ -224,14 +224,14 @@ class Predicates:
                     f"predicate {one.answers.name!r} was not asked about checkpoint {checkpoint}, which cannot be read"
                 )
                 self._notices.add(PredicateSkippedWarning, f"{text}: {error}")
-            self._report(Judged(checkpoint))
+            self._report(PredicatesEvaluated(checkpoint))
             return
         for one in asked:
             if one.answers.error is None:
                 self._ask(one, checkpoint, state)
-        self._report(Judged(checkpoint))
+        self._report(PredicatesEvaluated(checkpoint))
 
-    def _ask(self, one: Asked, checkpoint: int, state: CheckpointState) -> None:
+    def _ask(self, one: AddPredicate, checkpoint: int, state: CheckpointState) -> None:
         self._at, self._thread = (one.answers.name, checkpoint), threading.get_ident()
         try:
             held = one.answers.judge(checkpoint, state)
@@ -252,7 +252,7 @@ class Predicates:
                 f"job was told to stop, and not at checkpoint {checkpoint}",
             )
 
-    def _skip(self, checkpoint: int, asked: tuple[Asked, ...], why: str) -> None:
+    def _skip(self, checkpoint: int, asked: tuple[AddPredicate, ...], why: str) -> None:
         for one in asked:
             one.answers.skipped.append(checkpoint)
             log.warning("predicate %r is not asked about checkpoint %d: %s", one.answers.name, checkpoint, why)
