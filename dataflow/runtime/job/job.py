@@ -267,7 +267,9 @@ class Job:
                     self.history.drop(checkpoint, reason)
                     self._tell(AbortCheckpoint(checkpoint, reason.at_tasks))
                 case Persist():
-                    self._manifests.persist(manifest_of(self, action))
+                    attempt = self.history.attempt(action.checkpoint)
+                    manifest = manifest_of(action, attempt, self.identity, self.plan, self.clock)
+                    self._manifests.persist(manifest)
                 case Notify(checkpoint):
                     self._notify(checkpoint, now)
                 case Discard(checkpoint, parts):

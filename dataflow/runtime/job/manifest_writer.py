@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from dataflow.clock import Clock
 from dataflow.errors import CheckpointError, CleanupFailedWarning, StoreError
+from dataflow.planning.physical_plan import Plan
 from dataflow.protocol.coordinator_actions import Persist
 from dataflow.protocol.events import BarrierKind
+from dataflow.runtime.job.checkpoint_attempts import CheckpointAttempt
 from dataflow.runtime.task.crash_points import Point
 from dataflow.runtime.task.messages import Crashed
-from dataflow.runtime.task.services import Services
+from dataflow.runtime.task.services import Identity, Services
 from dataflow.store.manifest import FORMAT, Manifest, PartHandle
-
-if TYPE_CHECKING:
-    from dataflow.runtime.job.job import Job
 
 __all__ = ["ManifestWriter", "PersistFailed", "Persisted", "manifest_of"]
 
@@ -35,23 +35,22 @@ class PersistFailed:
     why: str
 
 
-def manifest_of(job: Job, action: Persist) -> Manifest:
+def manifest_of(action: Persist, attempt: CheckpointAttempt, identity: Identity, plan: Plan, clock: Clock) -> Manifest:
     """Return the manifest of a checkpoint whose parts are all durable."""
-    attempt = job.history.attempt(action.checkpoint)
     return Manifest(
         format=FORMAT,
         checkpoint=action.checkpoint,
         kind=action.kind.value,
-        pipeline=job.identity.pipeline,
-        nodes=tuple(dict(node) for node in job.plan.describe()),
-        mode=job.identity.mode.value,
-        guarantee=job.identity.guarantee.value,
+        pipeline=identity.pipeline,
+        nodes=tuple(dict(node) for node in plan.describe()),
+        mode=identity.mode.value,
+        guarantee=identity.guarantee.value,
         finished=action.kind is BarrierKind.FINAL,
-        created=job.clock.wall(),
-        run_id=job.identity.run_id,
-        parts=tuple(cast(PartHandle, action.parts[task]) for task in job.tasks),
+        created=clock.wall(),
+        run_id=identity.run_id,
+        parts=tuple(cast(PartHandle, action.parts[task]) for _, _, task in plan.tasks()),
         transactions={sink: [dict(h) for h in handles] for sink, handles in attempt.transactions.items()},
-        summary=attempt.summary(job.clock.now()),
+        summary=attempt.summary(clock.now()),
     )
 
 
