@@ -59,7 +59,7 @@ def test_an_open_that_yields_is_an_error_because_it_did_not_run() -> None:
     def opened(self: Any) -> Iterator[None]:
         yield
 
-    with pytest.raises(ContractViolation, match=r"open\(\) is a plain method, but returned a generator"):
+    with pytest.raises(ContractViolation, match=r"open\(\) must be a plain method, but it returned a generator"):
         run(doing(open=opened))
 
 

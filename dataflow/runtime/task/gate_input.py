@@ -17,7 +17,7 @@ __all__ = ["GateInput"]
 
 
 class GateInput(TaskInput):
-    """Rows from other tasks. ``ports[i]`` is the input port that channel i of the gate feeds."""
+    """The input from other tasks. ``ports[i]`` is the input port that channel i of the gate feeds."""
 
     def __init__(self, gate: InputGate, ports: Sequence[int]) -> None:
         super().__init__()
@@ -91,13 +91,13 @@ class GateInput(TaskInput):
     def causes(self, state: Progress, now: int) -> list[str]:
         gate, times = self.gate, self.gate.blocked_time(now)
         causes = [
-            f"blocked by its barrier: {gate.channels[i].name} "
+            f"blocked until the other barriers come: {gate.channels[i].name} "
             f"({gate.channels[i].queued_rows} rows queued, {duration_text(times[i])} in all)"
             for i in sorted(gate.blocked)
         ]
         if state in (Progress.WAITING, Progress.BLOCKED):
             empty = [c.name for i, c in enumerate(gate.channels) if i not in gate.blocked and len(c) == 0]
-            causes += [f"nothing in: {name}" for name in empty]
+            causes += [f"empty: {name}" for name in empty]
         return causes
 
     def channels(self, now: int) -> Sequence[ChannelMetrics]:

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 __all__ = ["SourceInput"]
 
 _WHOLE = 1 << 30
-"""No limit on a batch: the source's own batch size holds."""
+"""No limit on a batch: the batch size of the source applies."""
 
 
 class SourceInput(TaskInput):
-    """Rows from the splits of a source that belong to one subtask.
+    """The input from the splits of a source that belong to one subtask.
 
-    One split of a bounded source is read to its end before the next begins, unless it has nothing to give for now;
-    those of an unbounded one take turns. The epoch of a batch is the id of the last barrier that was sent ahead of it.
-    It tells the task's operators which split their rows come from (``LiveSplits``). While the task is too far ahead of
-    its ``peers`` nothing is read.
+    A split of a bounded source is read to its end before the next begins, unless it has no rows now; the splits of an
+    unbounded source take turns. The epoch of a batch is the id of the last barrier that was sent ahead of it. Operators
+    of the task ask here which split their rows come from (``LiveSplits``). While the task is too far ahead of its
+    ``peers``, nothing is read.
     """
 
     current = ""
@@ -56,7 +56,7 @@ class SourceInput(TaskInput):
         self.tally = context.tally
         self.epoch = 0
         self.reading = 0
-        """Microseconds its readers worked, or waited for what they read."""
+        """Microseconds that its readers worked, or waited for data."""
 
     @property
     def ended(self) -> bool:
@@ -89,16 +89,18 @@ class SourceInput(TaskInput):
             except Exception as error:
                 self._blame(error, index)
                 raise
-            if batch is None or not self._source.bounded:  # a split without an end must not keep the others waiting
+            if batch is None or not self._source.bounded:  # an unbounded split must not keep the others waiting
                 self._current = (index + 1) % len(self.splits)
             if batch is not None:
-                return self._gave(index, batch, rejected, whole=not self._readers[index].mid_batch)
+                return self._poll_result(index, batch, rejected, whole=not self._readers[index].mid_batch)
             if not state.done:
                 self._quiet[state.split.id] = (self._quiet.get(state.split.id, (now, now))[0], now)
         return None
 
-    def _gave(self, index: int, batch: pa.RecordBatch, rejected: pa.RecordBatch | None, *, whole: bool) -> PollResult:
-        """Rows that came of a split; ``whole``: they end a batch of the source's."""
+    def _poll_result(
+        self, index: int, batch: pa.RecordBatch, rejected: pa.RecordBatch | None, *, whole: bool
+    ) -> PollResult:
+        """Wrap rows read from a split; ``whole``: they complete a batch of the source."""
         self.current = self.splits[index].split.id
         self._quiet.pop(self.current, None)
         self.current_batch = self.next_batch(self.current)
@@ -110,7 +112,7 @@ class SourceInput(TaskInput):
         if rejected is None:
             return None
         check_rejected(rejected, self._source, self._where_in(index))
-        return self._fitting(index, rejected, ERRORS)
+        return self._conformed(index, rejected, ERRORS)
 
     @property
     def _where(self) -> str:
@@ -120,13 +122,13 @@ class SourceInput(TaskInput):
     def _where_in(self, index: int) -> str:
         return f"{self._where}, split {self.splits[index].split.id!r}"
 
-    def _fitting(self, index: int, batch: pa.RecordBatch, tag: str | None = None) -> pa.RecordBatch:
+    def _conformed(self, index: int, batch: pa.RecordBatch, tag: str | None = None) -> pa.RecordBatch:
         """Return a reader's rows in the schema that the source declares for them."""
         declared = self._declared.get(tag)
         if declared is None:
             schema = self._source.schema if tag is None else self._source.sides[tag]
-            found, advice = f"{self._where}: a batch of its reader", "change the reader or the schema of the source"
-            declared = self._declared[tag] = DeclaredSchema(schema, found, advice)
+            data, advice = f"{self._where}: a batch of its reader", "change the reader or the schema of the source"
+            declared = self._declared[tag] = DeclaredSchema(schema, data, advice)
         return declared.conformed(batch)
 
     def _blame(self, error: Exception, index: int) -> None:
@@ -144,8 +146,8 @@ class SourceInput(TaskInput):
         return [state.split.id for state in self.splits if not state.done]
 
     def earliest(self, split: str, column: str) -> int | None:
-        (found,) = [state.split for state in self.splits if state.split.id == split]
-        return self._source.earliest(found, column)
+        (named,) = [state.split for state in self.splits if state.split.id == split]
+        return self._source.earliest(named, column)
 
     def quiet(self, split: str) -> int:
         first, last = self._quiet.get(split, (0, 0))
@@ -168,7 +170,7 @@ class SourceInput(TaskInput):
             self._end(index)
             return None
         if batch is not None:
-            batch = self._fitting(index, batch)
+            batch = self._conformed(index, batch)
         if batch is not None and state.rows is not None:
             state.rows += batch.num_rows
         return batch
@@ -181,12 +183,12 @@ class SourceInput(TaskInput):
         if reader is not None:
             self._keep_offset(index, reader)
             error = self._closed(index, reader)
-            if error is not None:  # noted now, and not at the end of a job that may never end
+            if error is not None:  # warn now: the job may never end
                 where = f"source {self._context.name!r}, subtask {self._context.subtask}"
                 self._context.notify(CleanupFailedWarning, closing_raised(where, error))
 
     def _closed(self, index: int, reader: SplitReader) -> Exception | None:
-        """Close a reader. Returns: what it raised. It has given its rows, so the job does not fail."""
+        """Close a reader and return the error it raised, if any. Its rows were read, so the job does not fail."""
         try:
             reader.close()
         except Exception as error:
@@ -200,20 +202,20 @@ class SourceInput(TaskInput):
         self.splits[index].offset = offset
 
     def causes(self, state: Progress, now: int) -> list[str]:
-        return ["its source has nothing to give"] if state is Progress.WAITING else []
+        return ["its source has no rows now"] if state is Progress.WAITING else []
 
     def position(self, now: int) -> Mapping[str, Json]:
-        """For an inlet that goes on from here: whose turn it is, for how long splits were quiet, what peers know."""
+        """Return the position to resume from: the current split, idle times, and clocks of the drift limit."""
         quiet: Json = {split: now - first for split, (first, _) in self._quiet.items()}
-        clocks: Json = {name: list(told) for name, told in self._peers.told(self._context.subtask).items()}
+        clocks: Json = {name: list(clock) for name, clock in self._peers.clocks_of(self._context.subtask).items()}
         return {"turn": self._current, "quiet": quiet, "clocks": clocks}
 
     def restore_position(self, position: Mapping[str, Json], now: int) -> None:
-        """Restore the read position that ``position()`` returned; entries may be missing. Raises: CheckpointDamaged."""
+        """Restore a position that ``position()`` returned; entries may be missing. Raises: CheckpointDamaged."""
         what = f"the read position of source {self._context.name!r}"
         turn = parsed(Count, position.get("turn", 0), what)
         if turn and turn >= len(self.splits):
-            raise CheckpointDamaged(f"{what}: it is the turn of split {turn} of {len(self.splits)}")
+            raise CheckpointDamaged(f"{what}: the current split is number {turn}, but there are {len(self.splits)}")
         self._current = turn
         quiet = parsed(dict[str, Count], position.get("quiet", {}), what)
         self._quiet = {split: (now - time, now) for split, time in quiet.items()}
@@ -225,7 +227,7 @@ class SourceInput(TaskInput):
         return self._forget(checkpoint, reason)
 
     def snapshot(self) -> Mapping[str, Json]:
-        for index, reader in self._readers.items():  # here, not after each poll: an offset may be large
+        for index, reader in self._readers.items():  # not after each poll, because an offset may be large
             try:
                 self._keep_offset(index, reader)
             except Exception as error:
@@ -234,7 +236,7 @@ class SourceInput(TaskInput):
         return {"splits": [state.to_json() for state in self.splits]}
 
     def close(self) -> list[Exception]:
-        """Close the readers that are open. Returns: what they raised."""
+        """Close the open readers. Returns: the errors they raised."""
         errors = [self._closed(index, reader) for index, reader in self._readers.items()]
         self._readers.clear()
         return [error for error in errors if error is not None]

@@ -1,9 +1,8 @@
 """The input of a task: the common interface of gates and sources.
 
-A poll returns an element for the operators, or a barrier or cancel, with the actions that the protocol requires. A
-trigger starts a checkpoint where no barrier can arrive through a channel. At a source that is at once. At a gate it is
-when every channel has ended, because until then rows of the checkpoint may still be queued there; or earlier, if the
-barrier may overtake these rows.
+A poll returns an element for the operators, and the actions that the protocol requires after it. A trigger starts a
+checkpoint where no barrier can arrive through a channel: at a source at once; at a gate when every channel has ended,
+because until then rows of the checkpoint may still be queued there, or earlier if the barrier may overtake these rows.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ __all__ = ["ChannelMetrics", "PollResult", "SplitState", "TaskInput"]
 
 @dataclass(frozen=True, slots=True)
 class ChannelMetrics:
-    """One channel so far: rows put into it, microseconds a barrier blocked it, and microseconds its writer waited for
-    room in it.
+    """Metrics of one channel so far: rows put into it, microseconds that barriers blocked it, and microseconds that its
+    writer waited for room in it.
     """
 
     name: str
@@ -40,7 +39,7 @@ class ChannelMetrics:
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """What one poll gave: something for the chain's head (or nothing), then actions to carry out behind it.
+    """The result of one poll: an element for the chain's head (or None), then actions to carry out after it.
 
     ``rejected`` are rows that a source set aside; they come with ``Data``, and leave through a side output.
     """
@@ -53,9 +52,9 @@ class PollResult:
 
 @dataclass(slots=True)
 class SplitState:
-    """A split and how far it has been read. ``offset`` None: not begun.
+    """A split and how far it was read. ``offset`` None: reading has not started.
 
-    ``rows`` counts those read from its beginning on; None: restored from a checkpoint that did not count them.
+    ``rows`` is the number of rows read so far; None: restored from a checkpoint that did not count them.
     """
 
     split: Split
@@ -64,15 +63,16 @@ class SplitState:
     rows: int | None = 0
 
     def to_json(self) -> dict[str, Json]:
-        place: dict[str, Json] = {"offset": self.offset, "done": self.done, "rows": self.rows}
-        return {"id": self.split.id, "info": self.split.info, **place}
+        """Return the entry of this split in a checkpoint."""
+        progress: dict[str, Json] = {"offset": self.offset, "done": self.done, "rows": self.rows}
+        return {"id": self.split.id, "info": self.split.info, **progress}
 
 
 class TaskInput(ABC):
-    """The head of a task. ``ended``: nothing will ever come from it again, although it stays to take checkpoints.
+    """The input of one task.
 
     ``is_source``: rows come from a source, which rings no bell when it has more, and does not announce the end of time.
-    ``splits`` are those of a source, and ``reading`` is how long their readers took (microseconds).
+    ``splits`` are the splits of a source; ``reading`` is the time that their readers took (microseconds).
     """
 
     is_source = False
@@ -81,37 +81,38 @@ class TaskInput(ABC):
 
     def __init__(self) -> None:
         self.finished = False
-        """Set by the task once it has finished (or was restored so): nothing is polled any more."""
+        """Set by the task when it has finished (or was restored so): it polls nothing any more."""
         self._held: list[Barrier] = []
 
     @property
     @abstractmethod
-    def ended(self) -> bool: ...
+    def ended(self) -> bool:
+        """Whether no element will come any more. The input stays, to take checkpoints."""
 
     @property
     @abstractmethod
     def floor(self) -> int:
-        """The lowest checkpoint of which a snapshot may still be taken here; rows of a lower epoch are red for none."""
+        """The lowest checkpoint whose snapshot may still be taken here; rows of a lower epoch are red for none."""
 
     @abstractmethod
     def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
-        """The next element, at most ``max_rows`` rows (None: a whole batch); None: nothing now."""
+        """Take the next element, at most ``max_rows`` rows (None: a whole batch); None: there is none now."""
 
     @abstractmethod
     def poll_control(self, now: int) -> PollResult | None:
-        """The next barrier or cancel that can be reached without taking rows."""
+        """Take the next barrier or cancel that can be reached without taking rows, or None."""
 
     @abstractmethod
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> Sequence[Action]:
-        """The coordinator gave a checkpoint up."""
+        """Return the actions for a checkpoint that the coordinator aborted."""
 
     def tick(self, now: int) -> Sequence[Action]:
-        """Time passed."""
+        """Return the actions that time alone makes necessary."""
         return ()
 
     @property
     def alignment(self) -> int:
-        """Microseconds between the first and the last barrier of the checkpoint that was completed last."""
+        """Microseconds from the first barrier to the snapshot, for the last checkpoint taken here."""
         return 0
 
     @property
@@ -121,42 +122,42 @@ class TaskInput(ABC):
 
     @property
     def blocked(self) -> Collection[int]:
-        """The numbers of the channels that wait for the barriers of others."""
+        """The numbers of the channels that wait for the barriers of other channels."""
         return ()
 
     @property
     def aligning(self) -> bool:
-        """Whether the first barrier of a checkpoint was taken, and its snapshot was not."""
+        """Whether the first barrier of a checkpoint was taken, but not yet its snapshot."""
         return False
 
     @property
     def watermark(self) -> int | None:
-        """The watermark of all input channels together; None: there is none yet, or no channel."""
+        """The merged watermark of all input channels; None: there is none yet, or no channel."""
         return None
 
     def channels(self, now: int) -> Sequence[ChannelMetrics]:
-        """Return what each input channel has seen so far."""
+        """Return the metrics of each input channel so far."""
         return ()
 
     @abstractmethod
     def causes(self, state: Progress, now: int) -> list[str]:
-        """Return why a task in ``state`` does nothing, as far as its input is the reason."""
+        """Return the causes in this input for a task in ``state`` to do nothing."""
 
     def close(self) -> list[Exception]:
-        """Release resources. Returns: what failed."""
+        """Release resources. Returns: the errors of doing so."""
         return []
 
     def trigger(self, barrier: Barrier) -> None:
-        """Start a checkpoint here; ``triggered`` answers when it is time."""
+        """Queue a checkpoint to start here; ``triggered`` returns its actions when it may start."""
         self._held.append(barrier)
 
     @property
     def deadline(self) -> int | None:
-        """When time alone will change something here (microseconds); None: never."""
+        """The time when ``tick`` or ``triggered`` may have actions (microseconds); None: not by time alone."""
         return None
 
     def triggered(self, now: int) -> Sequence[Action]:
-        """The actions of a trigger whose time has come. The chain must not be busy."""
+        """Return the actions of a queued trigger that may start now. The chain must not be busy."""
         if not self._held or not (self.finished or self._may_start):
             return ()
         barrier = self._held.pop(0)
@@ -164,13 +165,15 @@ class TaskInput(ABC):
 
     @property
     @abstractmethod
-    def _may_start(self) -> bool: ...
+    def _may_start(self) -> bool:
+        """Whether a queued trigger may start."""
 
     def _forget(self, checkpoint: int, reason: AbortReason) -> list[Action]:
-        kept = [b for b in self._held if b.checkpoint != checkpoint]
-        dropped, self._held = len(kept) < len(self._held), kept
+        """Drop the queued trigger of a checkpoint; return an abort if there was one."""
+        others = [b for b in self._held if b.checkpoint != checkpoint]
+        dropped, self._held = len(others) < len(self._held), others
         return [Abort(checkpoint, reason)] if dropped else []
 
     @abstractmethod
     def snapshot(self) -> Mapping[str, Json]:
-        """What belongs to the inlet in a checkpoint, as JSON."""
+        """Return the state of this input for a checkpoint, as JSON."""
