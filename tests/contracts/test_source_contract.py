@@ -161,4 +161,4 @@ def test_a_source_whose_kernels_are_no_names_is_named() -> None:
     bad.kernels = None  # type: ignore[assignment]
     with pytest.raises(TypeError, match="not iterable") as caught:
         read(bad)
-    assert "raised by the kernels of Given" in said(caught.value)
+    assert "raised by Given.kernels" in said(caught.value)

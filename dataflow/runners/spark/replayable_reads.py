@@ -110,7 +110,7 @@ class RepeatingInlet(SourceInput):
             return None
         batch, aside = joined(self._came), joined(self._aside) if self._aside else None
         self._came, self._aside = [], []
-        return self._gave(take.split, batch, aside, whole=take.whole)
+        return self._poll_result(take.split, batch, aside, whole=take.whole)
 
     def goes_on(self, left: int) -> bool:
         """Return whether there is more to repeat, however many rows that is."""

@@ -15,14 +15,14 @@ __all__ = ["CancelJob", "JobMessage", "StopJob"]
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
-    """End the job as soon as possible; nothing more is committed."""
+    """Request to end the job as soon as possible; nothing more is committed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class StopJob:
-    """Take a last checkpoint, then stop."""
+    """Request to take a last checkpoint, then stop."""
 
 
 JobMessage = (

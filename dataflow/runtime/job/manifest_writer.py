@@ -1,4 +1,4 @@
-"""The work of a job in its checkpoint store, off its own thread: manifests are made durable, old files deleted."""
+"""Commit manifests to the checkpoint store and delete old files, off the thread of the job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Persisted:
 
 @dataclass(frozen=True, slots=True)
 class PersistFailed:
-    """The store did not accept the manifest."""
+    """The store could not commit the manifest."""
 
     checkpoint: int
     why: str
@@ -55,14 +55,14 @@ def manifest_of(action: Persist, attempt: CheckpointAttempt, identity: Identity,
 
 
 class ManifestWriter:
-    """One lane of background work on the store, in the order of the calls; the job hears what came of manifests."""
+    """Background work on the store, in the order of the calls; the outcome of each manifest is reported to the job."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._retiring: set[int] = set()  # asked for and not deleted yet; single operations on it are atomic
+        self._retiring: set[int] = set()  # checkpoints still to be deleted; single operations on it are atomic
 
     def persist(self, manifest: Manifest) -> None:
-        """Make ``manifest`` durable. Every part it names is."""
+        """Make ``manifest`` durable. All parts that it names are durable."""
 
         def run() -> None:
             try:
@@ -88,9 +88,9 @@ class ManifestWriter:
         self._clean_up(lambda: self._retire(checkpoint))
 
     def sweep(self) -> None:
-        """Delete, on the caller's thread, replaced checkpoints that are still there and every unfinished checkpoint.
+        """Delete replaced checkpoints that are left and every unfinished checkpoint, on the caller's thread.
 
-        For a job that is over and still holds the store, when no background work is left.
+        Call it after the job has ended, while it still holds the store and no background work is left.
         """
         for checkpoint in sorted(self._retiring):
             self._delete(lambda checkpoint=checkpoint: self._retire(checkpoint))  # type: ignore[misc]
@@ -104,7 +104,7 @@ class ManifestWriter:
         self._services.submit("store", lambda: self._delete(call))
 
     def _delete(self, call: Callable[[], object]) -> None:
-        """Call ``call``. If it fails, the files stay until the next start removes them."""
+        """Run ``call``. If it fails, the files stay until the next start removes them."""
         try:
             call()
         except (CheckpointError, OSError) as error:

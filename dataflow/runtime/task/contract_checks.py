@@ -214,8 +214,8 @@ def _check_json(value: object, name: str, where: str) -> None:
         check_json(value, name)
     except (TypeError, ValueError) as error:
         raise ContractViolation(
-            f"{where}: {error}; convert numbers of numpy with int(...) or float(...), times with .isoformat(), and sets "
-            "to lists"
+            f"{where}: {error}; convert numbers of numpy with int(...) or float(...), times with .isoformat(), "
+            "sets to lists"
         ) from None
 
 

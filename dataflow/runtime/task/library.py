@@ -33,8 +33,8 @@ class Library:
             of ``spec``; None if it takes none.
         check_folded: ``check_folded(batch, spec, where)`` raises CheckpointDamaged for folded rows that the operator
             must not receive.
-        shown_rows: ``shown_rows(spec, batch, taken, made)`` returns rows in flight in the user's columns: folded rows as
-            the operator would emit them. ``taken`` and ``made`` are the schemas of its input and output.
+        shown_rows: ``shown_rows(spec, batch, taken, made)`` returns rows in flight in the user's columns: folded rows
+            as the operator would emit them. ``taken`` and ``made`` are the schemas of its input and output.
         fuse: ``fuse(graph, nodes, submit)`` replaces operators of a chain by compiled loops where that saves time. The
             nodes are wired and have their operators; ``submit`` runs the compilation in the background.
     """

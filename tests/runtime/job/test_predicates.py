@@ -98,7 +98,7 @@ def test_of_too_many_that_wait_the_oldest_are_skipped_and_go(caplog: pytest.LogC
         rig.completed(checkpoint)
         rig.predicates.retire(checkpoint)
     assert rig.answers.skipped == [1, 2]
-    assert "'rig' is not asked about checkpoint 2: 8 newer ones wait" in caplog.text
+    assert "'rig' is not evaluated at checkpoint 2: 8 newer ones wait" in caplog.text
     rig.evaluate()
     assert list(rig.answers) == list(range(3, WAITING + 3))
     assert sorted(rig.retired) == list(range(1, WAITING + 3))
@@ -111,7 +111,7 @@ def test_a_checkpoint_that_cannot_be_read_is_skipped() -> None:
     assert (list(rig.answers), rig.answers.skipped) == ([12, 14], [13])
     (warning,) = rig.notices.warnings()
     assert isinstance(warning, PredicateSkippedWarning)
-    assert str(warning).startswith("predicate 'rig' was not asked about checkpoint 13, which cannot be read: ")
+    assert str(warning).startswith("predicate 'rig' was not evaluated at checkpoint 13, which cannot be read: ")
     assert rig.predicates.done()
 
 
