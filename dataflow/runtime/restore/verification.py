@@ -1,7 +1,7 @@
-"""Verifies a checkpoint by restoring from it, and keeps what was restored for the tasks of the job.
+"""Verify a checkpoint by restoring from it, and keep the restored inputs and operators for the tasks of the job.
 
-Sources, sinks and the library's operators know best what is damage in their state. So all of it is restored while a
-restore can still fall back to an older checkpoint, and nothing is restored twice.
+Sources, sinks and the library's operators know best what counts as damage in their state. So their state is restored
+while a restore can still fall back to an older checkpoint, and nothing is restored twice.
 
 Guarantees: nothing outside of the job is changed; kernels are loaded before the first operator is restored.
 """
@@ -43,10 +43,10 @@ def two_phase_sinks(plan: Plan) -> dict[str, TwoPhaseSink]:
 
 
 class Verification:
-    """What tasks of ``plan`` begin with: fresh after ``begin``, of a checkpoint after ``perform``.
+    """The inputs and operators that tasks of ``plan`` start with: new ones or, after ``verify``, restored ones.
 
-    ``place`` makes the place of a subtask from its vertex, number, state and inlet; ``load`` returns when kernels are
-    loaded.
+    ``setup`` makes the setup of a subtask from its vertex, number, state and source input; ``load`` returns when
+    kernels are loaded.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class Verification:
         load: Callable[[KernelLoader], None],
     ) -> None:
         self.inputs: dict[str, SourceInput] = {}
-        """By task: the inputs of sources, whose input was checked."""
+        """The inputs of source tasks, by task; their splits were checked."""
         self.operators: dict[str, Mapping[int, ChainNode]] = {}
-        """By task: operators of the library that have their state, see ``restore_nodes``."""
+        """The restored operators of the library, by task: see ``restore_nodes``."""
         self._plan = plan
         self._setup = setup
         self._clock = clock
@@ -69,13 +69,13 @@ class Verification:
         self._loaded = False
 
     def start_fresh(self) -> None:
-        """Distribute the splits of a fresh start in turn. Raises: what ``check_splits`` raises."""
+        """Distribute the splits of a fresh start round-robin. Raises: the errors of ``check_splits``."""
         self.inputs = self._source_inputs(self._splits({}))
 
     def verify(self, manifest: Manifest, states: Mapping[str, TaskState]) -> None:
-        """Restore what tasks begin with, in the place of what an earlier call restored from another checkpoint.
+        """Restore the inputs and operators, replacing those that an earlier call restored from another checkpoint.
 
-        Raises: CheckpointDamaged; InputChanged; what restoring an operator can raise.
+        Raises: CheckpointDamaged; InputChanged; errors of restoring an operator.
         """
         self.operators.clear()
         for name, sink in two_phase_sinks(self._plan).items():
@@ -88,10 +88,12 @@ class Verification:
             self.operators[task] = restore_nodes(setup)
 
     def _load_kernels(self, splits: Mapping[str, list[SplitState]]) -> None:
-        """Load the kernels that restoring calls, as operators without state name them, unless that was done."""
+        """Load the kernels that restoring calls, once; operators that are built without state name them."""
         if self._loaded:
             return
-        inputs = self._source_inputs(splits)  # dropped with the operators, which tell peers where they are
+        inputs = self._source_inputs(
+            splits
+        )  # separate ones, because these operators report times to the peers of their input
         operators = [
             node.operator
             for vertex in self._plan.vertices.values()
@@ -101,19 +103,19 @@ class Verification:
         self._loaded = True
 
     def _splits(self, states: Mapping[str, TaskState]) -> dict[str, list[SplitState]]:
-        """Return the splits of every source subtask, as restored (and checked) or distributed in turn."""
-        found: dict[str, list[SplitState]] = {}
+        """Return the splits of every source subtask: restored and checked, or distributed round-robin."""
+        splits: dict[str, list[SplitState]] = {}
         for vertex, source in self._sources():
             name = vertex.head.name
             fresh = [] if states else check_splits(source, name)
             for i, task in enumerate(vertex.tasks):
                 saved: Any = states[task].inlet["splits"] if states else ()
-                found[task] = [_split_state(entry, source, name) for entry in saved]
-                found[task] += [SplitState(split) for split in fresh[i :: vertex.parallelism]]
-        return found
+                splits[task] = [_split_state(entry, source, name) for entry in saved]
+                splits[task] += [SplitState(split) for split in fresh[i :: vertex.parallelism]]
+        return splits
 
     def _source_inputs(self, splits: Mapping[str, list[SplitState]]) -> dict[str, SourceInput]:
-        """Return an inlet for the splits of every source subtask."""
+        """Return a source input for the splits of every source subtask."""
         inputs: dict[str, SourceInput] = {}
         for vertex, source in self._sources():
             peers = Peers(vertex.parallelism)

@@ -102,7 +102,7 @@ def test_the_state_of_a_channel_that_is_there_twice_is_damage() -> None:
         "in[0]": TaskState("in[0]", inlet={"splits": []}),
         "out[0]": TaskState("out[0]", inlet={"watermarks": [None]}, in_flight=[flying, flying]),
     }
-    with pytest.raises(CheckpointDamaged, match="the state of a channel is there twice"):
+    with pytest.raises(CheckpointDamaged, match="a channel has two states in flight"):
         _check_states(states, of(p.graph))
 
 
