@@ -1,4 +1,4 @@
-"""A barrier-aligned dataflow engine: Arrow batches through operator graphs, with checkpoints one can compare.
+"""A barrier-aligned dataflow engine: Arrow batches through operator graphs, with checkpoints you can compare.
 
 >>> import pyarrow as pa, dataflow as flow, operators as op
 >>> from dataflow import col
@@ -20,16 +20,8 @@ from dataflow.api.keyed_streams import KeyedStream, WindowedStream
 from dataflow.api.pipeline import Pipeline
 from dataflow.api.streams import Stream
 from dataflow.contracts.checkpointing import Checkpointing, Mode
-from dataflow.contracts.operator import (
-    Guarantee,
-    Operator,
-    OperatorContext,
-    Out,
-    Sink,
-    Snapshot,
-    TwoPhaseSink,
-    TwoPhaseWriter,
-)
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.sink import Guarantee, Sink, TwoPhaseSink, TwoPhaseWriter
 from dataflow.contracts.source import END, Source, Split, SplitReader
 from dataflow.contracts.spec import Spec
 from dataflow.expressions import Expr, col, concat_str, from_epoch, lit, when

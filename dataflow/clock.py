@@ -1,4 +1,4 @@
-"""Time is always passed in. ``SystemClock`` is the only place that reads it.
+"""Clocks, which are passed in wherever time is needed, and durations. Only ``SystemClock`` reads the machine's time.
 
 >>> clock = ManualClock()
 >>> clock.advance(250)
@@ -33,7 +33,11 @@ _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min|m|h|d)\s*")
 
 
 def microseconds(duration: Duration, what: str = "a duration") -> int:
-    """``duration`` in whole microseconds.
+    """Return ``duration`` in whole microseconds.
+
+    Args:
+        duration: a ``timedelta``, or a number and a unit: us, ms, s, m or min, h, d.
+        what: the setting, for the message.
 
     Raises: ConfigurationError for a bare number, an unknown unit, or a negative length.
 
@@ -48,13 +52,13 @@ def microseconds(duration: Duration, what: str = "a duration") -> int:
         number = int(match[1]) if match[1].isdecimal() else float(match[1])
         return round(number * _UNITS[match[2]])
     raise ConfigurationError(
-        f"{what} is a timedelta or text such as '250ms', '10s', '5min', '1h'; "
+        f"{what} must be a timedelta or text such as '250ms', '10s', '5min', '1h'; "
         f"got {duration!r} ({type(duration).__name__})"
     )
 
 
 def duration_text(length: int) -> str:
-    """Microseconds, for people.
+    """Return a length in microseconds as rounded text for people.
 
     >>> duration_text(850), duration_text(12_345), duration_text(2_500_000), duration_text(90_000_000)
     ('850 us', '12.3 ms', '2.50 s', '1.5 min')
@@ -75,7 +79,7 @@ def duration_text(length: int) -> str:
 
 
 def exact_duration_text(length: int) -> str:
-    """Microseconds as the text that ``microseconds`` reads back, in the largest unit of which they are a multiple.
+    """Return a length in microseconds as exact text that ``microseconds`` reads back, in the largest possible unit.
 
     >>> exact_duration_text(90_000_000), exact_duration_text(3_600_000_000), exact_duration_text(0)
     ('90s', '1h', '0us')
@@ -86,14 +90,14 @@ def exact_duration_text(length: int) -> str:
 
 
 class Clock(Protocol):
-    """A source of time. The unit everywhere in the engine is the microsecond, as an int."""
+    """A source of time. The unit in the engine is the microsecond, as an int."""
 
     def now(self) -> int:
-        """Microseconds since an arbitrary start; never goes back."""
+        """Return the microseconds since an arbitrary start; never decreases."""
         ...
 
     def wall(self) -> float:
-        """Seconds since 1970, for people and manifests; never for decisions."""
+        """Return the seconds since 1970, for people and manifests; never for decisions."""
         ...
 
 
@@ -101,26 +105,34 @@ class SystemClock:
     """The machine's monotonic clock."""
 
     def now(self) -> int:
+        """Return the machine's monotonic time in microseconds."""
         return time.monotonic_ns() // 1_000
 
     def wall(self) -> float:
+        """Return the machine's wall-clock time in seconds since 1970."""
         return time.time()
 
 
 class ManualClock:
-    """A clock that moves only when told to."""
+    """A clock that moves only by ``advance``, for tests and simulations.
+
+    Args:
+        start: the initial time in microseconds.
+    """
 
     def __init__(self, start: int = 0) -> None:
         self._now = start
 
     def now(self) -> int:
+        """Return the time in microseconds."""
         return self._now
 
     def wall(self) -> float:
+        """Return the time in seconds."""
         return self._now / 1_000_000
 
     def advance(self, microseconds: int) -> None:
-        """Move forward by ``microseconds``."""
+        """Move the clock forward. Raises: ValueError for a negative number."""
         if microseconds < 0:
             raise ValueError(f"a clock cannot go back, got {microseconds} us")
         self._now += microseconds

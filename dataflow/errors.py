@@ -1,6 +1,7 @@
-"""What users and disks do wrong. Each message says what was expected, what was found, where, and what to do next.
+"""Exceptions and warnings of the library, for errors of users, disks and other systems.
 
-Broken invariants of ours are ``assert`` statements, not exceptions of this module.
+Each message says what failed, what was expected and found, where, and what to do next. Violated invariants of the
+library itself are ``assert`` statements, not exceptions of this module.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 __all__ = [
+    "OTHER_PIPELINE",
     "BarrierflowWarning",
     "CheckpointDamaged",
     "CheckpointError",
@@ -58,16 +60,30 @@ __all__ = [
 _OURS = ("dataflow", "operators")
 
 
+OTHER_PIPELINE = "restore it with the pipeline that took it, or start over in a new checkpoint directory"
+"""The advice for a checkpoint of another pipeline."""
+
+
 class DataflowError(Exception):
     """The root of every error this library raises on purpose."""
 
 
 class GraphError(DataflowError):
-    """The pipeline as written makes no sense; found before anything runs."""
+    """The pipeline or the process graph is invalid; raised when it is built or planned, before it runs."""
 
 
 class UnknownColumn(GraphError):
-    """A column that the stream does not have."""
+    """A pipeline uses a column that the stream does not have.
+
+    Args:
+        column: the unknown name.
+        valid: the names of the stream's columns.
+        where: the operator, for the message.
+
+    >>> raise UnknownColumn("prize", ["price"], "filter")
+    Traceback (most recent call last):
+    dataflow.errors.UnknownColumn: filter: there is no column 'prize' (did you mean 'price'?); valid columns: ['price']
+    """
 
     def __init__(self, column: str, valid: Iterable[str], where: str) -> None:
         names = list(valid)
@@ -76,15 +92,21 @@ class UnknownColumn(GraphError):
 
 
 class SchemaMismatch(GraphError):
-    """Columns or types differ from what an operator, a file or a sink needs."""
+    """Columns or types differ from those that an operator, a file or a sink requires."""
 
 
 class ConfigurationError(DataflowError):
-    """Settings that exclude each other, or a value outside its range."""
+    """Settings exclude each other, or a value is outside its range."""
 
 
 class UnsupportedOnRunner(GraphError):
-    """What a runner cannot do exactly as it is defined, and so does not do at all; found before anything runs.
+    """A runner cannot execute an operator exactly as defined, and refuses it before anything runs.
+
+    Args:
+        what: the operator and the expression.
+        runner: the name of the runner.
+        reason: why the runner cannot execute it.
+        instead: an alternative.
 
     >>> raise UnsupportedOnRunner("select: col('x')", "spark", "Spark has no uint64", "cast to int64")
     Traceback (most recent call last):
@@ -96,7 +118,7 @@ class UnsupportedOnRunner(GraphError):
 
 
 class ContractViolation(DataflowError, TypeError):
-    """A user's operator, sink or source returned or emitted something that its contract does not allow."""
+    """A user's operator, sink or source returned or emitted a value that its contract does not allow."""
 
 
 class SourceError(DataflowError):
@@ -104,7 +126,7 @@ class SourceError(DataflowError):
 
 
 class InputChanged(SourceError):
-    """An input is not the one the checkpoint was taken over, so its offsets mean nothing."""
+    """An input differs from the one that the checkpoint refers to, so the stored offsets are invalid."""
 
 
 class SinkBroken(DataflowError):
@@ -116,15 +138,15 @@ class OutputExists(DataflowError):
 
 
 class CheckpointError(DataflowError):
-    """The root of what can go wrong with checkpoints."""
+    """The root of errors about checkpoints."""
 
 
 class StoreError(CheckpointError):
-    """The checkpoint store could not write or read."""
+    """The checkpoint store failed to write or read."""
 
 
 class NoCheckpoint(CheckpointError):
-    """A restore was asked for and there is nothing to restore."""
+    """A restore was requested, but there is no checkpoint to restore."""
 
 
 class CheckpointDamaged(CheckpointError):
@@ -136,7 +158,7 @@ class CheckpointMismatch(CheckpointError):
 
 
 class CheckpointsExist(CheckpointError):
-    """``restore="never"`` into a directory that already holds checkpoints."""
+    """A run with ``restore="never"`` uses a directory that already contains checkpoints."""
 
 
 class DirectoryInUse(CheckpointError):
@@ -144,23 +166,27 @@ class DirectoryInUse(CheckpointError):
 
 
 class PipelineFailed(DataflowError):
-    """A user's own code raised in a run that this library made on its own account, such as one of a comparison."""
+    """A user's code raised in a run that the library started itself, such as a run of a comparison."""
 
 
 class InconsistentSnapshot(DataflowError):
-    """A snapshot of processes that no run could have passed through: a fault of ours, or a channel that is not FIFO."""
+    """A snapshot of processes is not a possible state of the run: a bug of the library, or a channel is not FIFO."""
 
 
 class SnapshotStuck(DataflowError):
-    """A snapshot of processes that will not be complete: its observer waits for a message that nobody accepts."""
+    """A snapshot of processes will not be complete, because its observer waits for a message that is never accepted."""
 
 
 class ProcessFailed(DataflowError):
-    """A process of a ``ProcessGraph`` raised earlier in this run, and was asked to go on."""
+    """A process of a ``ProcessGraph`` raised earlier in this run, and cannot take another step."""
 
 
 class SparkFailed(DataflowError):
-    """Spark itself failed. ``spark_error`` is what it raised, with the frames of its JVM."""
+    """Spark itself failed.
+
+    Attributes:
+        spark_error: the exception of Spark, with the stack frames of its JVM.
+    """
 
     def __init__(self, reason: str, spark_error: BaseException) -> None:
         super().__init__(f"Spark failed: {reason}")
@@ -172,19 +198,19 @@ class JobCancelled(DataflowError):
 
 
 class JobTimeout(DataflowError, TimeoutError):
-    """``run(timeout=)`` passed before the job was done."""
+    """A timeout passed before the job, or a snapshot of processes, was complete."""
 
 
 class BarrierflowWarning(UserWarning):
     """The root of every warning of this library.
 
     Warnings about a pipeline or its settings are given when it is built or started. Warnings about a run are given
-    once, with figures, by the thread that called ``run()`` or ``wait()``, after the last commit; ``RunResult.warnings``
-    has them, too.
+    once, with figures, by the thread that called ``run()`` or ``wait()``, after the last commit;
+    ``RunResult.warnings`` contains them, too.
 
     With ``warnings.filterwarnings("error", category=BarrierflowWarning)`` a run that has warnings raises the first one.
     Its output is complete and committed even then, and the ``result`` of the raised warning is the result that
-    ``run()`` would have returned. A second ``wait()`` returns it as well.
+    ``run()`` would have returned. A second ``wait()`` returns it, too.
 
     Attributes:
         result: the `RunResult`; None for a warning that is not about a run, or about a run that failed.
@@ -197,7 +223,7 @@ class BarrierflowWarning(UserWarning):
 
 
 class CheckpointSkippedWarning(BarrierflowWarning):
-    """A damaged checkpoint was not restored, and an older one was; or one that cannot be read stays in the store."""
+    """A damaged checkpoint was skipped and an older one restored, or an unreadable one stays in the store."""
 
 
 class RowsTakenBackWarning(BarrierflowWarning):
@@ -208,15 +234,15 @@ class RowsTakenBackWarning(BarrierflowWarning):
 
 
 class CheckpointsFailedWarning(BarrierflowWarning):
-    """Checkpoints failed, and the job survived it: see ``Checkpointing(tolerable_failures=)``."""
+    """Checkpoints failed, and the job continued: see ``Checkpointing(tolerable_failures=)``."""
 
 
 class CommitsRetriedWarning(BarrierflowWarning):
-    """A sink could not commit at once, so rows became visible later than their checkpoint."""
+    """A sink had to retry a commit, so rows became visible later than their checkpoint."""
 
 
 class LateRowsWarning(BarrierflowWarning):
-    """Rows came too late for a window and are missing from its result. Not given if ``.side("late")`` is read."""
+    """Rows arrived too late for a window and are missing from its result. Not given if ``.side("late")`` is read."""
 
 
 class CleanupFailedWarning(BarrierflowWarning):
@@ -239,46 +265,46 @@ class InputMissingWarning(BarrierflowWarning):
 
 
 class PredicateSkippedWarning(BarrierflowWarning):
-    """A predicate was not asked about a checkpoint that could not be read.
+    """A predicate was not evaluated on a checkpoint, because the checkpoint could not be read.
 
     Not given for checkpoints that were skipped because the predicate is slow: see ``Answers.skipped``.
     """
 
 
 class UnstablePredicateWarning(BarrierflowWarning):
-    """A predicate held in a snapshot and not in a later one, so it says nothing certain about a running system."""
+    """A predicate held in a snapshot and not in a later one, so its result proves nothing about a running system."""
 
 
 class UnnamedStateWarning(BarrierflowWarning):
     """Operators without ``name=`` have state in durable checkpoints.
 
-    Their automatic names count operators of their kind, so another source, aggregate or sink put in before them
-    renames them, and the checkpoint no longer fits.
+    Their automatic names count operators of their kind. A source, aggregate or sink inserted before them changes the
+    names, and the checkpoint no longer matches the pipeline.
     """
 
 
 class IgnoredSettingWarning(BarrierflowWarning):
-    """A setting that the runner has no use for.
+    """A setting has no effect on this runner.
 
     To silence it: ``warnings.filterwarnings("ignore", category=IgnoredSettingWarning)``
     """
 
 
 class NewInputWarning(BarrierflowWarning):
-    """A source has splits that the restored job does not read: its input was settled when it first began.
+    """A source has splits that the restored job does not read, because its input was fixed when it first started.
 
-    ``RestoreReport.not_read`` names them all.
+    ``RestoreReport.not_read`` lists them.
     """
 
 
 class PartitionKeyWarning(BarrierflowWarning):
-    """Files lie in folders such as ``year=2013``, whose key is no column of the stream."""
+    """Files are in folders such as ``year=2013``, whose key is not a column of the stream."""
 
 
 class UnsafeCacheWarning(BarrierflowWarning):
     """A folder or file of compiled loops is ignored, because other users may have written it.
 
-    The code in it would be run. To silence it: ``warnings.filterwarnings("ignore", category=UnsafeCacheWarning)``
+    Its code would be executed. To silence it: ``warnings.filterwarnings("ignore", category=UnsafeCacheWarning)``
     """
 
 
@@ -293,7 +319,7 @@ def closing_raised(where: str, error: BaseException) -> str:
 
 
 def user_frame() -> int:
-    """The ``stacklevel`` at which the caller of this function warns of the first frame outside this library."""
+    """Return the ``stacklevel`` with which the caller's warning names the first frame outside this library."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
         level, frame = level + 1, frame.f_back
@@ -301,7 +327,11 @@ def user_frame() -> int:
 
 
 def did_you_mean(word: object, valid: Iterable[str]) -> str:
-    """A hint for a misspelt word, or nothing.
+    """Return a hint at the closest valid word, or an empty text if none is close.
+
+    Args:
+        word: the misspelt word, of any type.
+        valid: the valid words.
 
     >>> did_you_mean("prize", ["price", "auction"])
     " (did you mean 'price'?)"

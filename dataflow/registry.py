@@ -1,7 +1,7 @@
-"""Names of things that live elsewhere, resolved when they are first used.
+"""A registry of objects by kind and name, whose modules are imported when an object is first used.
 
-A pipeline says ``runner="local"`` without importing a thread; ``dataflow/__init__.py`` fills the registry. Packages
-offer names whose modules are imported when somebody asks for one.
+So ``runner="local"`` in a pipeline imports no threads. ``dataflow/__init__.py`` fills the registry. ``offered`` imports
+the names that a package exports in the same way.
 """
 
 from __future__ import annotations
@@ -18,14 +18,24 @@ _entries: dict[tuple[str, str], str] = {}
 
 
 def register(kind: str, name: str, target: str) -> None:
-    """Let ``resolve(kind, name)`` answer the object at ``target``, written ``module:attribute``."""
+    """Register the object at ``target``, written ``module:attribute``, for ``resolve(kind, name)``.
+
+    Args:
+        kind: the kind of the object, such as ``"runner"``.
+        name: its name among the objects of this kind; an earlier registration is replaced.
+        target: the module and the attribute, such as ``"dataflow.runners.local:LocalRunner"``.
+
+    >>> register("example", "parts", "string:Formatter")
+    >>> resolve("example", "parts").__name__
+    'Formatter'
+    """
     _entries[kind, name] = target
 
 
 def resolve(kind: str, name: str) -> Any:
-    """The registered object, imported now.
+    """Import and return the registered object.
 
-    Raises: ConfigurationError for a name nobody registered, with those that exist.
+    Raises: ConfigurationError if the name is not registered, with the names that are.
     """
     target = _entries.get((kind, name))
     if target is None:
@@ -36,9 +46,17 @@ def resolve(kind: str, name: str) -> Any:
 
 
 def offered(package: str, homes: Mapping[str, str], name: str) -> Any:
-    """What ``name`` is in ``package``, imported now from the module that ``homes`` says: for its ``__getattr__``.
+    """Import and return an exported name of a package; for the package's ``__getattr__``.
 
-    Raises: AttributeError for a name that it does not offer.
+    Args:
+        package: the package's name, for the message.
+        homes: for each exported name, the module that defines it.
+        name: the name.
+
+    Raises: AttributeError if the package does not export the name.
+
+    >>> offered("example", {"Formatter": "string"}, "Formatter").__name__
+    'Formatter'
     """
     if name not in homes:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """Validation of checkpoints and commit lists, which are untrusted: other users may have written them.
 
-The checksums of a checkpoint detect disks that fail. They are no defence, because a forger can compute them anew. So
-every name, path, number and table is validated here before it is used. See ``docs/security.md``.
+The checksums of a checkpoint detect failing disks. They do not prevent forgery, because a forger can recompute them.
+So every name, path, number and table is validated here before it is used. See ``docs/security.md``.
 
 Invariant: a name that ``plain_name`` accepts, joined to a directory, is an entry of that directory.
 
@@ -35,23 +35,23 @@ __all__ = [
 ]
 
 MAX_DEPTH: Final = 100
-"""Levels that the values of a checkpoint may be nested: consumers recurse, and the stack of C is finite."""
+"""The maximum nesting of values of a checkpoint: consumers recurse, and the C stack is finite."""
 
 _MAX_NAME: Final = 255
 """Bytes of a file name: the limit of the usual file systems."""
 _SHOWN: Final = 300
-"""Characters of a value that a message shows: enough for the path of a file."""
+"""The maximum number of characters of a value in a message: enough for the path of a file."""
 _FORBIDDEN: Final = frozenset("/\\\0")
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 """A number of rows or bytes, or a position."""
 
 Time = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""Microseconds, as a word holds them."""
+"""A time in microseconds, as a 64-bit integer."""
 
 
 def is_plain_name(name: object) -> bool:
-    """Return whether ``name`` is the name of an entry of a directory, and nothing that leads elsewhere.
+    """Return whether ``name`` is the name of an entry of a directory, and not a path that leads elsewhere.
 
     Args:
         name: the document's value for a name, of any type.
@@ -81,7 +81,7 @@ def plain_name(name: object, what: str) -> str:
 
 
 def parsed(type_: Any, value: object, what: str) -> Any:
-    """Return ``value``, which came from JSON, as ``type_``: a ``msgspec.Struct``, or any type that msgspec knows.
+    """Return ``value``, which was read from JSON, as ``type_``: a ``msgspec.Struct``, or any type that msgspec knows.
 
     Args:
         type_: the type, with its limits (``msgspec.Meta``).
@@ -102,10 +102,14 @@ def parsed(type_: Any, value: object, what: str) -> Any:
 
 
 def check_depth(value: object, what: str) -> None:
-    """Check that lists and mappings in ``value`` are not nested deeper than ``MAX_DEPTH``.
+    """Check that lists and mappings in ``value`` are nested at most ``MAX_DEPTH`` levels deep.
+
+    Args:
+        value: the document's value.
+        what: the meaning of the value, for the message.
 
     Raises:
-        CheckpointDamaged: they are.
+        CheckpointDamaged: they are nested deeper.
     """
     level, depth = [value], 0
     while level:
@@ -123,10 +127,10 @@ def check_depth(value: object, what: str) -> None:
 
 @contextmanager
 def damaged_by(what: str) -> Iterator[None]:
-    """Turn errors of the library's code over unexpected values into ``CheckpointDamaged``.
+    """Turn exceptions of the library's own code about unexpected values into ``CheckpointDamaged``.
 
-    Only for code of this library that reads restored state. An error that it raises on purpose (a ``DataflowError``)
-    passes unchanged, but a ``CheckpointDamaged`` gets ``what`` in front.
+    Use it only around code of this library that reads restored state. A ``DataflowError``, which the code raises on
+    purpose, passes unchanged, except that the message of a ``CheckpointDamaged`` is prefixed by ``what``.
 
     Args:
         what: the owner of the state that is read, for the message.
@@ -150,7 +154,7 @@ def damaged_by(what: str) -> Iterator[None]:
 
 
 def excerpt(value: object) -> str:
-    """Return ``value`` for a message, cut to a length: the values of a document may be of any size.
+    """Return ``value`` as text for a message, shortened, because values of a document may have any size.
 
     >>> excerpt("x" * 1000)[-6:], len(excerpt("x" * 1000))
     ("xx'...", 305)

@@ -1,7 +1,8 @@
 """Checks each job on threads for the liveness of its checkpoints, in this process and in the processes of campaigns.
 
 The step of a job looks at its ledger: see ``dataflow.protocol.barrier_ledger``. A job that breaks the rule fails with
-LivenessBroken. Simulated jobs are checked by their runner, too, but here with less patience.
+LivenessBroken. Simulated jobs are checked by their runner, too, but here with less patience. A job that is over asserts
+its invariants, and so do its tasks, when no thread steps them any more.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SIMULATED_LONGEST = 60_000_000
 
 def check_every_job() -> None:
     """Check all jobs of this process from now on. Called once."""
-    step, over = Job.step, Job._over
+    step, over, close = Job.step, Job._over, Job.close
 
     def checked_step(job: Job) -> bool:
         if not job.over:
@@ -35,4 +36,10 @@ def check_every_job() -> None:
             check_finished(job, job.clock.now())
         over(job, state)
 
-    Job.step, Job._over = checked_step, checked_over  # type: ignore[method-assign]
+    def checked_close(job: Job) -> None:
+        if job.over:
+            for part in (job, *job.tasks.values()):
+                part.validate()
+        close(job)
+
+    Job.step, Job._over, Job.close = checked_step, checked_over, checked_close  # type: ignore[method-assign]

@@ -64,11 +64,12 @@ def test_an_unknown_mode_names_the_modes() -> None:
 
 
 def test_checkpoints_are_listed_with_mode_and_guarantee(directory: Path) -> None:
-    heading, _, line = _run("checkpoints", directory).stdout.splitlines()
+    heading, _, line, *legend = _run("checkpoints", directory).stdout.splitlines()
     assert [cell.strip() for cell in heading.split("|")[1:3]] == ["id", "kind"]
     cells = [cell.strip() for cell in line.split("|")[1:-1]]
     assert cells[:3] == ["1", "final", "unaligned (at least once)"]
     assert cells[-5:] == ["0", "0", "0", "yes", "whole"]
+    assert "- repeated deliveries: rows that a restore delivers a second time, at the operator with the most" in legend
 
 
 def test_on_a_narrow_terminal_no_figure_is_cut(tmp_path: Path) -> None:
@@ -123,14 +124,19 @@ def test_a_damaged_manifest_is_shown_with_the_reason(directory: Path) -> None:
 
 
 def test_an_empty_directory_has_no_checkpoints(tmp_path: Path) -> None:
-    assert _run("checkpoints", tmp_path).stdout == f"there are no checkpoints in {tmp_path}\n"
+    assert _run("checkpoints", tmp_path).stdout == (
+        f"there are no checkpoints in {tmp_path}; give the directory that the job has as Checkpointing(location)\n"
+    )
     assert json.loads(_run("checkpoints", tmp_path, "--json").stdout) == []
 
 
 def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     done = _run("checkpoints", tmp_path / "nowhere")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == f"error: a checkpoint directory is expected at {tmp_path / 'nowhere'}, found nothing\n"
+    assert done.stderr == (
+        f"error: expected a checkpoint directory at {tmp_path / 'nowhere'}, found nothing; give the directory that the "
+        "job has as Checkpointing(location)\n"
+    )
 
 
 def test_a_file_is_not_a_directory(tmp_path: Path) -> None:
@@ -216,7 +222,7 @@ def test_an_error_is_red_on_a_terminal_that_wants_colour(
 ) -> None:
     printed = _on_a_terminal(["checkpoints", str(tmp_path / "nowhere")], variables)
     assert printed.count("\x1b[31m") == red
-    assert "error: a checkpoint directory is expected" in printed
+    assert "error: expected a checkpoint directory" in printed
 
 
 def _raising(error: BaseException) -> object:

@@ -32,7 +32,7 @@ def test_a_duration_is_whole_microseconds(duration: Duration, expected: int) -> 
 
 @pytest.mark.parametrize("wrong", [5, 1.5, True, None, "5", "s", "", "-1s", "1 day", "1e3s", "1s 2s", b"1s"])
 def test_anything_else_is_refused_by_name(wrong: Duration) -> None:
-    with pytest.raises(ConfigurationError, match=r"^every is a timedelta or text such as '250ms'"):
+    with pytest.raises(ConfigurationError, match=r"^every must be a timedelta or text such as '250ms'"):
         microseconds(wrong, "every")
 
 

@@ -7,8 +7,11 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
+from types import FunctionType
 from xml.etree import ElementTree
 
 import pytest
@@ -20,13 +23,21 @@ from dataflow.runtime.restore.report import RestoreReport
 from tests.documents import ROOT, blocks, run_python
 
 README = ROOT / "README.md"
-DOCUMENTS = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+GUIDES = sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [README, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *GUIDES]
+LANGUAGES = {"python", "text", "console", "layout", "report", "dockerfile"}
+DIRECTIVES = {"{toctree}", "{include}"}
 TEXT = README.read_text(encoding="utf-8")
 
 
-def commands() -> list[str]:
-    """Every line of the README's console blocks."""
-    return [line for block in blocks(README) if block.language == "console" for line in block.text.splitlines()]
+def guide(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def commands(*documents: Path) -> list[str]:
+    """Return every line of the console blocks of these documents."""
+    found = [block for document in documents for block in blocks(document) if block.language == "console"]
+    return [line for block in found for line in block.text.splitlines()]
 
 
 def run(*arguments: str) -> str:
@@ -48,7 +59,7 @@ def test_every_python_block_runs_and_prints_what_it_says(
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_text_block_is_the_output_of_the_python_block_before_it(document: Path) -> None:
     found = blocks(document)
-    assert {block.language for block in found} <= {"python", "text", "console", "layout", "report", "dockerfile"}
+    assert {block.language for block in found} <= LANGUAGES | DIRECTIVES
     for before, block in zip([None, *found], found, strict=False):
         if block.language == "text":
             assert before, f"{document.name}:{block.line}"
@@ -59,6 +70,27 @@ def test_every_text_block_is_the_output_of_the_python_block_before_it(document: 
 def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8"))
     assert [link for link in links if "://" not in link and not (document.parent / link).exists()] == []
+
+
+def test_directives_are_not_code_and_no_fence_hides_a_block(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```{toctree}\n:maxdepth: 1\n\nfirst\n```\n\n```python\nprint(1)\n```\n", encoding="utf-8")
+    assert [block.language for block in blocks(page)] == ["{toctree}", "python"]
+    for hidden in ("- item\n  ```python\n  x\n  ```\n", "~~~python\nx\n~~~\n", "````python\nx\n````\n", "```python\n"):
+        page.write_text(hidden, encoding="utf-8")
+        with pytest.raises(ValueError, match="fences"):
+            blocks(page)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_has_a_text(document: Path) -> None:
+    assert "[](" not in document.read_text(encoding="utf-8"), (
+        "Sphinx would insert the title; other viewers show nothing"
+    )
+
+
+def test_the_readme_is_short() -> None:
+    assert README.stat().st_size <= 10_240
 
 
 def test_the_readme_opens_with_one_sentence_and_a_picture() -> None:
@@ -98,13 +130,16 @@ def test_the_script_is_executable_and_parses() -> None:
 
 
 def test_the_extras_of_the_commands_exist() -> None:
-    extras = {extra for line in commands() for extra in re.findall(r"\.\[(\w+)\]", line)}
-    assert extras == {"demo", "test"}
+    lines = commands(*DOCUMENTS)
+    extras = {extra for line in lines for extra in re.findall(r"(?:\.|barrierflow)\[(\w+)\]", line)}
+    assert {"demo", "test", "docs", "spark"} <= extras
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert all(f"\n{extra} = [" in declared for extra in extras)
 
 
-@pytest.mark.parametrize("line", [line for line in commands() if "pytest " in line and "pip" not in line])
+@pytest.mark.parametrize(
+    "line", [line for line in dict.fromkeys(commands(*DOCUMENTS)) if "pytest " in line and "pip" not in line]
+)
 def test_the_pytest_commands_select_something(line: str) -> None:
     arguments = [word for word in shlex.split(line) if not re.match("[A-Z_]+=", word) and word != "pytest"]
     part = [] if any((ROOT / word).exists() for word in arguments) else ["tests/simulation"]  # all would take long
@@ -113,7 +148,7 @@ def test_the_pytest_commands_select_something(line: str) -> None:
 
 
 def test_the_main_job_has_a_command_line_of_its_own() -> None:
-    assert sum(line.endswith("&& barrierflow demo") for line in commands()) == 1
+    assert sum(line.endswith("&& barrierflow demo") for line in commands(README)) == 1
 
 
 @pytest.mark.parametrize("command", ["demo", "compare", "checkpoints"])
@@ -123,24 +158,23 @@ def test_the_commands_of_the_readme_exist(command: str) -> None:
 
 
 def test_every_mode_stands_in_the_table_with_its_guarantee() -> None:
-    for mode in Mode:
-        (row,) = re.findall(rf'^\| `"{mode.value}"` .*$', TEXT, re.MULTILINE)
+    for mode, text in product(Mode, [TEXT, guide("checkpoints-and-modes.md")]):
+        (row,) = re.findall(rf'^\| `"{mode.value}"` .*$', text, re.MULTILINE)
         assert f"| {mode.guarantee.value} |" in row
         assert "planned" not in row
 
 
 def test_the_report_that_is_shown_has_the_sections_of_a_real_one() -> None:
-    (shown,) = [block.text for block in blocks(README) if block.language == "report"]
+    (shown,) = [block.text for block in blocks(ROOT / "docs/stop-and-restore.md") if block.language == "report"]
     real = str(RestoreReport(3, "memory", Mode.UNALIGNED, finished=False, offsets={"a/b": 1}, duration=0))
     assert re.findall(r"^  (\w.*?)  ", shown, re.MULTILINE) == re.findall(r"^  (\w.*?)  ", real, re.MULTILINE)
     assert shown.splitlines()[0] == real.splitlines()[0]
 
 
 def table_of_the_api() -> dict[str, set[str]]:
-    """What the API table has in code font, by row; only the part before a parenthesis."""
-    part = TEXT.partition("## The API in one look")[2].partition("\n## ")[0]
+    """Return what the API table has in code font, by row; only the part before a parenthesis."""
     found = {}
-    for row in re.findall(r"^\| (\w+) \| (.*) \|$", part, re.MULTILINE):
+    for row in re.findall(r"^\| (\w+) \| (.*) \|$", guide("api-overview.md"), re.MULTILINE):
         found[row[0]] = {code.partition("(")[0] for code in re.findall(r"`([^`]+)`", row[1])}
     return found
 
@@ -162,7 +196,37 @@ def test_the_api_table_names_only_what_exists() -> None:
 
 
 def test_the_files_that_decisions_name_exist() -> None:
-    part = TEXT.partition("## Decisions")[2].partition("\n## ")[0]
+    part = guide("how-it-works.md").partition("## Decisions")[2]
     named = re.findall(r"`([\w/]+(?:\.py|/))`", part)
     assert len(named) > 10
     assert [name for name in named if not any((ROOT / top / name).exists() for top in ("dataflow", ""))] == []
+
+
+def test_the_reference_has_every_public_name() -> None:
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference").glob("*.rst"))
+    described = set(re.findall(r"^\.\. auto\w+:: ([\w.]+)", pages, re.MULTILINE))
+    names = [name for name in [*dataflow.__all__, *operators.__all__] if name != "__version__"]
+    assert [name for name in names if name not in described and f"dataflow.{name}" not in described] == []
+
+
+def described_members() -> Iterator[str]:
+    """Yield each method and property with a docstring, at the public class that users get it from."""
+    classes = {name: value for name in dataflow.__all__ if isinstance(value := getattr(dataflow, name), type)}
+    for name, cls in classes.items():
+        inherited = {member for base in cls.__mro__[1:] if base in classes.values() for member in dir(base)}
+        for member in set(dir(cls)) - inherited:
+            value = getattr(cls, member)
+            if not member.startswith("_") and isinstance(value, FunctionType | property) and value.__doc__:
+                yield f"dataflow.{name}.{member}"
+
+
+@pytest.mark.docs
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    (command,) = (line for line in commands(ROOT / "CONTRIBUTING.md") if "sphinx" in line)
+    *build, target = shlex.split(command)
+    assert build[0] == "python"
+    assert target == "build/docs"
+    run(sys.executable, *build[1:], str(tmp_path))
+    inventory = (tmp_path / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    described = {line.split()[0] for line in zlib.decompress(inventory).decode().splitlines()}
+    assert sorted(set(described_members()) - described) == []

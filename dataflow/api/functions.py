@@ -1,4 +1,4 @@
-"""The words of a stream that take a user's function: per batch, per row, and from a row to any number of rows.
+"""The methods of a stream that take a function: per batch, per row, and from a row to any number of rows.
 
 >>> import pyarrow as pa, dataflow as flow, operators as op
 >>> with flow.Pipeline("parsed") as p:
@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dataflow.api.stream_base import StreamBase
 from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
-from dataflow.contracts.windows import EventTime
 from dataflow.errors import GraphError
-from dataflow.planning.checks import declared
+from dataflow.planning.checks import schema_or_default
 from dataflow.planning.specs import FlatMapRows, MapBatches, MapRows
 
 if TYPE_CHECKING:
@@ -33,36 +33,26 @@ if TYPE_CHECKING:
 
     from dataflow.api.streams import Stream
 
-__all__ = ["Functions"]
+__all__ = ["FunctionMethods"]
 
 RowFunction = Callable[[dict[str, Any]], Mapping[str, Any]]
 RowsFunction = Callable[[dict[str, Any]], Iterable[Mapping[str, Any]] | None]
 
 
-class Functions:
-    """The part of ``Stream`` that takes functions. Each must depend on its argument only: after a failure it is called
-    again with the same rows.
+class FunctionMethods(StreamBase):
+    """The methods of `Stream` that take a function, which must depend on its argument only.
 
-    ``on_error`` says what becomes of a row that raises, or whose answer does not fit the schema: ``"fail"`` (the job
-    does, and the error names the row), ``"skip"`` (the row is left out), ``"side"`` (it goes to side output ``errors``
-    as well, with where it stood, its text, and what was wrong). What is left out is counted and sampled in every
-    summary of a run. All of them raise GraphError for a stream of updates, see ``Stream.changes``.
+    After a failure the function is called again with the same rows.
 
-    Event time stays where the function's schema keeps its column as it was. Then a row whose time the function moves
-    to before the watermark is an error of its row, because no row before a watermark is expected. Change times before
-    ``with_watermark``, or return the changed time as another column.
+    ``on_error`` is the policy for a row that raises, or whose result does not fit the schema: ``"fail"`` (the job
+    fails, and the error names the row), ``"skip"`` (the row is left out), ``"side"`` (it is also sent to side output
+    ``errors``, with its place, its text and the error). Rows left out are counted and sampled in every summary of a
+    run. All methods raise GraphError for a stream of updates, see ``Stream.changes``.
+
+    The stream keeps its event time if the function's schema keeps the column's name and type. Then it is an error of
+    the row if the function moves its time to before the watermark, because no row before a watermark is expected.
+    Change times before ``with_watermark``, or return the changed time as another column.
     """
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the stream."""
-        raise NotImplementedError
-
-    def _time_in(self, schema: pa.Schema) -> EventTime | None:
-        raise NotImplementedError
-
-    def _then(self, spec: Any, schema: pa.Schema, label: str, *args: Any, **options: Any) -> Stream:
-        raise NotImplementedError
 
     def map_batches(
         self,
@@ -73,15 +63,27 @@ class Functions:
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
-        """``function`` applied to each batch; it returns a batch, a table, a frame of polars or pandas or
-        anything else that speaks Arrow, an iterable of them, or None.
+        """Return the results of ``function``, called with each batch.
 
         Args:
-            function: called with a ``pa.RecordBatch`` of `schema`; must depend on its argument only.
-            schema: what it returns; None: the same as it takes. Dictionaries come out with int32 indices.
+            function: called with a ``pa.RecordBatch`` of `schema`; must depend on its argument only. It returns a
+                batch, a table, a frame of polars or pandas or any other Arrow object, an iterable of them, or None for
+                no rows.
+            schema: the columns it returns; None: those of the stream. Dictionaries are emitted with int32 indices.
             on_error: ``"fail"``, ``"skip"`` or ``"side"``. With the latter two a batch that fails is halved until
                 single rows are found that fail alone, so the function must be pure and treat each row by itself (it
-                may leave rows out, or make more of them). One bad row among n costs about 2 log2(n) further calls.
+                may leave rows out, or return more of them). One bad row among n costs about 2 log2(n) further calls.
+            name: the operator's name in summaries and checkpoints; None: an automatic one.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
+
+        Raises:
+            GraphError: ``function`` cannot be called, ``schema`` is no schema, or the rows are updates.
+            ConfigurationError: ``on_error`` is unknown.
+
+        >>> import pyarrow as pa, pyarrow.compute as pc, dataflow as flow, operators as op
+        >>> stream = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})))
+        >>> stream.map_batches(lambda batch: pa.record_batch({"x": pc.negate(batch["x"])})).collect()["x"].to_pylist()
+        [-1, -2]
         """
         return self._function(MapBatches, "map_batches", function, schema, on_error, name, parallelism)
 
@@ -94,16 +96,23 @@ class Functions:
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
-        """``function`` applied to each row, a dict of Python values; it returns a dict with the columns of ``schema``.
+        """Return the results of ``function``, called with each row as a dict of Python values.
 
         Much slower than an expression or ``map_batches``: a row of three columns takes about 3 us here, and 7 ns in a
         batch function that does the same to one of the columns with pyarrow: 400 times as long. Nanoseconds
-        that are not zero become Python values only where pandas is installed; cast them to microseconds first.
+        that are not zero become Python values only if pandas is installed; cast them to microseconds first.
 
         Args:
-            function: called with one row; must depend on its argument only. What it does to its dict stays there.
-            schema: what it returns; None: the same as it takes. Values are converted where nothing is lost.
-            on_error: ``"fail"``, ``"skip"`` or ``"side"``; a value that does not fit the schema counts as well.
+            function: called with one row; must depend on its argument only. It returns a dict with the columns of
+                ``schema``. Changes to its argument have no effect.
+            schema: the columns it returns; None: those of the stream. Values are converted if nothing is lost.
+            on_error: ``"fail"``, ``"skip"`` or ``"side"``; a value that does not fit the schema is an error as well.
+            name: the operator's name in summaries and checkpoints; None: an automatic one.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
+
+        Raises:
+            GraphError: ``function`` cannot be called, ``schema`` is no schema, or the rows are updates.
+            ConfigurationError: ``on_error`` is unknown.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> stream = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})))
@@ -121,9 +130,11 @@ class Functions:
         name: str | None = None,
         parallelism: int | None = None,
     ) -> Stream:
-        """Like ``map``, but ``function`` returns any number of dicts: a list, a generator, or None for no rows.
+        """Return the rows that ``function`` returns for each row: a list, a generator, or None for no rows.
 
-        The rows that come of one row are held in memory together, and are all passed on or, after an error, not at all.
+        The results of one row are held in memory together. They are all passed on or, after an error, none of them.
+
+        Args and Raises: as for `map`, but ``function`` returns any number of dicts.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> stream = flow.Pipeline().source(op.from_arrow(pa.table({"text": ["a b", "", "c"]})))
@@ -137,19 +148,20 @@ class Functions:
     def _function(
         self,
         spec: type[MapBatches] | type[MapRows] | type[FlatMapRows],
-        word: str,
+        method: str,
         function: Callable[..., Any],
         schema: pa.Schema | None,
         on_error: str | OnError,
         name: str | None,
         parallelism: int | None,
     ) -> Stream:
+        """Add an operator of kind ``spec`` that calls ``function``."""
         if not callable(function):
-            raise GraphError(f"{word}: expected a function, got {type(function).__name__}")
+            raise GraphError(f"{method}: expected a function, got {type(function).__name__}")
         from dataflow.state.dictionaries import wide_schema
 
-        policy = OnError.of(on_error, word)
-        made = wide_schema(declared(schema, self.schema, word))
+        policy = OnError.of(on_error, method)
+        output = wide_schema(schema_or_default(schema, self.schema, method))
         sides = {ERRORS: errors_schema()} if policy is OnError.SIDE else {}
-        time = self._time_in(made)
-        return self._then(spec(function, policy, time), made, word, name, parallelism, sides=sides, time=time)
+        time = self._time_in(output)
+        return self._then(spec(function, policy, time), output, method, name, parallelism, sides=sides, time=time)

@@ -1,4 +1,4 @@
-"""The user's words for the rows of a key, and of a key and a window: what is aggregated, and when it comes out."""
+"""Keyed and windowed streams: aggregates per key, and per key and window of event time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dataflow.contracts.windows import EventTime, Tumbling, Window
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.expressions import AggregateKind, Aggregation, Latest, col
 from dataflow.planning.checks import (
+    as_expression,
+    check_distinct,
+    check_options,
+    choose_emit,
+    choose_window_emit,
     columns_of,
-    distinct,
     edge_type,
-    emission,
-    expression,
-    no_columns,
-    unfit_key,
-    window_emission,
+    key_type_error,
 )
 from dataflow.planning.specs import Aggregate, Emit, WindowAggregate
 
@@ -32,28 +32,44 @@ __all__ = ["KeyedStream", "WindowedStream"]
 
 
 class KeyedStream(Stream):
-    """A stream partitioned by key: what follows sees all rows of a key in one subtask."""
+    """A stream partitioned by key: the next operator processes all rows of a key in one subtask.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a"], "x": [1]})), name="rows")
+    >>> rows.key_by("k").keys
+    ('k',)
+    """
 
     @property
     def keys(self) -> tuple[str, ...]:
+        """The names of the key columns, in the order in which they were given."""
         return self._edge.keys
 
     def window(self, window: Tumbling, *, lateness: Duration = "0s") -> WindowedStream:
-        """Cut the rows of each key into windows of event time.
+        """Return the rows of each key, cut into windows of event time.
 
         Args:
             window: ``op.tumbling("10s")``.
             lateness: how long after its end (by the watermark) a window still takes rows. ``emit`` of
                 `WindowedStream.agg` decides how this affects its results.
 
-        Raises: GraphError where the stream has no event time (see `with_watermark`), or holds updates (see `changes`).
+        Raises:
+            GraphError: ``window`` is no window, or the stream has no event time (see `with_watermark`), or holds
+                updates (see `changes`).
+            ConfigurationError: ``lateness`` is no duration.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> table = pa.table({"k": ["a"] * 3, "at": pa.array([1, 2, 12], pa.timestamp("s"))})
+        >>> rows = flow.Pipeline().source(op.from_arrow(table)).with_watermark("at")
+        >>> rows.key_by("k").window(op.tumbling("10s")).agg(n=op.count()).collect()["n"].to_pylist()
+        [2, 1]
         """
         if not isinstance(window, Window):
             raise GraphError(f"window: expected op.tumbling(...), got {window!r} ({type(window).__name__})")
         self._refuse_updates("window", "it would count rows that a later row replaces")
         if self.time is None:
             raise GraphError(
-                "window: the stream has no event time: say which column holds it, close to the source and before "
+                "window: the stream has no event time; declare its column close to the source and before "
                 'key_by, as in .with_watermark("ts", delay="2s"), and keep that column'
             )
         return WindowedStream(self, window, microseconds(lateness, "window(lateness=)"))
@@ -72,14 +88,18 @@ class KeyedStream(Stream):
         Args:
             aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
                 ``op.latest(...)`` makes a column for each of its columns.
-            name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
             emit: ``"updates"``: one row per key touched by a batch (a changelog: the last row of a key counts, see
                 `changes`); ``"final"``: one row per key at the end. Default: final for bounded input, else updates.
-            every: with updates, the least time between two emissions.
+            every: with updates, the least time between two emissions. None: after each batch.
+            name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
+            named: aggregates under new names.
 
-        Raises: GraphError for a value that is not an aggregate, for two columns of one name, and if this stream holds
-        updates; ConfigurationError for ``emit`` or ``every``; SchemaMismatch if an aggregate cannot take its column's
-        type.
+        Raises:
+            GraphError: no aggregate is given, a value is not an aggregate, two columns have one name, or this stream
+                holds updates.
+            ConfigurationError: ``emit`` is unknown, or ``every`` is zero or given with ``emit="final"``.
+            SchemaMismatch: an aggregate cannot take its column's type.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]}), batch_rows=1))
@@ -88,20 +108,21 @@ class KeyedStream(Stream):
         """
         import pyarrow as pa
 
-        no_columns("agg", self.schema, name=name, parallelism=parallelism, emit=emit, every=every)
-        found = self._aggregations(aggregations, named)
-        distinct([*self.keys, *(a.name for a in found)], "agg")
-        chosen, because = emission(emit, every, self._pipeline.graph.upstream(self._node))
-        fields = [*self._key_fields(), *self._fields_of(found)]
+        check_options("agg", self.schema, name=name, parallelism=parallelism, emit=emit, every=every)
+        computed = self._aggregations(aggregations, named)
+        check_distinct([*self.keys, *(a.name for a in computed)], "agg")
+        chosen, because = choose_emit(emit, every, self._pipeline.graph.upstream(self._node))
+        fields = [*self._key_fields(), *self._fields_of(computed)]
         spacing = None if every is None else microseconds(every, "agg(every=)")
         if spacing == 0:
-            raise ConfigurationError("agg(every=) is above zero; leave it out to emit after each batch")
-        spec = Aggregate(self.keys, tuple(found), chosen, spacing, because)
+            raise ConfigurationError("agg(every=) must be above zero; leave it out to emit after each batch")
+        spec = Aggregate(self.keys, tuple(computed), chosen, spacing, because)
         return self._then(spec, pa.schema(fields), "agg", name, parallelism)
 
     def _aggregations(
         self, given: Iterable[Aggregation | Latest | Mapping[str, Aggregation]], named: Mapping[str, Aggregation]
     ) -> list[Aggregation]:
+        """Return the aggregates in order, each with its name."""
         pairs: list[tuple[str | None, Aggregation]] = []
         for item in given:
             match item:
@@ -111,55 +132,59 @@ class KeyedStream(Stream):
                     pairs += [(None, column) for column in self._columns_of_last_row(item)]
                 case _:
                     pairs.append((None, item))
-        found = []
+        computed = []
         for alias, a in [*pairs, *named.items()]:
             if alias is not None and isinstance(a, Latest):
                 a.alias(alias)  # raises
             if not isinstance(a, Aggregation):
                 raise GraphError(f"agg: expected aggregates such as col('x').sum(), got {a!r} ({type(a).__name__})")
-            found.append(a if alias is None else a.alias(alias))
-        if not found:
-            raise GraphError("agg: give at least one aggregate")
-        return [self._in_order_of_time(a) for a in found]
+            computed.append(a if alias is None else a.alias(alias))
+        if not computed:
+            raise GraphError("agg: no aggregate is given; give at least one, such as op.count()")
+        return [self._in_order_of_time(a) for a in computed]
 
     def _columns_of_last_row(self, latest: Latest) -> list[Aggregation]:
         """Return one ``last`` for each column; all have the same ``by``, so they choose the same row."""
-        by = None if latest.by is None else expression(latest.by, "latest(by=)")
+        by = None if latest.by is None else as_expression(latest.by, "latest(by=)")
         others = [name for name in self.schema.names if name not in self.keys]
-        columns = [expression(column, "latest") for column in latest.columns or others]
+        columns = [as_expression(column, "latest") for column in latest.columns or others]
         if not columns:
-            raise GraphError(f"latest: the stream has no columns but its keys, {', '.join(self.keys)}")
-        found = [Aggregation(AggregateKind.LAST, column, name=column.name, by=by) for column in columns]
-        if not latest.columns and (refused := [a.name for a in found if not a.takes(self.schema)]):
+            raise GraphError(
+                f"latest: the stream has no columns but its keys, {', '.join(self.keys)}; leave latest out"
+            )
+        last = [Aggregation(AggregateKind.LAST, column, name=column.name, by=by) for column in columns]
+        if not latest.columns and (refused := [a.name for a in last if not a.takes(self.schema)]):
             raise SchemaMismatch(
                 f"latest: {', '.join(map(repr, refused))} of {columns_of(self.schema)} cannot be kept, because last "
-                "takes all but nested types; name the columns to keep, as in op.latest('a', 'b')"
+                "does not take nested types; name the columns to keep, as in op.latest('a', 'b')"
             )
-        return found
+        return last
 
     def _in_order_of_time(self, aggregation: Aggregation) -> Aggregation:
-        """``first`` and ``last`` go by event time, where there is one and they do not say otherwise."""
+        """Return ``first`` or ``last`` ordered by event time, if the stream has it and no order is given."""
         ordered = aggregation.kind in (AggregateKind.FIRST, AggregateKind.LAST) and aggregation.by is None
         return replace(aggregation, by=col(self.time)) if ordered and self.time is not None else aggregation
 
     def _key_fields(self) -> list[pa.Field]:
+        """Return the fields of the key columns in the output. Raises: SchemaMismatch for an unfit type."""
         from dataflow.state.arrays import is_key
         from dataflow.state.dictionaries import key_schema
 
         fields = list(key_schema(self.schema, self.keys))
         for field in fields:
             if not is_key(field.type):
-                raise unfit_key(field.name, field.type, "agg")
+                raise key_type_error(field.name, field.type, "agg")
         return fields
 
     def _fields_of(self, aggregations: Iterable[Aggregation]) -> list[pa.Field]:
+        """Return the fields of the aggregates in the output."""
         import pyarrow as pa
 
         return [pa.field(a.name, a.dtype(self.schema, where=f"agg {a.name!r}")) for a in aggregations]
 
 
 class WindowedStream:
-    """A keyed stream cut into windows of event time; ``agg`` says what is wanted of each."""
+    """A keyed stream cut into windows of event time; ``agg`` computes aggregates of each window."""
 
     def __init__(self, stream: KeyedStream, window: Tumbling, lateness: int) -> None:
         self._stream = stream
@@ -179,23 +204,28 @@ class WindowedStream:
     ) -> Stream:
         """Return aggregates per key and window: keys, ``window_start``, ``window_end``, then one column per aggregate.
 
-        A window's rows come out once the watermark has reached its end, all of them at the end of the input.
-        A row whose window ended, allowed lateness included, at or before the watermark is *late*: it is counted in the
-        summary and goes to ``.side("late")`` as it came. The event time of a
-        result is the last moment of its window, right before ``window_end``.
+        A window's rows are emitted once the watermark has reached its end, and at the latest at the end of the input.
+        A row is *late* if its window ended, allowed lateness included, at or before the watermark. It is then counted
+        in the summary and emitted unchanged as ``.side("late")``. The event time of a result is the last moment of its
+        window, right before ``window_end``.
 
         Args:
             aggregations: ``op.count()``, ``col("price").max()``, ...; keyword arguments and mappings name them.
                 ``op.latest(...)`` makes a column for each of its columns.
+            emit: the effect of allowed lateness on the results. ``"updates"``: a window is emitted at its end, and
+                again for each batch of rows that it still takes; the last row of a key and window counts (see
+                `changes`). ``"final"``: it is emitted once, when the watermark reaches its end plus the lateness; the
+                watermark downstream is reduced by the lateness, so that no later window takes the results for late.
+                Without lateness both give the same rows, each of which counts. Default: updates with lateness, else
+                final.
             name: the operator's name. A column called ``name`` is given in a mapping: ``agg({"name": op.count()})``.
-            emit: the effect of allowed lateness on the results. ``"updates"``: a window comes out at its end, and again
-                for each batch of rows that it still takes; the last row of a key and window counts (see `changes`).
-                ``"final"``: it comes out once, when the watermark reaches its end plus the lateness; the watermark
-                downstream is reduced by the lateness, so that no later window takes the results for late. Without
-                lateness both give the same rows, each of which counts. Default: updates with lateness, else final.
+            parallelism: how many subtasks the operator has; None: as many as the run says.
+            named: aggregates under new names.
 
-        Raises: GraphError for a value that is not an aggregate and for two columns of one name; ConfigurationError for
-        ``emit``; SchemaMismatch if an aggregate cannot take its column's type.
+        Raises:
+            GraphError: no aggregate is given, a value is not an aggregate, or two columns have one name.
+            ConfigurationError: ``emit`` is unknown.
+            SchemaMismatch: an aggregate cannot take its column's type.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> at = pa.array([1, 12, 2, 30], pa.timestamp("s"))  # the third row comes when the watermark is at 12
@@ -211,13 +241,13 @@ class WindowedStream:
 
         stream, time = self._stream, self._stream._time
         assert time is not None, "a windowed stream has event time"
-        no_columns("agg", stream.schema, name=name, parallelism=parallelism, emit=emit)
-        found = stream._aggregations(aggregations, named)
-        distinct([*stream.keys, "window_start", "window_end", *(a.name for a in found)], "agg")
+        check_options("agg", stream.schema, name=name, parallelism=parallelism, emit=emit)
+        computed = stream._aggregations(aggregations, named)
+        check_distinct([*stream.keys, "window_start", "window_end", *(a.name for a in computed)], "agg")
         kind = edge_type(stream.schema.field(time.column).type, self._window)
         edges = [pa.field("window_start", kind), pa.field("window_end", kind)]
-        chosen, because = window_emission(emit, self._lateness)
-        spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(found), chosen, because)
-        schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(found)])
+        chosen, because = choose_window_emit(emit, self._lateness)
+        spec = WindowAggregate(stream.keys, time, self._window, self._lateness, tuple(computed), chosen, because)
+        schema = pa.schema([*stream._key_fields(), *edges, *stream._fields_of(computed)])
         time = EventTime("window_end", exclusive=True)
         return stream._then(spec, schema, "window", name, parallelism, sides={LATE: stream.schema}, time=time)

@@ -1,4 +1,4 @@
-"""The user's words: a Pipeline, which is where streams begin and what is run.
+"""The class Pipeline: where streams begin, and what is run, started or explained.
 
 >>> import pyarrow as pa, dataflow as flow, operators as op
 >>> from dataflow import col
@@ -21,7 +21,7 @@ from dataflow.api.streams import Stream
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.source import Source
 from dataflow.errors import ConfigurationError, GraphError, did_you_mean
-from dataflow.planning.checks import named_apart
+from dataflow.planning.checks import check_names_differ
 from dataflow.planning.graph import Graph
 from dataflow.planning.specs import Read
 from dataflow.registry import resolve
@@ -46,11 +46,21 @@ RestoreFrom = int | str | PathLike[str]
 class Pipeline:
     """A named graph of sources, transforms and sinks.
 
-    As a context manager it checks the graph when the block is left. The same pipeline may be run any number of times;
-    every run begins with operators of its own.
+    As a context manager it checks the graph at the end of the block. The same pipeline may be run any number of times;
+    every run has operators of its own.
 
     Args:
-        name: what manifests, logs and results call it.
+        name: the name in checkpoints, logs and results.
+
+    Raises: GraphError at the end of the block, if the graph cannot run.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> with flow.Pipeline("copy") as p:
+    ...     p.source(op.from_arrow(pa.table({"x": [1]})), name="in").sink(op.collect(), name="out")
+    >>> p
+    Pipeline('copy')
+      in = read() -> [x]
+      out = write(in) -> [x]
     """
 
     def __init__(self, name: str = "pipeline") -> None:
@@ -74,10 +84,22 @@ class Pipeline:
         return "\n".join(lines)
 
     def source(self, source: Source, *, name: str | None = None, parallelism: int | None = None) -> Stream:
-        """A stream of the rows of ``source``."""
+        """Return a stream of the rows of ``source``.
+
+        Args:
+            source: where the rows come from, such as ``op.read_parquet("in/*.parquet")``.
+            name: the operator's name in summaries and checkpoints; None: an automatic one.
+            parallelism: how many subtasks read its splits; None: as many as the run says.
+
+        Raises: GraphError if ``source`` is no `Source` or its schema is invalid, or if ``name`` or ``parallelism`` is.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> flow.Pipeline().source(op.from_arrow(pa.table({"x": [1]})), name="numbers")
+        Stream('numbers', [x: int64])
+        """
         if not isinstance(source, Source):
             raise GraphError(
-                f"p.source() takes a Source such as op.read_parquet(...), got {type(source).__name__}; "
+                f"p.source(): expected a Source such as op.read_parquet(...), got {type(source).__name__}; "
                 "wrap tables in op.from_arrow(...)"
             )
         node = self.graph.add(
@@ -139,19 +161,28 @@ class Pipeline:
 
         Args:
             runner: ``"local"`` (threads), ``"simulated"`` (one seeded schedule), ``"spark"``, or a runner object.
-            timeout: give up with JobTimeout (the job is cancelled; its last checkpoint stays). A user's function that
-                is running then is waited for, but for no longer than 5 s: Python cannot stop a thread.
-            parallelism: the number of subtasks of each operator that does not say otherwise. On Spark, None means as
+            timeout: after this time the job is cancelled and JobTimeout is raised; its last checkpoint stays. A call of
+                a user's function that is running then is waited for, but for no longer than 5 s: Python cannot stop a
+                thread.
+            parallelism: the number of subtasks of each operator that has none of its own. On Spark, None means as
                 many as the job began with, or as the session has cores.
-            checkpoint: ``Checkpointing(...)``; None: no checkpoints, so a failure means to start over.
+            checkpoint: ``Checkpointing(...)``; None: no checkpoints, so after a failure the job starts over.
             restore: ``"auto"`` (the newest checkpoint, or a fresh start if there is none), ``"never"``, ``"latest"``;
                 on the local and the simulated runner also the id or the path of a checkpoint.
             channel_credit: the most batches that wait in a channel; not on Spark.
             max_key_groups: the number of key groups, which bounds the parallelism of keyed operators.
-            progress: whether to keep a line about the running job on standard error; not in a simulation.
+            progress: whether to show a line about the running job on standard error; not in a simulation.
 
-        Raises: whatever a user's function raised, with operator, subtask and a sample of the batch as notes; or an
-        error of `dataflow.errors`, such as ConfigurationError for an option that the runner does not have.
+        Returns: counts, tables, checkpoints and metrics of the run; ``print`` it for a summary.
+
+        Raises: the error of a user's function, with operator, subtask and a sample of the batch as notes; or an
+            error of `dataflow.errors`, such as ConfigurationError for an option that the runner does not have.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline() as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]}))).sink(op.collect(), name="out")
+        >>> p.run("local", parallelism=2, timeout="1min").rows_out
+        {'out': 2}
         """
         if timeout is not None:
             microseconds(timeout, "run(timeout=)")  # before anything starts
@@ -186,8 +217,8 @@ class Pipeline:
             runner: ``"local"``, ``"spark"``, or a runner object that explains.
             parallelism, max_key_groups, checkpoint: as for `run`; Spark takes no ``checkpoint=``.
 
-        Raises: UnsupportedOnRunner for what that runner cannot do; ConfigurationError for a runner that does not
-            explain.
+        Raises: UnsupportedOnRunner for operators that the runner cannot run; ConfigurationError for a runner that does
+            not explain.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> with flow.Pipeline("totals") as p:
@@ -208,7 +239,7 @@ class Pipeline:
         self.graph.validate()
         engine = _engine(runner)
         if not hasattr(engine, "explain"):
-            raise ConfigurationError(f"{runner!r} runs every operator as it is: there is nothing to explain")
+            raise ConfigurationError(f"runner {runner!r} cannot explain a pipeline; use 'local' or 'spark'")
         _check_options("explain", runner, engine.explain, options)
         return engine.explain(self, **options)
 
@@ -253,9 +284,20 @@ class Pipeline:
     def start(self, runner: Any, **options: Any) -> RunningJob: ...
 
     def start(self, runner: Any = "local", **options: Any) -> RunningJob:
-        """Start the job and return at once; a context manager that cancels the job if it is left early.
+        """Start the job and return at once; a context manager that cancels the job if the block ends before the job.
 
-        Args: as for `run`, but for ``timeout``, which `RunningJob.wait` takes.
+        Args: as for `run`, except ``timeout``, which `RunningJob.wait` takes.
+
+        Returns: the running job, to wait for, watch, checkpoint, stop or cancel.
+
+        Raises: the errors of `run` that are found before the first row, such as GraphError and ConfigurationError.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline() as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]}))).sink(op.collect(), name="out")
+        >>> with p.start() as job:
+        ...     job.wait().rows_out
+        {'out': 2}
         """
         return self._start("start", runner, options)
 
@@ -267,6 +309,7 @@ class Pipeline:
 
 
 def _engine(runner: Any) -> Any:
+    """Return the runner object: one registered under a name, or the one given."""
     return resolve("runner", runner)() if isinstance(runner, str) else runner
 
 
@@ -285,13 +328,14 @@ def _check_options(method: str, runner: Any, call: Any, options: Mapping[str, An
 
 
 def _schema_of(source: Source) -> pa.Schema:
+    """Return the schema of a source. Raises: GraphError if it is no schema, or has two columns of one name."""
     import pyarrow as pa
 
     schema: object = source.schema
     if not isinstance(schema, pa.Schema):
         raise GraphError(
-            f"p.source({type(source).__name__}): its schema is a pyarrow.Schema, got {schema!r} "
+            f"p.source({type(source).__name__}): its schema must be a pyarrow.Schema, got {schema!r} "
             f"({type(schema).__name__}); write pa.schema({{'column': pa.int64(), ...}})"
         )
-    named_apart(schema, f"p.source({type(source).__name__})")
+    check_names_differ(schema, f"p.source({type(source).__name__})")
     return schema

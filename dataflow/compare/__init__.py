@@ -1,6 +1,7 @@
-"""Checkpoint modes compared on one pipeline: what each costs, and whether each keeps what it promises.
+"""Compare checkpoint modes on one pipeline: the cost of each, and whether each keeps its guarantee.
 
-``subject`` finds the pipeline and turns its sinks aside, ``trial`` is one run of it, ``killing`` ends its process at
-the chosen moment, ``claims`` reads off the graph what can be compared, ``rows`` compares, ``verdict`` judges,
-``comparing`` joins them and ``report`` prints what came out. The demo is its first user.
+``subject`` imports the pipeline and replaces its sinks, ``trial`` is one run of it, ``killing`` kills its process at
+the chosen moment, ``claims`` derives from the graph how outputs are compared, ``rows`` compares tables, ``verdict``
+judges the output of a restore, ``comparing`` runs all of that, ``phases`` has the sentences printed before each phase,
+``mode_report`` and ``report`` hold the results, and ``closing`` puts them into words. The demo is its first user.
 """

@@ -1,8 +1,8 @@
-"""What can be claimed of a sink's rows, read off the graph: how they are compared, and what duplicates do to them.
+"""Derive from the graph how the rows of a sink can be compared, and how repeated deliveries change them.
 
 A row-wise path (no state between source and sink) keeps every row, so outputs are compared as multisets. After a keyed
-aggregate there is one last row per key. A changelog has as many rows as batches were cut, so if its updates count as
-rows (``Stream.as_rows``), the output cannot be compared at all, and that is said.
+aggregate there is one last row per key. The number of updates in a changelog depends on how rows were cut into batches.
+So if its updates count as rows (``Stream.as_rows``), the output cannot be compared, and the report says so.
 """
 
 from __future__ import annotations
@@ -18,20 +18,25 @@ __all__ = ["AnyRows", "Claim", "LastRows", "Rows", "Unsettled", "claims"]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Each row of the input, or what became of it: a duplicate delivered to the sink is a row more."""
+    """Rows of a path without state: a repeated delivery to the sink adds one row."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnyRows:
-    """Rows that came out of state: the same ones every time, but what a duplicate does to them is not known."""
+    """Rows of an operator with state: the same in each run, but the effect of a repeated delivery is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastRows:
-    """One last row per key. ``keys`` are its columns at the sink, ``origin`` what ``aggregate`` calls them.
+    """One last row per key, downstream of an aggregate.
 
-    ``updates``: there are earlier rows, too. ``first``: no other state lies before the aggregate, so the rows that are
-    delivered to it twice are exactly those reported. ``windowed``: all that only where no row came late.
+    Attributes:
+        keys: the names of the key columns at the sink.
+        origin: the names of the key columns at the aggregate.
+        aggregate: the name of the aggregate.
+        updates: keys have earlier rows, too.
+        first: no other state is upstream of the aggregate, so exactly the reported rows are delivered to it twice.
+        windowed: the claim holds only if no row was late.
     """
 
     keys: tuple[str, ...]
@@ -44,7 +49,7 @@ class LastRows:
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """Nothing: two undisturbed runs may differ."""
+    """No claim, because two runs without a kill may differ."""
 
     reason: str
 
@@ -53,24 +58,25 @@ Claim = Rows | AnyRows | LastRows | Unsettled
 
 
 def claims(graph: Graph) -> dict[str, Claim]:
-    """The claim for each sink, by name."""
-    found: list[Claim] = []
+    """Return the claim for each sink, by name."""
+    by_node: list[Claim] = []
     for node in graph:
-        found.append(_behind(node, [_over(edge, found[edge.source]) for edge in node.inputs]))
-    return {node.name: claim for node, claim in zip(graph, found, strict=True) if isinstance(node.spec, Write)}
+        by_node.append(_after_node(node, [_after_edge(edge, by_node[edge.source]) for edge in node.inputs]))
+    return {node.name: claim for node, claim in zip(graph, by_node, strict=True) if isinstance(node.spec, Write)}
 
 
-def _over(edge: Edge, claim: Claim) -> Claim:
-    """Return the claim at the other end of an edge: updates that count as rows are as many as batches were cut."""
+def _after_edge(edge: Edge, claim: Claim) -> Claim:
+    """Return the claim at the other end of an edge: the number of updates that count as rows depends on batches."""
     if isinstance(claim, LastRows) and claim.updates and edge.as_rows:
         return Unsettled(
             f"the updates of {claim.aggregate!r} count as rows, and their number depends on how rows were cut into "
-            "batches"
+            "batches; remove .as_rows() to compare the last row of each key"
         )
     return claim
 
 
-def _behind(node: Node, inputs: Sequence[Claim]) -> Claim:
+def _after_node(node: Node, inputs: Sequence[Claim]) -> Claim:
+    """Return the claim for the output of ``node``, given the claims for its inputs."""
     unsettled = [claim for claim in inputs if isinstance(claim, Unsettled)]
     if unsettled:
         return unsettled[0]
@@ -82,13 +88,13 @@ def _behind(node: Node, inputs: Sequence[Claim]) -> Claim:
         keys = spec.row_keys
         return LastRows(keys, keys, node.name, node.changes == "updates", first, windowed=spec.windowed)
     if spec.row_wise and len(inputs) == 1:
-        return _row_wise(node, inputs[0])
+        return _after_row_wise(node, inputs[0])
     stateless = not spec.stateful or spec.row_wise
     return Rows() if stateless and all(isinstance(claim, Rows) for claim in inputs) else AnyRows()
 
 
-def _row_wise(node: Node, claim: Claim) -> Claim:
-    """Follow keys through renaming; without them final rows are only rows, and updates always have them."""
+def _after_row_wise(node: Node, claim: Claim) -> Claim:
+    """Follow the keys through renaming. Updates always have their keys; final rows without keys are just rows."""
     if not isinstance(claim, LastRows):
         return claim
     if claim.updates:

@@ -1,4 +1,4 @@
-"""The comparison: for each mode an undisturbed run, a process that is killed, its restore, and what came of it."""
+"""The comparison: for each mode a run without a kill, a process that is killed, its restore, and the verdict."""
 
 from __future__ import annotations
 
@@ -11,16 +11,25 @@ from typing import TYPE_CHECKING, assert_never
 
 from dataflow.clock import Clock, SystemClock
 from dataflow.compare.claims import Claim, LastRows, Unsettled, claims
-from dataflow.compare.killing import Moment, kill_at, moment
+from dataflow.compare.killing import Moment, kill_at, kill_moment
+from dataflow.compare.mode_report import Cost, ModeReport, Restoration
 from dataflow.compare.options import KillPoint, Options, RunnerName, Scene
-from dataflow.compare.report import CompareReport, Cost, ModeReport, Restoration
+from dataflow.compare.phases import (
+    BARRIER,
+    describe_kill,
+    describe_mode,
+    describe_restore,
+    describe_undisturbed_run,
+    describe_warm_up,
+)
+from dataflow.compare.report import CompareReport
 from dataflow.compare.spark_trial import SparkTrial
-from dataflow.compare.subject import Subject, redirected
+from dataflow.compare.subject import Subject, replace_sinks
 from dataflow.compare.trial import LocalTrial, Trial
-from dataflow.compare.verdict import Verdict, equal, judge
+from dataflow.compare.verdict import Verdict, compare_outputs, judge
 from dataflow.compare.warnings_by_run import WarningsByRun
 from dataflow.contracts.checkpointing import Mode
-from dataflow.contracts.operator import Guarantee
+from dataflow.contracts.sink import Guarantee
 from dataflow.errors import ConfigurationError
 from dataflow.protocol.events import BarrierKind
 from dataflow.runners.run_warnings import raise_warnings
@@ -43,49 +52,67 @@ def compare(
     say: Say = lambda _: None,
     clock: Clock | None = None,
 ) -> CompareReport:
-    """Run ``subject`` with each mode in a folder of its own below ``folder``.
+    """Run ``subject`` with each mode, without a kill and with one, and compare the outputs.
+
+    Warnings of the runs are raised at the end, with the names of the runs, also if one of them fails.
 
     Args:
-        say: is told what is being done, a few words at a time.
+        subject: the pipeline, by name.
+        folder: an empty directory; each run gets a folder in it.
+        options: the modes, and how they are run and killed.
+        say: is called with one sentence before each phase.
+        clock: measures the duration of the comparison; None: the system's clock.
 
-    Warnings of the runs are given at the end, with the names of the runs, also if one of them fails.
+    Returns: the report. A mode that did not keep its guarantee is in its ``problems``, and raises nothing.
 
-    Raises: ConfigurationError for a subject that cannot be found or compared; what its operators raise.
+    Raises:
+        ConfigurationError: the subject cannot be imported or compared.
+        PipelineFailed: the pipeline itself failed, before anything was killed or after its restore.
+
+    Example: ``barrierflow compare MODULE:PIPELINE`` calls
+    ``compare(Subject("jobs.orders:pipeline"), Path("runs"), Options(every="50ms"), say=print).tables``.
     """
     clock = clock or SystemClock()
     started = clock.now()
-    pipeline = redirected(subject.pipeline(), folder)
-    found = claims(pipeline.graph)
-    sinks = {node.name: (found[node.name], node.schema) for node in pipeline.graph if node.name in found}
-    say("warming up")
+    pipeline = replace_sinks(subject.pipeline(), folder)
+    claim_of = claims(pipeline.graph)
+    sinks = {node.name: (claim_of[node.name], node.schema) for node in pipeline.graph if node.name in claim_of}
+    if options.runner is RunnerName.LOCAL:
+        say(BARRIER)
+        say(describe_warm_up())
     _trial(subject, folder / "warm-up", Mode.ALIGNED, options).warm_up()
     comparison = _Comparison(subject, folder, options, sinks, say)
     try:
-        modes = [comparison.mode(mode) for mode in options.modes]
+        modes = [comparison.try_mode(mode) for mode in options.modes]
     except BaseException as error:
         raise_warnings(comparison.warnings.warnings(), error=error)
         raise
     raise_warnings(comparison.warnings.warnings())
-    return CompareReport(pipeline.name, str(folder), modes, clock.now() - started)
+    return CompareReport(pipeline.name, str(folder), modes, clock.now() - started, sinks=tuple(sinks))
 
 
 def claim_folder(folder: Path) -> None:
-    """Make ``folder``, or see that it is empty. Raises: ConfigurationError."""
+    """Create ``folder``, or check that it is empty and can be written to.
+
+    Raises: ConfigurationError, because files of an earlier run would be taken for the results of this one.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        inside = sorted(path.name for path in folder.iterdir())
-        if not inside:
+        names = sorted(path.name for path in folder.iterdir())
+        if not names:
             (folder / ".writable").touch()
             (folder / ".writable").unlink()
     except OSError as error:
-        raise ConfigurationError(f"{folder} cannot be used: {error}; choose another --directory") from error
-    if inside:
-        more = f" and {len(inside) - 1} more" if inside[1:] else ""
-        raise ConfigurationError(f"an empty directory is needed, and {folder} holds {inside[0]!r}{more}")
+        raise ConfigurationError(f"directory {folder} cannot be used: {error}; choose another --directory") from error
+    if names:
+        more = f" and {len(names) - 1} more" if names[1:] else ""
+        raise ConfigurationError(
+            f"--directory must be empty or missing, but {folder} holds {names[0]!r}{more}; choose another directory"
+        )
 
 
 class _Comparison:
-    """The state that modes share: the output of the first undisturbed run, which all others must equal."""
+    """The state that modes share: the output of the first run without a kill, which all others must equal."""
 
     def __init__(
         self,
@@ -101,92 +128,99 @@ class _Comparison:
         self._sinks = sinks
         self._say = say
         self._first: Trial | None = None
+        self._tried = 0
         self._late: dict[str, int] = {}  # by operator, the largest number of late rows of a run
         self.warnings = WarningsByRun()
 
-    def mode(self, mode: Mode) -> ModeReport:
-        """Everything about one mode."""
+    def try_mode(self, mode: Mode) -> ModeReport:
+        """Run ``mode`` without a kill, then kill and restore it, and return its report."""
         options = self._options
+        self._tried += 1
+        self._say(describe_mode(mode, self._tried, len(options.modes), options.runner))
         folder = self._folder / mode.value / "undisturbed"
         undisturbed = _trial(self._subject, folder, mode, options)
-        self._say(f"{mode}: running undisturbed")
-        result = self._noted(undisturbed.run("never"), f"{mode}, undisturbed")
+        self._say(describe_undisturbed_run(mode))
+        result = self._record(undisturbed.run("never"), f"{mode}, without a kill")
         report = ModeReport(mode, folder, _cost(result))
-        unlike = self._unlike_the_first(undisturbed)
-        if unlike:
+        differences = self._differences_from_first(undisturbed)
+        if differences:
             failures = [
-                f"its undisturbed output differs from that of the first mode, so no restore can be judged: {sentence}"
-                for sentence in unlike
+                "without a kill its output differs from the output of the first mode, so its restore cannot be "
+                f"compared with anything: {sentence}; make the pipeline write the same rows in each run"
+                for sentence in differences
             ]
             return replace(report, failures=failures)
         if options.kill is KillPoint.NONE:
             return replace(report, result="not killed")
         return self._kill_and_restore(report, undisturbed, result)
 
-    def _noted(self, result: RunResult, run: str) -> RunResult:
-        """Take the late rows and the warnings of the run with the name ``run``."""
+    def _record(self, result: RunResult, run: str) -> RunResult:
+        """Record the late rows and the warnings of the run with the name ``run``, and return ``result``."""
         self._late = most_late(self._late, result)
         self.warnings.add(run, result.warnings)
         return result
 
-    def _settled(self) -> Iterator[tuple[str, tuple[Claim, pa.Schema]]]:
-        """Yield the claim of each sink: none for windows once rows were late, because which ones are may differ."""
+    def _claims(self) -> Iterator[tuple[str, tuple[Claim, pa.Schema]]]:
+        """Yield the claim and schema of each sink. Windows have none once rows were late: runs may drop other rows."""
         late = ", ".join(f"{rows:,} for {operator!r}" for operator, rows in self._late.items())
         for sink, (claim, schema) in self._sinks.items():
             if late and isinstance(claim, LastRows) and claim.windowed:
-                claim = Unsettled(f"rows of a run came too late (at most {late}), and which do may differ")
+                claim = Unsettled(f"rows came too late (at most {late}), and other rows may be late in the next run")
             yield sink, (claim, schema)
 
-    def _unlike_the_first(self, trial: Trial) -> list[str]:
+    def _differences_from_first(self, trial: Trial) -> list[str]:
+        """Return one sentence for each sink whose rows differ from the rows of the first trial."""
         if self._first is None:
             self._first = trial
             return []
         verdicts = {
-            sink: equal(claim, trial.rows(sink, schema), self._first.rows(sink, schema))
-            for sink, (claim, schema) in self._settled()
+            sink: compare_outputs(claim, trial.rows(sink, schema), self._first.rows(sink, schema))
+            for sink, (claim, schema) in self._claims()
         }
         return list(Verdict.of(verdicts).failures)
 
     def _kill_and_restore(self, report: ModeReport, undisturbed: Trial, result: RunResult) -> ModeReport:
         options, missed = self._options, dict[str, None]()
         mode = report.mode
-        shows = partial(options.shows, mode) if options.shows else _what_shows(mode, result)
+        is_telling = partial(options.is_telling, mode) if options.is_telling else _telling_scenes(mode, result)
         for attempt in range(1, options.attempts + 1):
-            self._say(f"{mode}: killing it" + (f", attempt {attempt}" if missed else ""))
+            self._say(describe_kill(mode, options, attempt, list(missed)[-1] if missed else ""))
             folder = self._folder / mode.value / f"killed-{attempt}"
             report = replace(report, attempts=attempt, killed=folder)
             trial = replace(undisturbed, folder=str(folder))
-            wanted = shows if attempt < options.attempts else _anything
-            scene = kill_at(trial, partial(self._moment, wanted))
+            accepts = is_telling if attempt < options.attempts else _any_scene
+            scene = kill_at(trial, partial(self._moment, accepts))
             if isinstance(scene, Scene):
-                self._say(f"{mode}: restoring it")
+                self._say(describe_restore(mode, scene))
                 return self._restore(report, scene, trial, undisturbed)
             missed[scene.reason] = None
         failure = (
-            f"in {options.attempts} attempts no process could be killed at the point {options.kill.value!r}: "
+            f"in {options.attempts} attempts no process could be killed at the point --kill {options.kill.value}: "
             f"{'; '.join(missed)}; make the run longer (--slow OPERATOR=DURATION) or "
             "checkpoints more frequent (--every)"
         )
         return replace(report, failures=[failure])
 
-    def _moment(self, shows: Callable[[Scene], bool], scene: Scene) -> Moment:
-        found = moment(self._options.kill, scene, self._options.patience)
-        return Moment.NOT_YET if found is Moment.RIGHT and scene.complete and not shows(scene) else found
+    def _moment(self, accepts: Callable[[Scene], bool], scene: Scene) -> Moment:
+        moment = kill_moment(self._options.kill, scene, self._options.patience)
+        return Moment.NOT_YET if moment is Moment.RIGHT and scene.complete and not accepts(scene) else moment
 
     def _restore(self, report: ModeReport, scene: Scene, trial: Trial, undisturbed: Trial) -> ModeReport:
-        result = self._noted(trial.run("auto"), f"{report.mode}, restored")
+        result = self._record(trial.run("auto"), f"{report.mode}, restored")
         restored = result.restore_report
         failures = []
         number = restored.checkpoint if restored else 0
         if number != scene.complete:
-            failures.append(f"checkpoint {scene.complete} was the newest complete one, {number} was restored")
+            failures.append(
+                f"expected the newest complete checkpoint, {scene.complete}, to be restored, found checkpoint {number}"
+            )
         exactly = report.mode.guarantee is Guarantee.EXACTLY_ONCE
         if exactly and restored and restored.duplicated():
-            failures.append(f"expected no row to be delivered twice, the restore reported {restored.duplicated():,}")
-        twice = None if exactly else restored
+            failures.append(f"expected no repeated delivery, the restore reported {restored.duplicated():,}")
+        repeats = None if exactly else restored
         verdicts = {
-            sink: judge(sink, claim, trial.rows(sink, schema), undisturbed.rows(sink, schema), twice)
-            for sink, (claim, schema) in self._settled()
+            sink: judge(sink, claim, trial.rows(sink, schema), undisturbed.rows(sink, schema), repeats)
+            for sink, (claim, schema) in self._claims()
         }
         verdict = Verdict.of(verdicts)
         return replace(
@@ -194,13 +228,14 @@ class _Comparison:
             restoration=Restoration(scene.in_progress, restored, len(result.checkpoints)),
             result=verdict.result,
             failures=[*failures, *verdict.failures],
+            checked=verdict.checked,
         )
 
 
 def most_late(late: Mapping[str, int], result: RunResult) -> dict[str, int]:
-    """Return ``late``, the number of late rows by operator, with larger numbers of ``result`` in place of its own."""
-    found = {operator.operator: operator.late for operator in result.operators if operator.late}
-    return {name: max(late.get(name, 0), found.get(name, 0)) for name in {**late, **found}}
+    """Return the larger number of late rows of ``late`` and ``result`` for each operator, by name."""
+    others = {operator.operator: operator.late for operator in result.operators if operator.late}
+    return {name: max(late.get(name, 0), others.get(name, 0)) for name in {**late, **others}}
 
 
 def _trial(subject: Subject, folder: Path, mode: Mode, options: Options) -> Trial:
@@ -227,22 +262,25 @@ def _trial(subject: Subject, folder: Path, mode: Mode, options: Options) -> Tria
             assert_never(never)
 
 
-def _anything(_: Scene) -> bool:
+def _any_scene(_: Scene) -> bool:
     return True
 
 
-def _what_shows(mode: Mode, undisturbed: RunResult) -> Callable[[Scene], bool]:
-    """What the newest complete checkpoint must have for the mode to show: only what an undisturbed run had, too."""
+def _telling_scenes(mode: Mode, undisturbed: RunResult) -> Callable[[Scene], bool]:
+    """Return a predicate for scenes with what is typical of ``mode``, if the run without a kill had that too.
+
+    Typical are repeated deliveries of mode unaligned, else stored in-flight rows.
+    """
     if any(record.duplicated for record in undisturbed.checkpoints) and mode is Mode.UNALIGNED:
         return lambda scene: any(scene.duplicated.values())
     if any(record.in_flight_rows for record in undisturbed.checkpoints):
         return lambda scene: scene.in_flight > 0
-    return _anything
+    return _any_scene
 
 
 def _cost(result: RunResult) -> Cost:
     periodic = [record.duration for record in result.checkpoints if record.kind is BarrierKind.CHECKPOINT]
-    parts = [record for record in result.checkpoints if record.tasks]  # a micro-batch of Spark's has no tasks' parts
+    parts = [record for record in result.checkpoints if record.tasks]  # a micro-batch on Spark has no parts
     names = dict.fromkeys(operator.operator for task in result.metrics for operator in task.operators)
     operators = {name: result.operator(name) for name in names}
     return Cost(
@@ -254,5 +292,5 @@ def _cost(result: RunResult) -> Cost:
         in_flight=max((record.in_flight_rows for record in parts), default=None),
         state_bytes=max((record.size for record in parts), default=None),
         duration=result.duration,
-        rows={name: (found.rows_in, found.rows_out) for name, found in operators.items()},
+        rows={name: (counters.rows_in, counters.rows_out) for name, counters in operators.items()},
     )

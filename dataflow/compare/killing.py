@@ -1,6 +1,6 @@
-"""SIGKILL at a chosen moment, for certain: stop the processes, look, and kill them only if the moment is right.
+"""Kill a process at a chosen moment, for certain: stop it, look at its checkpoints, and kill it if the moment is right.
 
-A stopped process changes no files, so what is seen in its checkpoint directory is what the kill leaves behind.
+A stopped process changes no files, so its checkpoint directory stays as it was seen when the kill follows.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from dataflow.compare.trees import ProcessTree
 from dataflow.compare.trial import Trial
 from dataflow.errors import CheckpointError
 
-__all__ = ["Missed", "Moment", "kill_at", "moment"]
+__all__ = ["MissedKill", "Moment", "kill_at", "kill_moment"]
 
-_GLANCE = 0.004
+_POLL_INTERVAL = 0.004
 """Seconds between two looks at the directory."""
 _LIMIT = microseconds("10min")
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
-    """The process could not be killed at a right moment."""
+class MissedKill:
+    """A process that could not be killed at the right moment; ``reason`` says why."""
 
     reason: str
 
 
 class Moment(Enum):
-    """Whether to kill now."""
+    """Whether it is time to kill the process."""
 
     NOT_YET = "not yet"
     RIGHT = "right"
     TOO_LATE = "too late"
 
 
-def moment(point: KillPoint, scene: Scene, patience: int = 1) -> Moment:
-    """Whether ``scene`` is what ``point`` asks for, with checkpoint ``patience`` or a later one complete.
+def kill_moment(point: KillPoint, scene: Scene, patience: int = 1) -> Moment:
+    """Return whether ``scene`` is the right moment for ``point``, with checkpoint ``patience`` or a later one complete.
 
-    >>> moment(KillPoint.IN_CHECKPOINT, Scene(complete=3, in_progress=4)).value
+    >>> kill_moment(KillPoint.IN_CHECKPOINT, Scene(complete=3, in_progress=4)).value
     'right'
-    >>> moment(KillPoint.BEFORE_CHECKPOINT, Scene(complete=1)).value
+    >>> kill_moment(KillPoint.BEFORE_CHECKPOINT, Scene(complete=1)).value
     'too late'
     """
     if point is KillPoint.BEFORE_CHECKPOINT and scene.complete:
@@ -60,11 +60,16 @@ def moment(point: KillPoint, scene: Scene, patience: int = 1) -> Moment:
 
 def kill_at(
     trial: Trial, when: Callable[[Scene], Moment], *, clock: Clock | None = None, limit: int = _LIMIT
-) -> Scene | Missed:
-    """Run ``trial`` in a process of its own and kill it, with all it started, when the moment is right.
+) -> Scene | MissedKill:
+    """Run ``trial`` in a process of its own, and kill it with its child processes when the moment is right.
 
     Args:
-        limit: microseconds after which it is given up (and killed all the same).
+        trial: the run to kill.
+        when: returns whether a scene is the right moment.
+        clock: measures ``limit``; None: the system's clock.
+        limit: microseconds until the attempt is given up; the process is killed then, too.
+
+    Returns: the scene that the kill left, or why there was none.
     """
     clock = clock or SystemClock()
     started = clock.now()
@@ -72,27 +77,30 @@ def kill_at(
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "killed-process.log"
     with ProcessTree(trial.command("never"), log) as victim:
-        while not victim.ended_within(_GLANCE):
-            seen = _seen(trial, when)
-            if seen is Moment.TOO_LATE:
-                return Missed("a checkpoint was complete before the kill")
-            if seen is Moment.RIGHT and victim.stop():
-                if _seen(trial, when) is Moment.RIGHT:
+        while not victim.ended_within(_POLL_INTERVAL):
+            moment = _current_moment(trial, when)
+            if moment is Moment.TOO_LATE:
+                return MissedKill("a checkpoint was complete before the kill")
+            if moment is Moment.RIGHT and victim.stop():
+                if _current_moment(trial, when) is Moment.RIGHT:
                     victim.kill()
-                    left = trial.look()
-                    return left if when(left) is Moment.RIGHT else Missed("the checkpoint was through when it died")
-                victim.go_on()
+                    scene = trial.look()
+                    if when(scene) is Moment.RIGHT:
+                        return scene
+                    return MissedKill("the checkpoint was complete when the process died")
+                victim.resume()
             if clock.now() - started > limit:
-                return Missed(f"no right moment came in {duration_text(limit)}")
+                return MissedKill(f"the right moment did not come within {duration_text(limit)}")
         code = victim.returncode
     if code:
         lines = log.read_text(errors="replace").strip().splitlines()
-        return Missed(f"the job failed by itself with exit code {code} ({lines[-1] if lines else 'it said nothing'})")
-    return Missed("the job came to its end before the right moment for the kill")
+        last = lines[-1] if lines else "no output"
+        return MissedKill(f"the job failed by itself with exit code {code} ({last}; its output is in {log})")
+    return MissedKill("the job ended before the right moment for the kill")
 
 
-def _seen(trial: Trial, when: Callable[[Scene], Moment]) -> Moment:
-    """What ``when`` says of the scene, at which somebody may be at work."""
+def _current_moment(trial: Trial, when: Callable[[Scene], Moment]) -> Moment:
+    """Return the moment of the current scene; not yet, if files change while they are read."""
     try:
         return when(trial.look())
     except (CheckpointError, OSError):

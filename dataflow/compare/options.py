@@ -1,4 +1,4 @@
-"""What a comparison may be told: modes, interval, slow operators, and where the kill strikes."""
+"""The options of a comparison: modes, checkpoint interval, slow operators, and the moment of the kill."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ __all__ = ["KillPoint", "Options", "RunnerName", "Scene"]
 
 
 class RunnerName(Enum):
-    """What runs the pipeline."""
+    """The runner of the pipeline, by its name on the command line."""
 
     LOCAL = "local"
     SPARK = "spark"
 
     @property
     def modes(self) -> tuple[Mode, ...]:
-        """The checkpoint modes it has."""
+        """The checkpoint modes that the runner supports."""
         return tuple(Mode) if self is RunnerName.LOCAL else (Mode.ALIGNED,)
 
 
 class KillPoint(Enum):
-    """When the process is killed, as its checkpoint directory shows it.
+    """The moment of the kill, as seen in the checkpoint directory of the process.
 
     ``IN_CHECKPOINT``: a checkpoint is complete, and a later one is being written.
     ``AFTER_CHECKPOINT``: a checkpoint is complete, and nothing of a later one is written.
     ``BEFORE_CHECKPOINT``: the first checkpoint is being written, so there is nothing to restore.
-    ``NONE``: not at all.
+    ``NONE``: the process is not killed.
     """
 
     IN_CHECKPOINT = "in-checkpoint"
@@ -40,10 +40,13 @@ class KillPoint(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a kill leaves behind, by checkpoint id; 0: there is none.
+    """The state of a checkpoint directory, such as a kill leaves it.
 
-    ``complete`` is the newest complete checkpoint; restoring it delivers ``duplicated`` rows twice, by operator, and
-    re-injects ``in_flight`` rows. ``in_progress`` is a later one that has parts but no manifest.
+    Attributes:
+        complete: number of the newest complete checkpoint; 0: none.
+        in_progress: number of a later checkpoint that has parts but no manifest; 0: none.
+        duplicated: rows that a restore of ``complete`` delivers a second time, by operator.
+        in_flight: rows that a restore of ``complete`` puts back into channels.
     """
 
     complete: int = 0
@@ -54,18 +57,23 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How each mode is tried. Durations are texts such as "50ms".
+    """How each mode is run and killed. Durations are texts such as "50ms".
 
     Attributes:
-        slow: operators by name, and how long each waits for every row.
-        credit: batches a channel holds; long queues show what back-pressure does to barriers.
-        alignment_timeout: of mode ``aligned-timeout``.
-        attempts: processes that are started until one is killed at the right moment.
-        patience: the lowest id of the checkpoint that may be the newest complete one at the kill.
-        shows: whether a scene shows what the mode does; another one is taken at the last attempt only. None: a scene
-            with duplicates or rows in flight, where the undisturbed run had checkpoints with them.
-        runner: on Spark a micro-batch is a checkpoint, and ``every``, ``slow`` and ``credit`` do not count.
-        rows_per_trigger: rows that a micro-batch takes.
+        modes: the modes to try, in this order.
+        every: time between two checkpoints.
+        slow: time that an operator waits for each row, by operator.
+        kill: the moment of the kill.
+        parallelism: subtasks of each operator that does not set its own number.
+        credit: batches that a channel holds before its writer must wait; long queues delay barriers.
+        alignment_timeout: how long mode ``aligned-timeout`` aligns; None: 100ms.
+        attempts: number of processes to start at most until one is killed at the right moment.
+        patience: the number of the first checkpoint that must be complete before the kill.
+        is_telling: returns whether a scene has what is typical of a mode; the kill waits for such a scene, and takes
+            any scene in the last attempt. None: repeated deliveries or in-flight rows, if the run without a kill had
+            checkpoints with them.
+        runner: the runner; on Spark a micro-batch is a checkpoint, and ``every``, ``slow`` and ``credit`` are ignored.
+        rows_per_trigger: rows that a micro-batch reads, on Spark.
     """
 
     modes: Sequence[Mode] = tuple(Mode)
@@ -77,6 +85,6 @@ class Options:
     alignment_timeout: str | None = None
     attempts: int = 5
     patience: int = 1
-    shows: Callable[[Mode, Scene], bool] | None = None
+    is_telling: Callable[[Mode, Scene], bool] | None = None
     runner: RunnerName = RunnerName.LOCAL
     rows_per_trigger: int = 1_000_000

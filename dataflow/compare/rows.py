@@ -1,4 +1,4 @@
-"""Tables compared as multisets of rows, or by the last row of each key; behind sums, floats may be rounded."""
+"""Compare tables as multisets of rows, or by the last row of each key; floats may differ by rounding after sums."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 __all__ = ["difference", "differing_keys", "last_rows", "same_but_for_rounding"]
 
 _RELATIVE = 1e-9
-"""Sums of floats in another order."""
+"""Relative difference of floats that is allowed, because sums may be formed in another order."""
 _TIMES, _ROW = "(times)", "(row)"
 
 
-def difference(found: pa.Table, wanted: pa.Table) -> tuple[pa.Table, int, int]:
-    """The distinct rows of which there are more or fewer than wanted; how many are too many, how many are missing.
+def difference(actual: pa.Table, expected: pa.Table) -> tuple[pa.Table, int, int]:
+    """Return the distinct rows whose numbers of copies differ, the number of copies too many, and of missing ones.
 
     >>> import pyarrow as pa
     >>> rows, more, fewer = difference(pa.table({"x": [1, 1, 2]}), pa.table({"x": [1, 2, 3]}))
@@ -26,14 +26,14 @@ def difference(found: pa.Table, wanted: pa.Table) -> tuple[pa.Table, int, int]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    tables = [_with(_plain(found), _TIMES, 1), _with(_plain(wanted.select(found.schema.names)), _TIMES, -1)]
+    tables = [_with(_plain(actual), _TIMES, 1), _with(_plain(expected.select(actual.schema.names)), _TIMES, -1)]
     counted = pa.concat_tables(tables, promote_options="permissive")
-    sums = counted.group_by(found.schema.names).aggregate([(_TIMES, "sum")])
+    sums = counted.group_by(actual.schema.names).aggregate([(_TIMES, "sum")])
     apart = sums.filter(pc.not_equal(sums[f"{_TIMES}_sum"], 0))
     times = apart[f"{_TIMES}_sum"]
     more = pc.sum(times.filter(pc.greater(times, 0))).as_py() or 0
     fewer = pc.sum(times.filter(pc.less(times, 0))).as_py() or 0
-    return apart.select(found.schema.names), more, -fewer
+    return apart.select(actual.schema.names), more, -fewer
 
 
 def _with(table: pa.Table, name: str, value: int) -> pa.Table:
@@ -43,20 +43,20 @@ def _with(table: pa.Table, name: str, value: int) -> pa.Table:
     return table.append_column(name, pa.array(np.full(table.num_rows, value)))
 
 
-def same_but_for_rounding(found: pa.Table, wanted: pa.Table) -> bool:
-    """Whether both have the same rows, where floats may differ by 1e-9 of themselves."""
+def same_but_for_rounding(actual: pa.Table, expected: pa.Table) -> bool:
+    """Return whether both tables have the same rows; floats may differ by a relative 1e-9."""
     import pyarrow as pa
 
-    if found.num_rows != wanted.num_rows:
+    if actual.num_rows != expected.num_rows:
         return False
-    floats = [field.name for field in found.schema if pa.types.is_floating(field.type)]
-    order = [(name, "ascending") for name in [n for n in found.schema.names if n not in floats] + floats]
-    ordered = [_plain(table.select(found.schema.names)).sort_by(order) for table in (found, wanted)]
-    return all(_same(ordered[0][name], ordered[1][name]).all() for name in found.schema.names)
+    floats = [field.name for field in actual.schema if pa.types.is_floating(field.type)]
+    order = [(name, "ascending") for name in [n for n in actual.schema.names if n not in floats] + floats]
+    ordered = [_plain(table.select(actual.schema.names)).sort_by(order) for table in (actual, expected)]
+    return all(_same(ordered[0][name], ordered[1][name]).all() for name in actual.schema.names)
 
 
 def last_rows(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The last row of each key."""
+    """Return the last row of each key."""
     import numpy as np
     import pyarrow as pa
 
@@ -64,8 +64,8 @@ def last_rows(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     return table.take(numbered.group_by(list(keys)).aggregate([(_ROW, "max")])[f"{_ROW}_max"])
 
 
-def differing_keys(found: pa.Table, wanted: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The keys whose only row differs, or that only one of the tables has. Each table has one row per key.
+def differing_keys(actual: pa.Table, expected: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the keys whose row differs, or that only one table has. Each table has one row per key.
 
     >>> import pyarrow as pa
     >>> one, other = pa.table({"k": [1, 2, 3], "x": [0.1 + 0.2, 5, 6]}), pa.table({"k": [3, 1], "x": [7, 0.3]})
@@ -75,15 +75,15 @@ def differing_keys(found: pa.Table, wanted: pa.Table, keys: Sequence[str]) -> pa
     import numpy as np
     import pyarrow as pa
 
-    wanted = wanted.select(found.schema.names)
-    both = pa.concat_tables([_plain(t.select(list(keys))) for t in (found, wanted)], promote_options="permissive")
+    expected = expected.select(actual.schema.names)
+    both = pa.concat_tables([_plain(t.select(list(keys))) for t in (actual, expected)], promote_options="permissive")
     numbered = both.append_column(_ROW, pa.array(np.arange(both.num_rows)))
     places = numbered.group_by(list(keys)).aggregate([(_ROW, "min"), (_ROW, "max")])
     first, last = places[f"{_ROW}_min"].to_numpy(), places[f"{_ROW}_max"].to_numpy()
     pairs = first != last
     same = np.ones(int(pairs.sum()), dtype=bool)
-    ours, theirs = found.take(pa.array(first[pairs])), wanted.take(pa.array(last[pairs] - found.num_rows))
-    for name in found.schema.names:
+    ours, theirs = actual.take(pa.array(first[pairs])), expected.take(pa.array(last[pairs] - actual.num_rows))
+    for name in actual.schema.names:
         same &= _same(ours[name], theirs[name])
     apart = np.ones(len(first), dtype=bool)
     apart[pairs] = ~same
@@ -91,7 +91,7 @@ def differing_keys(found: pa.Table, wanted: pa.Table, keys: Sequence[str]) -> pa
 
 
 def _same(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> Any:
-    """Row by row, as a numpy array; null equals null."""
+    """Return whether the values of each row are equal, as a numpy array; null equals null."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -108,7 +108,7 @@ def _same(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> Any:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """The same rows in columns that can be grouped and sorted."""
+    """Return the same rows in columns that can be grouped and sorted."""
     import pyarrow as pa
 
     return pa.table({name: _simple(table[name]) for name in table.schema.names})

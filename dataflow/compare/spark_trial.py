@@ -1,7 +1,7 @@
-"""One run of a pipeline on Spark, always in a process of its own: driver, JVM and workers come and go with it.
+"""One run of a pipeline on Spark, always in a process of its own, which starts and ends with its JVM and workers.
 
-A micro-batch is the checkpoint: number n is complete when Spark counts n micro-batches as done. Run as a module
-(``python -m dataflow.compare.spark_trial JSON never``) it is the driver.
+A micro-batch is a checkpoint: number n is complete when Spark counts n micro-batches as done.
+``python -m dataflow.compare.spark_trial JSON never`` starts the driver.
 """
 
 from __future__ import annotations
@@ -25,63 +25,63 @@ from dataflow.runners.spark.job_directory import Home
 
 __all__ = ["SparkTrial"]
 
-_A_WHILE: Final = 0.1
+_POLL_INTERVAL: Final = 0.1
 """Seconds between two looks at a process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkTrial(Trial):
-    """On Spark's local master, with a core for each of ``parallelism``."""
+    """A run on Spark's local master, with one core for each of ``parallelism`` subtasks."""
 
     rows_per_trigger: int
 
     def run(self, restore: str) -> flow.RunResult:
-        """Run in a process, and wait for what it answers."""
+        """Run in a process of its own, and return the result that it leaves in a file."""
         folder = Path(self.folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self._answer.unlink(missing_ok=True)
+        self._outcome.unlink(missing_ok=True)
         log = folder / "process.log"
         with ProcessTree(self.command(restore), log) as process:
-            while not (self._answer.exists() or process.ended_within(_A_WHILE)):
-                pass  # once there is an answer nothing is waited for: Spark takes seconds to tidy up
+            while not (self._outcome.exists() or process.ended_within(_POLL_INTERVAL)):
+                pass  # do not wait for the process once the file is there: Spark takes seconds to clean up
         rmtree(folder / "spark", ignore_errors=True)
-        if not self._answer.exists():
+        if not self._outcome.exists():
             raise PipelineFailed(
                 f"the process on Spark died with exit code {process.returncode}; its output is in {log}"
             )
-        answer: flow.RunResult | str = pickle.loads(self._answer.read_bytes())
-        if isinstance(answer, str):
-            raise PipelineFailed(f"the pipeline failed by itself, {answer}")
-        return answer
+        outcome: flow.RunResult | str = pickle.loads(self._outcome.read_bytes())
+        if isinstance(outcome, str):
+            raise PipelineFailed(f"the pipeline failed by itself, {outcome}")
+        return outcome
 
     def look(self) -> Scene:
-        """The last micro-batch that is done, and the one that every lane has been through."""
+        """Return the last complete micro-batch, and the next one if every source task has read its rows."""
         home = Home(self.checkpoints)
         done = home.done
         return Scene(complete=done, in_progress=done + 1 if home.has_come_to(done + 1) else 0)
 
     def warm_up(self) -> None:
-        """Nothing: every process starts cold, and compiled kernels are on disk from the first one on."""
+        """Do nothing: every process starts cold, and the first one stores compiled kernels on disk."""
 
     @property
-    def _answer(self) -> Path:
-        return Path(self.folder, "answer.pickle")
+    def _outcome(self) -> Path:
+        return Path(self.folder, "outcome.pickle")
 
-    def answer(self, restore: str) -> None:
-        """Run in this process, and leave the result, or what was raised, where ``run`` looks for it."""
-        answer: flow.RunResult | str
+    def run_here(self, restore: str) -> None:
+        """Run in this process, and write the result, or the error, to the file that ``run`` reads."""
+        outcome: flow.RunResult | str
         try:
-            answer = self._run(restore)
+            outcome = self._run(restore)
         except Exception as error:
-            answer = "\n  ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
-        whole = self._answer.with_suffix(".new")
-        whole.write_bytes(pickle.dumps(answer))
-        whole.rename(self._answer)
-        if isinstance(answer, str):
-            sys.exit(answer)
+            outcome = "\n  ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+        whole = self._outcome.with_suffix(".new")
+        whole.write_bytes(pickle.dumps(outcome))
+        whole.rename(self._outcome)
+        if isinstance(outcome, str):
+            sys.exit(outcome)
 
     def _run(self, restore: str) -> flow.RunResult:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # no look-up of this machine's name
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # do not look up the name of this machine
         Path(self.folder, "output").mkdir(parents=True, exist_ok=True)
         conf = {
             "spark.master": f"local[{self.parallelism}]",
@@ -99,4 +99,4 @@ class SparkTrial(Trial):
 
 
 if __name__ == "__main__":
-    msgspec.json.decode(sys.argv[1], type=SparkTrial).answer(sys.argv[2])
+    msgspec.json.decode(sys.argv[1], type=SparkTrial).run_here(sys.argv[2])

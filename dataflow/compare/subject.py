@@ -1,7 +1,7 @@
-"""What is compared: a pipeline found by name, so that a process of its own can find the same one.
+"""The pipeline that is compared, imported by name so that another process can import the same one.
 
-compare never writes where the pipeline would: each sink is replaced by Parquet files in a directory of compare's own,
-which can be read back.
+A comparison never writes to the pipeline's own sinks: each is replaced by one that writes Parquet files to the
+directory of the comparison, where they can be read back.
 """
 
 from __future__ import annotations
@@ -12,54 +12,59 @@ from importlib import import_module
 from pathlib import Path
 
 from dataflow.api.pipeline import Pipeline
-from dataflow.contracts.operator import Sink
+from dataflow.contracts.sink import Sink
 from dataflow.errors import ConfigurationError, SchemaMismatch, did_you_mean
 from dataflow.planning.graph import Node
 from dataflow.planning.specs import Read, Write
 from operators.sinks.parquet import write_parquet
 
-__all__ = ["Subject", "redirected"]
+__all__ = ["Subject", "replace_sinks"]
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """``module:pipeline``: a Pipeline, or a callable that gives one; ``arguments`` are what it is called with."""
+    """The name of a pipeline.
+
+    Attributes:
+        target: "module:name" of a Pipeline, or of a callable that returns one.
+        arguments: the arguments of the callable.
+    """
 
     target: str
     arguments: tuple[str, ...] = ()
 
     def pipeline(self) -> Pipeline:
-        """The pipeline, imported from the current directory or from wherever modules are found.
+        """Return the pipeline, imported from the current directory or from Python's search path.
 
-        Raises: ConfigurationError that says what was expected and what was found.
+        Raises: ConfigurationError: the target is not a pipeline, or cannot be imported.
         """
         name, _, attribute = self.target.partition(":")
         if not name or not attribute.isidentifier() or name.endswith(".py"):
             raise ConfigurationError(
-                f"expected module:pipeline, as in jobs.orders:pipeline, got {self.target!r}"
+                f"expected MODULE:PIPELINE, such as jobs.orders:pipeline, got {self.target!r}"
                 + ("; name the module, not its file" if name.endswith(".py") else "")
             )
-        module = _imported(name)
+        module = _import(name)
         if not hasattr(module, attribute):
             public = [word for word in vars(module) if not word.startswith("_")]
             raise ConfigurationError(f"module {name!r} has no {attribute!r}{did_you_mean(attribute, public)}")
-        found = getattr(module, attribute)
-        made = found
-        if callable(found):
+        value = getattr(module, attribute)
+        pipeline = value
+        if callable(value):
             try:
-                made = found(*self.arguments)
+                pipeline = value(*self.arguments)
             except Exception as error:
                 raise ConfigurationError(f"{self.target}() raised {type(error).__name__}: {error}") from error
-        if not isinstance(made, Pipeline):
-            gave = f"a callable that gave {type(made).__name__}" if made is not found else f"{type(made).__name__}"
+        if not isinstance(pipeline, Pipeline):
+            kind = type(pipeline).__name__
             raise ConfigurationError(
-                f"{self.target} is expected to be a Pipeline, or a callable without arguments that gives one; "
-                f"found {gave}"
+                f"expected {self.target} to be a Pipeline, or a callable without arguments that returns one; "
+                f"found {f'a callable that returned {kind}' if pipeline is not value else kind}"
             )
-        return made
+        return pipeline
 
 
-def _imported(name: str) -> object:
+def _import(name: str) -> object:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
@@ -67,14 +72,15 @@ def _imported(name: str) -> object:
         return import_module(name)
     except Exception as error:
         raise ConfigurationError(
-            f"module {name!r} cannot be imported from {here}: {type(error).__name__}: {error}"
+            f"module {name!r} cannot be imported from {here}: {type(error).__name__}: {error}; run the command in "
+            "the directory that has the module, or set PYTHONPATH"
         ) from error
 
 
-def redirected(pipeline: Pipeline, folder: Path) -> Pipeline:
-    """``pipeline`` with each sink replaced by one that writes Parquet files to ``folder/<name of the sink>``.
+def replace_sinks(pipeline: Pipeline, folder: Path) -> Pipeline:
+    """Return a copy of ``pipeline`` whose sinks write Parquet files to ``folder/<name of the sink>``.
 
-    Raises: ConfigurationError for a pipeline that cannot be run to its end, killed, and run again.
+    Raises: ConfigurationError: the pipeline has no sink, does not end, or cannot be read again.
     """
     _refuse(pipeline)
     pipeline.graph.validate()
@@ -86,16 +92,18 @@ def redirected(pipeline: Pipeline, folder: Path) -> Pipeline:
 def _refuse(pipeline: Pipeline) -> None:
     nodes = list(pipeline.graph)
     if not any(isinstance(node.spec, Write) for node in nodes):
-        raise ConfigurationError(f"pipeline {pipeline.name!r} has no sink, so there is no output to compare")
+        raise ConfigurationError(
+            f"pipeline {pipeline.name!r} has no sink, so there is no output to compare; add a sink"
+        )
     for node in nodes:
         if isinstance(node.spec, Read) and not node.spec.source.bounded:
             raise ConfigurationError(
-                f"source {node.name!r} never ends; compare runs a pipeline to its end: give it bounded input"
+                f"source {node.name!r} never ends, but compare runs a pipeline to its end; give it bounded input"
             )
         if isinstance(node.spec, Read) and not node.spec.source.replayable:
             raise ConfigurationError(
-                f"source {node.name!r} cannot be read again from an offset, so no restore can be compared with an "
-                "undisturbed run: give it input that can be read again"
+                f"source {node.name!r} cannot be read again from an offset, so no restored run can be "
+                "compared with a run without a kill; give it input that can be read again"
             )
 
 

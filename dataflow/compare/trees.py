@@ -1,6 +1,6 @@
-"""A process and all that it starts: held, let go on and killed together.
+"""A process with its child processes: stopped, resumed and killed together.
 
-They share a POSIX session, which stays theirs when a parent dies, and when a process makes a group of its own, as
+They share a POSIX session. A process stays in it when its parent dies, and when it makes a process group of its own, as
 Spark's workers do.
 """
 
@@ -17,7 +17,10 @@ __all__ = ["ProcessTree"]
 
 
 class ProcessTree:
-    """``command``, in a session of its own, its output in the file ``log``; all gone when the block is left."""
+    """A running ``command`` with its child processes, in a session of its own.
+
+    Its output is appended to the file ``log``. All processes are killed at the end of the ``with`` block.
+    """
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         with log.open("ab") as out:
@@ -33,12 +36,13 @@ class ProcessTree:
 
     @property
     def returncode(self) -> int:
+        """The exit code of the ended process."""
         code = self._process.returncode
         assert code is not None, "the process has not ended"
         return code
 
     def ended_within(self, seconds: float) -> bool:
-        """Whether the process itself is over; wait so long for it."""
+        """Wait up to ``seconds``, and return whether the process itself has ended."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -46,35 +50,36 @@ class ProcessTree:
         return True
 
     def stop(self) -> bool:
-        """Hold them all; True when nothing moves in the process any more, False where it ended meanwhile."""
+        """Stop all processes, and return whether they are stopped; False: the process itself has ended."""
         if self._process.poll() is not None:
             return False
-        self._tell(signal.SIGSTOP)
+        self._signal_all(signal.SIGSTOP)
         _, status = os.waitpid(self._process.pid, os.WUNTRACED)
         if os.WIFSTOPPED(status):
             return True
         self._process.returncode = os.waitstatus_to_exitcode(status)
         return False
 
-    def go_on(self) -> None:
-        self._tell(signal.SIGCONT)
+    def resume(self) -> None:
+        """Continue all stopped processes."""
+        self._signal_all(signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL to all that are left, stopped or not; wait until the process itself is gone."""
-        self._tell(signal.SIGKILL)
+        """Kill all processes with SIGKILL, stopped or not, and wait for the process itself."""
+        self._signal_all(signal.SIGKILL)
         self._process.wait()
 
-    def _tell(self, what: signal.Signals) -> None:
-        """Send a signal to each, also to those that were started meanwhile.
+    def _signal_all(self, number: signal.Signals) -> None:
+        """Send a signal to each process, also to processes that start meanwhile.
 
-        The id of the session is that of the process, and no other's as long as there is somebody in the session.
+        The session has the id of the process. The id is not used again while a process of the session is alive.
         """
-        told: set[int] = set()
-        while fresh := self._members() - told:
-            for pid in sorted(fresh):
+        signalled: set[int] = set()
+        while members := self._members() - signalled:
+            for pid in sorted(members):
                 with suppress(ProcessLookupError):
-                    os.kill(pid, what)
-            told |= fresh
+                    os.kill(pid, number)
+            signalled |= members
 
     def _members(self) -> set[int]:
         return {pid for pid in _all_processes() if _session(pid) == self._process.pid}

@@ -1,6 +1,6 @@
-"""One run of a pipeline in a folder of its own: undisturbed, to be killed, or restored.
+"""One run of a pipeline in a folder of its own: without a kill, to be killed, or restored.
 
-Run as a module (``python -m dataflow.compare.trial JSON never``) it is the process that is killed.
+``python -m dataflow.compare.trial JSON never`` starts the process that is killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 import dataflow as flow
 from dataflow.compare.options import Scene
-from dataflow.compare.subject import Subject, redirected
+from dataflow.compare.subject import Subject, replace_sinks
 from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import BarrierflowWarning, DataflowError, PipelineFailed, UnnamedStateWarning
 from dataflow.store.directory import DirectoryStore
@@ -33,7 +33,7 @@ __all__ = ["LocalTrial", "Trial"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial(ABC):
-    """Where ``subject`` is run, and with how many subtasks. It travels to its process as JSON."""
+    """A run of ``subject`` in ``folder``, with ``parallelism`` subtasks. It is passed to its process as JSON."""
 
     subject: Subject
     folder: str
@@ -41,40 +41,42 @@ class Trial(ABC):
 
     @abstractmethod
     def run(self, restore: str) -> flow.RunResult:
-        """Run to the end of the input. Raises: PipelineFailed for what a user's own code raised."""
+        """Run to the end of the input, and return the result. Raises: PipelineFailed: a user's own code raised."""
 
     @abstractmethod
     def look(self) -> Scene:
-        """The scene in the checkpoint directory. Raises: CheckpointError, OSError where a process is at work there."""
+        """Return the scene in the checkpoint directory. Raises: CheckpointError, OSError if files change meanwhile."""
 
     @abstractmethod
     def warm_up(self) -> None:
-        """Let what is slow only the first time happen before anything is timed."""
+        """Do what is slow only the first time, before anything is timed."""
 
     def command(self, restore: str) -> list[str]:
-        """What runs it in a process of its own."""
+        """Return the command that runs the trial in a process of its own."""
         return [sys.executable, "-m", type(self).__module__, msgspec.json.encode(self).decode(), restore]
 
     @property
     def checkpoints(self) -> Path:
+        """The checkpoint directory of the run."""
         return Path(self.folder) / "checkpoints"
 
     def output(self, sink: str) -> Path:
+        """Return the directory with the Parquet files of ``sink``."""
         return Path(self.folder) / "output" / sink
 
     def rows(self, sink: str, schema: pa.Schema) -> pa.Table:
-        """What is visible in the output of ``sink``; without a row, a table of ``schema``."""
+        """Return the committed rows of ``sink``; an empty table of ``schema`` if there are none."""
         output = self.output(sink)
         return read_committed(output) if committed_files(output) else schema.empty_table()
 
     def pipeline(self) -> flow.Pipeline:
-        """The subject's pipeline, writing into this folder."""
-        return redirected(self.subject.pipeline(), Path(self.folder) / "output")
+        """Return the subject's pipeline, writing to this folder."""
+        return replace_sinks(self.subject.pipeline(), Path(self.folder) / "output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalTrial(Trial):
-    """On the local runner. Durations are texts such as "50ms"."""
+    """A run on the local runner. Durations are texts such as "50ms"."""
 
     mode: str
     every: str
@@ -83,7 +85,7 @@ class LocalTrial(Trial):
     alignment_timeout: str | None = None
 
     def run(self, restore: str) -> flow.RunResult:
-        """Run in this process. Warnings of the run are in the result only, or are notes of what it raises."""
+        """Run in this process. Warnings of the run are in the result, or become notes of the error."""
         try:
             with self.start(restore) as job:
                 return _result(job)
@@ -96,7 +98,7 @@ class LocalTrial(Trial):
             raise failed from error
 
     def look(self) -> Scene:
-        """The newest complete checkpoint, and the one of which parts are written."""
+        """Return the newest complete checkpoint, and the later one that has parts but no manifest."""
         store = DirectoryStore(self.checkpoints)
         completed, newest = store.checkpoints(), store.highest_id()
         complete = completed[-1] if completed else 0
@@ -108,9 +110,9 @@ class LocalTrial(Trial):
         return Scene(complete, in_progress, summary["duplicated"], summary["in_flight_rows"])
 
     def warm_up(self) -> None:
-        """Compile or load every kernel: as far as two checkpoints, and no further.
+        """Compile or load every kernel, by running until two checkpoints are complete.
 
-        What goes wrong here goes wrong again, and is told, when it counts.
+        Errors are ignored here, because the same error is raised again by the run that follows.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -120,19 +122,19 @@ class LocalTrial(Trial):
         rmtree(self.folder, ignore_errors=True)
 
     def start(self, restore: str) -> flow.LocalJob:
-        """Begin to run, with all duplicates stored."""
+        """Start the job, with all repeated deliveries stored."""
         pipeline = self.pipeline()
         Path(self.folder, "output").mkdir(parents=True, exist_ok=True)
-        timed = Mode(self.mode) is Mode.ALIGNED_TIMEOUT
+        has_timeout = Mode(self.mode) is Mode.ALIGNED_TIMEOUT
         checkpointing = flow.Checkpointing(
             self.checkpoints,
             every=self.every,
             mode=self.mode,
-            alignment_timeout=self.alignment_timeout if timed else None,
+            alignment_timeout=self.alignment_timeout if has_timeout else None,
             duplicates="rows",
         )
         with warnings.catch_warnings():
-            # checkpoints of a comparison are restored by the same code, so automatic names do no harm
+            # the same code restores the checkpoints of a comparison, so automatic names are safe
             warnings.simplefilter("ignore", UnnamedStateWarning)
             return pipeline.start(
                 flow.LocalRunner(slow=self.slow, combine=False),
@@ -144,18 +146,18 @@ class LocalTrial(Trial):
 
 
 def _result(job: flow.LocalJob) -> flow.RunResult:
-    """Wait for ``job``. If it fails, its warnings become notes of the error, because no result holds them."""
+    """Wait for ``job`` and return its result. If it fails, its warnings become notes of the error."""
     try:
-        with warnings.catch_warnings(record=True) as found:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", BarrierflowWarning)
             return job.wait()
     except BaseException as error:
-        for warning in found:
+        for warning in caught:
             if issubclass(warning.category, BarrierflowWarning):
                 error.add_note(f"{warning.category.__name__}: {warning.message}")
         raise
     finally:
-        for warning in found:
+        for warning in caught:
             if not issubclass(warning.category, BarrierflowWarning):  # of the user's functions
                 warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
 

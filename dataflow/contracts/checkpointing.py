@@ -1,4 +1,4 @@
-"""The settings of checkpoints: where, how often, and in which mode.
+"""The settings of checkpoints: where they are stored, how often they are taken, and in which mode.
 
 >>> Checkpointing("ckpt/", every="1s", mode="unaligned").mode.guarantee.value
 'at least once'
@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Literal
 
 from dataflow.clock import Duration, microseconds
-from dataflow.contracts.operator import Guarantee
+from dataflow.contracts.sink import Guarantee
 from dataflow.contracts.source import InputIdentity
 from dataflow.errors import ConfigurationError, did_you_mean
 from dataflow.store.urls import local_path
@@ -24,15 +24,19 @@ __all__ = ["Checkpointing", "Mode", "input_identity"]
 
 
 class Mode(Enum):
-    """What a task does between the first and the last barrier of a checkpoint.
+    """The behaviour of a task between the first and the last barrier of a checkpoint.
 
-    ``ALIGNED``: a channel whose barrier came is blocked until all barriers came; exactly once. Flink: EXACTLY_ONCE.
-    ``UNALIGNED``: alignment is skipped and nothing is blocked; at least once, and the restore reports the duplicates.
+    ``ALIGNED``: a channel whose barrier has arrived is blocked until all barriers have; exactly once. Flink:
+    EXACTLY_ONCE. ``UNALIGNED``: alignment is skipped and nothing is blocked; at least once, and the restore reports the
+    duplicates.
     Flink: AT_LEAST_ONCE (not its "unaligned checkpoint").
     ``UNALIGNED_PERSISTED``: the barrier overtakes queued rows, which are stored as channel state; exactly once. Flink:
     unaligned checkpoint.
     ``ALIGNED_TIMEOUT``: aligned until a timeout after the trigger, then as ``UNALIGNED_PERSISTED``; exactly once.
     Flink: aligned checkpoint timeout.
+
+    >>> print(Mode("aligned-timeout"))
+    aligned-timeout (exactly once)
     """
 
     ALIGNED = "aligned"
@@ -42,30 +46,33 @@ class Mode(Enum):
 
     @property
     def guarantee(self) -> Guarantee:
+        """The guarantee of the engine's state in this mode; sources and sinks may weaken it."""
         return Guarantee.AT_LEAST_ONCE if self is Mode.UNALIGNED else Guarantee.EXACTLY_ONCE
 
     def __str__(self) -> str:
-        """The mode, never without its guarantee."""
+        """Return the mode with its guarantee, which is always shown with it."""
         return f"{self.value} ({self.guarantee.value})"
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Checkpointing:
-    """How a job takes checkpoints.
+    """The settings by which a job takes checkpoints.
+
+    Durations are text such as ``"10s"``, or a ``timedelta``; the attributes of the same names hold microseconds.
 
     Args:
-        location: a directory (made if missing; a path or a ``file:`` URL), or a ``CheckpointStore``.
+        location: a directory (created if missing; a path or a ``file:`` URL), or a ``CheckpointStore``.
         every: time between two triggers; None takes checkpoints on request only, and the last one at end of input.
         mode: ``"aligned"``, ``"unaligned"``, ``"unaligned-persisted"`` or ``"aligned-timeout"``, see `Mode`.
         alignment_timeout: with mode ``"aligned-timeout"`` only: how long after its trigger a checkpoint stays aligned;
-            100 ms unless given.
+            100 ms by default.
         min_pause: least time between the end of one checkpoint and the next periodic trigger.
         timeout: a checkpoint that takes longer expires: it is aborted and counts as a failure.
-        max_concurrent: how many may be in progress at once; a savepoint is alone in the modes in which barriers
-            overtake rows.
-        tolerable_failures: how many failures in a row the job survives; one more fails it. None: any number. The last
-            checkpoint, at the end of the input, is tried six times whatever this says, and then fails the job. A run
-            that survived failures warns of them when it is over (``CheckpointsFailedWarning``).
+        max_concurrent: how many may be in progress at once. In the modes in which barriers overtake rows, a savepoint
+            runs without others.
+        tolerable_failures: how many consecutive failures the job survives; one more fails it. None: any number. The
+            last checkpoint, at the end of the input, is tried six times regardless of this, and then fails the job.
+            After a run that survived failures there is a warning (``CheckpointsFailedWarning``).
         keep: how many completed checkpoints stay in the store; older ones are deleted. Savepoints stay.
         input_identity: how a source recognises its files on a restore. ``"mtime"``: by size, content and time of
             modification; ``"content"``: by size and content alone, for files that were copied. Of the content, the
@@ -77,6 +84,10 @@ class Checkpointing:
             memory that a restore takes is proportional to their size. See ``docs/security.md``.
 
     Raises: ConfigurationError naming the setting.
+
+    >>> settings = Checkpointing("ckpt/", every="30s", mode="aligned-timeout", keep=5)
+    >>> settings.every, settings.alignment_timeout, settings.keep
+    (30000000, 100000, 5)
     """
 
     location: str | os.PathLike[str] | CheckpointStore
@@ -110,11 +121,13 @@ class Checkpointing:
     ) -> None:
         interval = None if every is None else microseconds(every, "Checkpointing(every=)")
         if interval == 0:
-            raise ConfigurationError("Checkpointing(every=) must be above zero; None switches periodic checkpoints off")
+            raise ConfigurationError(
+                "Checkpointing(every=) must be above zero, got 0; None switches periodic checkpoints off"
+            )
         if not (isinstance(location, str | os.PathLike) or hasattr(location, "highest_id")):
             raise ConfigurationError(
-                f"Checkpointing(location) is a directory or a CheckpointStore, got {location!r}; a pipeline without "
-                "checkpoints runs with checkpoint=None"
+                f"Checkpointing(location) must be a directory or a CheckpointStore, got {location!r}; for a run "
+                "without checkpoints pass checkpoint=None"
             )
         if isinstance(location, str | os.PathLike):
             location = _directory(location)
@@ -125,9 +138,11 @@ class Checkpointing:
         if max_restore_bytes is not None:
             _whole("max_restore_bytes", max_restore_bytes, least=1)
         if duplicates not in ("sample", "rows"):
-            raise ConfigurationError(f"Checkpointing(duplicates=) is 'sample' or 'rows', got {duplicates!r}")
+            raise ConfigurationError(f"Checkpointing(duplicates=) must be 'sample' or 'rows', got {duplicates!r}")
         if input_identity not in ("mtime", "content"):
-            raise ConfigurationError(f"Checkpointing(input_identity=) is 'mtime' or 'content', got {input_identity!r}")
+            raise ConfigurationError(
+                f"Checkpointing(input_identity=) must be 'mtime' or 'content', got {input_identity!r}"
+            )
         put = object.__setattr__
         put(self, "location", location)
         put(self, "every", interval)
@@ -152,7 +167,7 @@ def _directory(location: str | os.PathLike[str]) -> str | os.PathLike[str]:
     """Return the local directory at ``location``, which may be a ``file:`` URL."""
     given = os.fspath(location)
     if not given:
-        raise ConfigurationError("Checkpointing('') names no directory; the current one is '.'")
+        raise ConfigurationError("Checkpointing('') names no directory; write '.' for the current one")
     local = local_path(given)
     if local is None:
         raise ConfigurationError(
@@ -163,26 +178,30 @@ def _directory(location: str | os.PathLike[str]) -> str | os.PathLike[str]:
 
 
 def _whole(name: str, value: object, *, least: int) -> None:
+    """Raise ConfigurationError unless ``value`` is an int of at least ``least``."""
     if not isinstance(value, int) or value < least:
-        raise ConfigurationError(f"Checkpointing({name}=) is a whole number, at least {least}, got {value!r}")
+        raise ConfigurationError(f"Checkpointing({name}=) must be a whole number of at least {least}, got {value!r}")
 
 
 def _alignment_timeout(mode: Mode, timeout: Duration | None) -> int | None:
+    """Return the timeout in microseconds, or None in the modes that have none."""
     if mode is Mode.ALIGNED_TIMEOUT:
         return microseconds("100ms" if timeout is None else timeout, "Checkpointing(alignment_timeout=)")
     if timeout is not None:
         raise ConfigurationError(
-            f"Checkpointing(alignment_timeout=) belongs to mode='aligned-timeout', got mode={mode.value!r}"
+            f"Checkpointing(alignment_timeout=) needs mode='aligned-timeout', got mode={mode.value!r}; leave it out or "
+            "change the mode"
         )
     return None
 
 
 def _mode(mode: Mode | str) -> Mode:
+    """Return the mode that a user named."""
     if isinstance(mode, Mode):
         return mode
     names = [m.value for m in Mode]
     if mode not in names:
         raise ConfigurationError(
-            f"Checkpointing(mode=) is one of {names}{did_you_mean(str(mode), names)}, got {mode!r}"
+            f"Checkpointing(mode=) must be one of {names}, got {mode!r}{did_you_mean(str(mode), names)}"
         )
     return Mode(mode)

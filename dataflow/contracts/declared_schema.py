@@ -1,9 +1,9 @@
 """Check batches against the schema declared for them: columns by name, never by position.
 
-One rule for functions, operators and sources of users: the names are compared as a set, types must be equal (an index
-of a dictionary may be narrower). A batch's nullability flags and metadata are ignored, but a column declared not null
-must hold no null: else a sink would write a file that violates its own schema, or be blamed for it. Batches that fit
-are returned with columns in the declared order.
+The same rule holds for functions, operators and sources of users: the names are compared as a set, types must be equal
+(an index of a dictionary may be narrower). A batch's nullability flags and metadata are ignored, but a column declared
+not null must hold no null: else a sink would write a file that violates its own schema, or be blamed for it. Batches
+that fit are returned with columns in the declared order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHOWN = 8
 
 
 class DeclaredSchema:
-    """Converts batches to ``schema``. ``found`` names the data in messages, ``advice`` says what to change.
+    """Converts batches to ``schema``. ``found`` names the data in messages, ``advice`` is the change to suggest.
 
     >>> declared = DeclaredSchema(pa.schema({"a": pa.int64(), "b": pa.int64()}), "operator 'swap': its output")
     >>> declared.conformed(pa.record_batch({"b": [2], "a": [1]})).to_pylist()
@@ -33,7 +33,7 @@ class DeclaredSchema:
 
     __slots__ = ("_advice", "_found", "_strict", "schema")
 
-    def __init__(self, schema: pa.Schema, found: str, advice: str = "change one of the two") -> None:
+    def __init__(self, schema: pa.Schema, found: str, advice: str = "change the data or the schema") -> None:
         self.schema = schema
         self._found = found
         self._advice = advice
@@ -130,6 +130,7 @@ def misplaced_nulls(
 
 
 def _null_count(column: pa.Array, rows: pa.BooleanArray | None) -> int:
+    """Return the number of nulls of ``column`` in ``rows``; None: in all rows."""
     if types.is_dictionary(column.type) and column.dictionary.null_count:
         column = column.dictionary_decode()
     if rows is None or not column.null_count:
@@ -138,11 +139,12 @@ def _null_count(column: pa.Array, rows: pa.BooleanArray | None) -> int:
 
 
 def _filtered(column: pa.Array, rows: pa.BooleanArray) -> pa.Array:
+    """Return the values of ``rows``, also of types that Arrow cannot filter."""
     try:
         return column.filter(rows)
     except pa.ArrowNotImplementedError:  # Arrow cannot filter views inside lists and maps
-        kept = [value for value, keep in zip(column.to_pylist(), rows.to_pylist(), strict=True) if keep]
-        return pa.array(kept, column.type)
+        values = [value for value, keep in zip(column.to_pylist(), rows.to_pylist(), strict=True) if keep]
+        return pa.array(values, column.type)
 
 
 def _values(column: pa.Array, child: int) -> pa.Array:

@@ -28,7 +28,7 @@ class Lateness:
     """A histogram of the lateness of rows, in microseconds.
 
     Attributes:
-        checked: rows whose time was compared with the watermark, late or not; 0 where the operator does not say.
+        checked: rows whose time was compared with the watermark, late or not; 0 if the operator does not count them.
         buckets: rows by number of the bucket.
         most: the largest lateness.
     """
@@ -39,12 +39,12 @@ class Lateness:
 
     @property
     def rows(self) -> int:
-        """The late rows whose lateness is known."""
+        """The number of late rows whose lateness is known."""
         return sum(self.buckets.values())
 
     @property
     def share(self) -> float | None:
-        """The part of the checked rows that was late, 0 to 1; None where no row was checked."""
+        """The share of the checked rows that was late, 0 to 1; None if no row was checked."""
         return self.rows / self.checked if self.checked else None
 
     def add(self, lateness: Sequence[int] | Any, rows: Sequence[int] | Any | None = None) -> None:
@@ -73,9 +73,13 @@ class Lateness:
         self.most = max(self.most, other.most)
 
     def quantile(self, q: float) -> int:
-        """Return a lateness that a share ``q`` of the late rows does not exceed: at most 1/32 too large.
+        """Return a lateness that a share ``q`` (0 to 1) of the late rows does not exceed, in microseconds: at most 1/32
+        too large.
 
-        Raises: ValueError where no row was late.
+        Raises: ValueError if no row was late.
+
+        >>> Lateness(buckets={0: 3, 40: 1}, most=40).quantile(0.5)
+        0
         """
         if not self.buckets:
             raise ValueError("no row was late: there is no quantile")
@@ -87,7 +91,7 @@ class Lateness:
         return self.most
 
     def to_json(self) -> dict[str, Any] | None:
-        """Return the quantiles for programs, in microseconds; None where no lateness is known."""
+        """Return the quantiles for programs, in microseconds; None if no lateness is known."""
         if not self.buckets:
             return None
         return {"p50": self.quantile(0.5), "p90": self.quantile(0.9), "max": self.most}
@@ -98,26 +102,26 @@ class Lateness:
 
     @staticmethod
     def together(parts: Iterable[Lateness]) -> Lateness:
-        """Return the histogram of several subtasks."""
+        """Return the sum of the histograms of several subtasks."""
         total = Lateness()
         for part in parts:
             total.merge(part)
         return total
 
     def packed(self) -> list[Any]:
-        """Return the histogram as JSON can hold it; see `unpacked`."""
+        """Return the histogram as JSON values; see `unpacked`."""
         return [self.checked, self.most, sorted(self.buckets.items())]
 
     @staticmethod
     def unpacked(packed: Sequence[Any]) -> Lateness:
-        """Return the histogram that ``packed`` gave."""
+        """Return the histogram that ``packed`` returned."""
         checked, most, buckets = packed
         pairs: Mapping[int, int] = {int(number): int(rows) for number, rows in buckets}
         return Lateness(int(checked), dict(pairs), int(most))
 
 
 def _upper(number: int) -> int:
-    """The largest lateness of a bucket.
+    """Return the largest lateness of a bucket.
 
     >>> [_upper(n) for n in (0, 63, 64, 96)]
     [0, 63, 65, 131]

@@ -1,7 +1,8 @@
-"""The contracts of operators and sinks with the engine. The contract of sources is in ``dataflow.contracts.source``.
+"""The contract of operators with the engine. Sinks: ``dataflow.contracts.sink``; sources:
+``dataflow.contracts.source``.
 
-The engine calls, the operator answers; nothing here starts a thread or reads a clock. Everything an operator needs at
-birth comes in an ``OperatorContext``, restored state included: **restoring is constructing**. The calls, in order::
+The engine calls the operator; the operator starts no thread and reads no clock. Its constructor gets everything it
+needs in an ``OperatorContext``, including restored state: **restoring is constructing**. The calls, in order::
 
     operator = factory(context)          # context.restored holds its snapshot, or None on a fresh start
     operator.open()                      # once, before the first row
@@ -13,15 +14,15 @@ birth comes in an ``OperatorContext``, restored state included: **restoring is c
     operator.snapshot()                  # the last checkpoint comes after finish
     operator.close()                     # always, also after an error
 
-``process`` gets batches in slices where it is slow: the engine keeps a step within a budget (10 ms unless told
-otherwise), for a barrier waits for the step in progress. What must be seen together belongs into state, or under one
-key, never into the cut of a batch.
+If ``process`` is slow, it gets batches in slices: a barrier waits for the step in progress, so the engine limits a step
+to a budget (10 ms by default). Keep rows that belong together in state, or under one key; never rely on where a batch
+is cut.
 
 A call that emits more than one batch returns a generator and yields after each one, so that the engine can wait for
 room downstream between them; no barrier is taken while one is pending.
 
-No two calls run at a time. One thing does run beside them: a reader among the tables of a ``Snapshot`` is read on the
-thread that writes the checkpoint (see there). An operator that gives tables only needs no thought for threads.
+No two calls run at a time. One exception: a reader among the tables of a ``Snapshot`` is read on the thread that
+writes the checkpoint (see there). An operator whose snapshots hold only tables need not consider threads.
 
 Emitted batches must match the schema declared in ``apply``: columns are found by name, and a batch with other columns
 or types is refused with the operator's name. So is a tag that ``apply(sides=)`` does not declare.
@@ -40,11 +41,8 @@ or types is refused with the operator's name. So is a tag that ``apply(sides=)``
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from dataflow.clock import Clock
@@ -54,45 +52,25 @@ from dataflow.contracts.source import Json, LiveSplits
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Collector",
-    "Guarantee",
-    "Handle",
-    "Operator",
-    "OperatorContext",
-    "OperatorFactory",
-    "Out",
-    "Sink",
-    "Snapshot",
-    "TakenBack",
-    "TwoPhaseSink",
-    "TwoPhaseWriter",
-]
-
-Handle = Mapping[str, Json]
-"""What a two-phase sink needs to commit a prepared transaction, as JSON; it is stored in the checkpoint."""
-
-
-class Guarantee(Enum):
-    """How often a row counts after a failure, weakest first."""
-
-    AT_MOST_ONCE = "at most once"
-    AT_LEAST_ONCE = "at least once"
-    EXACTLY_ONCE = "exactly once"
+__all__ = ["Operator", "OperatorContext", "OperatorFactory", "Out", "Snapshot"]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An operator's state at a barrier: nothing the operator does later may show through.
+    """An operator's state at a barrier. Later actions of the operator must not change it.
 
     ``values`` holds small things as JSON; ``tables`` holds columns. A table that is a ``pa.Table`` owns its memory:
     numpy memory must be *copied* into it (``pa.array(numpy_array)`` shares it).
 
     State that takes long to copy is given as a ``pa.RecordBatchReader``. It is read once, to its end, on the thread
-    that writes the checkpoint, *while the operator goes on*, and must give the state as it was when ``snapshot``
-    returned. Readers are read one after the other, in the order of ``tables``; that may be some checkpoints later where
-    the disk is slow, so several may wait at a time. A checkpoint that is given up drops its readers unread or half
-    read, and what they hold must go with them. After a restore ``context.restored.tables`` has a ``pa.Table`` for each.
+    that writes the checkpoint, *while the operator continues*, and must return the state as it was when ``snapshot``
+    returned. Readers are read one after the other, in the order of ``tables``. If the disk is slow, that may be some
+    checkpoints later, so several may wait at a time. A checkpoint that is aborted drops its readers unread or half
+    read, and must thereby free what they hold. After a restore ``context.restored.tables`` has a ``pa.Table`` for each.
+
+    >>> import pyarrow as pa
+    >>> Snapshot({"seen": 3}, {"rows": pa.table({"x": [1, 2]})}).values["seen"]
+    3
     """
 
     values: Mapping[str, Json] = field(default_factory=dict)
@@ -100,36 +78,48 @@ class Snapshot:
 
 
 class Out(Protocol):
-    """Where an operator sends its rows. The batch belongs to the engine from then on: never write into it again."""
+    """The output of an operator. An emitted batch belongs to the engine: never write into it again."""
 
     def emit(self, batch: pa.RecordBatch, tag: str | None = None) -> None:
-        """Send ``batch`` downstream; ``tag`` names a side output (None: the main one). Empty batches are dropped.
+        """Send ``batch`` downstream. Empty batches are dropped.
 
-        Raises: SchemaMismatch for columns or types that were not declared (their order is free); ContractViolation for
-        a tag that was not declared, or for anything but a record batch.
+        Args:
+            batch: a ``pa.RecordBatch`` with the declared columns, in any order.
+            tag: the name of a side output; None: the main one.
+
+        Raises: SchemaMismatch for columns or types that were not declared; ContractViolation for a tag that was not
+            declared, or for anything but a record batch.
         """
         ...
 
     def watermark(self, time: int) -> None:
-        """Say that no row before ``time`` (microseconds) is expected any more; for operators that ``make_time``."""
+        """Declare that no row before ``time`` (microseconds) is expected; for operators with ``makes_time``."""
         ...
 
     def idle(self) -> None:
-        """Say that nothing is known about time until the next row or watermark; for operators that ``make_time``."""
+        """Declare that event time is unknown until the next row or watermark; for operators with ``makes_time``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
-    """What an operator is born with.
+    """The arguments of an operator's constructor.
 
-    ``name`` is the operator's stable name and ``subtask`` its index below ``parallelism``. ``input_schemas`` has one
-    schema a port. ``key_groups`` is the range of key groups (out of ``max_key_groups``) whose keys come here.
-    ``restored`` is this subtask's own snapshot, or None. ``schedule(due)`` asks for one call of ``timer(due, out)`` at
-    or after ``due`` (microseconds of ``clock``); timers are not in the snapshot: ask again in ``open``. ``tally``
-    counts the rows that the operator does not pass on. ``splits`` tells of the source that feeds it; None: its rows
-    come from another task. ``repeats`` says that rows which are in a snapshot may come again after it is restored: the
-    checkpoints are of mode "unaligned".
+    Attributes:
+        name: the operator's stable name.
+        subtask: its index, below ``parallelism``.
+        input_schemas: one schema per port.
+        output_schema: the schema of the main output.
+        key_groups: the range of key groups (of ``max_key_groups``) whose keys this subtask processes.
+        restored: this subtask's own snapshot; None on a fresh start.
+        clock: the clock of the run.
+        schedule: ``schedule(due)`` asks for one call of ``timer(due, out)`` at or after ``due`` (microseconds of
+            ``clock``). Timers are not in the snapshot: schedule them again in ``open``.
+        run_id: identifies the run.
+        tally: counts the rows that the operator does not pass on.
+        splits: the splits of the source that feeds it; None: its rows come from another task.
+        repeats: whether rows that are in a snapshot may come again after it is restored, because the checkpoints are of
+            mode "unaligned".
     """
 
     name: str
@@ -149,17 +139,19 @@ class OperatorContext:
 
 
 class Operator:
-    """A piece of a pipeline that takes batches and emits batches. See the module's text for the order of calls.
+    """The base class of operators, which take batches and emit batches. The module has the order of calls and an
+    example.
 
-    ``stateless`` says that what comes out depends on the batch that went in and nothing else; it decides the colour of
-    emitted rows, so when in doubt leave it False. Downstream of an operator that is not stateless the report of a
-    restore in mode "unaligned" may be too low, because rows may be held in the operator's state.
-    ``blocking`` says that a call may wait for something outside (a disk, a socket): its task gets a thread of its own.
-    ``makes_time`` says that it gives watermarks of its own (``out.watermark``), which take the place of those that come
-    in; the last one, behind every time, is passed on by the engine.
-    ``watermark_delay`` (microseconds) says how far the operator's time lags its input's: the engine subtracts it
-    from each watermark before it calls ``advance`` and passes the watermark on. It is fixed before ``open``. The last
-    watermark, behind every time, is not reduced.
+    Attributes:
+        stateless: whether the output depends only on the batch at hand. It decides the colour of emitted rows, so leave
+            it False if in doubt. After an operator that is not stateless, the report of a restore in mode "unaligned"
+            may be too low, because rows may be held in the operator's state.
+        blocking: whether a call may wait for something outside (a disk, a socket): its task gets a thread of its own.
+        makes_time: whether it emits watermarks (``out.watermark``), which replace those of its inputs. The engine
+            passes on the last one, which is after every time.
+        watermark_delay: microseconds by which the operator's time lags its input's: the engine subtracts it from each
+            watermark before it calls ``advance`` and passes the watermark on. It is fixed before ``open``. The last
+            watermark, which is after every time, is not reduced.
     """
 
     stateless: ClassVar[bool] = False
@@ -201,148 +193,34 @@ class Operator:
         """Acquire resources. Called once, after construction and before any row."""
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
-        """Take a batch that came in on input ``port``."""
-        raise NotImplementedError(f"{type(self).__name__} takes no rows: define process(port, batch, out)")
+        """Process a batch.
+
+        Args:
+            port: the number of the input that the batch came from.
+            batch: its rows; shared, so never write into its memory.
+            out: takes the rows to emit.
+
+        Returns: None, or a generator that yields after each emitted batch.
+
+        Raises: an error of the operator fails the job, with the operator, subtask and a sample of the batch as notes.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot take rows; define process(port, batch, out)")
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
-        """The merged watermark (microseconds) moved; the engine forwards it downstream after this call."""
+        """Handle a new merged watermark (microseconds); the engine forwards it downstream after this call."""
 
     def timer(self, due: int, out: Out) -> Iterator[None] | None:
-        """A time asked for through ``context.schedule`` has come."""
+        """Handle a timer: ``due`` is the time given to ``context.schedule``."""
 
     def finish(self, out: Out) -> Iterator[None] | None:
-        """Every input ended: emit what is left."""
+        """Emit what is left, because every input ended."""
 
     def snapshot(self) -> Snapshot:
-        """The state now, in memory of its own."""
+        """Return the state now, in memory of its own. By default, there is none."""
         return Snapshot()
 
     def close(self) -> None:
-        """Release resources. Called once, whatever happened."""
-
-
-class Collector(Operator):
-    """An operator whose final state is a result of the run; ``RunResult`` shows it under the operator's name."""
-
-    @property
-    def full(self) -> bool:
-        """Whether it has all the rows it was asked for, so that the job may stop."""
-        return False
-
-    def result(self) -> pa.Table:
-        """The rows collected so far, restored ones included; read when the job is over."""
-        raise NotImplementedError(f"{type(self).__name__} collects nothing: define result()")
+        """Release resources. Called once, also after an error."""
 
 
 OperatorFactory = Callable[[OperatorContext], Operator]
-
-
-class Sink(ABC):
-    """Where rows go: a description that makes one writer a subtask."""
-
-    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
-    idempotent: bool = False
-    """Whether rows that are written again change nothing that counts. Runners that repeat work refuse other sinks, but
-    those that take back what was written."""
-
-    @property
-    def target(self) -> str | None:
-        """What it writes to, such that two sinks of one target would spoil each other's output; None: nothing shared.
-
-        A graph with two sinks of the same target is refused.
-        """
-        return None
-
-    @property
-    def readable(self) -> str | None:
-        """The place where other programs find the committed rows, such as a pattern of files; None: there is none."""
-        return None
-
-    def check(self, schema: pa.Schema) -> None:
-        """Raise ``SchemaMismatch`` where rows of ``schema`` cannot be written. Called while the graph is built."""
-
-    @abstractmethod
-    def writer(self, context: OperatorContext) -> Operator:
-        """The writer of one subtask; restored state is in ``context.restored``."""
-
-
-class TwoPhaseWriter(Operator):
-    """A writer whose rows become visible only when a checkpoint completes.
-
-    Calls: ``process`` stages rows; ``prepare(n)`` at barrier n, right before ``snapshot()``, makes everything staged
-    since the last ``prepare`` durable and returns the handles of *its* transaction (none where there were no rows).
-    The engine stores handles in checkpoint n and in every later one until they are committed.
-
-    Failures: ``prepare`` raises ``StoreError`` for "not now": the checkpoint fails, the job goes on, and the rows are
-    part of the next transaction that can be prepared. Any call raises ``SinkBroken`` when staged rows are lost: the
-    engine stops the job, and the restart replays them from the last checkpoint.
-    """
-
-    @abstractmethod
-    def prepare(self, checkpoint: int) -> Sequence[Handle]:
-        """Make the rows staged so far durable but invisible."""
-
-
-@dataclass(frozen=True, slots=True)
-class TakenBack:
-    """Committed rows that a sink deleted, and the files that held them. A file that no commit lists counts no rows."""
-
-    rows: int
-    files: int
-
-
-class TwoPhaseSink(Sink):
-    """A sink that commits with the checkpoints, exactly once. One committer a sink, whatever its parallelism.
-
-    Calls: ``hold`` is entered, then ``begin`` or ``recover``, then any number of ``commit``, perhaps ``sweep``. It is
-    left when the job is over, however it ended. One sink may be run several times, also at the same time: what belongs
-    to one run is in what ``hold`` returns.
-
-    ``commit`` must be idempotent: after a crash it may be called again for the same checkpoint and handles.
-    """
-
-    guarantee = Guarantee.EXACTLY_ONCE
-
-    @abstractmethod
-    def writer(self, context: OperatorContext) -> TwoPhaseWriter:
-        """The writer of one subtask."""
-
-    def hold(self, run_id: str) -> AbstractContextManager[object]:
-        """Keep all other jobs from writing to the target while inside. By default nobody is kept out.
-
-        Entering raises ``DirectoryInUse``, naming the holder, where another job is inside. The right must die with the
-        process, so that a restart is not refused.
-        """
-        return nullcontext()
-
-    def check_handles(self, handles: Sequence[Handle]) -> None:
-        """Raise ``CheckpointDamaged`` for handles that this sink cannot have returned.
-
-        Called while a checkpoint is verified, before ``hold``: an older one is then restored instead. It reads and
-        changes nothing outside. By default every handle passes, and ``recover`` has to validate them.
-        """
-
-    @abstractmethod
-    def begin(self) -> None:
-        """A fresh start: raise ``OutputExists`` where the target holds another run's output, else make it ready."""
-
-    @abstractmethod
-    def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
-        """Make the transactions of ``handles`` (all up to and including ``checkpoint``) visible. Idempotent."""
-
-    @abstractmethod
-    def recover(self, checkpoint: int, handles: Sequence[Handle]) -> TakenBack | None:
-        """After a restore of ``checkpoint``, before any row: commit ``handles``, delete all else this sink staged.
-
-        What later checkpoints committed must be taken back, for its rows come again: an older checkpoint is restored
-        where the newest is damaged, or the user asks for it. Repeated where a crash comes in between.
-
-        Returns: the rows and files that were deleted, of which the run warns; None if there were none.
-        """
-
-    def sweep(self) -> None:
-        """Delete all that is staged. By default nothing is deleted, and the next ``begin`` or ``recover`` does it.
-
-        Called inside ``hold`` when a job has stopped or finished, after the last ``commit``, by runners that kill
-        writers instead of closing them (Spark).
-        """

@@ -1,10 +1,10 @@
-"""Rows in messages: whatever a batch holds, showing it never fails.
+"""Render rows as Python values for messages, without raising.
 
-Some values have no Python value: times beyond year 9999, nanoseconds where pandas is not installed, zones that this
-machine does not know. Who reports one error must not raise another.
+Some values have no Python value: times beyond year 9999, nanoseconds if pandas is not installed, time zones that this
+machine does not know. Reporting one error must not raise another.
 
 >>> import pyarrow as pa
->>> shown(pa.record_batch({"t": pa.array([2**60], pa.timestamp("us")), "x": ["a"]}))
+>>> render_rows(pa.record_batch({"t": pa.array([2**60], pa.timestamp("us")), "x": ["a"]}))
 [{'t': '<1152921504606846976 as timestamp[us]>', 'x': 'a'}]
 """
 
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["shown"]
+__all__ = ["render_rows"]
 
 
-def shown(rows: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    """Every row as a dict of Python values, or of text in the place of those there are none for."""
+def render_rows(rows: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
+    """Return every row as a dict of Python values; a value that has none is described as text."""
     names = rows.schema.names
     return [dict(zip(names, values, strict=True)) for values in zip(*map(_values, rows.columns), strict=True)]
 

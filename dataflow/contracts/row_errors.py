@@ -1,6 +1,7 @@
-"""Rows that a function or a parser cannot take: fail, leave them out, or set them aside. Counted and sampled always.
+"""Policies for rows that a function or a parser cannot take: fail, skip, or set aside. All are counted and sampled.
 
-The policy is the operator's, the ``RowTally`` the engine's: one a subtask and operator, shown in every summary.
+The policy belongs to the operator, the ``RowTally`` to the engine: one per subtask and operator, shown in every
+summary.
 
 >>> tally = RowTally()
 >>> errors = RowErrors(OnError.SIDE, tally)
@@ -30,14 +31,14 @@ __all__ = ["ERRORS", "LATE", "SAMPLES", "OnError", "RowError", "RowErrors", "Row
 ERRORS: Final = "errors"
 """The side output of rows that were set aside; its schema is ``errors_schema()``."""
 LATE: Final = "late"
-"""The side output of rows that came too late for their window; they have the columns of the window's input."""
+"""The side output of rows that were too late for their window, with the columns of the window's input."""
 SAMPLES: Final = 5
-"""Errors that a tally keeps."""
+"""Number of errors that a tally keeps as samples."""
 _TEXT: Final = 500
 
 
 class OnError(Enum):
-    """What becomes of a row that raises: the job fails; the row is left out; the row goes to side output ``errors``."""
+    """The policy for a row that raises: fail the job, leave the row out, or emit it as side output ``errors``."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -45,18 +46,18 @@ class OnError(Enum):
 
     @staticmethod
     def of(value: str | OnError, where: str) -> OnError:
-        """The policy a user named. Raises: ConfigurationError that lists the valid ones."""
+        """Return the policy that a user named. Raises: ConfigurationError that lists the valid ones."""
         if isinstance(value, OnError):
             return value
-        words = [policy.value for policy in OnError]
-        if value not in words:
-            raise ConfigurationError(f"{where}(on_error=) is one of {words}, got {value!r}")
+        names = [policy.value for policy in OnError]
+        if value not in names:
+            raise ConfigurationError(f"{where}(on_error=) must be one of {names}, got {value!r}")
         return OnError(value)
 
 
 @dataclass(frozen=True, slots=True)
 class RowError:
-    """A row that was rejected: ``where`` it stood (file and line, or the operator), its text, and what was wrong."""
+    """A rejected row: its place ``where`` (file and line, or the operator), its text, and the error."""
 
     where: str
     row: str
@@ -76,14 +77,14 @@ class RowTally:
     lateness: Lateness = field(default_factory=Lateness)
 
     def skip(self, error: RowError) -> None:
-        """Count a rejected row; the first few are kept."""
+        """Count a rejected row; the first few are kept as samples."""
         self.skipped += 1
         if len(self.samples) < SAMPLES:
             self.samples.append(error)
 
 
 class RowErrors:
-    """Carries a policy out. One owner: an operator, or a split reader."""
+    """Applies a policy. It has one owner: an operator, or a split reader."""
 
     def __init__(self, policy: OnError, tally: RowTally) -> None:
         self.policy = policy
@@ -91,17 +92,20 @@ class RowErrors:
         self._aside: list[RowError] = []
 
     def reject(self, where: str, row: object, error: Exception) -> None:
-        """``row`` raised ``error``. With policy FAIL it is raised, with ``where`` and the row as a note."""
+        """Apply the policy to ``row``, which raised ``error``.
+
+        Raises: ``error`` itself with policy FAIL, with ``where`` and the row as a note.
+        """
         if self.policy is OnError.FAIL:
-            error.add_note(f"at {where}: {_short(row)}; on_error='skip' leaves such rows out, 'side' sets them aside")
+            error.add_note(f"at {where}: {_shorten(row)}; on_error='skip' leaves such rows out, 'side' sets them aside")
             raise error
-        rejected = RowError(where, _short(row), f"{type(error).__name__}: {_said(error)}")
+        rejected = RowError(where, _shorten(row), f"{type(error).__name__}: {_error_text(error)}")
         self._tally.skip(rejected)
         if self.policy is OnError.SIDE:
             self._aside.append(rejected)
 
     def take(self) -> pa.RecordBatch | None:
-        """The rows set aside since the last call, for side output ``errors``; None: there are none."""
+        """Return the rows set aside since the last call, for side output ``errors``; None if there are none."""
         if not self._aside:
             return None
         import pyarrow as pa
@@ -112,19 +116,19 @@ class RowErrors:
 
 
 def errors_schema() -> pa.Schema:
-    """The columns of side output ``errors``: where a row stood, its text (cut at 500 characters), what was wrong."""
+    """Return the columns of side output ``errors``: place of the row, its text (at most 500 characters), error."""
     import pyarrow as pa
 
     return pa.schema({"where": pa.string(), "row": pa.string(), "error": pa.string()})
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     try:
         return str(error)
-    except Exception:  # a user's own class; what it says of itself must not end the job
+    except Exception:  # a user's exception class, whose __str__ must not fail the job
         return "(it cannot be shown)"
 
 
-def _short(row: object) -> str:
+def _shorten(row: object) -> str:
     text = row if isinstance(row, str) else repr(row)
     return text if len(text) <= _TEXT else text[: _TEXT - 3] + "..."

@@ -1,7 +1,26 @@
-"""The contract of sources: splits that are read from an offset on, each by one subtask.
+"""The contract of sources with the engine: splits, each of which one subtask reads from an offset on.
 
 The engine calls, in one thread per split: ``poll`` any number of times, ``offset`` at every barrier, ``close`` once.
-Rows behind an offset must come again, the same ones, from a reader that is opened there.
+A reader that is opened at an offset must return the same rows after that offset as the reader that gave the offset.
+
+>>> import pyarrow as pa, dataflow as flow
+>>> class Countdown(flow.Source):
+...     schema = pa.schema({"n": pa.int64()})
+...     def splits(self):
+...         return [flow.Split("all", {"rows": 3})]
+...     def reader(self, split, offset, context):
+...         return CountdownReader(offset or 0)
+>>> class CountdownReader(flow.SplitReader):
+...     offset = 0
+...     def __init__(self, offset):
+...         self.offset = offset
+...     def poll(self, max_rows):
+...         if self.offset == 3:
+...             return flow.END
+...         self.offset += 1
+...         return pa.record_batch({"n": [4 - self.offset]})
+>>> flow.Pipeline().source(Countdown()).collect()["n"].to_pylist()
+[3, 2, 1]
 """
 
 from __future__ import annotations
@@ -42,7 +61,7 @@ log = logging.getLogger("dataflow.contracts.source")
 
 
 def _log_notice(category: type[BarrierflowWarning], text: str) -> None:
-    """Log ``text``: for readers outside of a job, where no run can warn of it."""
+    """Log ``text``: the default for readers outside of a job, which has no run to warn of it."""
     log.warning("%s: %s", category.__name__, text)
 
 
@@ -53,14 +72,18 @@ class EndOfSplit(Enum):
 
 
 END: Final = EndOfSplit.END
-"""What a ``SplitReader`` answers once it has nothing more, ever."""
+"""The result of ``SplitReader.poll`` when the split has no more rows and never will."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A part of a source that is read by one subtask. ``info`` says what it is (file, size, hash), as JSON.
+    """A part of a source that one subtask reads. ``info`` describes it (file, size, hash), as JSON values.
 
-    A checkpoint keeps splits with their offsets; on restore the source is asked to ``check`` each one.
+    A checkpoint stores splits with their offsets; on a restore the source has to ``check`` each one. An entry ``rows``
+    of ``info``, a number, lets the progress of the job be shown.
+
+    >>> Split("part-0.csv", {"size": 1200}).id
+    'part-0.csv'
     """
 
     id: str
@@ -68,29 +91,37 @@ class Split:
 
 
 class SplitReader(ABC):
-    """Reads one split from an offset on."""
+    """Reads one split from an offset on. Made by ``Source.reader``; all calls come from one thread."""
 
     @abstractmethod
     def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
-        """The next at most ``max_rows`` rows; None: nothing now; ``END``: nothing ever."""
+        """Return the next rows.
+
+        Args:
+            max_rows: the most rows to return; it may be very large.
+
+        Returns: a batch with the source's schema; None if there are no rows now; ``END`` if there will never be more.
+
+        Raises: an error of the reader fails the job, with the operator and subtask as notes.
+        """
 
     @property
     @abstractmethod
     def offset(self) -> Json:
-        """The position behind the last polled batch, which ``Source.reader`` accepts; in rows where it can be."""
+        """The position after the last polled batch, which ``Source.reader`` accepts, as JSON; in rows if possible."""
 
     @property
     def mid_batch(self) -> bool:
         """Whether the rows polled last belong to a batch whose rest is still to come, because ``max_rows`` cut it.
 
-        Event time moves behind whole batches, so which rows are late does not depend on how they were cut.
+        Event time moves after whole batches, so which rows are late does not depend on how they were cut.
         """
         return False
 
     def rejected(self) -> pa.RecordBatch | None:
-        """Rows that the last ``poll`` set aside, for side output ``errors``; asked for after every poll.
+        """Return the rows that the last ``poll`` set aside, for side output ``errors``; called after every poll.
 
-        A poll that only rejected rows must answer an empty batch, not None: their place counts as read.
+        A poll that only rejected rows must return an empty batch, not None: their place counts as read.
         """
         return None
 
@@ -104,9 +135,9 @@ class SourceContext:
 
     ``repeated`` is for a reader that has to repeat the rows of an earlier one in the same order (on Spark, in a
     micro-batch that is tried again): it has, by split, the offset at which the earlier reader ended. A source that
-    reads whatever it finds, such as the files of a directory, leaves out all that is not before that offset.
+    reads all that exists, such as the files of a directory, leaves out everything that is not before that offset.
 
-    ``notify`` takes a category and a text, of which the thread that waits for the run warns when the run is over. A
+    ``notify`` takes a category and a text. The thread that waits for the run warns of it when the run is over. A
     reader must not warn itself: it works on another thread, where a warning that a filter turns into an error would
     fail the job.
     """
@@ -121,11 +152,16 @@ class SourceContext:
 
 
 class Source(ABC):
-    """Where rows come from: a description, picklable where it can be, that opens readers; it holds no position itself.
+    """A description of where rows come from; it opens readers and has no position of its own. Picklable where possible.
 
-    ``bounded``: the input ends. ``replayable``: a reader opened at an offset gives the same rows again; a source that
-    is not is refused together with checkpoints unless it ``accepts_loss``: the user settled for at-most-once.
-    ``blocking``: a poll may wait for something outside, so its tasks get threads of their own.
+    Attributes:
+        bounded: whether the input ends.
+        replayable: whether a reader opened at an offset returns the same rows again. A source that is not replayable is
+            refused together with checkpoints unless it has ``accepts_loss``.
+        accepts_loss: whether the user accepts at-most-once.
+        blocking: whether a poll may wait for something outside, so that its tasks get threads of their own.
+
+    The module has an example.
     """
 
     bounded: bool = True
@@ -140,7 +176,7 @@ class Source(ABC):
 
     @property
     def sides(self) -> Mapping[str, pa.Schema]:
-        """The side outputs there are, with their schemas: ``errors`` where rows can be set aside."""
+        """The schemas of the side outputs by tag: ``errors`` if rows can be set aside."""
         return {}
 
     @property
@@ -153,19 +189,29 @@ class Source(ABC):
 
     @abstractmethod
     def splits(self) -> Sequence[Split]:
-        """The splits of a fresh start, in a stable order."""
+        """Return the splits of a fresh start, in a stable order.
+
+        Raises: SourceError if the input is missing or cannot be read.
+        """
 
     def check(self, split: Split) -> None:
-        """Raise ``InputChanged`` unless ``split`` (from a checkpoint) is still what it was."""
+        """Raise ``InputChanged`` unless ``split``, which comes from a checkpoint, is still the same input."""
 
     @abstractmethod
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
-        """A reader of ``split`` from ``offset`` on (None: from the beginning)."""
+        """Return a reader of ``split``.
+
+        Args:
+            split: one of ``splits()``, or one from a checkpoint that passed ``check``.
+            offset: the `SplitReader.offset` to resume from; None: the beginning.
+            context: the subtask's surroundings.
+        """
 
     def earliest(self, split: Split, column: str) -> int | None:
-        """A time (microseconds) that ``column``, a timestamp, holds nothing before in ``split``; None: not known.
+        """Return a time (microseconds) before which ``column``, a timestamp, has no value in ``split``; None: not
+        known.
 
-        A split that has not been read yet holds time back to where it begins, or altogether where that is not known.
+        A split that has not been read yet holds the watermark back to this time, or completely if it is not known.
         """
         return None
 
@@ -178,46 +224,47 @@ class Source(ABC):
         return self
 
     def select(self, columns: Sequence[str]) -> Source:
-        """The same source giving at least ``columns``; the planner calls it with those the pipeline uses."""
+        """Return the same source with at least ``columns``, which are the columns that the pipeline uses."""
         return self
 
 
 class LiveSplits(Protocol):
-    """The splits that feed a task, as far as time must know them."""
+    """The splits of a source task, as operators that compute watermarks need them."""
 
     @property
     def current(self) -> str:
-        """The split that the rows at hand come from."""
+        """The split of the rows at hand."""
         ...
 
     @property
     def current_batch(self) -> int:
-        """The number of the source's batch that the rows at hand belong to; a batch that is cut keeps its number."""
+        """The number of the source's batch to which the rows at hand belong; a batch that is cut keeps its number."""
         ...
 
     def next_batch(self, split: str) -> int:
-        """The number of the batch that the split's next rows belong to: that of the last ones, if it was cut."""
+        """Return the number of the batch of the split's next rows: that of its last rows, if their batch was cut."""
         ...
 
     def all(self) -> Sequence[str]:
-        """Every split of this task, those that have ended included."""
+        """Return every split of this task, ended ones included."""
         ...
 
     def live(self) -> Sequence[str]:
-        """The splits that have not ended, those not begun included."""
+        """Return the splits that have not ended, including those not begun."""
         ...
 
     def earliest(self, split: str, column: str) -> int | None:
-        """A time that the source's ``column`` holds nothing before in ``split``: see ``Source.earliest``."""
+        """Return a time before which the source's ``column`` has no value in ``split``: see ``Source.earliest``."""
         ...
 
     def quiet(self, split: str) -> int:
-        """Microseconds over which ``split`` was asked for rows and gave none, since its last row."""
+        """Return the microseconds since the last row of ``split`` during which it was polled and gave none."""
         ...
 
     def reached(self, clock: str, time: int | None, drift: int) -> None:
-        """By ``clock`` this task is at ``time``: it reads on only while no other one is more than ``drift`` behind.
+        """Report that this task is at ``time`` by ``clock``.
 
-        Microseconds. None: nobody has to wait for this task.
+        The task reads on only while no other task is more than ``drift`` behind it. Microseconds. None: no task has to
+        wait for this one.
         """
         ...

@@ -1,4 +1,4 @@
-"""The settings of an operator, and all that the engine must know about it: the base class of every kind of operator.
+"""The settings of an operator, and its properties that the engine must know: the base class of every kind of operator.
 
 The engine asks a spec and never tests which kind it is, except for sources (``Read``) and sinks (``Write``), which are
 the ends of every pipeline. So a new kind is a spec, its operator, and one line that joins them::
@@ -23,7 +23,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from dataflow.contracts.source import Json
-from dataflow.contracts.updates import Updates, refused_updates
+from dataflow.contracts.updates import Updates, updates_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,11 +34,11 @@ __all__ = ["Spec"]
 class Spec:
     """The settings of one kind of operator; a frozen dataclass.
 
-    The defaults are those of an operator of a user about which nothing is known: it keeps state, needs all columns, and
-    takes no updates. Attributes may be class attributes or properties.
+    The defaults are safe for any operator of a user: it keeps state, needs all columns, and takes no updates.
+    Attributes may be class attributes or properties.
 
     Attributes:
-        stateful: whether a checkpoint holds something of the operator, so that its name must not change.
+        stateful: whether a checkpoint holds state of the operator, so that its name must not change.
         blocking: whether a call may wait for something outside the engine. Such an operator has its own thread.
         row_wise: whether the output for a row depends on that row alone.
         assigns_time: whether the operator emits watermarks.
@@ -47,6 +47,14 @@ class Spec:
         is_helper: whether the planner added the operator, so that its state and rows are not shown to users.
         kernels: the names of modules with kernels that must be loaded before the operator is built.
         declared_in: the call in which the schemas of its outputs are declared, for messages.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class EveryNth(Spec):
+    ...     n: int
+    ...     stateful = False
+    >>> EveryNth(10).kind, EveryNth(10).arguments(), EveryNth(10).reads(0, {"x"})
+    ('everynth', (10,), None)
     """
 
     stateful: bool = True
@@ -60,26 +68,37 @@ class Spec:
 
     @property
     def kind(self) -> str:
-        """The name of the kind, in checkpoints."""
+        """The name of the kind in checkpoints: by default, the name of the class in lower case."""
         return type(self).__name__.lower()
 
     def arguments(self) -> tuple[Any, ...]:
         """Return the arguments of the operator's class after the context: by default, the fields of the dataclass."""
-        assert is_dataclass(self), f"{type(self).__name__} is a dataclass, or has a method arguments()"
+        assert is_dataclass(self), f"{type(self).__name__} must be a dataclass or define arguments()"
         return tuple(getattr(self, field.name) for field in fields(self))
 
     def detail(self) -> dict[str, Json]:
-        """Return what a checkpoint keeps of the settings, to say on restore what has changed."""
+        """Return the settings to store in a checkpoint, as JSON, so that a restore can report changes."""
         return {}
 
     def reads(self, port: int, used: set[str]) -> Iterable[str] | None:
-        """Return the columns of input ``port`` that are needed if ``used`` of the main output are; None: all."""
+        """Return the columns of an input that are needed to compute some columns of the main output.
+
+        Args:
+            port: the number of the input, from 0.
+            used: the columns of the main output that other operators read.
+
+        Returns: names of columns; None: all columns.
+        """
         return None
 
     def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
-        """Return the schema of the main output, ``output`` so far, for inputs that have only the columns of ``inputs``.
+        """Return the schema of the main output for inputs that lack columns which no operator reads.
 
-        By default, columns that were columns of the input (``origin_of``), and no longer are in it, are left out.
+        By default, an output column that is an input column (``origin_of``) is left out if the input no longer has it.
+
+        Args:
+            inputs: the schema of each input, as it is read.
+            output: the schema of the main output with all columns.
         """
         import pyarrow as pa
 
@@ -89,24 +108,24 @@ class Spec:
         return pa.schema([field for field in output if origins[field.name] in (None, *inputs[0].names)])
 
     def origin_of(self, column: str) -> str | None:
-        """Return the input column whose values ``column`` of the main output has, unchanged; None: there is none."""
+        """Return the input column whose unchanged values ``column`` of the main output has; None if there is none."""
         return None
 
     def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
         """Return which rows of the main output replace each other; None: each row counts.
 
         Args:
-            inputs: the updates of each input, or None where it has rows.
+            inputs: the updates of each input, or None for an input of rows.
             name: the operator's name.
             word: the method of the stream, for messages.
 
-        Raises: GraphError if the operator takes updates and would count them as rows.
+        Raises: GraphError if an input has updates and the operator would count them as rows.
         """
         for updates in inputs:
             if updates is not None:
-                raise refused_updates(word, updates, "it would count rows that a later row replaces")
+                raise updates_error(word, updates, "it would count rows that a later row replaces")
         return None
 
     def side_advice(self, tag: str) -> str:
-        """Return how the operator would get a side output ``tag``, for messages; "" where it has none to offer."""
+        """Return how to declare a side output ``tag``, for messages; "" if there is no way."""
         return ""

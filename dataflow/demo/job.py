@@ -1,7 +1,7 @@
-"""The job: flights counted, and their delays averaged, per airport and airline, written as Parquet while it goes.
+"""The job: count flights and average their delays, per airport and airline, and write updates to Parquet files.
 
-One of its operators is slow, so queues fill in front of it: what a barrier does about them is what tells the modes
-apart. The two inputs come at different speeds, so their barriers do not arrive together.
+One of its operators is slow, so queues fill in front of it. The checkpoint modes differ in how barriers pass such
+queues. The two inputs arrive at different speeds, so their barriers do not arrive together.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ __all__ = ["AGGREGATE", "FILTER", "SINK", "SOURCE", "options", "pipeline", "subj
 SOURCE, FILTER, AGGREGATE, SINK = "flights", "departed", "delays", "output"
 
 _SECONDS = {"fast.parquet": 1.0, "slow.parquet": 2.4}
-"""How long each input takes to come, however many flights there are: the fast one waits for the slow operator, the
-other one does not."""
+"""Seconds in which each input arrives, for any number of flights. Rows of the fast one queue up in front of the slow
+operator, rows of the slow one do not."""
 _BATCHES = 600
-"""Many small batches: a barrier of the fast input waits behind some, one of the slow input does not."""
+"""Number of batches of the input. They are small, so a barrier of the fast input waits behind several of them."""
 _ALL = 336_776
+"""Number of flights in the data set."""
 _COST = 8
-"""Microseconds that the slow operator waits for a row, where all flights are read."""
+"""Microseconds that the slow operator waits for a row, if all flights are read."""
 _TRIGGERS = 4
-"""Micro-batches on Spark, if both files were as long; each has its fixed cost of about half a second."""
+"""Micro-batches on Spark, if both files had the same length; each has a fixed cost of about half a second."""
 
 
 def options(flights: int, runner: RunnerName) -> Options:
-    """How the demo compares; fewer ``flights`` take as long as all."""
+    """Return the options of the comparison. The job takes the same time for any number of ``flights``."""
     match runner:
         case RunnerName.LOCAL:
             return Options(
@@ -43,7 +44,7 @@ def options(flights: int, runner: RunnerName) -> Options:
                 credit=24,
                 alignment_timeout="20ms",
                 patience=5,
-                shows=_shows,
+                is_telling=_is_telling,
             )
         case RunnerName.SPARK:
             return Options(runner=runner, rows_per_trigger=max(1, flights // _TRIGGERS), patience=2, attempts=3)
@@ -51,7 +52,8 @@ def options(flights: int, runner: RunnerName) -> Options:
             assert_never(never)
 
 
-def _shows(mode: Mode, scene: Scene) -> bool:
+def _is_telling(mode: Mode, scene: Scene) -> bool:
+    """Return whether a kill in this scene leaves what is typical of the mode: repeated or in-flight rows."""
     match mode:
         case Mode.UNALIGNED:
             return scene.duplicated.get(AGGREGATE, 0) > 0
@@ -62,19 +64,19 @@ def _shows(mode: Mode, scene: Scene) -> bool:
 
 
 def subject(folder: Path, runner: RunnerName) -> Subject:
-    """The pipeline over the flights in ``folder``, for processes to find."""
+    """Return the name of the pipeline over the flights in ``folder``, for other processes to import."""
     name = "pipeline" if runner is RunnerName.LOCAL else "unpaced"
     return Subject(f"dataflow.demo.job:{name}", (str(folder),))
 
 
 def pipeline(folder: str) -> flow.Pipeline:
-    """The job over ``fast.parquet`` and ``slow.parquet`` in ``folder``, each of which takes its time to come."""
+    """Return the job over ``fast.parquet`` and ``slow.parquet`` in ``folder``, which arrive at different speeds."""
     rates = [rows / seconds for rows, seconds in zip(_rows(folder), _SECONDS.values(), strict=True)]
     return _job(folder, op.paced(_flights(folder), rates))
 
 
 def unpaced(folder: str) -> flow.Pipeline:
-    """The same where all rows are there: Spark takes as many as it likes to a micro-batch, or waits for none."""
+    """Return the same job without speeds, for Spark, which sets the number of rows of a micro-batch itself."""
     return _job(folder, _flights(folder))
 
 

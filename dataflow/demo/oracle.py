@@ -1,4 +1,4 @@
-"""The right answer, computed by pyarrow alone; and what the job wrote, compared with it."""
+"""Compute the right result with pyarrow alone, and compare the job's result with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Delay", "Delays", "departed", "differences", "expected", "last_rows"]
 
 _RELATIVE = 1e-9
-"""Means are sums of floats in another order."""
+"""Relative difference of means that is allowed, because sums may be formed in another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ Delays = Mapping[tuple[str, str], Delay]
 
 
 def departed(files: FlightFiles) -> pa.Table:
-    """The flights that reach the aggregate: origin, carrier, delay."""
+    """Return the flights that reach the aggregate: origin, carrier, delay in minutes."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -45,13 +45,13 @@ _COLUMNS = ["origin", "carrier", "delay"]
 
 
 def expected(rows: pa.Table) -> Delays:
-    """What the job must find over ``rows`` (origin, carrier, delay)."""
+    """Return the result that the job must have for ``rows`` (origin, carrier, delay)."""
     grouped = rows.group_by(["origin", "carrier"]).aggregate([([], "count_all"), ("delay", "mean")])
     return _by_key(grouped, "count_all", "delay_mean")
 
 
 def last_rows(output: Path) -> Delays:
-    """The final state of the changelog that the job wrote: the last row of each key."""
+    """Return the final state of the changelog that the job wrote: the last row of each key."""
     from operators.sinks.parquet import read_committed
 
     last = read_committed(output).group_by(["origin", "carrier"], use_threads=False)
@@ -62,16 +62,16 @@ def _by_key(table: pa.Table, flights: str, mean: str) -> Delays:
     return {(r["origin"], r["carrier"]): Delay(r[flights], r[mean]) for r in table.to_pylist()}
 
 
-def differences(found: Delays, wanted: Delays) -> list[str]:
-    """One sentence for each key whose count differs at all, or whose mean differs by more than 1e-9 of itself.
+def differences(actual: Delays, wanted: Delays) -> list[str]:
+    """Return one sentence for each key whose count differs, or whose mean differs by more than a relative 1e-9.
 
     >>> wanted = {("JFK", "B6"): Delay(3, 12.5)}
     >>> differences({("JFK", "B6"): Delay(3, 12.5)}, wanted), differences({("JFK", "B6"): Delay(4, 12.5)}, wanted)
     ([], ['JFK B6: expected 3 flights with mean delay 12.5, found 4 with 12.5'])
     """
     sentences = []
-    for key in sorted({**wanted, **found}):
-        w, f = wanted.get(key), found.get(key)
+    for key in sorted({**wanted, **actual}):
+        w, f = wanted.get(key), actual.get(key)
         if w is None or f is None:
             sentences.append(f"{' '.join(key)}: expected {_text(w)}, found {_text(f)}")
         elif w.flights != f.flights or not math.isclose(w.mean, f.mean, rel_tol=_RELATIVE):

@@ -1,4 +1,4 @@
-"""Whether the restored run is right, by the oracle: exactly once, or with every repeated row accounted for."""
+"""Judge the restored run with the oracle: exactly once, or at least once with every repeated delivery reported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dataflow.compare.verdict import EQUAL, Verdict
 from dataflow.contracts.checkpointing import Mode
-from dataflow.contracts.operator import Guarantee
+from dataflow.contracts.sink import Guarantee
 from dataflow.demo.job import AGGREGATE
 from dataflow.demo.oracle import Delays, differences, expected, last_rows
 
@@ -20,44 +20,56 @@ __all__ = ["judge"]
 
 
 def judge(mode: Mode, output: Path, undisturbed: Path, rows: pa.Table, restored: RestoreReport) -> Verdict:
-    """Compare what the job wrote to ``output``, restored as ``restored`` says, with ``undisturbed`` and the oracle.
+    """Return the verdict on the output of a restored run.
 
-    ``rows`` are the input rows that reach the aggregate. The reported rows are deliveries to the aggregate, the first
-    stateful operator of the path, so there the claim is exact: input plus reported rows give the restored run's result.
+    Repeated deliveries are counted at the aggregate, the first operator with state. So the comparison is exact: the
+    restored run must have the result of the input plus the repeated deliveries.
+
+    Args:
+        mode: the checkpoint mode.
+        output: directory with the output of the restored run.
+        undisturbed: directory with the output of the run without a kill.
+        rows: the input rows that reach the aggregate.
+        restored: the report of the restore.
     """
-    plain, found = last_rows(undisturbed), last_rows(output)
-    failures = _apart("the undisturbed run and pyarrow over the input", plain, expected(rows))
+    plain, actual = last_rows(undisturbed), last_rows(output)
+    failures = _compare("the run without a kill and pyarrow over the input", plain, expected(rows))
     if mode is Mode.UNALIGNED_PERSISTED and not restored.in_flight_rows:
-        failures.append("expected rows in flight in the checkpoint, the restore re-injected none")
-    count, again = restored.duplicated(AGGREGATE), restored.rows(AGGREGATE)
+        failures.append("expected in-flight rows in the checkpoint, but the restore put none back")
+    count, repeated = restored.duplicated(AGGREGATE), restored.rows(AGGREGATE)
     if mode.guarantee is Guarantee.EXACTLY_ONCE:
         if count:
-            failures.append(f"expected no row to be delivered twice, the restore reported {count:,}")
-        failures += _apart("the restored run and the undisturbed one", found, plain)
+            failures.append(f"expected no repeated delivery, the restore reported {count:,}")
+        failures += _compare("the restored run and the run without a kill", actual, plain)
         return Verdict(EQUAL, failures)
-    if again is None or again.num_rows != count:
-        stored = 0 if again is None else again.num_rows
+    if repeated is None or repeated.num_rows != count:
+        stored = 0 if repeated is None else repeated.num_rows
         failures.append(
-            f"expected duplicates, all of them stored; the restore reported {count:,} and stored {stored:,}"
+            f"expected repeated deliveries, all of them stored; the restore reported {count:,} and stored {stored:,}"
         )
         return Verdict("equals nothing", failures)
-    failures += _apart("the restored run and pyarrow over input + reported rows", found, expected(_both(rows, again)))
-    more = _total(found) - _total(plain)
+    both = expected(_append(rows, repeated))
+    failures += _compare("the restored run and pyarrow over input + repeated deliveries", actual, both)
+    more = _total(actual) - _total(plain)
     if more != count:
-        failures.append(f"the restored run counted {more:,} flights too many, the restore reported {count:,}")
-    return Verdict(f"equals the run over input + {count:,} reported rows", failures)
+        failures.append(
+            f"the restored run counted {more:,} more deliveries than rows, but the restore reported {count:,} repeated "
+            "deliveries"
+        )
+    return Verdict(f"equals the run over input + {count:,} repeated deliveries", failures)
 
 
-def _both(rows: pa.Table, again: pa.Table) -> pa.Table:
+def _append(rows: pa.Table, repeated: pa.Table) -> pa.Table:
     import pyarrow as pa
 
-    return pa.concat_tables([rows, again.select(rows.schema.names).cast(rows.schema)])
+    return pa.concat_tables([rows, repeated.select(rows.schema.names).cast(rows.schema)])
 
 
 def _total(delays: Delays) -> int:
     return sum(delay.flights for delay in delays.values())
 
 
-def _apart(what: str, found: Delays, wanted: Delays) -> list[str]:
-    sentences = differences(found, wanted)
-    return [f"{what} differ in {len(sentences)} of {len(wanted)} keys: {sentences[0]}"] if sentences else []
+def _compare(names: str, actual: Delays, wanted: Delays) -> list[str]:
+    """Return one sentence if the results differ, else none."""
+    sentences = differences(actual, wanted)
+    return [f"{names} differ in {len(sentences)} of {len(wanted)} keys: {sentences[0]}"] if sentences else []

@@ -1,4 +1,4 @@
-"""What is in a checkpoint directory: every checkpoint read and verified, the damaged ones with the reason."""
+"""List the checkpoints of a directory: each one is read and verified, and damaged ones have the reason."""
 
 from __future__ import annotations
 
@@ -16,16 +16,27 @@ from dataflow.store.manifest import Manifest
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["CheckpointLine", "list_checkpoints", "sheet", "table"]
+__all__ = ["LEGEND", "CheckpointLine", "list_checkpoints", "sheet", "table"]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLine:
-    """One checkpoint. ``damage`` says why it cannot be restored; without a readable manifest nothing else is known.
+    """One checkpoint of a directory.
 
-    ``created`` is in seconds since 1970, ``bytes`` is the size of its parts, ``duplicated`` counts by operator
-    the rows that a restore delivers twice, ``in_flight_rows`` and ``in_flight_bytes`` are its channel state (None: it
-    is older than these counts).
+    Attributes:
+        id: the number of the checkpoint.
+        damage: why it cannot be restored; None: it is whole. If the manifest is unreadable, all other values are None.
+        kind: "checkpoint", "savepoint" or "final".
+        pipeline: the name of the pipeline.
+        mode: the checkpoint mode.
+        guarantee: the guarantee from source to sink.
+        created: seconds since 1970.
+        tasks: number of parts, one per task.
+        bytes: size of all parts.
+        in_flight_rows: rows of its channel state; None: the checkpoint is older than this count.
+        in_flight_bytes: bytes of its channel state; None: the checkpoint is older than this count.
+        duplicated: rows that a restore delivers a second time, by operator.
+        finished: the job had read all its input.
     """
 
     id: int
@@ -43,17 +54,30 @@ class CheckpointLine:
     finished: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Return all attributes by name."""
         return asdict(self)
 
 
 def list_checkpoints(directory: Path) -> list[CheckpointLine]:
-    """The checkpoints in ``directory``, oldest first. Every part is read, to see whether it is whole.
+    """Return the checkpoints in ``directory``, oldest first, after reading every part of each.
 
-    Raises: NoCheckpoint where there is no such directory; StoreError where it cannot be read.
+    Args:
+        directory: the location of a ``Checkpointing``.
+
+    Raises:
+        NoCheckpoint: there is no such directory.
+        StoreError: the directory cannot be read.
+
+    >>> import tempfile
+    >>> list_checkpoints(Path(tempfile.mkdtemp()))
+    []
     """
     if not directory.is_dir():
-        found = "a file" if directory.exists() else "nothing"
-        raise NoCheckpoint(f"a checkpoint directory is expected at {directory}, found {found}")
+        obstacle = "a file" if directory.exists() else "nothing"
+        raise NoCheckpoint(
+            f"expected a checkpoint directory at {directory}, found {obstacle}; give the directory that the job has as "
+            "Checkpointing(location)"
+        )
     store = DirectoryStore(directory)
     return [_line(store, checkpoint) for checkpoint in store.checkpoints()]
 
@@ -89,35 +113,40 @@ def _described(manifest: Manifest, damage: str | None) -> CheckpointLine:
 
 
 def table(lines: Sequence[CheckpointLine], now: float) -> Table:
-    """One row a checkpoint; ``now``, in seconds since 1970, is what ages are counted from."""
+    """Return a table with one row per checkpoint.
+
+    Args:
+        lines: the checkpoints.
+        now: the current time in seconds since 1970, for their ages.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    found = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading, justify in _HEADINGS.items():
-        found.add_column(heading, justify=justify)  # type: ignore[arg-type]
+        result.add_column(heading, justify=justify)  # type: ignore[arg-type]
     for line in lines:
         state = Text("whole") if line.damage is None else Text(f"damaged: {line.damage}", style="red")
-        found.add_row(*_cells(line, now), state)
-    return found
+        result.add_row(*_cells(line, now), state)
+    return result
 
 
 def sheet(lines: Sequence[CheckpointLine], now: float) -> Table:
-    """Return the same for narrow terminals: a block of lines for each checkpoint, in which nothing is cut."""
+    """Return the same table for narrow terminals: a block of lines for each checkpoint, in which no cell is cut."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    found = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
-    found.add_column(no_wrap=True)
-    found.add_column(overflow="fold")
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
+    result.add_column(no_wrap=True)
+    result.add_column(overflow="fold")
     for line in lines:
         state = Text("whole") if line.damage is None else Text(f"damaged: {line.damage}", style="red")
         for heading, cell in zip(_HEADINGS, _cells(line, now), strict=False):
-            found.add_row(heading, cell, style="bold" if heading == "id" else None)
-        found.add_row("state", state, end_section=True)
-    return found
+            result.add_row(heading, cell, style="bold" if heading == "id" else None)
+        result.add_row("state", state, end_section=True)
+    return result
 
 
 _HEADINGS = {
@@ -129,10 +158,18 @@ _HEADINGS = {
     "bytes": "right",
     "in-flight rows": "right",
     "in-flight bytes": "right",
-    "duplicated rows": "right",
+    "repeated deliveries": "right",
     "finished": "left",
     "state": "left",
 }
+LEGEND = {
+    "kind": "checkpoint (periodic), savepoint (on request), or final (at the end of the input)",
+    "in-flight rows, bytes": "rows that waited in queues and are stored in the checkpoint; a restore puts them back",
+    "repeated deliveries": "rows that a restore delivers a second time, at the operator with the most",
+    "finished": "whether the job had read all its input",
+    "state": "whole, or why the checkpoint cannot be restored; an older one that is whole can be restored",
+}
+"""The meaning of the headings that need an explanation."""
 
 
 def _cells(line: CheckpointLine, now: float) -> list[str]:
@@ -152,7 +189,7 @@ def _cells(line: CheckpointLine, now: float) -> list[str]:
 
 
 def _mode(mode: str, guarantee: str | None) -> str:
-    """The mode with its own guarantee; what sources and sinks weaken is said behind it."""
+    """Return the mode with its guarantee, and the guarantee from source to sink if it is weaker."""
     own = Mode(mode) if mode in [m.value for m in Mode] else None
     if own is None or own.guarantee.value == guarantee:
         return f"{mode} ({guarantee})"
@@ -160,7 +197,7 @@ def _mode(mode: str, guarantee: str | None) -> str:
 
 
 def _age(seconds: float) -> str:
-    """A length of time, roughly.
+    """Return a length of time as rough text.
 
     >>> _age(-1), _age(42.9), _age(3600), _age(400_000)
     ('0 s', '42 s', '60 min', '4 days')

@@ -1,4 +1,4 @@
-"""A restore's report as a table on a terminal."""
+"""Show the report of a restore as a table."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ __all__ = ["headline", "table"]
 
 
 def headline(report: RestoreReport) -> str:
-    """Which checkpoint it is about."""
+    """Return one line that names the checkpoint."""
     return f"a restore of checkpoint {report.checkpoint} in {report.location}, mode {report.mode}"
 
 
 def table(report: RestoreReport) -> Table:
-    """A section for each thing there is to say: a line that sums it up, then its details; long lists are cut."""
+    """Return a table with a summary row for each section of the report and its details below; long lists are cut."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    found = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    found.add_column("what", overflow="fold")
-    found.add_column("how much", overflow="fold")
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    result.add_column("section", overflow="fold")
+    result.add_column("content", overflow="fold")
     for section in sections(report):
-        found.add_row(Text(section.title), Text(section.summary), style="bold")
+        result.add_row(Text(section.title), Text(section.summary), style="bold")
         for name, detail in _details(section):
-            found.add_row(Text(f"  {name}"), Text(detail))
-    return found
+            result.add_row(Text(f"  {name}"), Text(detail))
+    return result
 
 
 def _details(section: Section) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What the words of a pipeline are checked for while the graph is built; ``where`` names the word in messages."""
+"""Checks of the arguments of streams' methods while the graph is built; ``where`` names the method in messages."""
 
 from __future__ import annotations
 
@@ -19,39 +19,42 @@ if TYPE_CHECKING:
 
 __all__ = [
     "columns_of",
-    "declared",
-    "distinct",
+    "schema_or_default",
+    "check_distinct",
     "edge_type",
-    "emission",
-    "expression",
+    "choose_emit",
+    "as_expression",
     "key_names",
-    "keys_meet",
-    "named_apart",
-    "named_columns",
-    "no_columns",
-    "side_outputs",
+    "check_key_types",
+    "check_names_differ",
+    "column_expressions",
+    "check_options",
+    "side_schemas",
     "timestamp_advice",
-    "unfit_key",
-    "window_emission",
+    "key_type_error",
+    "choose_window_emit",
 ]
 
 
-def keys_meet(inputs: Iterable[tuple[str, pa.Schema, Sequence[str]]]) -> None:
+def check_key_types(inputs: Iterable[tuple[str, pa.Schema, Sequence[str]]]) -> None:
     """Raise SchemaMismatch unless equal keys of ``inputs`` (name, schema, keys) go to the same subtask."""
     from dataflow.expressions.coercion import value_type
 
-    found = [(name, [value_type(schema.field(key).type) for key in keys]) for name, schema, keys in inputs]
-    for name, types in found[1:]:
-        first, expected = found[0]
+    keyed = [(name, [value_type(schema.field(key).type) for key in keys]) for name, schema, keys in inputs]
+    for name, types in keyed[1:]:
+        first, expected = keyed[0]
         if types != expected:
             raise SchemaMismatch(
-                f"apply: keys meet where their types are equal, but {first!r} is keyed by {[*map(str, expected)]} and "
-                f"{name!r} by {[*map(str, types)]}; cast one of them"
+                f"apply: the keys of all inputs must have the same types, but {first!r} is keyed by "
+                f"{[*map(str, expected)]} and {name!r} by {[*map(str, types)]}; cast one of them"
             )
 
 
-def declared(schema: object, default: pa.Schema, where: str) -> pa.Schema:
-    """The schema that a user gave, or ``default`` for None."""
+def schema_or_default(schema: object, default: pa.Schema, where: str) -> pa.Schema:
+    """Return the schema that a user gave, or ``default`` for None.
+
+    Raises: GraphError for anything else, or for two columns of one name.
+    """
     import pyarrow as pa
 
     if schema is None:
@@ -61,22 +64,22 @@ def declared(schema: object, default: pa.Schema, where: str) -> pa.Schema:
             f"{where}(schema=): expected a pyarrow.Schema, got {schema!r} ({type(schema).__name__}); "
             "write pa.schema({'column': pa.int64(), ...})"
         )
-    named_apart(schema, f"{where}(schema=)")
+    check_names_differ(schema, f"{where}(schema=)")
     return schema
 
 
-def named_apart(schema: pa.Schema, where: str) -> None:
-    """Raise GraphError if two columns of a declared schema have one name: columns are found by their names."""
+def check_names_differ(schema: pa.Schema, where: str) -> None:
+    """Raise GraphError if two columns of a declared schema have the same name, because columns are found by name."""
     repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if repeated:
         raise GraphError(
             f"{where}: {', '.join(map(repr, repeated))} is declared more than once in [{columns_of(schema)}]; give "
-            "each column a name of its own"
+            "each column its own name"
         )
 
 
-def side_outputs(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
-    """Return the schema of each side output that a user declared for an operator; one of None is ``main``.
+def side_schemas(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
+    """Return the schema of each side output that a user declared for an operator; None stands for the schema ``main``.
 
     Raises: GraphError for anything but a dict from tag to schema.
     """
@@ -87,18 +90,20 @@ def side_outputs(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
             f"apply(sides=): expected a dict from tag to pyarrow.Schema, or None for the columns of the main output, "
             f"got {sides!r}"
         )
-    return {tag: declared(schema, main, f"apply(sides=) of {tag!r}") for tag, schema in sides.items()}
+    return {tag: schema_or_default(schema, main, f"apply(sides=) of {tag!r}") for tag, schema in sides.items()}
 
 
-def emission(emit: str | Emit | None, every: Duration | None, upstream: Graph) -> tuple[Emit, str]:
+def choose_emit(emit: str | Emit | None, every: Duration | None, upstream: Graph) -> tuple[Emit, str]:
     """Return when an aggregate emits, and the reason if updates are the default.
 
     ``upstream`` has every operator that the aggregate depends on. The default is final if all its sources have an end.
+
+    Raises: ConfigurationError if ``emit`` is unknown, or final with an ``every``.
     """
     if emit is not None:
         chosen = _emit(emit)
         if chosen is Emit.FINAL and every is not None:
-            raise ConfigurationError("agg(every=) spaces out updates; it has no meaning with emit='final'")
+            raise ConfigurationError("agg(every=) needs emit='updates', got emit='final'; leave one of them out")
         return chosen, ""
     if every is not None:
         return Emit.UPDATES, "every= is given"
@@ -108,7 +113,7 @@ def emission(emit: str | Emit | None, every: Duration | None, upstream: Graph) -
     return Emit.FINAL, ""
 
 
-def window_emission(emit: str | Emit | None, lateness: int) -> tuple[Emit, str]:
+def choose_window_emit(emit: str | Emit | None, lateness: int) -> tuple[Emit, str]:
     """Return when windows emit, and the reason if updates are the default.
 
     Without lateness a window is emitted once in either case, so the result is final.
@@ -126,12 +131,12 @@ def _kind(source: Source) -> str:
 def _emit(emit: str | Emit) -> Emit:
     names = [e.value for e in Emit]
     if not isinstance(emit, Emit) and emit not in names:
-        raise ConfigurationError(f"agg(emit=) is one of {names}, got {emit!r}")
+        raise ConfigurationError(f"agg(emit=) must be one of {names}, got {emit!r}")
     return Emit(emit)
 
 
-def expression(value: object, where: str) -> Expr:
-    """``value``, with a name standing for its column."""
+def as_expression(value: object, where: str) -> Expr:
+    """Return ``value`` as an expression; a text is the name of a column. Raises: GraphError for other values."""
     if isinstance(value, str):
         return col(value)
     if not isinstance(value, Expr):
@@ -150,39 +155,41 @@ def key_names(keys: Iterable[object], schema: pa.Schema, where: str) -> tuple[st
     for key in keys:
         names += [_key_name(part, where) for part in (key if isinstance(key, list | tuple) else [key])]
     if not names:
-        raise GraphError(f"{where}: give at least one column")
-    distinct(names, where, "name each key once")
+        raise GraphError(f"{where}: no key is given; name at least one column")
+    check_distinct(names, where, "name each key once")
     for name in names:
         if name not in schema.names:
             raise UnknownColumn(name, schema.names, where)
         type_ = schema.field(name).type
         if pa.types.is_nested(type_.value_type if pa.types.is_dictionary(type_) else type_):
-            raise unfit_key(name, type_, where)
+            raise key_type_error(name, type_, where)
     return tuple(names)
 
 
 def _key_name(key: object, where: str) -> str:
+    """Return the name of a key column. Raises: GraphError unless ``key`` is a name or a plain column."""
     if isinstance(key, str):
         return key
     if not isinstance(key, Expr):
-        raise GraphError(f"{where}: expected the names of columns, got {key!r} ({type(key).__name__})")
+        raise GraphError(f"{where}: expected names of columns, got {key!r} ({type(key).__name__})")
     name = next((name for name in key.columns() if key.is_column(name) and key.name == name), None)
     if name is None:
         raise GraphError(
-            f"{where}: a key is a column as it is; compute {key} before, as in with_columns(key={key}).{where}('key')"
+            f"{where}: a key must be a plain column, got {key}; compute it first, as in "
+            f"with_columns(key={key}).{where}('key')"
         )
     return name
 
 
-def unfit_key(name: str, type_: pa.DataType, where: str) -> SchemaMismatch:
+def key_type_error(name: str, type_: pa.DataType, where: str) -> SchemaMismatch:
     """Return the error for a column whose type cannot be a key."""
     return SchemaMismatch(
         f"{where}: the column {name!r} of type {type_} cannot be a key: expected a number, boolean, text, binary, time "
-        f"or decimal column; first make such a column of the part that identifies a row"
+        f"or decimal column; first compute such a column from the part that identifies a row"
     )
 
 
-def named_columns(given: Iterable[object], named: Mapping[str, object], where: str) -> list[Expr]:
+def column_expressions(given: Iterable[object], named: Mapping[str, object], where: str) -> list[Expr]:
     """Return the chosen columns as expressions.
 
     ``given`` has names, expressions, and mappings from new names to columns; ``named`` is such a mapping, too. Under a
@@ -191,24 +198,27 @@ def named_columns(given: Iterable[object], named: Mapping[str, object], where: s
     chosen = []
     for item in given:
         if isinstance(item, Mapping):
-            chosen += [_named(name, value, where) for name, value in item.items()]
+            chosen += [_named_expression(name, value, where) for name, value in item.items()]
         else:
-            chosen.append(expression(item, where))
-    return chosen + [_named(name, value, where) for name, value in named.items()]
+            chosen.append(as_expression(item, where))
+    return chosen + [_named_expression(name, value, where) for name, value in named.items()]
 
 
-def _named(name: object, value: object, where: str) -> Expr:
+def _named_expression(name: object, value: object, where: str) -> Expr:
+    """Return the expression of a column with a new name."""
     if not isinstance(name, str):
-        raise GraphError(f"{where}: the names of columns are text, got {name!r} ({type(name).__name__}) in a mapping")
+        raise GraphError(
+            f"{where}: the names of columns in a mapping must be text, got {name!r} ({type(name).__name__})"
+        )
     if not isinstance(value, str | Expr | Aggregation):
         try:
             return lit(value).alias(name)
         except TypeError:
             pass  # not a plain value: expression() raises the error
-    return expression(value, where).alias(name)
+    return as_expression(value, where).alias(name)
 
 
-def no_columns(where: str, schema: pa.Schema, **options: object) -> None:
+def check_options(where: str, schema: pa.Schema, **options: object) -> None:
     """Raise GraphError if a column was given as an option of an operator, such as ``name=``."""
     for option, value in options.items():
         computed = isinstance(value, Expr | Aggregation)
@@ -222,22 +232,22 @@ def no_columns(where: str, schema: pa.Schema, **options: object) -> None:
             )
 
 
-def distinct(names: Iterable[str], where: str, advice: str = "rename one with .alias(...)") -> None:
-    """Raise GraphError with ``advice`` if a column would be there twice."""
+def check_distinct(names: Iterable[str], where: str, advice: str = "rename one with .alias(...)") -> None:
+    """Raise GraphError with ``advice`` if two of ``names`` are equal."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise GraphError(f"{where}: column {name!r} would be there twice; {advice}")
+            raise GraphError(f"{where}: duplicate column {name!r}; {advice}")
         seen.add(name)
 
 
 def columns_of(schema: pa.Schema) -> str:
-    """Return the columns of ``schema``, for messages."""
+    """Return the columns of ``schema`` as text, for messages."""
     return ", ".join(f"{f.name}: {f.type}{'' if f.nullable else ' not null'}" for f in schema)
 
 
 def edge_type(time: pa.DataType, window: Tumbling) -> pa.DataType:
-    """The type of the edges of windows over event times of type ``time``: the same, or finer where edges need it."""
+    """Return the type of window edges for event times of type ``time``: the same, or finer if the edges need it."""
     import pyarrow as pa
 
     unit = time.unit if window.size % _UNIT[time.unit] == 0 == window.offset % _UNIT[time.unit] else "us"
@@ -248,7 +258,7 @@ _UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 
 
 def timestamp_advice(column: str, kind: pa.DataType) -> str:
-    """Return advice on making timestamps of ``column``. A cast reads whole numbers in the unit of its target type."""
+    """Return advice on computing timestamps from ``column``. A cast of integers uses the unit of the target type."""
     import pyarrow as pa
 
     if pa.types.is_integer(kind):

@@ -1,6 +1,6 @@
-"""Logical nodes and edges: what the user's words build, and what every engine reads.
+"""The logical graph: nodes and edges, which the methods of streams add and every runner reads.
 
-A node says *what* is done (its spec), on which inputs (its edges), and what comes out (its schema). It holds no state
+A node defines its operation (a spec), its inputs (edges), and the schema of its output. It holds no state
 and no code of an engine; ``operators`` implements specs, and a runner binds the two.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from dataflow.contracts.operator import Guarantee, Sink
+from dataflow.contracts.sink import Guarantee, Sink
 from dataflow.contracts.source import Json
 from dataflow.contracts.spec import Spec
 from dataflow.contracts.updates import Changes, Updates
@@ -27,7 +27,7 @@ __all__ = ["Edge", "Graph", "NamedGraph", "Node", "Partitioning", "schema_json"]
 
 
 class Partitioning(Enum):
-    """How the rows of an edge are spread over the subtasks of its target."""
+    """How the rows of an edge are distributed over the subtasks of its target."""
 
     FORWARD = "forward"
     HASH = "hash"
@@ -39,8 +39,8 @@ class Partitioning(Enum):
 class Edge:
     """Rows of node ``source`` (its side output ``tag``, or the main one) as one input of a node.
 
-    ``partitioning`` None leaves the choice to the planner: forward where both ends have the same parallelism, else
-    rebalance; updates are hashed on their keys instead. ``as_rows``: updates count as rows from here on.
+    ``partitioning`` None leaves the choice to the planner: forward if both ends have the same parallelism, else
+    rebalance; updates are hashed on their keys instead. ``as_rows``: updates count as rows after this edge.
     """
 
     source: int
@@ -55,8 +55,8 @@ class Node:
     """A logical operator. ``name`` is stable between runs: a checkpoint finds the operator's state by it.
 
     ``schema`` is the schema of the main output; ``sides`` has the schemas of all side outputs.
-    ``time`` is the column of the main output that holds event time; None: rows have none. ``updates`` says which rows
-    of the main output replace each other; None: each row counts. Side outputs hold rows.
+    ``time`` is the column of the main output that holds event time; None: rows have none. ``updates`` has the keys by
+    which rows of the main output replace each other; None: each row counts. Side outputs hold rows.
     """
 
     id: int
@@ -71,21 +71,22 @@ class Node:
     updates: Updates | None = None
 
     def output(self, tag: str | None) -> pa.Schema:
-        """The schema of side output ``tag``, or of the main one."""
+        """Return the schema of side output ``tag``, or of the main output for None."""
         return self.schema if tag is None else self.sides[tag]
 
     @property
     def kind(self) -> str:
+        """The name of the operator's kind, in checkpoints."""
         return self.spec.kind
 
     @property
     def changes(self) -> Changes:
-        """Meaning of the rows of the main output; for a sink, of the rows that it takes."""
+        """The meaning of the rows of the main output; for a sink, of the rows that it takes."""
         return "rows" if self.updates is None else "updates"
 
     @property
     def stateful(self) -> bool:
-        """Whether a checkpoint holds something of this node, so that its name must not change."""
+        """Whether a checkpoint holds state of this node, so that its name must not change."""
         return self.spec.stateful
 
     @property
@@ -99,7 +100,7 @@ class Node:
         return self.spec.blocking
 
     def describe(self, names: Sequence[str]) -> dict[str, Json]:
-        """The node as JSON, with the nodes of the graph called ``names``: what a checkpoint keeps of the pipeline."""
+        """Return the node as JSON, as a checkpoint stores it; ``names`` has the names of the graph's nodes."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -134,29 +135,35 @@ class Graph:
         parallelism: int | None = None,
         sides: Mapping[str, pa.Schema] | None = None,
         time: EventTime | None = None,
-        word: str | None = None,
+        method: str | None = None,
     ) -> Node:
-        """Append a node. Without ``name`` it is called ``label``, ``label-2``, ... counted among its own kind.
+        """Append a node.
 
-        ``word`` is the method of the stream, for messages; None: it is the label.
+        Args:
+            label: the prefix of the automatic name: ``label``, ``label-2``, ...
+            name: the name; None: an automatic one.
+            method: the method of the stream, for messages; None: the label.
 
-        Raises: GraphError for a name that is taken or not usable, a parallelism below 1, or an operator that would
-        count updates as rows.
+        Raises: GraphError for a name that is used already or cannot be used, a parallelism below 1, or an operator that
+            would count updates as rows.
         """
         for edge in inputs:
             assert 0 <= edge.source < len(self.nodes), f"edge from node {edge.source} of {len(self.nodes)}"
         taken = {node.name for node in self.nodes}
         if name is not None and not isinstance(name, str):
-            raise GraphError(f"{label}: name= is the operator's name, text, got {name!r} ({type(name).__name__})")
+            raise GraphError(f"{label}(name=) must be text, the operator's name, got {name!r} ({type(name).__name__})")
         if name is not None and (not name or any(c in name for c in "/[]\\\0") or name.startswith(".")):
             raise GraphError(
-                f"an operator's name goes into file names: {name!r} is empty or holds one of / [ ] \\ or ."
+                f"an operator's name becomes part of file names, so {name!r} cannot be used: it must not be empty, "
+                "start with a dot, or contain / [ ] \\ or NUL"
             )
         if name in taken:
-            raise GraphError(f"two operators are called {name!r}; names must differ, for state is found by them")
+            raise GraphError(
+                f"two operators are called {name!r}; checkpoints find state by name, so give each its own name"
+            )
         if parallelism is not None and (not isinstance(parallelism, int) or parallelism < 1):
             raise GraphError(
-                f"operator {name or label!r}: parallelism is a whole number, at least 1, got {parallelism!r}"
+                f"operator {name or label!r}: parallelism must be a whole number of at least 1, got {parallelism!r}"
             )
         unique, count = name or label, 1
         while unique in taken:
@@ -173,25 +180,25 @@ class Graph:
             named=name is not None,
             sides=sides or {},
             time=time,
-            updates=spec.changes(updates, name=unique, word=word or label),
+            updates=spec.changes(updates, name=unique, word=method or label),
         )
         self.nodes.append(node)
         return node
 
     def schema_of(self, edge: Edge) -> pa.Schema:
-        """The columns of the rows that ``edge`` carries."""
+        """Return the columns of the rows that ``edge`` carries."""
         return self.nodes[edge.source].output(edge.tag)
 
     def updates_of(self, edge: Edge) -> Updates | None:
-        """Return which rows that ``edge`` carries replace each other; None: each row counts."""
+        """Return the keys by which rows of ``edge`` replace each other; None: each row counts."""
         return None if edge.as_rows or edge.tag is not None else self.nodes[edge.source].updates
 
     def consumers(self, node: Node) -> list[Node]:
-        """The nodes with an edge from ``node``."""
+        """Return the nodes with an edge from ``node``."""
         return [n for n in self.nodes if any(edge.source == node.id for edge in n.inputs)]
 
     def upstream(self, node: Node) -> Graph:
-        """A graph of ``node`` and all it depends on, with the same names."""
+        """Return the graph of ``node`` and of all nodes that it depends on, with the same names."""
         needed = {node.id}
         for candidate in reversed(self.nodes[: node.id + 1]):
             if candidate.id in needed:
@@ -205,54 +212,55 @@ class Graph:
         return part
 
     def with_sinks(self, sink_of: Callable[[Node], Sink]) -> Graph:
-        """The same graph with ``sink_of`` each writing node in place of its sink; names and all else stay."""
+        """Return the same graph, with the sink of each writing node replaced by ``sink_of`` the node."""
         nodes = [replace(n, spec=Write(sink_of(n))) if isinstance(n.spec, Write) else n for n in self.nodes]
         return Graph(nodes)
 
     def validate(self) -> None:
-        """Raise GraphError for a graph that cannot run: empty, rows that go nowhere, sinks in each other's way."""
+        """Raise GraphError if the graph is empty, an output has no consumer, or two sinks share a target."""
         if not self.nodes:
-            raise GraphError("the pipeline is empty: begin with p.source(...)")
+            raise GraphError("the pipeline is empty; add a source with p.source(...)")
         for node in self.nodes:
             if not isinstance(node.spec, Write) and not self.consumers(node):
                 raise GraphError(
-                    f"the rows of {node.name!r} go nowhere: end the stream with .sink(...), "
-                    "or ask for them with stream.collect()"
+                    f"{node.name!r} has no sink; end the stream with .sink(...), or get its rows with stream.collect()"
                 )
         writers: dict[str, str] = {}
         for node in self.nodes:
             if isinstance(node.spec, Write) and (target := node.spec.sink.target) is not None:
                 if target in writers:
                     raise GraphError(
-                        f"sinks {writers[target]!r} and {node.name!r} both write to {target}, and would spoil each "
-                        "other's output: give each a target of its own, or write the union() of the two streams"
+                        f"sinks {writers[target]!r} and {node.name!r} both write to {target} and would damage each "
+                        "other's output; give each its own target, or write the union() of the two streams"
                     )
                 writers[target] = node.name
 
     @property
     def bounded(self) -> bool:
+        """Whether all sources have an end."""
         return all(node.spec.source.bounded for node in self.nodes if isinstance(node.spec, Read))
 
     def guarantee(self, mode: Guarantee) -> Guarantee:
-        """End to end: the weakest of the sources, the checkpoint mode and the sinks."""
-        found = [mode]
+        """Return the end-to-end guarantee: the weakest of the sources, the checkpoint mode and the sinks."""
+        guarantees = [mode]
         for node in self.nodes:
             match node.spec:
                 case Read(source=source) if not source.replayable:
-                    found.append(Guarantee.AT_MOST_ONCE)
+                    guarantees.append(Guarantee.AT_MOST_ONCE)
                 case Write(sink=sink):
-                    found.append(sink.guarantee)
+                    guarantees.append(sink.guarantee)
                 case _:
                     pass
-        return min(found, key=list(Guarantee).index)
+        return min(guarantees, key=list(Guarantee).index)
 
     def describe(self) -> list[dict[str, Json]]:
+        """Return all nodes as JSON, as a checkpoint stores them."""
         names = [node.name for node in self.nodes]
         return [node.describe(names) for node in self.nodes]
 
 
 class NamedGraph(Protocol):
-    """A pipeline, as runners see it: its name in checkpoints and messages, and its graph."""
+    """A pipeline as runners see it: its graph, and its name in checkpoints and messages."""
 
     @property
     def name(self) -> str: ...
@@ -262,5 +270,5 @@ class NamedGraph(Protocol):
 
 
 def schema_json(schema: pa.Schema) -> list[Json]:
-    """Column names and types as text, for descriptions."""
+    """Return the names and types of columns as text, for descriptions."""
     return [[f.name, str(f.type)] for f in schema]

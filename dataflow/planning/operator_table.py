@@ -1,6 +1,6 @@
-"""Which class does the work of which spec: the only list of the kinds of operators.
+"""The table from specs to the classes of their operators: the only list of the kinds of operators.
 
-The library's classes are named as ``module:class``, so a pipeline imports the operators that it has, when it runs.
+The library's classes are named as ``module:class``, so a pipeline imports only the operators that it has, when it runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
 
 
 def register(spec: type[Spec], operator: str | Callable[..., Operator]) -> None:
-    """Let ``operator`` do the work of ``spec`` in every pipeline.
+    """Register ``operator`` as the implementation of ``spec`` in every pipeline.
 
     Call it in the module that defines ``spec``: that is the module which workers import, on Spark and elsewhere.
 
@@ -53,8 +53,8 @@ def register(spec: type[Spec], operator: str | Callable[..., Operator]) -> None:
     >>> register(Sample, "jobs.sampling:SampleOperator")
     >>> register(Sample, "jobs:Other")
     Traceback (most recent call last):
-    dataflow.errors.ConfigurationError: register: the operator of Sample is jobs.sampling:SampleOperator; define a \
-spec of your own for jobs:Other
+    dataflow.errors.ConfigurationError: register: Sample already has the operator jobs.sampling:SampleOperator; \
+define another spec for jobs:Other
     """
     if not (isinstance(spec, type) and issubclass(spec, Spec)):
         raise ConfigurationError(f"register: expected a subclass of dataflow.Spec, got {spec!r}")
@@ -65,15 +65,15 @@ spec of your own for jobs:Other
         )
     if _name(_TABLE.setdefault(spec, operator)) != _name(operator):
         raise ConfigurationError(
-            f"register: the operator of {spec.__name__} is {_name(_TABLE[spec])}; define a spec of your own for "
+            f"register: {spec.__name__} already has the operator {_name(_TABLE[spec])}; define another spec for "
             f"{_name(operator)}"
         )
 
 
 def operator_class(spec: Spec) -> Any:
-    """Return the class that does the work of ``spec``, imported now.
+    """Return the class that implements ``spec``, imported now.
 
-    Raises: ConfigurationError if there is none.
+    Raises: ConfigurationError if there is none, or if it cannot be imported.
     """
     operator = _TABLE.get(type(spec))
     kind = f"{type(spec).__module__}.{type(spec).__qualname__}"
@@ -88,7 +88,9 @@ def operator_class(spec: Spec) -> Any:
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise ConfigurationError(f"the operator {operator} of {kind} cannot be imported: {error}") from error
+        raise ConfigurationError(
+            f"the operator {operator} of {kind} cannot be imported: {error}; correct its name in dataflow.register(...)"
+        ) from error
 
 
 def make_operator(spec: Spec, context: OperatorContext) -> Operator:
@@ -100,6 +102,7 @@ def make_operator(spec: Spec, context: OperatorContext) -> Operator:
 
 
 def _name(operator: str | Callable[..., Operator]) -> str:
+    """Return the name of an operator as ``module:class``."""
     if isinstance(operator, str):
         return operator
     return f"{operator.__module__}:{getattr(operator, '__qualname__', operator)}"

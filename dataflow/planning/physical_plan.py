@@ -1,7 +1,7 @@
-"""From a logical graph to what runs: vertices of fused operators, and the links between them. Pure.
+"""The physical plan of a logical graph: vertices of fused operators, and the links between them. Pure.
 
-A node joins the vertex of its input when rows need not move between subtasks: one input, forward, equal parallelism.
-What is left are vertices whose head takes rows from channels (or is a source), with a tree of operators behind it.
+A node joins the vertex of its input if rows need not move between subtasks: one input, forward, equal parallelism.
+The head of each vertex takes rows from channels (or is a source); the other operators form a tree below it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataflow.contracts.source import InputIdentity, Json
 from dataflow.contracts.updates import Updates
 from dataflow.errors import ConfigurationError, GraphError
 from dataflow.planning.graph import Edge, Graph, Node, Partitioning
-from dataflow.planning.pre_aggregation import combined
-from dataflow.planning.prune_columns import prune
+from dataflow.planning.pre_aggregation import preaggregate
+from dataflow.planning.prune_columns import prune_columns
 from dataflow.planning.specs import Read
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ChannelId", "Link", "Plan", "Vertex", "of", "task_id", "vertex_of"]
+__all__ = ["ChannelId", "Link", "Plan", "Vertex", "make_plan", "task_id", "vertex_of"]
 
 
 def task_id(vertex: str, subtask: int) -> str:
-    """The name of one subtask, in messages and in checkpoints.
+    """Return the name of one subtask, in messages and in checkpoints.
 
     >>> task_id("counts", 1)
     'counts[1]'
@@ -44,9 +44,9 @@ def vertex_of(task: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChannelId:
-    """The ends of a channel: two tasks, and the operator at the head of the one it leads to.
+    """The ends of a channel: two tasks, and the operator at the head of the target.
 
-    ``input`` is the port it feeds, where several channels lead from the same task to the same task; else None.
+    ``input`` is the port it feeds if several channels connect the same two tasks; else None.
     """
 
     source: str
@@ -56,12 +56,12 @@ class ChannelId:
 
     @property
     def end(self) -> str:
-        """The target, with the input where that is needed to tell channels apart."""
+        """The target, with the input if that is needed to distinguish channels."""
         return self.target if self.input is None else f"{self.target} (input {self.input})"
 
     @property
     def name(self) -> str:
-        """Name of the channel in messages and checkpoints."""
+        """The name of the channel in messages and checkpoints."""
         return f"{self.source} -> {self.end}"
 
 
@@ -88,14 +88,17 @@ class Vertex:
 
     @property
     def head(self) -> Node:
+        """The operator that takes rows from channels, or reads a source."""
         return self.nodes[0]
 
     @property
     def blocking(self) -> bool:
+        """Whether a call of one of its operators may wait for something outside the engine."""
         return any(node.blocking for node in self.nodes)
 
     @property
     def tasks(self) -> list[str]:
+        """The names of its subtasks."""
         return [task_id(self.name, i) for i in range(self.parallelism)]
 
 
@@ -103,7 +106,7 @@ class Vertex:
 class Plan:
     """Vertices in topological order, and the links between them.
 
-    ``graph`` is what runs; ``logical`` is what the user wrote, with the columns that nobody uses.
+    ``graph`` is the graph that runs; ``logical`` is the graph of the user, including columns that no operator reads.
     """
 
     graph: Graph
@@ -113,20 +116,21 @@ class Plan:
     max_key_groups: int
 
     def inputs(self, vertex: str) -> list[Link]:
-        """The links into a vertex, by port."""
+        """Return the links into a vertex, by port."""
         return sorted((link for link in self.links if link.target == vertex), key=lambda link: link.port)
 
     def outputs(self, vertex: str) -> list[Link]:
+        """Return the links out of a vertex."""
         return [link for link in self.links if link.source == vertex]
 
     def tasks(self) -> Iterator[tuple[Vertex, int, str]]:
-        """Every subtask: its vertex, index and name."""
+        """Yield every subtask: its vertex, index and name."""
         for vertex in self.vertices.values():
             for i, task in enumerate(vertex.tasks):
                 yield vertex, i, task
 
     def channels(self, link: Link) -> list[tuple[int, int]]:
-        """The (source subtask, target subtask) pairs of a link, ordered by target, then source."""
+        """Return the (source subtask, target subtask) pairs of a link, ordered by target, then source."""
         sources = self.vertices[link.source].parallelism
         targets = self.vertices[link.target].parallelism
         if link.partitioning is Partitioning.FORWARD:
@@ -143,15 +147,15 @@ class Plan:
         }
 
     def predecessors(self) -> Mapping[str, tuple[str, ...]]:
-        """For each task the tasks it takes rows from."""
-        found: dict[str, dict[str, None]] = {task: {} for _, _, task in self.tasks()}
+        """Return for each task the tasks from which it takes rows."""
+        sources: dict[str, dict[str, None]] = {task: {} for _, _, task in self.tasks()}
         for link in self.links:
             for s, t in self.channels(link):
-                found[task_id(link.target, t)][task_id(link.source, s)] = None
-        return {task: tuple(before) for task, before in found.items()}
+                sources[task_id(link.target, t)][task_id(link.source, s)] = None
+        return {task: tuple(before) for task, before in sources.items()}
 
     def describe(self) -> list[dict[str, Json]]:
-        """The graph with what the plan adds, which decides where the state of a key is: what a checkpoint keeps."""
+        """Return the graph as a checkpoint stores it, with the settings that decide where a key's state is."""
         width = {node.name: vertex.parallelism for vertex in self.vertices.values() for node in vertex.nodes}
         return [
             {**node, "parallelism": width[str(node["name"])], "max_key_groups": self.max_key_groups}
@@ -159,7 +163,7 @@ class Plan:
         ]
 
 
-def of(
+def make_plan(
     graph: Graph,
     *,
     parallelism: int = 1,
@@ -168,45 +172,48 @@ def of(
     apart: Callable[[Node], bool] | None = None,
     input_identity: InputIdentity = "mtime",
 ) -> Plan:
-    """Plan ``graph`` for ``parallelism`` subtasks an operator, where an operator does not say otherwise.
+    """Return the plan of ``graph``.
 
-    Aggregates for which ``combine(node, schema of its rows)`` is true have the rows of each batch folded before the
-    shuffle (None: no aggregate has).
-    Operators for which ``apart`` is true begin a vertex of their own, whatever is before them. Sources recognise their
-    input by ``input_identity``.
+    Args:
+        parallelism: subtasks of each operator that has no parallelism of its own.
+        max_key_groups: the number of key groups, which bounds the parallelism.
+        combine: ``combine(node, schema of its rows)`` chooses the aggregates whose rows are folded, batch by batch,
+            before the shuffle; None: no aggregate.
+        apart: chooses operators that begin a vertex of their own, whatever their input; None: no operator.
+        input_identity: the rule by which sources recognise their input.
 
     Raises: ConfigurationError for a parallelism below 1 or above the number of key groups; GraphError for a forward
-    edge between operators of different parallelism.
+        edge between operators of different parallelism.
     """
     for name, value in (("parallelism", parallelism), ("max_key_groups", max_key_groups)):
         if not isinstance(value, int) or value < 1:
-            raise ConfigurationError(f"{name} is a whole number, at least 1, got {value!r}")
-    pruned = _identified(prune(graph), input_identity)
-    made = pruned if combine is None else combined(pruned, parallelism, combine)
-    plan = Plan(made, graph, {}, [], max_key_groups)
-    home: dict[int, Vertex] = {}
+            raise ConfigurationError(f"{name} must be a whole number of at least 1, got {value!r}")
+    pruned = _identify_sources(prune_columns(graph), input_identity)
+    physical = pruned if combine is None else preaggregate(pruned, parallelism, combine)
+    plan = Plan(physical, graph, {}, [], max_key_groups)
+    vertex_by_node: dict[int, Vertex] = {}
     for node in plan.graph:
         width = node.parallelism or parallelism
         if width > max_key_groups:
             raise ConfigurationError(
                 f"operator {node.name!r}: parallelism {width} is above max_key_groups={max_key_groups}; "
-                "the number of key groups bounds the parallelism and is fixed by the first checkpoint"
+                "lower the parallelism, or raise max_key_groups, which the first checkpoint fixes"
             )
-        if _chains(node, home, width) and not (apart is not None and apart(node)):
-            vertex = home[node.inputs[0].source]
+        if _joins_input(node, vertex_by_node, width) and not (apart is not None and apart(node)):
+            vertex = vertex_by_node[node.inputs[0].source]
         else:
             vertex = plan.vertices[node.name] = Vertex(node.name, width)
             for port, edge in enumerate(node.inputs):
                 updates = plan.graph.updates_of(edge)
-                how, keys = _spread(edge, updates, node, home[edge.source].parallelism, width)
-                link = Link(home[edge.source].name, edge.source, edge.tag, node.name, port, how, keys)
+                how, keys = _spread(edge, updates, node, vertex_by_node[edge.source].parallelism, width)
+                link = Link(vertex_by_node[edge.source].name, edge.source, edge.tag, node.name, port, how, keys)
                 plan.links.append(link)
         vertex.nodes.append(node)
-        home[node.id] = vertex
+        vertex_by_node[node.id] = vertex
     return plan
 
 
-def _identified(graph: Graph, identity: InputIdentity) -> Graph:
+def _identify_sources(graph: Graph, identity: InputIdentity) -> Graph:
     """Return the graph with ``Source.identified_by`` applied to its sources."""
     return Graph(
         [
@@ -216,18 +223,19 @@ def _identified(graph: Graph, identity: InputIdentity) -> Graph:
     )
 
 
-def _chains(node: Node, home: Mapping[int, Vertex], width: int) -> bool:
+def _joins_input(node: Node, vertex_by_node: Mapping[int, Vertex], width: int) -> bool:
+    """Return whether ``node`` can be fused with the vertex of its input."""
     if isinstance(node.spec, Read) or len(node.inputs) != 1:
         return False
     edge = node.inputs[0]
     forward = edge.partitioning in (None, Partitioning.FORWARD)
-    return forward and home[edge.source].parallelism == width
+    return forward and vertex_by_node[edge.source].parallelism == width
 
 
 def _spread(
     edge: Edge, updates: Updates | None, node: Node, before: int, width: int
 ) -> tuple[Partitioning, tuple[str, ...]]:
-    """Return how the rows of an edge are spread, and by which keys."""
+    """Return how the rows of an edge are distributed, and by which keys."""
     if edge.partitioning is None:
         if before == width:
             return Partitioning.FORWARD, ()

@@ -1,8 +1,8 @@
-"""Keyed aggregates get help before the shuffle: a node in front of the edge folds the rows of each batch per key.
+"""Fold the rows of keyed aggregates per key before the shuffle: the planner puts a ``Combine`` node in front.
 
-The node's rows count as rows of its input. Some come as they are, some as records of several rows (see
-``operators.aggregation.partials``). So a graph with such nodes and one without restore each other's checkpoints, and
-the rows in flight that these hold.
+The rows of such a node count as rows of its input. Some are unchanged, some are records of several rows (see
+``operators.aggregation.partials``). So a graph with such nodes and one without restore each other's checkpoints,
+including the rows in flight.
 """
 
 from __future__ import annotations
@@ -17,39 +17,41 @@ from dataflow.planning.specs import Combine, Grouped
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["combined"]
+__all__ = ["preaggregate"]
 
 
-def combined(graph: Graph, parallelism: int, chosen: Callable[[Node, pa.Schema], bool]) -> Graph:
-    """``graph`` with a ``Combine`` before every ``chosen`` aggregate that its rows reach over a shuffle.
+def preaggregate(graph: Graph, parallelism: int, chosen: Callable[[Node, pa.Schema], bool]) -> Graph:
+    """Return ``graph`` with a ``Combine`` before every ``chosen`` aggregate that its rows reach over a shuffle.
 
-    Aggregates whose state cannot be merged have none, nor those whose late rows somebody wants as they came.
+    Aggregates whose state cannot be merged get none. Neither do aggregates whose late rows are read, because those must
+    be emitted unchanged.
     """
-    made = Graph()
-    place: dict[int, int] = {}
+    result = Graph()
+    new_id: dict[int, int] = {}
     for node in graph:
-        edges = tuple(replace(edge, source=place[edge.source]) for edge in node.inputs)
+        edges = tuple(replace(edge, source=new_id[edge.source]) for edge in node.inputs)
         if isinstance(node.spec, Grouped) and _is_worth(graph, node, node.spec, parallelism, chosen):
             (edge,) = edges
-            before = made.nodes[edge.source]
+            before = result.nodes[edge.source]
             helper = Node(
-                id=len(made.nodes),
+                id=len(result.nodes),
                 name=f"{node.name}/combine",
                 spec=Combine(node.spec),
                 inputs=(replace(edge, partitioning=None, keys=()),),
                 schema=before.output(edge.tag),
                 parallelism=before.parallelism,
             )
-            made.nodes.append(helper)
+            result.nodes.append(helper)
             edges = (replace(edge, source=helper.id, tag=None),)
-        place[node.id] = len(made.nodes)
-        made.nodes.append(replace(node, id=len(made.nodes), inputs=edges))
-    return made
+        new_id[node.id] = len(result.nodes)
+        result.nodes.append(replace(node, id=len(result.nodes), inputs=edges))
+    return result
 
 
 def _is_worth(
     graph: Graph, node: Node, spec: Grouped, parallelism: int, chosen: Callable[[Node, pa.Schema], bool]
 ) -> bool:
+    """Return whether a ``Combine`` before ``node`` is possible and reduces work."""
     if len(node.inputs) != 1:
         return False
     (edge,) = node.inputs
@@ -58,5 +60,5 @@ def _is_worth(
         return False
     if max(widths) == 1 and not spec.folds_alone:
         return False  # no rows move between subtasks, so nothing is saved
-    wanted = {e.tag for n in graph for e in n.inputs if e.source == node.id}
-    return not wanted & set(node.sides) and chosen(node, graph.schema_of(edge))
+    sides_read = {e.tag for n in graph for e in n.inputs if e.source == node.id}
+    return not sides_read & set(node.sides) and chosen(node, graph.schema_of(edge))

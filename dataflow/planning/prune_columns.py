@@ -1,4 +1,4 @@
-"""Columns that nobody uses are not read: a graph whose sources give only what the pipeline needs."""
+"""Prune the columns that no operator reads: a graph whose sources read only the columns that the pipeline needs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from dataflow.errors import GraphError
 from dataflow.planning.graph import Graph, Node
 from dataflow.planning.specs import Read
 
-__all__ = ["prune"]
+__all__ = ["prune_columns"]
 
 
-def prune(graph: Graph) -> Graph:
-    """The same graph with ``Source.select`` applied, and the schemas of operators that pass columns through."""
+def prune_columns(graph: Graph) -> Graph:
+    """Return the same graph with ``Source.select`` applied, and the schemas of operators that pass columns through.
+
+    Raises: GraphError if a source's ``select`` returns no source, or one without the columns.
+    """
     used: dict[int, set[str]] = {node.id: set() for node in graph}
     late: set[int] = set()
     for node in reversed(graph.nodes):
@@ -24,13 +27,13 @@ def prune(graph: Graph) -> Graph:
             read = {*edge.keys, *(graph.schema_of(edge).names if columns is None else columns)}
             if edge.tag == LATE:
                 late.add(edge.source)  # its late rows come out as they came in
-            used[edge.source].update(_passed_on(graph.nodes[edge.source], edge.tag, read))
+            used[edge.source].update(_main_columns(graph.nodes[edge.source], edge.tag, read))
     pruned = Graph()
     for node in graph:
         spec, schema = node.spec, node.schema
         if isinstance(spec, Read):
             columns = [name for name in schema.names if name in used[node.id]] or schema.names[:1]
-            source = _selected(spec.source, columns, node.name)
+            source = _select_columns(spec.source, columns, node.name)
             spec, schema = Read(source), source.schema
         else:
             schema = spec.narrowed([pruned.schema_of(edge) for edge in node.inputs], schema)
@@ -38,23 +41,23 @@ def prune(graph: Graph) -> Graph:
     return pruned
 
 
-def _selected(source: Source, columns: Sequence[str], name: str) -> Source:
-    """Return ``source`` with at least ``columns``. Raises: GraphError where its ``select`` gives something else."""
-    made: object = source.select(columns)
-    if not isinstance(made, Source):
+def _select_columns(source: Source, columns: Sequence[str], name: str) -> Source:
+    """Return ``source`` with at least ``columns``. Raises: GraphError if its ``select`` returns something else."""
+    selected: object = source.select(columns)
+    if not isinstance(selected, Source):
         raise GraphError(
-            f"source {name!r} ({type(source).__name__}): select({columns}) returns a Source, but returned a "
-            f"{type(made).__name__}"
+            f"source {name!r} ({type(source).__name__}): select({columns}) must return a Source, got a "
+            f"{type(selected).__name__}; return self to read all columns"
         )
-    missing = [column for column in columns if column not in made.schema.names]
+    missing = [column for column in columns if column not in selected.schema.names]
     if missing:
         raise GraphError(
-            f"source {name!r} ({type(source).__name__}): select({columns}) returns a source with at least these "
-            f"columns, but the one it returned lacks {missing}"
+            f"source {name!r} ({type(source).__name__}): select({columns}) must return a source with at least "
+            f"these columns, but its schema lacks {missing}"
         )
-    return made
+    return selected
 
 
-def _passed_on(node: Node, tag: str | None, read: set[str]) -> Iterable[str]:
-    """Of the columns ``read`` of an output, those that have to be columns of the node's main output."""
+def _main_columns(node: Node, tag: str | None, read: set[str]) -> Iterable[str]:
+    """Return the columns among ``read``, of output ``tag``, that must be columns of the node's main output."""
     return [name for name in read if name in node.schema.names] if tag in node.sides else read

@@ -1,4 +1,4 @@
-"""The kinds of operators that the library has, each with its settings (see ``Spec``). ``operators`` implements them."""
+"""The specs of the library's operators: the settings of each kind. The package ``operators`` implements them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from dataflow.contracts.operator import OperatorFactory, Sink
+from dataflow.contracts.operator import OperatorFactory
 from dataflow.contracts.row_errors import OnError
+from dataflow.contracts.sink import Sink
 from dataflow.contracts.source import Json, Source
 from dataflow.contracts.spec import Spec
-from dataflow.contracts.updates import Updates, listed, refused_updates
+from dataflow.contracts.updates import Updates, quoted_names, updates_error
 from dataflow.contracts.windows import EventTime, Tumbling
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Emit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Read(Spec):
-    """Rows from a source."""
+    """Reads rows from a source."""
 
     is_users = False
     row_wise = True
@@ -69,7 +70,7 @@ class Read(Spec):
 
 @dataclass(frozen=True, slots=True)
 class Filter(Spec):
-    """The rows for which ``predicate`` is true."""
+    """Keeps the rows for which ``predicate`` is true."""
 
     is_users = False
     stateful = False
@@ -93,16 +94,16 @@ class Filter(Spec):
         updates = inputs[0]
         if updates is not None and (others := updates.others(self.predicate.columns())):
             problem = (
-                f"the condition reads {listed(others)}, which is not an update key, so it may drop the last row of a "
-                "key and keep one that was replaced"
+                f"the condition reads {quoted_names(others)}, which is not an update key, so it may drop the last row "
+                "of a key and keep one that was replaced"
             )
-            raise refused_updates(word, updates, problem)
+            raise updates_error(word, updates, problem)
         return updates
 
 
 @dataclass(frozen=True, slots=True)
 class Project(Spec):
-    """One column per expression, in order; serves ``select`` and ``with_columns``."""
+    """Computes one column per expression, in order; for ``select`` and ``with_columns``."""
 
     is_users = False
     stateful = False
@@ -117,8 +118,8 @@ class Project(Spec):
         return [name for column in self.columns for name in column.columns()]
 
     def origin_of(self, column: str) -> str | None:
-        (made,) = [c for c in self.columns if c.name == column]
-        return next((name for name in made.columns() if made.is_column(name)), None)
+        (expression,) = [c for c in self.columns if c.name == column]
+        return next((name for name in expression.columns() if expression.is_column(name)), None)
 
     def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
         updates = inputs[0]
@@ -126,7 +127,7 @@ class Project(Spec):
             return None
         names = tuple(self._names_of(columns) for columns in updates.names)
         if lost := [columns[0] for columns, kept in zip(updates.names, names, strict=True) if not kept]:
-            raise refused_updates(word, updates, f"it drops or changes the update key {listed(lost)}")
+            raise updates_error(word, updates, f"it drops or changes the update key {quoted_names(lost)}")
         return replace(updates, names=names)
 
     def _names_of(self, key: Sequence[str]) -> tuple[str, ...]:
@@ -136,7 +137,7 @@ class Project(Spec):
 
 
 @dataclass(frozen=True, slots=True)
-class _OfFunction(Spec):
+class _FunctionSpec(Spec):
     """A function of the user; ``time`` is the event time that the stream keeps after it."""
 
     is_users = False  # its operator is the library's, and checks what the function returns
@@ -158,27 +159,28 @@ class _OfFunction(Spec):
 
 
 @dataclass(frozen=True, slots=True)
-class MapBatches(_OfFunction):
-    """A function from batch to batches."""
+class MapBatches(_FunctionSpec):
+    """Calls a function from batch to batches."""
 
 
 @dataclass(frozen=True, slots=True)
-class MapRows(_OfFunction):
-    """A function from row to row."""
+class MapRows(_FunctionSpec):
+    """Calls a function from row to row."""
 
 
 @dataclass(frozen=True, slots=True)
-class FlatMapRows(_OfFunction):
-    """A function from row to rows."""
+class FlatMapRows(_FunctionSpec):
+    """Calls a function from row to rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watermarks(Spec):
-    """Watermarks out of the event times in ``column``, per split: the latest time, less ``delay`` (microseconds).
+    """Computes watermarks from the event times in ``column``, per split: the latest time, less ``delay``
+    (microseconds).
 
-    A split that gives no rows for ``idle_after`` microseconds (None: never) holds nothing back. ``on_error`` is for
-    rows whose time is null. ``origin`` is the source's column that ``column`` is, untouched; None: it is computed.
-    No task of the source reads while its watermark is more than ``max_drift`` ahead of another one's.
+    A split without rows for ``idle_after`` microseconds (None: never) holds nothing back. ``on_error`` is for
+    rows whose time is null. ``origin`` is the source's column that ``column`` is, unchanged; None: it is computed.
+    No task of the source reads while its watermark is more than ``max_drift`` ahead of another task's.
     """
 
     is_users = False
@@ -212,7 +214,7 @@ class Watermarks(Spec):
 
 
 class Grouped(Spec, ABC):
-    """Aggregates per key. Rows may be folded per key, batch by batch, before they reach the operator.
+    """Computes aggregates per key. Rows may be folded per key, batch by batch, before they reach the operator.
 
     Attributes:
         windowed: whether there is a row for each key and window.
@@ -236,21 +238,23 @@ class Grouped(Spec, ABC):
     @property
     @abstractmethod
     def row_keys(self) -> tuple[str, ...]:
-        """The columns of the output that tell rows apart: of update keys, those on which no other one depends."""
+        """The columns of the output that identify a row: the update keys on which no other update key depends."""
 
     def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
         Spec.changes(self, inputs, name=name, word=word)
         return Updates.by(self.update_keys, name, self.because) if self.emit is Emit.UPDATES else None
 
     def _aggregated(self) -> set[str]:
+        """Return the columns that the aggregates read."""
         return {name for aggregation in self.aggregations for name in aggregation.columns()}
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(Grouped):
-    """Aggregates per key. ``every`` (microseconds) spaces the updates out; None: after each batch.
+    """Computes aggregates per key. ``every`` (microseconds) limits how often updates are emitted; None: after each
+    batch.
 
-    ``because`` says, for messages, why updates are the default; empty if ``emit`` was given.
+    ``because`` is the reason why updates are the default, for messages; empty if ``emit`` was given.
     """
 
     keys: tuple[str, ...]
@@ -283,13 +287,13 @@ class Aggregate(Grouped):
 
 @dataclass(frozen=True, slots=True)
 class WindowAggregate(Grouped):
-    """Aggregates per key and window of the event times in ``time``. ``lateness`` in microseconds.
+    """Computes aggregates per key and window of the event times in ``time``. ``lateness`` in microseconds.
 
-    ``emit`` is ``Emit.FINAL`` wherever ``lateness`` is 0. ``because`` as in ``Aggregate``.
+    ``emit`` is ``Emit.FINAL`` if ``lateness`` is 0. ``because`` as in ``Aggregate``.
     """
 
     windowed = True
-    folds_alone = True  # a pane is cheaper to tell before the operator
+    folds_alone = True  # finding a row's pane is cheaper before the operator
 
     keys: tuple[str, ...]
     time: EventTime
@@ -308,12 +312,12 @@ class WindowAggregate(Grouped):
         return *self.keys, "window_start"
 
     def arguments(self) -> tuple[Any, ...]:
-        """Final results with allowed lateness come when no row can be late any more: lateness delays the watermark."""
+        """Return the arguments. Final results wait until no row can be late: lateness then delays the watermark."""
         late, delay = (0, self.lateness) if self.emit is Emit.FINAL else (self.lateness, 0)
         return self.keys, self.time, self.window, late, self.aggregations, delay
 
     def detail(self) -> dict[str, Json]:
-        """Return the description. ``emit`` is only in it for final results with lateness: older checkpoints lack it."""
+        """Return the settings. ``emit`` is included only for final results with lateness: older checkpoints lack it."""
         detail: dict[str, Json] = {
             "keys": list(self.keys),
             "time": self.time.column,
@@ -344,7 +348,7 @@ class Combine(Spec):
 
 @dataclass(frozen=True, slots=True)
 class Union(Spec):
-    """The rows of all inputs."""
+    """Emits the rows of all inputs."""
 
     is_users = False
     stateful = False
@@ -363,7 +367,7 @@ class Union(Spec):
 
 @dataclass(frozen=True, slots=True)
 class Apply(Spec):
-    """A user's operator, one per subtask. ``label`` names it in descriptions."""
+    """Runs a user's operator, one per subtask. ``label`` names it in descriptions."""
 
     declared_in = "apply(...)"
 
@@ -382,7 +386,7 @@ class Apply(Spec):
 
     @property
     def kernels(self) -> Sequence[str]:  # type: ignore[override]
-        """The modules that the class names in an attribute; a property has them once there is an operator."""
+        """The modules that the class names in an attribute; if ``kernels`` is a property, it needs an operator."""
         names = getattr(inspect.unwrap(getattr(self.factory, "func", self.factory)), "kernels", ())
         return names if isinstance(names, tuple | list) else ()
 
@@ -398,7 +402,7 @@ class Apply(Spec):
 
 @dataclass(frozen=True, slots=True)
 class Write(Spec):
-    """Rows into a sink."""
+    """Writes rows to a sink."""
 
     blocking = True
     row_wise = True

@@ -70,3 +70,7 @@ class BarrierHandler(Protocol):
     def tick(self, now: int) -> list[Action]:
         """Process the passing of time."""
         ...
+
+    def validate(self) -> None:
+        """Assert the invariants that hold between two calls."""
+        ...

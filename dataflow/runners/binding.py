@@ -1,4 +1,4 @@
-"""The only module below ``compare``, ``demo`` and ``cli`` that imports ``operators``: it binds them to the engine."""
+"""Bind the operators to the engine: no other module below ``compare``, ``demo`` and ``cli`` imports ``operators``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from operators.fusion.chains import fuse
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LIBRARY", "foldable"]
+__all__ = ["LIBRARY", "can_preaggregate"]
 
 
 def _mergeable(spec: Spec, schema: pa.Schema) -> bool:
@@ -38,8 +38,8 @@ def _shown_rows(spec: Spec, batch: pa.RecordBatch, taken: pa.Schema, made: pa.Sc
     return rows_of_partials(spec, taken, made, batch)
 
 
-def foldable(node: Node, schema: pa.Schema) -> bool:
-    """Return whether rows of ``schema`` may be folded before ``node``: ``combine=`` of ``physical_plan.of``."""
+def can_preaggregate(node: Node, schema: pa.Schema) -> bool:
+    """Return whether rows of ``schema`` may be folded before ``node``: ``combine=`` of ``physical_plan.make_plan``."""
     return LIBRARY.mergeable(node.spec, schema)
 
 

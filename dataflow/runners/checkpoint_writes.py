@@ -1,4 +1,4 @@
-"""What the background writer had to do for the checkpoints of a run."""
+"""Statistics of the background writer: bytes, waiting and writing times of the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["Persistence"]
 
 @dataclass(frozen=True, slots=True)
 class Persistence:
-    """The writing behind the checkpoints of a run: bytes in all, times in microseconds.
+    """Statistics of the writes for the checkpoints of a run. Total bytes; times in microseconds.
 
     Attributes:
         bytes: size of all parts of all completed checkpoints.
-        longest_wait: the longest time that a part waited for the writer. A writer that cannot keep up shows here.
-        longest_write: the longest time that a part took to be encoded and made durable.
-        in_flight: rows stored as channel state, of each checkpoint that stored some.
+        longest_wait: the longest time that a part waited for the writer. It grows if the writer cannot keep up.
+        longest_write: the longest time to encode a part and make it durable.
+        in_flight: rows stored as channel state, for each checkpoint that stored some.
 
     >>> str(Persistence(12_345, 20, 850, (120, 4, 40)))
     '12,345 bytes persisted, longest wait 20 us, longest write 850 us, in-flight rows of 3: at most 120, median 40'
@@ -33,6 +33,7 @@ class Persistence:
 
     @staticmethod
     def of(checkpoints: Sequence[CheckpointRecord]) -> Persistence:
+        """Return the statistics of completed checkpoints."""
         return Persistence(
             bytes=sum(record.size for record in checkpoints),
             longest_wait=max((record.queued for record in checkpoints), default=0),

@@ -1,4 +1,4 @@
-"""A table of how a runner would run a pipeline: for people, before anything runs."""
+"""The table that Pipeline.explain() returns: how a runner would run each operator."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from dataflow.contracts.checkpointing import Checkpointing, Mode
-from dataflow.contracts.operator import Guarantee
+from dataflow.contracts.sink import Guarantee
 from dataflow.planning.graph import Node, Partitioning
 from dataflow.planning.specs import Combine
 
 if TYPE_CHECKING:
     from dataflow.planning.physical_plan import Link, Plan, Vertex
 
-__all__ = ["Explanation", "explained"]
+__all__ = ["Explanation", "explain_plan"]
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A row per operator, below the headings of ``heads``. ``print`` it; notebooks show a table."""
+    """A table with one row per operator, below the headings ``heads``. ``print`` it; notebooks show it as HTML."""
 
     title: str
     heads: tuple[str, ...]
@@ -42,7 +42,7 @@ class Explanation:
         return f"<table><tr>{head}</tr>{body}</table><ul>{notes}</ul>"
 
 
-def explained(pipeline: str, plan: Plan, checkpoint: Checkpointing | None) -> Explanation:
+def explain_plan(pipeline: str, plan: Plan, checkpoint: Checkpointing | None) -> Explanation:
     """Return how ``plan`` runs on threads: its vertices, its chains, and the edges between them."""
     mode = None if checkpoint is None else checkpoint.mode
     guarantee = plan.graph.guarantee(Guarantee.AT_MOST_ONCE if mode is None else mode.guarantee)

@@ -1,6 +1,7 @@
-"""What may go wrong in a simulated run, what became of each life, and a store that fails on purpose.
+"""Faults of a simulated run, the record of each simulated process, and a store that fails on purpose.
 
-Faults are data: which of them happens when is drawn by the scheduler, from the seed of the run.
+Faults are data: the scheduler draws which of them happens when, from the seed of the run. An *attempt* is one simulated
+process: it ends when the job ends or when a fault kills it.
 """
 
 from __future__ import annotations
@@ -21,24 +22,27 @@ __all__ = ["Attempt", "Faults", "FaultyStore"]
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What may go wrong, and how often.
+    """The faults that may happen in a simulated run, and how often.
 
     Attributes:
-        crashes: how many times the process dies, at most. A life may end before its crash was due.
-        crash_at: where: points, and ``"alignment"`` (a snapshot waits for barriers), ``"recording"`` (a snapshot is
-            taken, and its channel state waits for barriers) or ``"step"`` (anywhere); each crash draws one of those
-            this life can come to, and the number of chances it lets pass.
-            One named twice is drawn twice as often.
-        crash_after: how many checkpoints a life has made durable before its crash is due; drawn for each.
-        skew: chance that a task is slow for a whole life, so that barriers arrive far apart.
-        stall: chance per scheduler turn that some task stops for a while.
-        slices: chance that a task takes no more than a few rows a step, for a whole life.
+        crashes: how many times the process dies, at most. An attempt may end before its crash is due.
+        crash_at: the places of crashes: points, and ``"alignment"`` (a snapshot waits for barriers), ``"recording"`` (a
+            snapshot is taken, and its channel state waits for barriers) or ``"step"`` (anywhere). Each crash draws one
+            that the attempt can reach, and how often that place is passed before the crash. A place that is listed
+            twice is drawn twice as often.
+        crash_after: how many checkpoints an attempt makes durable before its crash is due; drawn for each.
+        skew: chance that a task is slow for a whole attempt, so that barriers arrive far apart.
+        stall: chance per scheduler turn that a task stops for a while.
+        slices: chance that a task takes no more than a few rows per step, for a whole attempt.
         slow: chance that a background job waits a while before it runs.
         fail: chance that a writing operation of the store raises StoreError.
-        damage: chance that a death leaves a part of the newest checkpoint damaged, where there is an older one.
-        restarts: how often a job that failed because a checkpoint did is started again.
-        restart_with: settings that each life after the first draws one of, such as those of another mode; none: all
-            lives have the job's own. Checkpoints are kept where the job's own settings say.
+        damage: chance that a crash leaves a part of the newest checkpoint damaged, if there is an older one.
+        restarts: how often a job is started again after a failed checkpoint made it fail.
+        restart_with: settings from which each attempt after the first draws, such as another mode; empty: all attempts
+            have the job's own. The job's own settings decide where checkpoints are kept.
+
+    >>> Faults(crashes=2, crash_at=["alignment"]).crashes
+    2
     """
 
     crashes: int = 0
@@ -56,10 +60,10 @@ class Faults:
 
 @dataclass(slots=True)
 class Attempt:
-    """One life of the process: what it restored, what it completed, and where it died (None: it did not).
+    """One simulated process: what it restored, what it completed, and where it crashed (None: it did not).
 
-    ``highest`` is the highest checkpoint id in the store at birth. ``mode`` is that of the checkpoints it takes, None:
-    it takes none. ``failure`` is the error of the job, if it failed. ``time`` is the life's simulated time, in
+    ``highest`` is the highest checkpoint id in the store at its start. ``mode`` is the mode of its checkpoints, None if
+    it takes none. ``failure`` is the error of the job, if it failed. ``time`` is the simulated time that it ran, in
     microseconds.
     """
 
@@ -77,7 +81,7 @@ class Attempt:
 
 
 class FaultyStore(CheckpointStore):
-    """A store whose writing operations may be refused, and whose parts may be damaged."""
+    """A store whose writing operations may fail, and whose parts may be damaged."""
 
     def __init__(
         self, store: CheckpointStore, maybe_fail: Callable[[str], None], on_commit: Callable[[], None]

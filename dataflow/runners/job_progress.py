@@ -1,7 +1,7 @@
-"""Watching a job that runs: a snapshot of its counters, and a line about it that is drawn again and again.
+"""The progress of a running job: snapshots of its counters, and a line on standard error that shows them.
 
-Counters are read without locks while the job's threads go on, so the numbers of one snapshot may be of moments some
-microseconds apart. The thread that waits for the job draws, never one that works for it.
+Counters are read without locks while the job's threads continue, so the numbers of one snapshot may be some
+microseconds apart. The thread that waits for the job draws the line, never a thread that works for it.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ _IN_FILE: Final = "5s"
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """Where a running job stands. Times are in microseconds.
+    """A snapshot of the counters of a running job. Times are in microseconds.
 
     Attributes:
+        state: whether the job is running, finished, cancelled, ...
         elapsed: since the job began.
         rows_in: rows read by all sources of this run.
         rows_out, updates_out: rows, and updates (see `Stream.changes`), taken by all sinks of this run.
-        rows_per_second: rows read a second since the snapshot before (the first one: since the job began).
+        rows_per_second: rows read per second since the previous snapshot (the first one: since the job began).
         backlog: rows between tasks, sent and not yet taken.
-        late, skipped: rows that were too late, and rows that could not be taken.
-        checkpoints, failed, pending: how many were completed, came to nothing, are under way.
+        late, skipped: rows that were too late, and rows that were rejected.
+        checkpoints, failed, pending: how many were completed, have failed, are in progress.
         watermark: the lowest event time that a task waits for, since 1970; None: there is none (yet).
-        lag: how far that is behind the clock on the wall; None likewise.
-        done: the part of the input that was read, 0 to 1; None: nobody knows how much there is.
+        lag: how far the watermark is behind wall-clock time; None if there is no watermark.
+        done: the part of the input that was read, 0 to 1; None if the size of the input is not known.
         left: how long the rest will take at the average rate so far; None: not known.
         compiling: the kernels being compiled or loaded before the first row; "" once rows are read.
 
@@ -88,22 +89,22 @@ class JobProgress:
 
 
 class Meter(Protocol):
-    """What a line is drawn from."""
+    """The source of the text of a progress line."""
 
     def read(self) -> object:
-        """Return what to draw; it is drawn as its text."""
+        """Return an object whose text is drawn."""
         ...
 
 
 class ProgressMeter:
-    """Takes snapshots of one job; each watcher has a meter of its own, for rates are since its last snapshot."""
+    """Takes snapshots of one job. Each watcher has its own, because rates are computed since its last snapshot."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._read_at, self._rows_in, self._rate = job.started_at, 0, 0.0
 
     def read(self) -> JobProgress:
-        """The job as it is now."""
+        """Return a snapshot of the job."""
         job, now = self._job, self._job.clock.now()
         nodes = [node for task in job.tasks.values() for node in task.chain.nodes]
         taken = Counter[str]()
@@ -142,6 +143,7 @@ class ProgressMeter:
         )
 
     def _watermark(self) -> int | None:
+        """Return the lowest watermark of all tasks, or None."""
         known = [task.task_input.watermark for task in self._job.tasks.values()]
         return min([time for time in known if time is not None and time < MAX_WATERMARK], default=None)
 
@@ -156,7 +158,7 @@ class ProgressMeter:
 
 
 def taken_by_sinks(graph: Graph, taken: Mapping[str, int]) -> tuple[int, int]:
-    """Return the rows, and the updates, that sinks took, given what each operator of ``graph`` took."""
+    """Return the rows, and the updates, that sinks took, given the rows that each operator of ``graph`` took."""
     sums = {"rows": 0, "updates": 0}
     for node in graph:
         if isinstance(node.spec, Write):
@@ -173,9 +175,9 @@ def rows_of(state: SplitState) -> tuple[int, int] | None:
 
 
 class ProgressLine:
-    """A line about a job on ``stream``: rewritten in place on a terminal, else a line every few seconds.
+    """A line about a job on ``stream``: rewritten in place on a terminal, else a new line every few seconds.
 
-    It needs a meter, or ``follow``, before it is drawn. A stream that cannot be written to ends the drawing, never the
+    It needs a meter, or ``follow``, before it is drawn. If the stream cannot be written to, drawing stops, never the
     job.
     """
 
@@ -196,20 +198,20 @@ class ProgressLine:
         self._meter = meter
 
     def leave(self) -> None:
-        """End the line, as it is, because the job did not start. Later calls do nothing."""
+        """End the line unchanged, because the job did not start. Later calls do nothing."""
         if self._drawn and self._terminal and not self._closed:
             self._write("\n")
         self._closed = True
 
     def tick(self) -> None:
-        """Draw, if it is time."""
+        """Draw if the interval has passed."""
         now = self._clock.now()
         if now >= self._next and not self._closed:
             self._next = now + self._every
             self._draw("")
 
     def close(self) -> None:
-        """Draw for the last time and leave the line. Later calls do nothing."""
+        """Draw for the last time and end the line. Later calls do nothing."""
         if not self._closed:
             self._draw("\n" if self._terminal else "")
             self._closed = True
@@ -233,7 +235,7 @@ class ProgressLine:
 
 
 class NoLine:
-    """Nobody asked for a line."""
+    """The progress line of a job that shows none; all methods do nothing."""
 
     def follow(self, meter: Meter) -> None:
         """Draw nothing."""
@@ -245,7 +247,7 @@ class NoLine:
         """Draw nothing."""
 
     def close(self) -> None:
-        """There is nothing to leave."""
+        """Draw nothing."""
 
 
 def _width(stream: TextIO) -> int:

@@ -13,11 +13,11 @@ from dataflow.runtime.task.kernel_loading import KernelLoader
 __all__ = ["load_kernels", "wait_for_import"]
 
 _SLICE: Final = 0.1
-"""Seconds between two looks at signals, and at the line."""
+"""Seconds between two checks for signals and updates of the line."""
 
 
 class _Meter:
-    """What is compiling, for a line."""
+    """The text about the kernels being compiled, for a progress line."""
 
     def __init__(self, loading: KernelLoader) -> None:
         self._loading = loading
@@ -27,9 +27,9 @@ class _Meter:
 
 
 def load_kernels(loading: KernelLoader, line: ProgressLine | NoLine) -> None:
-    """Load kernels on a thread of their own while ``line`` says what is compiling.
+    """Load kernels on a separate thread while ``line`` shows what is being compiled.
 
-    Raises: KeyboardInterrupt after Ctrl-C, with a note on what was done.
+    Raises: KeyboardInterrupt after Ctrl-C, with a note about the state of the job.
     """
     if loading.done:
         return
@@ -53,8 +53,8 @@ def load_kernels(loading: KernelLoader, line: ProgressLine | NoLine) -> None:
 def wait_for_import(loading: KernelLoader, pressed: CtrlC) -> None:
     """Wait until no kernels are being imported, or until Ctrl-C is pressed for the second time.
 
-    A process that ends with KeyboardInterrupt tells the shell so, by the signal. CPython forgets that, and exits with
-    code 1, if a thread runs ``exec`` on a text after the main thread is done. numba does so while it compiles.
+    A process that ends with KeyboardInterrupt reports that to the shell by the signal. CPython forgets it, and exits
+    with code 1, if a thread runs ``exec`` on a text after the main thread is done. numba does so while it compiles.
     """
     while pressed.count < 2 and not loading.ended(_SLICE):
         pass

@@ -1,9 +1,9 @@
-"""A check of the liveness of checkpoints: tasks settle every checkpoint without waiting for a timeout.
+"""Check the liveness of checkpoints: tasks settle every checkpoint without waiting for a timeout.
 
-``BarrierLedger`` states the property; this module checks it. A job is *still* when all its actors have been stepped
+``BarrierLedger`` states the property; this module checks it. A job is *still* if all its actors have been stepped
 since something last moved, and none of them did anything: from then on only time changes anything. In a still job
 every checkpoint is settled and no channel is blocked. In a finished job every checkpoint is settled, too. In any job
-the coordinator aborts a checkpoint after its timeout, and tasks carry the cancel out soon after that.
+the coordinator aborts a checkpoint after its timeout, and tasks execute the cancel soon after that.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def check_age(job: Job, now: int, longest: int | None = None) -> None:
 
 
 def check_finished(job: Job, now: int) -> None:
-    """Raise LivenessBroken if ``job``, which has finished, has a checkpoint under way or unsettled."""
+    """Raise LivenessBroken if ``job``, which has finished, has a checkpoint in progress or unsettled."""
     if job.coordinator.under_way or job.history.ledger.unsettled:
         raise LivenessBroken(f"the job has finished, but {_waiting(job, now)}")
 
@@ -47,7 +47,7 @@ def check_finished(job: Job, now: int) -> None:
 class Stillness:
     """Detects when ``job`` is still, and checks it then. The scheduler reports every step.
 
-    Invariant: all of ``_idle`` were stepped, and did nothing, since something moved last.
+    Invariant: all of ``_idle`` have been stepped without doing anything since something last moved.
     """
 
     def __init__(self, job: Job) -> None:
@@ -55,15 +55,16 @@ class Stillness:
         self._idle: set[str] = set()
 
     def moved(self) -> None:
-        """Something moved."""
+        """Record that an actor did something."""
         self._idle.clear()
 
     def idle(self, actor: str, now: int, actors: Iterable[str], *, writing: bool) -> bool:
-        """Note that ``actor`` was stepped and did nothing; return whether the job is still but for background work.
+        """Record that ``actor`` was stepped and did nothing; return whether the job is still, except for background
+        work.
 
         Args:
-            actors: all that could do something.
-            writing: work in the background is not done yet, so tasks may still settle checkpoints.
+            actors: all actors that could do something.
+            writing: whether background work is pending, so that tasks may still settle checkpoints.
 
         Raises: LivenessBroken if the job is still, and a checkpoint is unsettled or a channel blocked.
         """
@@ -82,6 +83,7 @@ class Stillness:
 
 
 def _waiting(job: Job, now: int) -> str:
+    """Return what is unsettled and who waits for whom, for messages."""
     under_way = ", ".join(map(str, job.coordinator.under_way)) or "none"
     unsettled = str(job.history.ledger) or "every task has settled its checkpoints"
     return f"{unsettled}; checkpoints under way: {under_way}:\n{who_waits_for_whom(job, now)}"

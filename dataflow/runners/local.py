@@ -1,6 +1,6 @@
-"""Threads of this process: a few workers share the tasks, a task that may block has one of its own.
+"""The local runner: threads of this process. A few workers share the tasks; a task that may block has its own.
 
-A job that is begun here belongs to whoever began it: they wait for it, ask how it does, stop it, press Ctrl-C.
+`LocalJob` is the running job, to wait for, watch, stop or cancel; it also handles Ctrl-C.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dataflow.clock import Clock, Duration, SystemClock, microseconds
 from dataflow.contracts.checkpointing import Checkpointing, input_identity
 from dataflow.errors import ConfigurationError, JobTimeout, StillRunningWarning
 from dataflow.planning.graph import NamedGraph, Node
-from dataflow.planning.physical_plan import Plan, of
-from dataflow.runners.binding import LIBRARY, foldable
-from dataflow.runners.explain_table import Explanation, explained
+from dataflow.planning.physical_plan import Plan, make_plan
+from dataflow.runners.binding import LIBRARY, can_preaggregate
+from dataflow.runners.explain_table import Explanation, explain_plan
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_progress import JobProgress, NoLine, ProgressLine, ProgressMeter
 from dataflow.runners.kernel_wait import load_kernels, wait_for_import
-from dataflow.runners.predicate_requests import answers_of
+from dataflow.runners.predicate_requests import make_answers
 from dataflow.runners.run_result import (
     RunResult,
     TaskMetrics,
@@ -38,7 +38,7 @@ from dataflow.runners.run_result import (
     warn_of_unnamed_state,
 )
 from dataflow.runners.run_warnings import note_failure_left, raise_warnings, warnings_of
-from dataflow.runners.worker_pool import Crew
+from dataflow.runners.worker_pool import WorkerPool
 from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.job.job import JOB_LANES, Job
@@ -65,14 +65,16 @@ class LocalRunner:
     """Runs a pipeline on threads of this process.
 
     Args:
-        threads: workers for tasks that never block; None: one a core, but no more than there are such tasks.
+        threads: workers for tasks that never block; None: one per core, but no more than there are such tasks.
         step_budget: how long one step of a task should take at most. A barrier waits for the step in progress, so a
-            function that is slow gets its batches in slices.
-        stall_after: when no task moved for this long, who waits for whom is logged as a warning (once a stall).
-        slow: operators by name, and how long each waits for every row it takes, to see what back-pressure does.
-        combine: fold the rows of a batch per key before they are dealt out to the subtasks of an aggregate, so that
-            fewer have to move. Never in mode ``"unaligned"``, which reports rows as they were, nor before an operator
+            slow function gets its batches in slices.
+        stall_after: if no row moved for this long, a warning with who waits for whom is logged (once per stall).
+        slow: operators by name, and how long each waits for every row it takes, to demonstrate back-pressure.
+        combine: fold the rows of a batch per key before they are sent to the subtasks of an aggregate, so that
+            fewer rows move. Never in mode ``"unaligned"``, which reports rows unchanged, nor before an operator
             that is ``slow``.
+
+    Raises: ConfigurationError for a value out of range.
 
     >>> LocalRunner(slow={"counts": "100us"})
     LocalRunner(slow={'counts': 100})
@@ -88,11 +90,13 @@ class LocalRunner:
         combine: bool = True,
     ) -> None:
         if threads is not None and threads < 1:
-            raise ConfigurationError(f"LocalRunner(threads=) is at least 1, got {threads}")
+            raise ConfigurationError(
+                f"LocalRunner(threads=) must be at least 1, got {threads}; leave it out for one per core"
+            )
         self._threads = threads
         self._step_budget = microseconds(step_budget, "LocalRunner(step_budget=)")
         if self._step_budget == 0:
-            raise ConfigurationError("LocalRunner(step_budget=) must be above zero")
+            raise ConfigurationError("LocalRunner(step_budget=) must be above zero, got 0; leave it out for 10ms")
         self._stall_after = microseconds(stall_after, "LocalRunner(stall_after=)")
         self._combine = combine
         self._slow = {
@@ -100,10 +104,10 @@ class LocalRunner:
         }
         for name, cost in self._slow.items():
             if cost == 0:
-                raise ConfigurationError(f"LocalRunner(slow=) of {name!r} is at least 1us a row")
+                raise ConfigurationError(f"LocalRunner(slow=) of {name!r} must be at least 1us per row")
 
     def _combines(self, node: Node, schema: pa.Schema) -> bool:
-        return node.name not in self._slow and foldable(node, schema)
+        return node.name not in self._slow and can_preaggregate(node, schema)
 
     def __repr__(self) -> str:
         return f"LocalRunner(slow={self._slow})" if self._slow else "LocalRunner()"
@@ -116,18 +120,18 @@ class LocalRunner:
         checkpoint: Checkpointing | None = None,
         max_key_groups: int = 128,
     ) -> Explanation:
-        """Return the plan of ``pipeline``: its vertices, the operators chained in each, and how rows come to them.
+        """Return the plan of ``pipeline``: its vertices, the operators chained in each, and how rows reach them.
 
         Args: as for `start`. Nothing is read and nothing is started.
 
         Raises: ConfigurationError and GraphError, as `start` does.
         """
-        return explained(pipeline.name, self._plan(pipeline, parallelism, checkpoint, max_key_groups), checkpoint)
+        return explain_plan(pipeline.name, self._plan(pipeline, parallelism, checkpoint, max_key_groups), checkpoint)
 
     def _plan(
         self, pipeline: NamedGraph, parallelism: int, checkpoint: Checkpointing | None, max_key_groups: int
     ) -> Plan:
-        return of(
+        return make_plan(
             pipeline.graph,
             parallelism=parallelism,
             max_key_groups=max_key_groups,
@@ -146,25 +150,28 @@ class LocalRunner:
         max_key_groups: int = 128,
         progress: bool = False,
     ) -> LocalJob:
-        """Begin to run ``pipeline``; the returned job is a context manager.
+        """Start ``pipeline``; the returned job is a context manager.
 
         A restore is complete when this returns. It begins when the kernels that it calls are loaded; until then the
-        progress line says what is compiling, and Ctrl-C leaves everything as it was.
+        progress line shows what is compiled, and Ctrl-C leaves everything unchanged.
 
         Args:
-            parallelism: subtasks of each operator that does not say otherwise.
-            checkpoint: settings; None: no checkpoints, and a failure means to begin again.
+            parallelism: subtasks of each operator that has no parallelism of its own.
+            checkpoint: settings; None: no checkpoints, so after a failure the job starts over.
             restore: ``"auto"`` (the newest valid checkpoint, else a fresh start), ``"never"`` (a fresh start, refused
-                where there are checkpoints), ``"latest"`` (refused where there are none), an id, or a path.
+                if there are checkpoints), ``"latest"`` (refused if there are none), an id, or a path.
             channel_credit: batches a channel holds before its writer must wait.
-            max_key_groups: parts that keys are dealt out in; bounds the parallelism of keyed operators.
-            progress: while somebody waits for the job, keep a line about it on standard error: rewritten in place on a
+            max_key_groups: the number of key groups, which bounds the parallelism of keyed operators.
+            progress: while a thread waits for the job, keep a line about it on standard error: rewritten in place on a
                 terminal, else a line every 5 s. See `LocalJob.progress` for the numbers.
+
+        Raises: ConfigurationError and GraphError for settings that cannot work; the errors of a restore, such as
+            CheckpointMismatch and NoCheckpoint; DirectoryInUse if another job holds the checkpoint directory.
         """
         if checkpoint is not None and not isinstance(checkpoint, Checkpointing):
-            raise ConfigurationError(f"checkpoint= takes Checkpointing(...), got {type(checkpoint).__name__}")
+            raise ConfigurationError(f"checkpoint= must be Checkpointing(...) or None, got {type(checkpoint).__name__}")
         if channel_credit < 1:
-            raise ConfigurationError(f"channel_credit= is at least 1, got {channel_credit}")
+            raise ConfigurationError(f"channel_credit= must be at least 1, got {channel_credit}")
         plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups)
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         background = Background(apart=JOB_LANES)
@@ -191,12 +198,12 @@ class LocalRunner:
             background.close()
             raise
         line.follow(ProgressMeter(job))
-        crew = Crew(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop)
-        return LocalJob(job, crew, clock, line)
+        pool = WorkerPool(job, background, clock, self._threads or os.cpu_count() or 1, self._stall_after, stop)
+        return LocalJob(job, pool, clock, line)
 
 
 def _delay(cost: int, stop: threading.Event) -> Callable[[int], None]:
-    """Waits ``cost`` microseconds a row, but not beyond ``stop``."""
+    """Return a function that waits ``cost`` microseconds per row, or until ``stop`` is set."""
 
     def wait(rows: int) -> None:
         stop.wait(rows * cost / 1e6)
@@ -215,12 +222,12 @@ class LocalJob:
     2
     """
 
-    def __init__(self, job: Job, crew: Crew, clock: Clock, line: ProgressLine | NoLine) -> None:
+    def __init__(self, job: Job, pool: WorkerPool, clock: Clock, line: ProgressLine | NoLine) -> None:
         self._job = job
         self._clock = clock
         self._meter = ProgressMeter(job)
         self._line = line
-        self._done = crew.done
+        self._done = pool.done
         self._abandoned = False
         self._left_running = False  # set when the user is warned that the job outlived its cancel
         self._warned = threading.Lock()  # taken by the first call that gives out the warnings of the job, and kept
@@ -228,7 +235,7 @@ class LocalJob:
 
     @property
     def state(self) -> JobState:
-        """Where the job stands."""
+        """The state of the job: running, finished, failed, cancelled, ..."""
         return self._job.state
 
     @property
@@ -242,18 +249,21 @@ class LocalJob:
         return self._job.restore_report
 
     def metrics(self) -> Sequence[TaskMetrics]:
-        """Where the time went so far, and how many rows passed, per subtask, operator and channel."""
+        """Return the times and row counts so far, per subtask, operator and channel."""
         return metrics_of(self._job)
 
     def progress(self) -> JobProgress:
-        """Where the job stands: rows and rows a second since the last call, backlog, checkpoints, how much is left."""
+        """Return the progress so far: rows, rows per second since the last call, backlog, checkpoints, time left."""
         return self._meter.read()
 
     def checkpoint(self, *, timeout: Duration | None = None) -> int:
-        """Take a checkpoint now; answers its id when it is durable and its output committed.
+        """Take a checkpoint now and return its id, when it is durable and its output committed.
 
-        Raises: CheckpointError where it failed; JobCancelled where the job ended first, or the error of the job if it
-        failed; TimeoutError.
+        Args:
+            timeout: the longest time to wait; None: no limit.
+
+        Raises: CheckpointError if it failed; JobCancelled if the job ended first, or the error of the job if it
+            failed; TimeoutError.
         """
         limit = None if timeout is None else microseconds(timeout, "checkpoint(timeout=)") / 1e6
         return self._job.checkpoint().result(limit)
@@ -277,7 +287,7 @@ class LocalJob:
 
         Raises: ConfigurationError for a job without checkpoints.
         """
-        answers = answers_of(predicate, "on_checkpoint", checkpointed=self._job.identity.checkpointed)
+        answers = make_answers(predicate, "on_checkpoint", checkpointed=self._job.identity.checkpointed)
         self._job.on_checkpoint(answers)
         return answers
 
@@ -287,7 +297,7 @@ class LocalJob:
         Meant for stable predicates: what held at a checkpoint then holds in all later ones. ``answers.lapsed`` says
         where one did not.
         """
-        answers = answers_of(predicate, "stop_when", checkpointed=self._job.identity.checkpointed)
+        answers = make_answers(predicate, "stop_when", checkpointed=self._job.identity.checkpointed)
         self._job.on_checkpoint(answers, self._job.stop)
         return answers
 
@@ -298,16 +308,16 @@ class LocalJob:
             )
 
     def who_waits(self) -> str:
-        """A text that says of every task what it is doing and for whom it waits."""
+        """Return a text with the current action of every task and the tasks that it waits for."""
         return who_waits_for_whom(self._job, self._clock.now())
 
     def cancel(self) -> None:
-        """Stop as soon as may be. What the last checkpoint committed stays; nothing more is committed.
+        """Stop as soon as possible. Commits of the last checkpoint stay; nothing more is committed.
 
         Parts of unfinished checkpoints and staged rows stay until the next start, which deletes them.
 
-        Where a user's function does not return within seconds its thread is left behind, with a `StillRunningWarning`;
-        it ends, and the checkpoint directory is free, when the function returns.
+        If a call of a user's function does not return within seconds, its thread is left running, with a
+        `StillRunningWarning`. It ends, and the checkpoint directory is free, when the function returns.
         """
         if still := self._cancel():
             raise_warnings([still])  # the others come when the job is over
@@ -336,6 +346,10 @@ class LocalJob:
         that is requested after this call fails with JobCancelled.
 
         While kernels are still being compiled, before the first row, there is nothing to checkpoint: the job stops.
+
+        Returns: the result of the run so far.
+
+        Raises: the errors of `wait`.
         """
         self._not_in_a_predicate("stop")
         self._job.stop()
@@ -385,11 +399,11 @@ class LocalJob:
                 raise self._interrupted(pressed)
 
     def _interrupted(self, pressed: CtrlC) -> KeyboardInterrupt:
-        """Stop with a last checkpoint, unless Ctrl-C is pressed again; answers what to raise, with what was done."""
+        """Stop with a last checkpoint, unless Ctrl-C is pressed again; return the exception to raise, with notes."""
         self._line.close()
         interrupt = KeyboardInterrupt()
         before = len(self._job.history.checkpoints)
-        # to the terminal, not to the log: who pressed Ctrl-C must know what is going on
+        # to the terminal, not to the log, because the user who pressed Ctrl-C must see it
         if self._job.identity.checkpointed:
             # while kernels are compiled there is nothing to checkpoint
             doing = "taking a last checkpoint" if self._job.begun else "stopping, because no row has been read yet"
@@ -407,7 +421,7 @@ class LocalJob:
         if not self._job.identity.checkpointed:
             interrupt.add_note("the job had no checkpoints: run it again from the beginning")
         elif self._job.state is JobState.FINISHED:
-            interrupt.add_note("the job had come to its end: its output is complete")
+            interrupt.add_note("the job had finished: its output is complete")
         elif not self._job.begun:
             interrupt.add_note("no row had been read, so no checkpoint was taken" + self._how_to_resume())
         elif len(self._job.history.checkpoints) > before and self._job.error is None:
@@ -419,6 +433,7 @@ class LocalJob:
         return interrupt
 
     def _how_to_resume(self) -> str:
+        """Return how to continue after an interrupt, as the end of a note."""
         if not self._job.identity.checkpointed:
             return ""
         if not self._job.history.checkpoints and self._job.restore_report is None:

@@ -1,6 +1,6 @@
-"""Where the time of a run went, micro-batch by micro-batch, as the engine below tells it: Spark, today.
+"""The time of a run by micro-batch and phase, as the underlying engine reports it: only Spark so far.
 
-What operators did stands in ``RunResult.metrics``, as for every runner. This is what went on around them.
+The work of operators is in ``RunResult.metrics``, as for every runner. This is the time around them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class StateUse:
 
     Attributes:
         slots: how many slots have state: key groups, or subtasks.
-        updated: slots that this micro-batch reached.
+        updated: slots that this micro-batch updated.
         memory: bytes that the store holds in memory.
-        updating: spent in the tasks that host the slots, operators included.
-        committing: spent on making the state durable.
+        updating: time spent in the tasks that host the slots, operators included.
+        committing: time spent on making the state durable.
     """
 
     slots: int
@@ -39,11 +39,11 @@ class MicroBatch:
     """One micro-batch. Times are microseconds.
 
     Attributes:
-        number: that of the engine, from 0 in the life of a job.
+        number: the engine's number, counted from 0 in each job.
         duration: from its trigger to its end.
-        phases: what of it went into what, under the engine's own names: Spark plans (``queryPlanning``), runs it
-            (``addBatch``, all operators and sinks included), and logs it (``walCommit``, ``commitOffsets``).
-        states: one a shuffle.
+        phases: the time by phase, under the engine's own names: Spark plans (``queryPlanning``), runs (``addBatch``,
+            all operators and sinks included), and logs (``walCommit``, ``commitOffsets``) a micro-batch.
+        states: one entry per shuffle.
     """
 
     number: int
@@ -69,21 +69,21 @@ class MicroBatches:
 
     @property
     def duration(self) -> int:
-        """Microseconds of all together."""
+        """The total duration in microseconds."""
         return sum(batch.duration for batch in self.batches)
 
     @property
     def phases(self) -> Mapping[str, int]:
-        """Microseconds by phase over all micro-batches, the longest first; ``(other)`` is in none of Spark's."""
-        found: Counter[str] = Counter()
+        """Microseconds by phase over all micro-batches, the longest first; ``(other)`` is outside of Spark's phases."""
+        total: Counter[str] = Counter()
         for batch in self.batches:
-            found.update(batch.phases)
-        rest = self.duration - found.total()
-        return {name: time for name, time in [*found.most_common(), ("(other)", max(0, rest))] if time}
+            total.update(batch.phases)
+        rest = self.duration - total.total()
+        return {name: time for name, time in [*total.most_common(), ("(other)", max(0, rest))] if time}
 
     @property
     def states(self) -> Sequence[StateUse]:
-        """The state behind each shuffle after the last micro-batch; times are those of all of them."""
+        """The state behind each shuffle after the last micro-batch; its times are summed over all micro-batches."""
         if not self.batches:
             return ()
         columns = zip(*[batch.states for batch in self.batches], strict=False)
@@ -100,7 +100,7 @@ class MicroBatches:
 
     @property
     def headline(self) -> str:
-        """How many there were, how long they took, and how much state there is, in a line."""
+        """Their number and duration and the size of the state, in one line."""
         slowest = max((batch.duration for batch in self.batches), default=0)
         line = (
             f"{len(self.batches):,} micro-batches in {duration_text(self.duration)}, slowest {duration_text(slowest)}"
@@ -115,7 +115,7 @@ class MicroBatches:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """What JSON can hold; times in microseconds."""
+        """Return JSON values; times in microseconds."""
         return {
             "count": len(self.batches),
             "duration_us": self.duration,

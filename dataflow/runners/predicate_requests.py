@@ -1,17 +1,17 @@
-"""How users put predicates to the checkpoints of a job: the same words on every runner that can do it."""
+"""Validate the predicates that users pass to on_checkpoint() and stop_when(), for all runners."""
 
 from __future__ import annotations
 
 from dataflow.errors import ConfigurationError
 from dataflow.runtime.job.predicates import Answers, Predicate
 
-__all__ = ["answers_of"]
+__all__ = ["make_answers"]
 
 
-def answers_of(predicate: Predicate, where: str, *, checkpointed: bool) -> Answers:
-    """What will hold the answers of ``predicate``.
+def make_answers(predicate: Predicate, where: str, *, checkpointed: bool) -> Answers:
+    """Return an empty ``Answers`` for ``predicate``.
 
-    Raises: ConfigurationError for what cannot be called, and for a job that takes no checkpoints.
+    Raises: ConfigurationError if it cannot be called, or if the job takes no checkpoints.
     """
     if not callable(predicate):
         raise ConfigurationError(
@@ -21,7 +21,7 @@ def answers_of(predicate: Predicate, where: str, *, checkpointed: bool) -> Answe
     name = getattr(predicate, "__qualname__", type(predicate).__name__)
     if not checkpointed:
         raise ConfigurationError(
-            f"job.{where}: predicate {name!r} is asked about checkpoints, and this job takes none; start it with "
+            f"job.{where}: predicate {name!r} needs checkpoints, but this job takes none; start it with "
             "checkpoint=Checkpointing(...)"
         )
     return Answers(predicate, name)

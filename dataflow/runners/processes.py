@@ -1,4 +1,4 @@
-"""Old path of ``dataflow.snapshots.runs``."""
+"""The old import path of ``dataflow.snapshots.runs``."""
 
 from dataflow.snapshots.runs import (
     Detection,

@@ -1,4 +1,4 @@
-"""What every runner gives back: a running job to talk to, and its result."""
+"""The result of a run, and the protocols of runners and running jobs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from dataflow.clock import Duration
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.lateness import Lateness
-from dataflow.contracts.operator import Collector, Guarantee
 from dataflow.contracts.row_errors import RowError
+from dataflow.contracts.sink import Collector, Guarantee
 from dataflow.contracts.updates import Changes
 from dataflow.errors import BarrierflowWarning, UnnamedStateWarning, user_frame
 from dataflow.planning.graph import Graph, NamedGraph
@@ -55,10 +55,18 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class OperatorMetrics:
-    """One operator in one subtask, or in all: rows it took and emitted (main output), rows that were too late for it,
-    rows it could not take (``samples`` shows some), and the microseconds it worked; reading is the work of a source.
-    ``lateness`` says how late rows were: ``lateness.share``, ``lateness.quantile(0.9)`` and ``lateness.most``. All
-    counts are of this run; after a restore they begin at zero.
+    """The counts of one operator in one subtask, or in all.
+
+    All counts are of this run; after a restore they begin at zero.
+
+    Attributes:
+        operator: its name.
+        rows_in, rows_out: rows taken and emitted (main output).
+        late: rows that were too late for it.
+        skipped: rows it could not take; ``samples`` has some of them.
+        busy: microseconds it worked; for a source, reading included.
+        samples: some of the skipped rows, with their errors.
+        lateness: how late rows were: ``lateness.share``, ``lateness.quantile(0.9)`` and ``lateness.most``.
     """
 
     operator: str
@@ -73,7 +81,7 @@ class OperatorMetrics:
 
 @dataclass(frozen=True, slots=True)
 class TaskMetrics:
-    """One subtask: where its time went, its operators, its channels."""
+    """The times of one subtask (microseconds), its operators and its channels."""
 
     task: str
     meter: TaskTimes
@@ -83,22 +91,33 @@ class TaskMetrics:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run did. ``print`` it for a summary; ``rich`` and notebooks show it as tables.
+    """The result of a run. ``print`` it for a summary; ``rich`` and notebooks show it as tables.
 
     Attributes:
+        pipeline: the name of the pipeline.
         state: how it ended: finished, or stopped early (`Stream.head`, ``job.stop()``).
+        mode: the mode of its checkpoints; None: it had none.
         guarantee: end to end, the weakest of sources, checkpoint mode and sinks.
-        rows_in, rows_out: rows read by this run per source, and written per sink; after a restore only what came since.
+        rows_in, rows_out: rows read by this run per source, and written per sink; after a restore only rows since then.
+        tables: per collecting sink, its rows; see `table`.
         changes: per sink, the meaning of its rows: ``"rows"``, each counts, or ``"updates"`` (see `Stream.changes`).
-        checkpoints: those completed by this run.
+        checkpoints: the checkpoints completed by this run.
         failures: checkpoints that failed, and why.
         restore_report: what was restored and which rows were delivered twice; None for a fresh start.
         metrics: per subtask; times in microseconds.
         duration: microseconds.
-        micro_batches: on Spark, where the time went around the operators; None on other runners.
+        micro_batches: on Spark, the time spent outside of operators; None on other runners.
         outputs: where each sink's committed rows are found, such as ``out/*.parquet``, for sinks that know it.
         warnings: the warnings that ``run()`` or ``wait()`` gave: damaged checkpoints, rows taken back, failed
             checkpoints, late rows, ...; see ``dataflow.errors.BarrierflowWarning``.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> with flow.Pipeline() as p:
+    ...     rows = p.source(op.from_arrow(pa.table({"x": [1, 2, 3]})), name="in")
+    ...     rows.filter(flow.col("x") > 1, name="large").sink(op.collect(), name="out")
+    >>> result = p.run()
+    >>> result.rows_in, result.rows_out, result.operator("large").rows_in, result.table()["x"].to_pylist()
+    ({'in': 3}, {'out': 2}, 3, [2, 3])
     """
 
     pipeline: str
@@ -119,59 +138,68 @@ class RunResult:
     changes: Mapping[str, Changes] = field(default_factory=dict)
 
     def table(self, name: str | None = None) -> pa.Table:
-        """What ``op.collect()`` gathered: the sink called ``name``, or the only one.
+        """Return the rows that ``op.collect()`` or ``op.head()`` gathered.
 
-        Raises: KeyError naming the collecting sinks there are.
+        Args:
+            name: the name of the sink; None: the only one.
+
+        Raises: KeyError with the names of the collecting sinks.
         """
         if name is None and len(self.tables) == 1:
             return next(iter(self.tables.values()))
         if name is None or name not in self.tables:
-            raise KeyError(f"there is no collecting sink {name!r}; there are {list(self.tables)}")
+            raise KeyError(f"no sink {name!r} collects rows; collecting sinks: {list(self.tables)}")
         return self.tables[name]
 
     def operator(self, name: str) -> OperatorMetrics:
-        """The rows in and out of an operator, over all its subtasks. Raises: KeyError naming those there are."""
+        """Return the counts of one operator over all its subtasks.
+
+        Args:
+            name: the operator's name.
+
+        Raises: KeyError with the names of the operators.
+        """
         found = {o.operator: o for o in self.operators}
         if name not in found:
-            raise KeyError(f"there is no operator {name!r}; there are {list(found)}")
+            raise KeyError(f"there is no operator {name!r}; operators: {list(found)}")
         return found[name]
 
     @property
     def operators(self) -> Sequence[OperatorMetrics]:
-        """Every operator over all its subtasks, in the order of the pipeline."""
+        """The counts of every operator over all its subtasks, in the order of the pipeline."""
         return together(self.metrics)
 
     @property
     def late(self) -> int:
-        """Rows that were too late for a window, over all operators; ``operator(name).late`` has those of one."""
+        """The number of rows that were too late for a window, over all operators; ``operator(name).late`` is of one."""
         return sum(o.late for o in self.operators)
 
     @property
     def skipped(self) -> int:
-        """Rows that functions, parsers and sources could not take and that were left out or set aside."""
+        """The number of rows that functions, parsers and sources could not take and that were left out or set aside."""
         return sum(o.skipped for o in self.operators)
 
     @property
     def samples(self) -> Sequence[RowError]:
-        """Some of the skipped rows, with what was wrong: the first few of each subtask."""
+        """Some of the skipped rows, with their errors: the first few of each subtask."""
         return [sample for o in self.operators for sample in o.samples]
 
     @property
     def blocked(self) -> Mapping[str, int]:
-        """Microseconds each channel was blocked by a barrier, where it was."""
+        """Microseconds that each channel was blocked by a barrier, for channels that were."""
         return {c.name: c.blocked for task in self.metrics for c in task.channels if c.blocked}
 
     @property
     def persistence(self) -> Persistence:
-        """What the background writer did for the completed checkpoints."""
+        """Statistics of the background writer for the completed checkpoints."""
         return Persistence.of(self.checkpoints)
 
     def to_dict(self) -> dict[str, Any]:
-        """The summary as what JSON can hold: counts, checkpoints, times in microseconds. Tables are not in it."""
+        """Return the summary as JSON values: counts, checkpoints, times in microseconds. Tables are not in it."""
         return summary.as_dict(self)
 
     def to_json(self) -> str:
-        """``to_dict()`` as JSON."""
+        """Return ``to_dict()`` as JSON text."""
         return json.dumps(self.to_dict())
 
     def __str__(self) -> str:
@@ -187,10 +215,16 @@ class RunResult:
 
 
 class RunningJob(Protocol):
-    """A job that was started. As a context manager it cancels the job if the block is left before it is over."""
+    """A job that was started. As a context manager it cancels the job if the block ends before the job."""
 
     def wait(self, timeout: Duration | None = None) -> RunResult:
-        """Until the job is over, or JobTimeout after ``timeout``. Raises what made it fail."""
+        """Wait until the job has ended, and return its result.
+
+        Args:
+            timeout: the longest time to wait; None: no limit.
+
+        Raises: the error that made the job fail; JobTimeout after ``timeout``.
+        """
         ...
 
     def cancel(self) -> None:
@@ -198,11 +232,11 @@ class RunningJob(Protocol):
         ...
 
     def on_checkpoint(self, predicate: Predicate) -> Answers:
-        """Ask ``predicate`` about the state at every checkpoint. Raises: UnsupportedOnRunner where that is not done."""
+        """Call ``predicate`` with the state at every checkpoint. Raises: UnsupportedOnRunner if not supported."""
         ...
 
     def stop_when(self, predicate: Predicate) -> Answers:
-        """Also stop, with a last checkpoint, where it holds. Raises: UnsupportedOnRunner where that is not done."""
+        """Also stop, with a last checkpoint, if ``predicate`` holds. Raises: UnsupportedOnRunner if not supported."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -213,7 +247,7 @@ class RunningJob(Protocol):
 
 
 class Runner(Protocol):
-    """Runs pipelines."""
+    """An engine that runs pipelines."""
 
     def start(
         self,
@@ -224,14 +258,14 @@ class Runner(Protocol):
         restore: object = "auto",
         **options: Any,
     ) -> RunningJob:
-        """Begin to run ``pipeline``."""
+        """Start ``pipeline`` and return the running job."""
         ...
 
 
 def warn_of_unnamed_state(pipeline: str, graph: Graph, checkpoint: Checkpointing | None) -> None:
-    """Warn, once a run, of operators whose state will be looked for under a name that nobody chose.
+    """Warn, once per run, of operators whose state can only be found under an automatic name.
 
-    Checkpoints in memory die with the process, so no later version of the pipeline can miss its state in them.
+    Checkpoints in memory end with the process, so no later version of the pipeline can miss its state in them.
     """
     if checkpoint is None or isinstance(checkpoint.location, MemoryStore):
         return
@@ -239,19 +273,19 @@ def warn_of_unnamed_state(pipeline: str, graph: Graph, checkpoint: Checkpointing
     if unnamed:
         warnings.warn(
             f"pipeline {pipeline!r}: {unnamed} keep state in checkpoints and have only automatic names, which change "
-            "when an operator of the same kind is put in before them; give each a name=",
+            "when an operator of the same kind is inserted before them; give each a name=",
             UnnamedStateWarning,
             stacklevel=user_frame(),
         )
 
 
 def combines(checkpoint: Checkpointing | None) -> bool:
-    """Whether rows may be folded before a shuffle: not where a restore has to report them as they were."""
+    """Return whether rows may be folded before a shuffle: not if a restore has to report them unchanged."""
     return checkpoint is None or checkpoint.mode is not Mode.UNALIGNED
 
 
 def result_of(job: Job, *, checkpointed: bool) -> RunResult:
-    """The result of a job that is over. Raises the job's error, where it has one."""
+    """Return the result of a job that has ended. Raises: the job's error, if it failed."""
     if job.error is not None:
         raise job.error
     metrics = metrics_of(job)
@@ -286,7 +320,7 @@ def outputs_of(graph: Graph) -> Mapping[str, str]:
 
 
 def together(metrics: Iterable[TaskMetrics]) -> list[OperatorMetrics]:
-    """Return every operator over all its subtasks, in the order of the pipeline."""
+    """Return the counts of every operator over all its subtasks, in the order of the pipeline."""
     found: dict[str, list[OperatorMetrics]] = {}
     for task in metrics:
         for o in task.operators:
@@ -300,7 +334,7 @@ def changes_of(graph: Graph) -> Mapping[str, Changes]:
 
 
 def metrics_of(job: Job) -> list[TaskMetrics]:
-    """Every subtask of a job, running or over. Numbers of a running one are read without locks."""
+    """Return the metrics of every subtask. Numbers of a running job are read without locks."""
     return [_metrics(name, task, job.clock.now()) for name, task in job.tasks.items()]
 
 
@@ -322,7 +356,7 @@ def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
 
 
 def _together(name: str, parts: Sequence[OperatorMetrics]) -> OperatorMetrics:
-    """One operator over its subtasks."""
+    """Return the counts of one operator over its subtasks."""
     return OperatorMetrics(
         name,
         sum(o.rows_in for o in parts),

@@ -1,4 +1,4 @@
-"""The warnings of a run: failures that did not end it. Given once, by the thread that waits for the job.
+"""The warnings of a run: failures that did not end it. The thread that waits for the job gives them once.
 
 They come after the last commit, when the job has released its threads and locks. So nothing is lost if a user turns
 warnings into errors: the first is raised with the others as notes, and its ``result`` is the result of the run.
@@ -32,7 +32,7 @@ __all__ = ["late_rows", "lateness_text", "note_failure_left", "raise_warnings", 
 
 
 _ENDED: Final = 1 << 61
-"""Rows that are later than this, in microseconds, came after the last watermark, which is the largest time."""
+"""Microseconds; rows with more lateness came after the last watermark, which is the largest time."""
 
 
 def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[BarrierflowWarning]:
@@ -43,7 +43,7 @@ def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[Barrierf
         found.append(
             CheckpointsFailedWarning(
                 f"{len(failures):,} of {len(failures) + completed:,} checkpoints failed, so a restart would have "
-                f"repeated more work than every= says; the last one: {failures[-1]}"
+                f"repeated work of more than every=; the last failure: {failures[-1]}"
             )
         )
     for sink, (times, failure) in job.committer.failures.items():
@@ -51,7 +51,7 @@ def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[Barrierf
             CommitsRetriedWarning(
                 f"{times:,} {'commit' if times == 1 else 'commits'} of sink {sink!r} failed and had to be retried, so "
                 f"its rows appeared late"
-                f"{', or not at all, because the job failed' if job.error else ''}; the last one: checkpoint "
+                f"{', or not at all, because the job failed' if job.error else ''}; the last failure: checkpoint "
                 f"{failure.checkpoint}: {failure.error}"
             )
         )
@@ -59,10 +59,10 @@ def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[Barrierf
 
 
 def note_failure_left(notices: Notices, pipeline: str, error: BaseException | None) -> None:
-    """Note that the block of a job was left without asking for the ``error`` that it failed with."""
+    """Add a warning that the block of a job ended without a call that raises the job's ``error``."""
     notices.add(
         JobFailedWarning,
-        f"job {pipeline!r} failed, and the block was left without job.wait(), which raises the error: {error!r}",
+        f"job {pipeline!r} failed, but its block ended without job.wait(), which raises the error: {error!r}",
     )
 
 
@@ -88,7 +88,7 @@ def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[Barrie
 
 
 def share_text(lateness: Lateness) -> str:
-    """Return the share of late rows in words; "" if the operator does not count the rows that it checks.
+    """Return the share of late rows as text; "" if the operator does not count the rows that it checks.
 
     >>> share_text(Lateness(checked=3, buckets={0: 1})), share_text(Lateness())
     ('33.3% of its rows', '')
@@ -97,7 +97,7 @@ def share_text(lateness: Lateness) -> str:
 
 
 def lateness_text(lateness: Lateness) -> str:
-    """Return the quantiles in words; "" where no lateness is known.
+    """Return the quantiles as text; "" if no lateness is known.
 
     >>> lateness_text(Lateness(buckets={0: 1}, most=0))
     'half of them at most 0 us late, 90% at most 0 us, all at most 0 us'
@@ -119,21 +119,22 @@ def lateness_text(lateness: Lateness) -> str:
 def raise_warnings(
     found: Sequence[BarrierflowWarning], *, result: RunResult | None = None, error: BaseException | None = None
 ) -> None:
-    """Warn of each of ``found``, in the caller's name.
+    """Give each warning, attributed to the line of the user's code that called the library.
 
     Args:
+        found: the warnings.
         result: the result of the run; a warning that is raised as an exception carries it.
         error: the error that is about to be raised. It must not be replaced, so warnings that a filter turns into
             errors become notes of it.
 
-    Raises: the first warning that the user's filters turn into an error, after all were given out.
+    Raises: the first warning that the user's filters turn into an error, after all were given.
     """
     raised: list[BaseException] = [] if error is None else [error]
     for warning in found:
         try:
             warnings.warn(warning, stacklevel=user_frame())
         except BarrierflowWarning as exception:
-            exception.result = result  # not before: result.warnings would refer to the tables of the result
+            exception.result = result  # only here, because result.warnings must not refer to the tables of the result
             raised.append(exception)
     for other in raised[1:]:
         raised[0].add_note(f"{type(other).__name__}: {other}")

@@ -1,9 +1,10 @@
-"""One seeded schedule: the same tasks, job and store as on threads, but every choice comes from a seed.
+"""The simulated runner: the same tasks, job and store as on threads, but every choice comes from a seed.
 
 The scheduler steps one actor at a time: a task, the job, the oldest job of a background lane, or the clock. What runs
 next, which channel a gate polls, who stalls, which write fails and where the process dies is drawn from one random
 generator, so a seed is a reproduction. After a crash everything but the store (and what sinks made durable) is thrown
-away, and a new job is built from the newest checkpoint. Every life is checked for liveness: see ``liveness``.
+away, and a new job is built from the newest checkpoint. After each step its actor asserts its invariants, and every
+life is checked for liveness: see ``liveness``.
 
 Assumes: operators, sources and sinks have no randomness of their own.
 """
@@ -19,7 +20,7 @@ from typing import Self
 
 from dataflow.clock import Duration, ManualClock, microseconds
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
-from dataflow.contracts.operator import TwoPhaseSink
+from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.errors import (
     BarrierflowWarning,
     CheckpointError,
@@ -32,12 +33,12 @@ from dataflow.errors import (
     StoreError,
 )
 from dataflow.planning.graph import NamedGraph
-from dataflow.planning.physical_plan import Plan, of
+from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.specs import Write
-from dataflow.runners.binding import LIBRARY, foldable
+from dataflow.runners.binding import LIBRARY, can_preaggregate
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
 from dataflow.runners.liveness_check import Stillness, check_age, check_finished
-from dataflow.runners.predicate_requests import answers_of
+from dataflow.runners.predicate_requests import make_answers
 from dataflow.runners.run_result import RunResult, combines, metrics_of, result_of, together, warn_of_unnamed_state
 from dataflow.runners.run_warnings import raise_warnings, warnings_of
 from dataflow.runtime.job.build_job import Settings, build, store_of
@@ -64,11 +65,11 @@ _CHANCES = {
     Point.COMMITTED: 3,
     Point.RECOVERY: 3,
 }
-"""Chances a crash lets pass, at most: turns, where there are many; else about as many as two checkpoints bring."""
+"""The most chances that pass before a crash: many for turns, else about as many as two checkpoints have."""
 
 
 _PATIENCE = 50
-"""Turns of a job that is still, after which time passes twice as fast: only a clock can move it."""
+"""Turns of a still job after which time passes twice as fast, because only the clock can move it."""
 
 
 _INJECTED = (
@@ -78,11 +79,11 @@ _INJECTED = (
     CommitsRetriedWarning,
     RowsTakenBackWarning,
 )
-"""Warnings that injected faults cause. They are not raised, because they were asked for; see ``RunResult.warnings``."""
+"""Warnings that injected faults cause. They are not given, only listed in ``RunResult.warnings``."""
 
 
 class _FewRows:
-    """A pace drawn anew for each step: no clock moves within a step, so there is nothing to learn it from."""
+    """A pace drawn anew for each step: no clock moves within a step, so no pace can be learned from it."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
@@ -93,11 +94,16 @@ class _FewRows:
 
 
 class _Crash(BaseException):
-    """The process is gone. Not an ``Exception``: nothing in the engine may catch it."""
+    """The simulated process crashed. Not an ``Exception``: nothing in the engine may catch it."""
 
 
 class SimulatedRunner:
-    """Runs a pipeline on one seeded schedule, crashing and restoring as ``faults`` say, until it finishes.
+    """Runs a pipeline on one seeded schedule, crashing and restoring according to ``faults``, until it finishes.
+
+    Args:
+        seed: selects the schedule and the faults; equal seeds give equal runs.
+        faults: the faults that may happen; None: none.
+        max_turns: the most steps of one attempt, after which JobTimeout is raised.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> with flow.Pipeline("x") as p:
@@ -121,12 +127,15 @@ class SimulatedRunner:
         channel_credit: int = 2,
         max_key_groups: int = 128,
     ) -> SimulatedJob:
-        """The job; it runs when it is waited for. Options as for the local runner."""
-        plan = of(
+        """Return the job, which runs when ``wait`` is called. Options as for `LocalRunner.start`.
+
+        Raises: ConfigurationError and GraphError for settings that cannot work.
+        """
+        plan = make_plan(
             pipeline.graph,
             parallelism=parallelism,
             max_key_groups=max_key_groups,
-            combine=foldable if combines(checkpoint) else None,
+            combine=can_preaggregate if combines(checkpoint) else None,
             input_identity=input_identity(checkpoint),
         )
         if checkpoint is None and self._faults.crashes:
@@ -226,7 +235,7 @@ class SimulatedJob:
         return self._ask(predicate, "stop_when", Job.stop)
 
     def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None] | None) -> Answers:
-        answers = answers_of(predicate, where, checkpointed=self._checkpoint is not None)
+        answers = make_answers(predicate, where, checkpointed=self._checkpoint is not None)
         self._asked.append((answers, then))
         return answers
 
@@ -243,7 +252,7 @@ class SimulatedJob:
     # --- one life
 
     def _bury(self) -> None:
-        """Forget what lived in the process's memory; the kernel lets go of its locks."""
+        """Discard the memory of the process after it ended, and release its locks as the kernel does."""
         self._lanes.clear()
         self._stalled.clear()
         if self._store is not None:
@@ -253,6 +262,7 @@ class SimulatedJob:
                 self._store.damaged.add(sound[-1])
 
     def _live(self, checkpointing: Checkpointing | None, restore: object, timeout: int | None) -> RunResult:
+        """Run one attempt until the job ends or crashes."""
         attempt = self.attempts[-1]
         settings = Settings(
             pipeline=self._pipeline,
@@ -312,17 +322,17 @@ class SimulatedJob:
         return [warning for warning in found if self._faults == Faults() or not isinstance(warning, _INJECTED)]
 
     def _settings(self) -> Checkpointing | None:
-        """Those of the life that begins."""
+        """Return the settings of the next attempt."""
         if len(self.attempts) == 1 or not self._faults.restart_with:
             return self._checkpoint
         return self._random.choice(self._faults.restart_with)
 
     def _pace(self) -> Pace:
-        """That of one task."""
+        """Return the pace of one task."""
         return _FewRows(self._random) if self._random.random() < self._faults.slices else Unpaced()
 
     def _advance(self, job: Job, stillness: Stillness) -> None:
-        """One turn of the scheduler."""
+        """Run one turn of the scheduler."""
         draw = self._random
         self._clock.advance(draw.randrange(1, 200) << min(self._idle // _PATIENCE, 10))
         if draw.random() < self._faults.stall:
@@ -339,6 +349,8 @@ class SimulatedJob:
                 actors.append(("", partial(self._run, lane)))
         actor, step = draw.choice(actors)
         moved, now = step(), self._clock.now()
+        if actor:  # background work changes neither the job nor a task: they hear of it by message
+            (job if actor == "job" else job.tasks[actor]).validate()
         # a task is stepped to DONE once: what it reported then is still to be read
         if moved is False or (isinstance(moved, Progress) and moved not in (Progress.WORKED, Progress.DONE)):
             if stillness.idle(actor, now, ("job", *running), writing=bool(self._lanes)):
@@ -349,11 +361,12 @@ class SimulatedJob:
         check_age(job, now)
 
     def _submit(self, lane: str, job: Callable[[], None]) -> None:
+        """Append a background job to its lane, to run after a random number of turns."""
         delay = self._random.randrange(10, 400) if self._random.random() < self._faults.slow else 0
         self._lanes.setdefault(lane, deque()).append((self._turn + delay, job))
 
     def _run(self, lane: str) -> None:
-        """The oldest job of a lane."""
+        """Run the oldest job of a lane."""
         _, job = self._lanes[lane].popleft()
         if not self._lanes[lane]:
             del self._lanes[lane]
@@ -362,7 +375,7 @@ class SimulatedJob:
     # --- faults
 
     def _aim(self) -> None:
-        """Draw where this life ends, and how many chances to end there it survives."""
+        """Draw where this attempt crashes, and how often that place is passed before."""
         self._target, self._durable = None, 0
         reachable = [target for target in self._faults.crash_at if self._reachable(target)]
         if self._crashes_left == 0 or not reachable:
@@ -374,6 +387,7 @@ class SimulatedJob:
             self._due_after = 0
 
     def _reachable(self, target: Point | str) -> bool:
+        """Return whether this attempt can reach ``target``."""
         if target is Point.RECOVERY:
             return self._store is not None and bool(self._store.checkpoints())
         if target in (Point.PREPARED, Point.COMMIT, Point.COMMITTED):
@@ -391,6 +405,7 @@ class SimulatedJob:
         self._durable += 1
 
     def _chance(self, what: Point | str) -> None:
+        """Crash if ``what`` is the drawn place and its chances have passed."""
         if what != self._target or self._durable < self._due_after:
             return
         if self._chances == 0:
@@ -409,10 +424,11 @@ class SimulatedJob:
             self._chance("recording")
 
     def _maybe_fail(self, what: str) -> None:
+        """Raise StoreError with the probability of ``Faults.fail``."""
         if self._random.random() < self._faults.fail:
             raise StoreError(f"injected: cannot {what} (seed {self._seed}, turn {self._turn})")
 
 
 def _aligning(job: Job) -> bool:
-    """Whether some task has taken a checkpoint's first barrier and not yet its snapshot."""
+    """Return whether some task has taken a checkpoint's first barrier and not yet its snapshot."""
     return any(task.task_input.aligning for task in job.tasks.values())

@@ -1,7 +1,6 @@
-"""A run in words and tables: as plain text, for a terminal, for a notebook, and as JSON for programs.
+"""The summary of a run: plain text, a table for a terminal or a notebook, and JSON for programs.
 
-Late and skipped rows are told always, also where there are none: a number that is only shown when it is bad is one
-that nobody knows to look for.
+Late and skipped rows are always shown, also if there are none: otherwise a user would not know to look for them.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ _LONGEST: Final = 200
 
 
 def as_text(result: RunResult) -> str:
-    """The summary as lines of plain text."""
+    """Return the summary as lines of plain text."""
     tables = [_aligned(heads, rows) for heads, rows in _tables(result)]
     return "\n".join([*_lines(result), *("  " + line for table in tables for line in table)])
 
 
 def renderable(result: RunResult) -> Group:
-    """The summary for a ``rich`` console."""
+    """Return the summary for a ``rich`` console."""
     from rich.console import Group
     from rich.text import Text
 
@@ -47,13 +46,13 @@ def renderable(result: RunResult) -> Group:
 
 
 def as_html(result: RunResult) -> str:
-    """The summary for a notebook."""
+    """Return the summary for a notebook."""
     tables = [_html(heads, rows) for heads, rows in _tables(result)]
     return f"<pre>{escape(chr(10).join(_lines(result)))}</pre>" + "".join(tables)
 
 
 def as_dict(result: RunResult) -> dict[str, Any]:
-    """The summary as what JSON can hold; times in microseconds."""
+    """Return the summary as JSON values; times in microseconds."""
     return {
         "pipeline": result.pipeline,
         "state": result.state.value,
@@ -103,7 +102,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
 
 
 def _lines(result: RunResult) -> list[str]:
-    """Everything but the tables."""
+    """Return everything but the tables."""
     mode = "no checkpoints" if result.mode is None else f"mode {result.mode}"
     lines = [
         f"{result.pipeline}: {result.state.value} in {duration_text(result.duration)}; {mode}; "
@@ -127,7 +126,7 @@ def _lines(result: RunResult) -> list[str]:
         done = len(result.checkpoints)
         worst = max((c.duration for c in result.checkpoints), default=0)
         lines.append(f"  checkpoints: {done} completed, {len(result.failures)} failed, slowest {duration_text(worst)}")
-        written = any(record.tasks for record in result.checkpoints)  # by us, that is, and not by Spark
+        written = any(record.tasks for record in result.checkpoints)  # by this engine, not by Spark
         lines += [f"  writer: {result.persistence}"] if written else []
     lines += [f"  {result.micro_batches.headline}"] if result.micro_batches is not None else []
     lines += [f"  failed {failure}" for failure in result.failures[-3:]]
@@ -138,7 +137,7 @@ def _lines(result: RunResult) -> list[str]:
 
 
 def _tables(result: RunResult) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
-    """Each table: its heads and its rows."""
+    """Return the headings and rows of each table."""
     batches = result.micro_batches
     phases = [] if batches is None else [(_PHASES, _phases(batches))]
     return [(_OPERATORS, _operators(result)), (_TASKS, _tasks(result)), *phases]
@@ -149,7 +148,7 @@ def _phases(batches: MicroBatches) -> list[tuple[str, ...]]:
 
 
 def _operators(result: RunResult) -> list[tuple[str, ...]]:
-    """A row for each operator, then what the tasks were busy with besides: queues, checkpoints, polls for nothing."""
+    """Return a row for each operator, and one for the engine: queues, checkpoints, and polls without rows."""
     total = sum(task.meter.busy for task in result.metrics)
     rest = max(0, total - sum(o.busy for o in result.operators))
     rows = [
@@ -167,7 +166,7 @@ def _tasks(result: RunResult) -> list[tuple[str, ...]]:
 
 
 def _aligned(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Columns as wide as they must be, the first to the left and the others to the right."""
+    """Return the table as text: the first column aligned left, the others right."""
     everything = [tuple(heads), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
     return [
@@ -196,7 +195,8 @@ def _html(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _counted(by_operator: Mapping[str, int]) -> str:
-    """
+    """Return the total number of rows, and the operators that have some.
+
     >>> _counted({"a": 0, "b": 2, "c": 1000}), _counted({"a": 0})
     ("1,002 rows (2 at 'b', 1,000 at 'c')", '0 rows')
     """

@@ -1,7 +1,7 @@
-"""The threads that run a job: workers step its tasks, one more moves the job itself.
+"""The threads that run a job: workers step its tasks, and the job thread steps the job itself.
 
-A worker's life: step every task it has; when none could do anything, sleep until somebody rings: a channel it reads got
-something, one it writes got room, or mail came.
+A worker steps all its tasks. If none of them could do anything, it sleeps until it is woken: a channel that it reads
+received rows, a channel that it writes got room, or a message arrived.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from dataflow.runtime.task.messages import Crashed
 from dataflow.runtime.task.progress import Progress
 from dataflow.runtime.task.task import Task
 
-__all__ = ["Crew", "Worker"]
+__all__ = ["WorkerPool", "Worker"]
 
 log = logging.getLogger("dataflow.local")
 
 _NAP = 0.001
-"""Seconds between two polls of a source that has nothing to give and cannot ring."""
+"""Seconds between two polls of a source that has no rows and cannot wake its worker."""
 _LONG = 0.1
-"""Seconds a worker sleeps at most when everybody it waits for can ring."""
+"""Seconds a worker sleeps at most if everything it waits for can wake it."""
 _TICK = 0.005
-"""Seconds the job's thread sleeps at most when nothing comes in: the resolution of checkpoint intervals."""
+"""Seconds the job thread sleeps at most without messages: the resolution of checkpoint intervals."""
 
 
 class Worker(threading.Thread):
-    """Steps its tasks from ``begin`` until they are done or the job is over."""
+    """Steps its tasks from ``begin`` until they are done or the job ends."""
 
     def __init__(
         self, name: str, tasks: Sequence[Task], begin: threading.Event, stop: threading.Event, clock: Clock
@@ -52,7 +52,7 @@ class Worker(threading.Thread):
             for task in tasks:
                 try:
                     worked = task.step() is Progress.WORKED or worked
-                except BaseException as error:  # SystemExit of a user's function: unheard, the job would wait for ever
+                except BaseException as error:  # also SystemExit of a user's function: else the job would wait for ever
                     task.crash(error)
             if not worked:
                 tasks = [task for task in tasks if task.state is not Progress.DONE]
@@ -60,18 +60,18 @@ class Worker(threading.Thread):
 
 
 def _sleep(task: Task, now: int) -> float:
-    """How long (seconds) its worker may sleep. A source cannot ring when it has something again: it is looked after."""
+    """Return how long (seconds) the worker of ``task`` may sleep. A source cannot wake it, so it is polled often."""
     if task.task_input.is_source and task.state is Progress.WAITING:
         return _NAP
     times = [at for at in (task.chain.next_timer, task.task_input.deadline) if at is not None]
     return min([_LONG, *(max(_NAP, (at - now) / 1e6) for at in times)])
 
 
-class Crew:
-    """At work for ``job`` from here until it is over; then they put everything away and are ``done``.
+class WorkerPool:
+    """The threads of a running job, from construction until the job ends. Then they clean up and set ``done``.
 
-    ``threads`` workers share the tasks that never block; the others have a worker each. When no row moved for
-    ``stall_after`` microseconds, who waits for whom is logged. ``stop`` is set when it is all over.
+    ``threads`` workers share the tasks that never block; each other task has a worker of its own. If no row moved for
+    ``stall_after`` microseconds, a warning with who waits for whom is logged. ``stop`` is set when the job has ended.
     """
 
     def __init__(
@@ -83,21 +83,22 @@ class Crew:
         self._stall_after = stall_after
         self._stop_all = stop
         self._bell = threading.Event()
-        self._begin = threading.Event()  # set when tasks may be stepped, or will not be any more
+        self._begin = threading.Event()  # set when tasks may be stepped, or never will be
         self.done = threading.Event()
-        self._workers = self._hire(threads)
+        self._workers = self._assign_tasks(threads)
         job.mailbox.bell = self._bell.set
         background.on_error = lambda error: job.mailbox.put(Crashed("background", error))
-        boss = threading.Thread(target=self._manage, name=f"dataflow-job-{job.identity.pipeline}", daemon=True)
+        job_thread = threading.Thread(target=self._run_job, name=f"dataflow-job-{job.identity.pipeline}", daemon=True)
         try:
             for worker in self._workers:
                 worker.start()
-            boss.start()
-        except BaseException:  # no more threads to be had
-            self._put_away()
+            job_thread.start()
+        except BaseException:  # the system has no more threads
+            self._shut_down()
             raise
 
-    def _hire(self, threads: int) -> list[Worker]:
+    def _assign_tasks(self, threads: int) -> list[Worker]:
+        """Return the workers, and connect the wake-up calls of their tasks' mailboxes and channels."""
         alone: list[list[Task]] = []
         shared: list[list[Task]] = [[] for _ in range(threads)]
         for vertex, subtask, name in self._job.plan.tasks():
@@ -119,8 +120,8 @@ class Crew:
                         channel.on_take = worker.bell.set
         return workers
 
-    def _manage(self) -> None:
-        """The job's thread: move the job until it is over, then put everything away."""
+    def _run_job(self) -> None:
+        """Step the job until it ends, then shut down; runs on the job thread."""
         job, last, moved_at, warned = self._job, -1, self._clock.now(), False
         try:
             if not job.loading.done:
@@ -129,7 +130,7 @@ class Crew:
                 self._bell.clear()
                 worked = job.step()
                 if job.begun:
-                    self._begin.set()  # before the wait, or each job would begin a tick late
+                    self._begin.set()  # before the wait, else each job would begin a tick late
                 if not worked and not job.over:
                     self._bell.wait(_TICK)
                 moved = _rows_moved(job)
@@ -146,14 +147,15 @@ class Crew:
             job.fail(error)
         finally:
             try:
-                self._put_away()
+                self._shut_down()
             except BaseException as error:
-                log.exception("while job %r was put away", job.identity.pipeline)
+                log.exception("error while job %r was shutting down", job.identity.pipeline)
                 job.fail(error)
             finally:
                 self.done.set()
 
-    def _put_away(self) -> None:
+    def _shut_down(self) -> None:
+        """Stop the workers, wait for them, and close the job."""
         self._job.loading.stop()
         self._stop_all.set()
         self._begin.set()
@@ -167,6 +169,6 @@ class Crew:
 
 
 def _rows_moved(job: Job) -> int:
-    """A number that grows while rows move. Checkpoints do not count: they go on when nothing else does."""
+    """Return a number that grows while rows move. Checkpoints do not count: they continue when nothing else does."""
     nodes = [node for task in job.tasks.values() for node in task.chain.nodes]
     return sum([node.rows_in + node.rows_out for node in nodes])

@@ -1,10 +1,10 @@
-"""Cuts through a run: which are consistent, and the run that passes through what a snapshot recorded.
+"""Cuts through a run: consistency, channel states, and the equivalent run that passes through the state of a cut.
 
-A cut says of each process how many of its events lie before it: those are *white*, the others *red*, as in Dijkstra's
-EWD 864a. It is consistent when no white event accepted a message that a red one sent. Then the run can be rearranged,
-by swaps of neighbours that have no effect on each other, into one in which all white events come first. It ends where
-the run ended, and between white and red it passes through the global state of the cut, though the run itself may never
-have been in it.
+A cut gives for each process the number of its events before the cut: these are *white*, the others *red*, as in
+Dijkstra's EWD 864a. It is consistent if no white event accepted a message that a red one sent (Chandy and Lamport,
+*Distributed Snapshots*, 1985, section 2). Then the run can be rearranged, by swaps of neighbours that do not affect
+each other, into a run with all white events first. That run ends in the same state, and between white and red it is in
+the global state of the cut, although the original run may never have been (EWD 864a; theorem 1 of the 1985 paper).
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from dataflow.snapshots.traces import Event, MessageId, Trace
 __all__ = ["Consistency", "Reordering", "Swap", "channel_states", "consistent_cuts", "equivalent", "is_consistent"]
 
 Cut = Mapping[str, int]
+"""The number of events of each process before the cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consistency:
-    """Whether a cut is consistent: true in a condition, and what is wrong where it is not.
+    """The result of ``is_consistent``: true in a condition if the cut is consistent.
 
-    ``violations`` are pairs of a red event, which sent a message, and the white one that accepted it.
+    Attributes:
+        violations: pairs of a red event that sent a message, and the white event that accepted it.
     """
 
     violations: tuple[tuple[Event, Event], ...] = ()
@@ -37,16 +39,35 @@ class Consistency:
     def __str__(self) -> str:
         if self:
             return "consistent"
-        said = [
+        reasons = [
             f"{accepted} is before the cut, and {sent}, which sent it, is not" for sent, accepted in self.violations
         ]
-        return "inconsistent: " + "; ".join(said)
+        return "inconsistent: " + "; ".join(reasons)
 
 
 def is_consistent(trace: Trace, cut: Cut) -> Consistency:
-    """Whether ``cut`` leaves no message that was accepted before it and sent behind it.
+    """Return whether every message that was accepted before ``cut`` was also sent before it.
 
-    Raises: GraphError for a cut that does not say of each process how many of its events lie before it.
+    Args:
+        trace: the run.
+        cut: for each process of the run, the number of its events before the cut.
+
+    Returns: a ``Consistency``, with the messages that violate it.
+
+    Raises: GraphError if ``cut`` does not give a possible number for each process.
+
+    >>> from dataflow.snapshots.processes import Process, ProcessGraph, action
+    >>> from dataflow.snapshots.runs.system import System
+    >>> class Peer(Process):
+    ...     @action
+    ...     def send(self):
+    ...         return {"q": "m"}
+    ...     def receive(self, sender, message): ...
+    >>> run = System(ProcessGraph().add("p", Peer()).add("q", Peer()).channel("p", "q"))
+    >>> run.act("p", "send"), run.deliver("p", "q")
+    (None, 'm')
+    >>> print(is_consistent(run.trace, {"p": 1, "q": 0}), is_consistent(run.trace, {"p": 0, "q": 1}), sep="; ")
+    consistent; inconsistent: q.1 receive < p: 'm' is before the cut, and p.1 send > q: 'm', which sent it, is not
     """
     _check(trace, cut)
     violations: list[tuple[Event, Event]] = []
@@ -58,20 +79,24 @@ def is_consistent(trace: Trace, cut: Cut) -> Consistency:
 
 
 def channel_states(trace: Trace, cut: Cut) -> dict[Channel, tuple[object, ...]]:
-    """What is in each channel at ``cut``: sent before it, and not accepted before it.
+    """Return the messages in each channel at ``cut``: sent before it, and not accepted before it.
 
-    Raises: GraphError for a cut that is not consistent, with the events that show it.
+    Raises: GraphError if the cut is not consistent, with the events that violate it.
     """
     _check_consistent(trace, cut)
-    found: dict[Channel, tuple[object, ...]] = {}
+    states: dict[Channel, tuple[object, ...]] = {}
     for channel in trace.channels:
         sent, accepted = _crossed(trace, cut, channel)
-        found[channel] = tuple(value for _, value in trace.sent(channel)[accepted:sent])
-    return found
+        states[channel] = tuple(value for _, value in trace.sent(channel)[accepted:sent])
+    return states
 
 
 def consistent_cuts(trace: Trace) -> Iterator[dict[str, int]]:
-    """Every consistent cut of a run, each once, those with fewer events first. There may be exponentially many."""
+    """Yield every consistent cut of a run once, those with fewer events first. There may be exponentially many.
+
+    It traverses the lattice of consistent cuts level by level (Cooper and Marzullo, *Consistent Detection of Global
+    Predicates*, 1991); vector clocks decide whether an event can be added to a cut.
+    """
     events = {process: trace.of(process) for process in trace.processes}
     level: dict[tuple[int, ...], None] = {(0,) * len(trace.processes): None}
     while level:
@@ -89,9 +114,9 @@ def consistent_cuts(trace: Trace) -> Iterator[dict[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Two neighbours of a run that change places: ``red`` was at ``position``, ``white`` right behind it.
+    """A swap of two neighbouring events of a run: ``red`` is at ``position``, ``white`` directly after it.
 
-    They are of different processes, and ``red`` sent nothing that ``white`` accepts.
+    Invariant: they are of different processes, and ``white`` accepts no message that ``red`` sends.
     """
 
     position: int
@@ -102,17 +127,17 @@ class Swap:
         return f"{self.red} | {self.white}"
 
     def check(self) -> None:
-        """Raises: GraphError where the swap is not allowed."""
+        """Check that the swap is allowed. Raises: GraphError if it is not."""
         if self.red.process == self.white.process:
-            raise GraphError(f"{self.red} and {self.white} are of one process: their order stands")
+            raise GraphError(f"{self.red} and {self.white} are events of one process, so they cannot be swapped")
         sent: set[MessageId] = {identity for identity, _ in self.red.sent}
         if any([identity in sent for identity, _ in self.white.accepted]):
-            raise GraphError(f"{self.white} accepts what {self.red} sends: their order stands")
+            raise GraphError(f"{self.white} accepts a message that {self.red} sends, so they cannot be swapped")
 
 
 @dataclass(frozen=True, slots=True)
 class Reordering:
-    """The proof that a run could have passed through ``cut``: ``swaps`` that make ``after`` of ``before``."""
+    """A proof that a run could have passed through ``cut``: the ``swaps`` that turn ``before`` into ``after``."""
 
     before: tuple[Event, ...]
     swaps: tuple[Swap, ...]
@@ -121,33 +146,37 @@ class Reordering:
 
     @property
     def whites(self) -> int:
-        """How many events lie before the cut: the first of ``after``."""
+        """The number of events before the cut, which are the first events of ``after``."""
         return sum(self.cut.values())
 
     def check(self) -> None:
-        """Make every swap once more.
+        """Repeat and check every swap.
 
-        Raises: GraphError where one is not allowed, they do not lead to ``after``, or not all white events come first.
+        Raises: GraphError if one is not allowed, if they do not lead to ``after``, or if a red event precedes a white
+            one in it.
         """
         events = list(self.before)
         for swap in self.swaps:
-            found = events[swap.position : swap.position + 2]
-            if found != [swap.red, swap.white]:
-                raise GraphError(f"expected {swap.red} and {swap.white} at {swap.position}, found {_listed(found)}")
+            pair = events[swap.position : swap.position + 2]
+            if pair != [swap.red, swap.white]:
+                raise GraphError(f"expected {swap.red} and {swap.white} at {swap.position}, found {_listed(pair)}")
             swap.check()
             events[swap.position : swap.position + 2] = swap.white, swap.red
         if tuple(events) != self.after:
             raise GraphError(f"the swaps lead to {_listed(events)}, not to {_listed(self.after)}")
         late = [event for event in events[self.whites :] if _is_white(event, self.cut)]
         if late:
-            raise GraphError(f"{_listed(late)} of the cut {dict(self.cut)} come behind the first {self.whites} events")
+            raise GraphError(
+                f"expected the {self.whites} events before the cut first, found {_listed(late)} after them"
+            )
 
 
 def equivalent(trace: Trace, cut: Cut) -> Reordering:
-    """The equivalent computation of EWD 864a: the events of ``trace``, white ones first, and the swaps that lead there.
+    """Return the equivalent computation of EWD 864a: the events of ``trace``, white ones first, and the swaps.
 
-    Each white event moves forward past the red ones ahead of it, the first one first. Raises: GraphError for a cut that
-    is not consistent, with the events that show it.
+    Each white event, the first one first, is swapped with the red ones directly before it.
+
+    Raises: GraphError if the cut is not consistent, with the events that violate it.
     """
     _check_consistent(trace, cut)
     events = list(trace.events)
@@ -172,7 +201,7 @@ def _listed(events: Sequence[Event]) -> str:
 
 
 def _crossed(trace: Trace, cut: Cut, channel: Channel) -> tuple[int, int]:
-    """How many messages of ``channel`` were sent before ``cut``, and how many accepted."""
+    """Return how many messages of ``channel`` were sent before ``cut``, and how many were accepted before it."""
     return (
         bisect_right(trace.sent(channel), cut[channel.source], key=lambda entry: entry[0].number),
         bisect_right(trace.accepted(channel), cut[channel.target], key=lambda event: event.number),
@@ -184,12 +213,12 @@ def _check(trace: Trace, cut: Cut) -> None:
     named = isinstance(cut, Mapping) and cut.keys() == lengths.keys()
     if not named or not all([isinstance(number, int) and 0 <= number <= lengths[p] for p, number in cut.items()]):
         raise GraphError(
-            f"expected a cut that says of each process how many of its events lie before it, at most {lengths}, got "
+            f"expected a cut that gives for each process the number of its events before it, from 0 to {lengths}, got "
             f"{cut!r}"
         )
 
 
 def _check_consistent(trace: Trace, cut: Cut) -> None:
-    found = is_consistent(trace, cut)
-    if not found:
-        raise GraphError(f"the cut {dict(cut)} is {found}")
+    consistency = is_consistent(trace, cut)
+    if not consistency:
+        raise GraphError(f"the cut {dict(cut)} is {consistency}")

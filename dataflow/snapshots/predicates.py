@@ -1,7 +1,8 @@
-"""Stable predicates of global states: termination, deadlock, lost tokens, garbage. What holds, holds for ever.
+"""Stable predicates of global states: termination, deadlock, lost tokens, garbage.
 
-Each answers something that is true in a condition where it holds, and says what it found. To run snapshots until one
-holds: ``dataflow.snapshots.runs.detect``.
+A stable predicate that holds in a state holds in every state that can be reached from it (Chandy and Lamport,
+*Distributed Snapshots*, 1985, section 5). Each function returns a value that is true in a condition if the predicate
+holds, such as the cycle of a deadlock. ``dataflow.snapshots.runs.detect`` takes snapshots until one holds.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ __all__ = ["Deadlock", "Tokens", "deadlocked", "garbage", "terminated"]
 
 
 def terminated(state: GlobalState) -> bool:
-    """Whether all processes are passive, and all channels empty.
+    """Return whether all processes are passive and all channels are empty.
 
-    A process is passive when none of its ``action``s that accept no message could happen: ``when`` says it. Stable,
-    since what is passive acts only on a message, and there is none. Actions that need arguments do not count: they
-    come from outside.
+    A process is passive if ``when`` is false for each of its actions that accept no message. This is stable, because a
+    passive process acts only on a message, and there is none. Actions that require arguments do not count, because
+    the arguments come from outside.
 
     >>> terminated(GlobalState({"p": 0}, {Channel("p", "p"): ()})), terminated(GlobalState({}, {}, active=("p",)))
     (True, False)
@@ -30,7 +31,7 @@ def terminated(state: GlobalState) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
-    """A cycle of processes, each of which waits for the next, and the last for the first."""
+    """A cycle of processes: each waits for the next, and the last one for the first."""
 
     cycle: tuple[str, ...]
 
@@ -41,11 +42,16 @@ class Deadlock:
 def deadlocked(
     state: GlobalState, waits_for: Callable[[Any], str | Iterable[str] | None] | None = None
 ) -> Deadlock | None:
-    """A cycle of processes that wait for each other, or None.
+    """Return a cycle of processes that wait for each other, or None.
 
-    A process says in its state whom it waits for: attribute ``waits_for`` is a name, several, or None. It goes on when
-    *each* of them has sent it a message, and sends these nothing before. ``waits_for=`` says it of other states.
-    Nobody waits for one whose message is in the channel already, so the cycle is a deadlock, and stable.
+    A waiting process continues when *each* process that it waits for has sent it a message; until then, it sends
+    these processes nothing. A process whose message is already in the channel is not waited for any more. So the cycle
+    is a deadlock, and the predicate is stable.
+
+    Args:
+        state: a global state.
+        waits_for: maps the state of a process to a name, several names, or None. By default it is the attribute or key
+            ``waits_for`` of the state.
 
     >>> recorded = {"p": {"waits_for": "q"}, "q": {"waits_for": ["p"]}, "r": {"waits_for": "p"}}
     >>> print(deadlocked(GlobalState(recorded, {Channel("p", "q"): (), Channel("q", "p"): ()})))
@@ -65,7 +71,11 @@ def deadlocked(
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """How many tokens there are: ``held`` of the state of a process, and ``carried`` by a message.
+    """A count of the tokens in processes and channels, and predicates of that count.
+
+    Args:
+        held: maps the state of a process to its number of tokens.
+        carried: maps a message to its number of tokens. By default each message is one.
 
     >>> tokens = Tokens(held=lambda state: state["tokens"], carried=lambda message: 1)
     >>> state = GlobalState({"p": {"tokens": 2}, "q": {"tokens": 0}}, {Channel("p", "q"): ("token",)})
@@ -77,15 +87,15 @@ class Tokens:
     carried: Callable[[Any], int] = lambda message: 1
 
     def __call__(self, state: GlobalState) -> int:
-        """All tokens of ``state``, in processes and in channels."""
+        """Return the number of tokens of ``state``, in processes and in channels."""
         return sum(map(self.held, state.processes.values())) + sum(map(self.carried, state.in_flight))
 
     def fewer_than(self, number: int) -> Callable[[GlobalState], bool]:
-        """The predicate that tokens are lost. Stable where nobody makes new ones."""
+        """Return the predicate that tokens are lost. It is stable if no process creates tokens."""
         return lambda state: self(state) < number
 
     def not_exactly(self, number: int) -> Callable[[GlobalState], bool]:
-        """The predicate that tokens are lost or made. Stable where only one of the two can happen."""
+        """Return the predicate that tokens are lost or created. It is stable if only one of the two can happen."""
         return lambda state: self(state) != number
 
 
@@ -98,11 +108,17 @@ def garbage(
     roots: Callable[[Any], str | Iterable[str] | None] = lambda state: _attribute(state, "roots"),
     carried: Callable[[Any], str | Iterable[str] | None] = lambda message: message,
 ) -> Callable[[GlobalState], list[str]]:
-    """The predicate that there are ``at_least`` so many objects that nobody can ever reach; it answers all of them.
+    """Return the predicate that at least ``at_least`` objects are unreachable; its value is the list of their names.
 
-    ``objects`` says of the state of a process which objects it keeps, each with the names of those it refers to;
-    ``roots`` which names the process knows itself; ``carried`` which names are in a message: one, several, or None.
-    Stable where garbage is not collected, for nobody can find a name that nobody has.
+    It is stable if garbage is not collected, because no process can obtain a name that no process or message has.
+
+    Args:
+        at_least: the number of unreachable objects from which on the predicate holds.
+        objects: maps the state of a process to the objects it keeps, each with the names it refers to. By default it is
+            the attribute or key ``objects``.
+        roots: maps the state of a process to the names that the process itself knows: one, several, or None. By
+            default it is the attribute or key ``roots``.
+        carried: maps a message to the names in it: one, several, or None. By default it is the message.
 
     >>> state = GlobalState({"p": {"roots": ["a"], "objects": {"a": ["b"], "b": [], "c": ["b"], "d": []}}},
     ...                     {Channel("p", "p"): (["d"],)})
@@ -110,7 +126,7 @@ def garbage(
     (['c'], [])
     """
 
-    def found(state: GlobalState) -> list[str]:
+    def unreachable_objects(state: GlobalState) -> list[str]:
         references: dict[str, list[str]] = {}
         reached: set[str] = set()
         new: list[str] = [name for message in state.in_flight for name in _names(carried(message))]
@@ -126,8 +142,8 @@ def garbage(
         unreached = [name for name in references if name not in reached]
         return unreached if len(unreached) >= at_least else []
 
-    found.__name__ = f"garbage(at_least={at_least})"
-    return found
+    unreachable_objects.__name__ = f"garbage(at_least={at_least})"
+    return unreachable_objects
 
 
 def _attribute(state: Any, name: str) -> Any:
@@ -143,17 +159,17 @@ def _names(value: str | Iterable[str] | None) -> list[str]:
 
 
 def _cycle(waiting: Mapping[str, Iterable[str]], start: str, done: set[str]) -> list[str]:
-    """The first cycle on the ways from ``start``; ``done`` are those from which no way leads to one."""
-    way = {start: iter(waiting[start])} if start not in done else {}
-    while way:
-        name, others = next(reversed(way.items()))
+    """Return the first cycle on a path from ``start``; ``done`` are the processes from which no path leads to one."""
+    path = {start: iter(waiting[start])} if start not in done else {}
+    while path:
+        name, others = next(reversed(path.items()))
         other = next(others, None)
         if other is None:
-            del way[name]
+            del path[name]
             done.add(name)
-        elif other in way:
-            names = list(way)
+        elif other in path:
+            names = list(path)
             return names[names.index(other) :]
         elif other not in done:
-            way[other] = iter(waiting.get(other, ()))
+            path[other] = iter(waiting.get(other, ()))
     return []

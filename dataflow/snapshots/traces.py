@@ -1,8 +1,11 @@
-"""The trace of a run of processes, in order: events, and the markers and reports of snapshots among them.
+"""The trace of a run of processes: its events in order, with the recordings, markers and reports of snapshots.
 
 An event is one atomic action of one process. Messages and events have names that do not depend on the order of the run:
-the k-th message of a channel, the k-th event of a process. So two runs in which processes did the same in another order
-are compared by their events.
+the k-th message of a channel, the k-th event of a process. So two runs in which processes do the same in another order
+can be compared by their events.
+
+Source: the happened-before relation is that of Lamport, *Time, Clocks, and the Ordering of Events in a Distributed
+System* (1978); vector clocks (Fidge 1988, Mattern 1989) decide it.
 """
 
 from __future__ import annotations
@@ -34,8 +37,18 @@ class MessageId:
 class Event:
     """The ``number``-th event of ``process``, from 1: an atomic action.
 
-    ``accepted`` and ``sent`` are messages with what was in them. ``arguments`` came from outside. ``clock`` is the
-    vector clock: how many events of each process happened before this one or are it.
+    Attributes:
+        process: the name of the process.
+        number: the position among the events of the process, from 1.
+        action: the name of the method: ``"receive"``, or an action.
+        accepted: the messages it accepted, by name, with their values.
+        sent: the messages it sent, by name, with their values.
+        clock: the vector clock: for each process, the number of its events that happened before this one, and this one.
+        arguments: the arguments that a run by hand passed.
+
+    >>> first, second = Event("p", 1, "send", clock={"p": 1}), Event("q", 1, "receive", clock={"p": 1, "q": 1})
+    >>> first.precedes(second), second.precedes(first)
+    (True, False)
     """
 
     process: str
@@ -48,11 +61,11 @@ class Event:
 
     @property
     def name(self) -> tuple[str, int]:
-        """Process and number: what it is called in every order of the run."""
+        """The process and the number, which identify the event in every order of the run."""
         return self.process, self.number
 
     def precedes(self, other: Event) -> bool:
-        """Whether this event happened before ``other``, in Lamport's sense: it may have had an effect on it."""
+        """Return whether this event happened before ``other`` in Lamport's sense: it may have affected it."""
         return self.name != other.name and other.clock.get(self.process, 0) >= self.number
 
     def __str__(self) -> str:
@@ -63,9 +76,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """``process`` recorded its state for ``snapshot``, behind ``number`` events of its own.
+    """``process`` recorded its state for ``snapshot``, after its first ``number`` events.
 
-    ``spontaneous``: it began the snapshot by itself; else because of a marker, or of an observer's request or token.
+    ``spontaneous`` is True if it began the snapshot by itself, False if a marker, a request or a token was the cause.
     """
 
     process: str
@@ -76,12 +89,12 @@ class Recorded:
 
     def __str__(self) -> str:
         does = "begins" if self.spontaneous else "records for"
-        return f"{self.process} {does} snapshot {self.snapshot}, behind its event {self.number}: {self.state}"
+        return f"{self.process} {does} snapshot {self.snapshot}, after its event {self.number}: {self.state}"
 
 
 @dataclass(frozen=True, slots=True)
 class MarkerSent:
-    """A marker of ``snapshot`` went into ``channel``."""
+    """A marker of ``snapshot`` was sent along ``channel``."""
 
     channel: Channel
     snapshot: int
@@ -92,7 +105,7 @@ class MarkerSent:
 
 @dataclass(frozen=True, slots=True)
 class MarkerReceived:
-    """A marker of ``snapshot`` came out of ``channel``."""
+    """A marker of ``snapshot`` was received from ``channel``."""
 
     channel: Channel
     snapshot: int
@@ -103,9 +116,9 @@ class MarkerReceived:
 
 @dataclass(frozen=True, slots=True)
 class ReportSent:
-    """The ``number``-th report of ``channel``, which leads to an observer: a state for ``snapshot``, or a copy.
+    """The ``number``-th report of ``channel``, which leads to the observer of ``snapshot``, was sent.
 
-    ``message`` is the copied message, sent before the cut and received after it. None: the report has the state.
+    ``message`` is the copied message, sent before the cut and received after it. None: the report is of the state.
     """
 
     channel: Channel
@@ -119,7 +132,7 @@ class ReportSent:
 
 @dataclass(frozen=True, slots=True)
 class ReportReceived:
-    """A report of ``channel`` arrived at its observer; fields are as in ``ReportSent``."""
+    """A report of ``channel`` arrived at its observer; the fields are those of ``ReportSent``."""
 
     channel: Channel
     number: int
@@ -140,7 +153,7 @@ Happening = Event | Recorded | MarkerSent | MarkerReceived | ReportSent | Report
 
 @dataclass(slots=True)
 class _Index:
-    """The first ``length`` happenings of a run, in other orders."""
+    """The first ``length`` happenings of a run, grouped by process and by channel."""
 
     length: int = 0
     events: list[Event] = field(default_factory=list)
@@ -149,6 +162,7 @@ class _Index:
     accepted: dict[Channel, list[Event]] = field(default_factory=dict)
 
     def add(self, happening: Happening) -> None:
+        """Add the next happening. Raises: GraphError if a message of a channel is out of order."""
         self.length += 1
         if not isinstance(happening, Event):
             return
@@ -162,9 +176,15 @@ class _Index:
 
 @dataclass
 class Trace:
-    """Everything that happened, in order, from the ``initial`` states of the processes on. It only ever grows.
+    """Everything that happened in a run, in order. Happenings are only ever appended.
 
-    Looking anything up raises GraphError where messages of a channel were not sent and accepted in order, one by one.
+    Lookups raise GraphError if messages of a channel were not sent and accepted in order, one by one.
+
+    Attributes:
+        processes: the names of the processes.
+        channels: the channels between them.
+        initial: the state of each process at the start.
+        happenings: events, recordings, and markers and reports sent and received.
     """
 
     processes: Sequence[str]
@@ -179,15 +199,15 @@ class Trace:
         return self._index().events
 
     def of(self, process: str) -> Sequence[Event]:
-        """The events of one process."""
+        """Return the events of one process."""
         return self._index().of.get(process, ())
 
     def sent(self, channel: Channel) -> Sequence[tuple[Event, Any]]:
-        """The messages of a channel, first sent first, each behind the event that sent it."""
+        """Return the messages of a channel, first sent first, each as a pair of its event and its value."""
         return self._index().sent.get(channel, ())
 
     def accepted(self, channel: Channel) -> Sequence[Event]:
-        """The events that accepted the first messages of a channel; the others are in it still."""
+        """Return the events that accepted the first messages of a channel; the other messages are still in it."""
         return self._index().accepted.get(channel, ())
 
     def __str__(self) -> str:

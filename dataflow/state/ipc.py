@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from dataflow.errors import CheckpointDamaged
 
-__all__ = ["Stream", "read_stream"]
+__all__ = ["IpcStream", "read_stream"]
 
 _LENGTH, _NODES, _BUFFERS, _COMPRESSION = 0, 1, 2, 3
 """Fields of the flatbuffer table ``RecordBatch`` (Arrow's Message.fbs)."""
@@ -30,7 +30,7 @@ _DATA, _IS_DELTA = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class IpcStream:
     """The batches of a stream; ``unbacked`` is the number of rows without bytes: of type null, or without columns."""
 
     schema: pa.Schema
@@ -43,7 +43,7 @@ class Stream:
         return sum(batch.num_rows for batch in self.batches)
 
 
-def read_stream(data: pa.Buffer, what: str) -> Stream:
+def read_stream(data: pa.Buffer, what: str) -> IpcStream:
     """Return the batches of an IPC stream, as views into ``data``.
 
     Args:
@@ -77,7 +77,7 @@ def read_stream(data: pa.Buffer, what: str) -> Stream:
         UnicodeDecodeError,
     ) as error:
         raise CheckpointDamaged(f"{what} cannot be read: {str(error)[:500]}") from error
-    return Stream(schema, batches, unbacked)
+    return IpcStream(schema, batches, unbacked)
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:

@@ -1,7 +1,7 @@
-"""A two-phase sink that outlives crashes and holds the engine to the contract of ``TwoPhaseSink``.
+"""A two-phase sink for tests, which checks that the engine keeps the contract of ``TwoPhaseSink``.
 
-The rows live in a ``Ledger``, which stands for the outside world: a crash of the job does not touch it. Everything the
-engine may not do with a two-phase sink raises ``ContractBroken`` here, at the moment it is done.
+The rows are in a ``Ledger``, which models the outside world: a crash of the job does not affect it. Every forbidden
+call of the engine raises ``ContractBroken`` immediately.
 
 >>> import pyarrow as pa, dataflow as flow, operators as op
 >>> world = Ledger()
@@ -19,7 +19,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dataflow.contracts.operator import Handle, OperatorContext, Out, TwoPhaseSink, TwoPhaseWriter
+from dataflow.contracts.operator import OperatorContext, Out
+from dataflow.contracts.sink import Handle, TwoPhaseSink, TwoPhaseWriter
 from dataflow.errors import OutputExists
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ __all__ = ["ContractBroken", "Ledger", "LedgerSink", "ledger_sink"]
 
 
 class ContractBroken(BaseException):
-    """The engine did with a two-phase sink what it must never do. Not an ``Exception``: a retry must not hide it."""
+    """The engine broke the contract of a two-phase sink. Not an ``Exception``, so that no retry hides it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +43,22 @@ class _Transaction:
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
+        """The rows of all batches, as tuples."""
         return [row for batch in self.batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
 
 
 class Ledger:
-    """The world of one sink: what is staged, and what everybody can see.
+    """The external state of one sink: staged and visible transactions.
 
     Args:
-        durable: the checkpoints that exist, asked at every commit; None: not known here.
-        fault: called with ``"prepare"`` or ``"commit"`` before each of these (also between the transactions of one
-            commit); what it raises is what the sink raises. ``StoreError`` means "not now".
+        durable: called at every commit, returns the ids of the durable checkpoints. None: commits are not checked
+            against them.
+        fault: called with ``"prepare"`` or ``"commit"`` before each prepare and before each transaction of a commit.
+            The sink raises what it raises; ``StoreError`` means that the sink is temporarily unavailable.
+
+    Attributes:
+        life: the number of jobs that have begun to write here; only the writers of the last one are valid.
+        rolled_back: the number of visible rows that were taken back because an older checkpoint was restored.
     """
 
     def __init__(
@@ -63,41 +70,44 @@ class Ledger:
         self.durable = durable
         self.fault = fault
         self.life = 0
-        """How many jobs began to write here; the writers of all but the last are dead."""
         self._count = 0
         self._staged: dict[str, _Transaction] = {}
         self._visible: dict[str, _Transaction] = {}
         self.rolled_back = 0
-        """Rows that were visible and had to be taken back, because an older checkpoint was restored."""
 
     def rows(self) -> Counter[tuple[Any, ...]]:
-        """What is visible, as a multiset of rows."""
+        """Return the visible rows as a multiset."""
         return Counter(row for transaction in self._visible.values() for row in transaction.rows)
 
     def last(self, keys: int = 1) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-        """The last visible row of each key (the first ``keys`` columns): what a changelog comes to.
+        """Return the last visible row of each key: the table that a changelog results in.
 
-        The order is that of the transactions, so all rows of a key must go to the same subtask of the sink.
+        Rows are in the order of transactions, so all rows of a key must be written by the same subtask of the sink.
+
+        Args:
+            keys: the number of key columns, which are the first ones.
+
+        Returns: for each key, the other columns of its last row.
         """
         order = sorted(self._visible.values(), key=lambda transaction: (transaction.prepared, transaction.subtask))
         return {row[:keys]: row[keys:] for transaction in order for row in transaction.rows}
 
     @property
     def staged(self) -> int:
-        """How many prepared transactions are not visible."""
+        """The number of prepared transactions that are not visible."""
         return len(self._staged)
 
-    # --- what the sink does
+    # --- called by the sink
 
     def begin(self) -> None:
-        """A job starts afresh."""
+        """Begin a job without a checkpoint. Raises: OutputExists if there are visible rows."""
         if self._visible:
-            raise OutputExists(f"the ledger shows {self.rows().total()} rows of another run")
+            raise OutputExists(f"the ledger has {self.rows().total()} visible rows of another run; use a new Ledger()")
         self.life += 1
         self._staged.clear()
 
     def prepare(self, checkpoint: int, subtask: int, batches: Sequence[pa.RecordBatch]) -> Handle:
-        """Keep the rows of a transaction, durably and out of sight."""
+        """Stage the rows of a transaction, durable and invisible, and return its handle."""
         self.fault("prepare")
         self._count += 1
         handle = f"{checkpoint}-{subtask}-{self._count}"
@@ -105,16 +115,16 @@ class Ledger:
         return {"transaction": handle}
 
     def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
-        """Make transactions visible, one after the other."""
+        """Make transactions visible, one after the other. Raises: ContractBroken for a forbidden commit."""
         if self.durable is not None and checkpoint > max(self.durable(), default=0):
             raise ContractBroken(f"commit of checkpoint {checkpoint}, but only {sorted(self.durable())} are durable")
         self._show(checkpoint, handles)
-        forgotten = {handle: kept.prepared for handle, kept in self._staged.items() if kept.prepared <= checkpoint}
-        if forgotten:
-            raise ContractBroken(f"commit of checkpoint {checkpoint} leaves out the prepared transactions {forgotten}")
+        omitted = {handle: one.prepared for handle, one in self._staged.items() if one.prepared <= checkpoint}
+        if omitted:
+            raise ContractBroken(f"commit of checkpoint {checkpoint} leaves out the prepared transactions {omitted}")
 
     def recover(self, checkpoint: int, handles: Sequence[Handle]) -> None:
-        """Go back to what ``checkpoint`` says: its transactions visible, later ones taken back, nothing staged."""
+        """Restore ``checkpoint``: make its transactions visible, take back later ones, drop staged ones."""
         self.life += 1
         self._show(checkpoint, handles)
         self._staged.clear()
@@ -126,39 +136,43 @@ class Ledger:
     def _show(self, checkpoint: int, handles: Sequence[Handle]) -> None:
         names = [str(handle["transaction"]) for handle in handles]
         if len(set(names)) < len(names):
-            raise ContractBroken(f"commit of checkpoint {checkpoint}: a handle comes twice in {names}")
+            raise ContractBroken(f"commit of checkpoint {checkpoint}: duplicate handle in {names}")
         for name in names:
             if name in self._visible:
                 continue
             self.fault("commit")
             if name not in self._staged:
-                raise ContractBroken(f"commit of checkpoint {checkpoint}: nobody prepared {name!r}, or it was deleted")
+                raise ContractBroken(f"commit of checkpoint {checkpoint}: {name!r} was never prepared, or was deleted")
             if self._staged[name].prepared > checkpoint:
                 raise ContractBroken(f"commit of checkpoint {checkpoint} has {name!r}, prepared at a later barrier")
             self._visible[name] = self._staged.pop(name)
 
 
 class LedgerSink(TwoPhaseSink):
-    """See ``ledger_sink``."""
+    """The sink that ``ledger_sink`` returns."""
 
     def __init__(self, world: Ledger) -> None:
         self._world = world
 
     def writer(self, context: OperatorContext) -> _LedgerWriter:
+        """Return the writer of one subtask."""
         return _LedgerWriter(self._world, context.name, context.subtask)
 
     def begin(self) -> None:
+        """Begin a job without a checkpoint; see ``Ledger.begin``."""
         self._world.begin()
 
     def commit(self, checkpoint: int, handles: Sequence[Mapping[str, Any]]) -> None:
+        """Make transactions visible; see ``Ledger.commit``."""
         self._world.commit(checkpoint, handles)
 
     def recover(self, checkpoint: int, handles: Sequence[Mapping[str, Any]]) -> None:
+        """Restore the ledger to a checkpoint; see ``Ledger.recover``."""
         self._world.recover(checkpoint, handles)
 
 
 class _LedgerWriter(TwoPhaseWriter):
-    """One subtask. What is not prepared is memory, and dies with the job."""
+    """The writer of one subtask. Rows that are not prepared are in memory, and are lost with the job."""
 
     def __init__(self, world: Ledger, name: str, subtask: int) -> None:
         self._world = world
@@ -194,9 +208,13 @@ class _LedgerWriter(TwoPhaseWriter):
 
     def _check(self, what: str) -> None:
         if self._life != self._world.life:
-            raise ContractBroken(f"{self._name}[{self._subtask}]: {what} from a job that is dead")
+            raise ContractBroken(f"{self._name}[{self._subtask}]: {what} from a job that has ended")
 
 
 def ledger_sink(world: Ledger) -> LedgerSink:
-    """A sink into ``world``. A world belongs to one sink; keep it over the restarts of a job."""
+    """Return a sink that writes into ``world``.
+
+    Args:
+        world: the ledger. It belongs to one sink; use the same ledger for all restarts of a job.
+    """
     return LedgerSink(world)

@@ -1,8 +1,8 @@
-"""Which restores count: the duplicates in a final result add up along the lineage of its checkpoints.
+"""The restores that contribute duplicates to a final result: those along the lineage of its checkpoints.
 
-A checkpoint taken in an attempt that restored n holds what n's duplicates did; so the restores that matter are the one
-of the last attempt, that of the attempt in which *its* checkpoint was taken, and so on to the fresh start. An attempt
-that died without leaving a checkpoint is not among them, which is why restoring n twice counts once.
+A checkpoint taken in an attempt that restored checkpoint n contains the effect of n's duplicates. So the restores that
+count are the one of the last attempt, the one of the attempt in which *its* checkpoint was taken, and so on back to the
+fresh start. An attempt that left no checkpoint does not count, so restoring n twice counts once.
 """
 
 from __future__ import annotations
@@ -19,24 +19,33 @@ __all__ = ["delivered_again", "lineage"]
 
 
 def lineage(attempts: Sequence[Attempt]) -> list[RestoreReport]:
-    """The restores that the last attempt builds on, newest first; attempts are in order of time.
+    """Return the reports of the restores that the last attempt builds on, newest first.
 
-    Assumes: ids of checkpoints are never used twice, so checkpoint n was taken in the last attempt that was born with
-    all ids below n.
+    Args:
+        attempts: the attempts of a job in order of time, as a simulation with faults records them.
+
+    This code assumes: checkpoint ids are never reused, so checkpoint n was taken in the last attempt that began with
+    only ids below n.
+
+    >>> from dataflow.runners.faults import Attempt
+    >>> lineage([Attempt()])
+    []
     """
-    found: list[RestoreReport] = []
+    restores: list[RestoreReport] = []
     attempt = attempts[-1]
     while attempt.restored is not None:
-        found.append(attempt.restored)
+        restores.append(attempt.restored)
         taken = attempt.restored.checkpoint
         attempt = next(a for a in reversed(attempts) if a.highest < taken)
-    return found
+    return restores
 
 
 def delivered_again(attempts: Sequence[Attempt], operator: str) -> Counter[tuple[Any, ...]]:
-    """The rows that ``operator`` got more often than in an undisturbed run, once for each time too many.
+    """Return the rows that ``operator`` received more often than in a run without faults, with the excess counts.
 
-    The checkpoints must have been taken with ``duplicates="rows"``.
+    Args:
+        attempts: as in ``lineage``. Their checkpoints must have been taken with ``duplicates="rows"``.
+        operator: the name of the operator.
     """
     rows: Counter[tuple[Any, ...]] = Counter()
     for report in lineage(attempts):

@@ -13,7 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.errors import CheckpointDamaged, CheckpointMismatch, ConfigurationError, SchemaMismatch, UnknownColumn
+from dataflow.errors import (
+    OTHER_PIPELINE,
+    CheckpointDamaged,
+    CheckpointMismatch,
+    ConfigurationError,
+    SchemaMismatch,
+    UnknownColumn,
+)
 from dataflow.expressions import Aggregation
 from dataflow.planning.specs import Emit
 from dataflow.state.dictionaries import key_schema
@@ -133,7 +140,7 @@ class AggregateOperator(Operator):
         if aggregations != self._described():
             raise CheckpointMismatch(
                 f"{self._context.name}: the checkpoint holds the aggregates {aggregations}, "
-                f"the pipeline {self._described()}"
+                f"the pipeline {self._described()}; {OTHER_PIPELINE}"
             )
         keys, records = restored.tables["keys"], restored.tables["records"]
         if keys.num_rows != records.num_rows:
@@ -143,7 +150,7 @@ class AggregateOperator(Operator):
         if keys.schema.types != self._key_schema.types:
             raise CheckpointMismatch(
                 f"{self._context.name}: the checkpoint's keys are {keys.schema.types}, the pipeline's "
-                f"{self._key_schema.types}"
+                f"{self._key_schema.types}; {OTHER_PIPELINE}"
             )
         mine = owned_rows(keys, self._context)
         if not mine.all():

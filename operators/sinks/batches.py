@@ -11,7 +11,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from dataflow.contracts.operator import Guarantee, Operator, OperatorContext, Out, Sink, Snapshot
+from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
+from dataflow.contracts.sink import Guarantee, Sink
 from dataflow.errors import ConfigurationError
 
 __all__ = ["BatchesSink", "UpsertSink", "upsert_batches", "write_batches"]

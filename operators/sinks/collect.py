@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from dataflow.contracts.operator import Collector, Guarantee, OperatorContext, Out, Sink, Snapshot
-from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch
+from dataflow.contracts.operator import OperatorContext, Out, Snapshot
+from dataflow.contracts.sink import Collector, Guarantee, Sink
+from dataflow.errors import OTHER_PIPELINE, CheckpointMismatch, ConfigurationError, SchemaMismatch
 from dataflow.state.dictionaries import wide_schema, widened
 
 __all__ = ["CollectSink", "CollectWriter", "collect"]
@@ -22,7 +23,8 @@ class CollectWriter(Collector):
         restored = context.restored.tables.get("rows") if context.restored else None
         if restored is not None and restored.schema != self._schema:
             raise CheckpointMismatch(
-                f"sink {self._name!r} collects {self._schema}, the checkpoint holds rows of {restored.schema}"
+                f"sink {self._name!r} collects {self._schema}, the checkpoint holds rows of "
+                f"{restored.schema}; {OTHER_PIPELINE}"
             )
         self._batches: list[pa.RecordBatch] = restored.to_batches() if restored is not None else []
         self._rows: int = restored.num_rows if restored is not None else 0

@@ -12,7 +12,7 @@ from typing import Final, cast
 
 import msgspec
 
-from dataflow.contracts.operator import Handle
+from dataflow.contracts.sink import Handle
 from dataflow.errors import CheckpointDamaged, StoreError
 from dataflow.store.files import TEMPORARY, FileSystem, storing
 from dataflow.untrusted import Count, excerpt, parsed, plain_name

@@ -12,7 +12,8 @@ from typing import Final, TextIO
 
 import pyarrow as pa
 
-from dataflow.contracts.operator import Guarantee, Operator, OperatorContext, Out, Sink
+from dataflow.contracts.operator import Operator, OperatorContext, Out
+from dataflow.contracts.sink import Guarantee, Sink
 from dataflow.errors import ConfigurationError
 
 __all__ = ["ConsoleSink", "console", "rendered"]

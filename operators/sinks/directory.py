@@ -30,7 +30,7 @@ from typing import Any, Final
 import xxhash
 
 from dataflow.clock import Clock, SystemClock
-from dataflow.contracts.operator import Handle, TakenBack
+from dataflow.contracts.sink import Handle, TakenBack
 from dataflow.errors import OutputExists, StoreError
 from dataflow.store.files import FileSystem, NotAFile, storing
 from dataflow.store.lock import DirectoryLock

@@ -12,7 +12,8 @@ from itertools import count
 
 import pyarrow as pa
 
-from dataflow.contracts.operator import Handle, OperatorContext, Out, TwoPhaseWriter
+from dataflow.contracts.operator import OperatorContext, Out
+from dataflow.contracts.sink import Handle, TwoPhaseWriter
 from dataflow.errors import SchemaMismatch, SinkBroken
 from dataflow.state.dictionaries import wide_schema, widened
 from dataflow.store.files import FileSystem

@@ -13,7 +13,8 @@ from typing import Any, Final, Literal, get_args
 
 import pyarrow as pa
 
-from dataflow.contracts.operator import Handle, OperatorContext, TakenBack, TwoPhaseSink
+from dataflow.contracts.operator import OperatorContext
+from dataflow.contracts.sink import Handle, TakenBack, TwoPhaseSink
 from dataflow.errors import ConfigurationError, StoreError
 from dataflow.store.files import DISK, FileSystem, storing
 from dataflow.store.urls import is_url

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from dataflow.contracts.operator import Guarantee, OperatorContext, Out, Sink
+from dataflow.contracts.operator import OperatorContext, Out
+from dataflow.contracts.sink import Guarantee, Sink
 from dataflow.errors import ConfigurationError
 from operators.sinks.collect import CollectWriter
 

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from dataflow.contracts.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
-from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
+from dataflow.errors import OTHER_PIPELINE, ConfigurationError, InputChanged, SchemaMismatch, SourceError
 from dataflow.state.dictionaries import wide_schema
 from dataflow.untrusted import Count, parsed
 from operators.arrow_batches import ArrowBatches, speaks_arrow
@@ -138,7 +138,9 @@ class GeneratorSource(Source):
     def check(self, split: Split) -> None:
         mine = {own.id: own.info for own in self.splits()}
         if split.id not in mine:
-            raise InputChanged(f"from_generator: the checkpoint has split {split.id!r}, now there are {list(mine)}")
+            raise InputChanged(
+                f"from_generator: the checkpoint has split {split.id!r}, now there are {list(mine)}; {OTHER_PIPELINE}"
+            )
         if mine[split.id] != split.info:
             raise InputChanged(
                 f"from_generator: split {split.id!r} was {dict(split.info)} when the checkpoint was taken and is "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataflow.contracts.operator import Operator, OperatorContext, OperatorFactory, Sink
+from dataflow.contracts.operator import Operator, OperatorContext, OperatorFactory
+from dataflow.contracts.sink import Sink
 
 __all__ = ["applied", "writer"]
 

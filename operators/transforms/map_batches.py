@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.render_rows import shown
+from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.row_errors import ERRORS, OnError, RowErrors
 from dataflow.contracts.windows import EventTime
 from operators.arrow_batches import ArrowBatches
@@ -91,7 +91,7 @@ class MapBatchesOperator(Operator):
                 if half:
                     parts += [part.slice(half), part.slice(0, half)]
                 else:
-                    self._errors.reject(self._where, shown(part)[0], error)
+                    self._errors.reject(self._where, render_rows(part)[0], error)
                 continue
             for each in batches:
                 if each.num_rows:

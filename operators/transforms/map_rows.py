@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
-from dataflow.contracts.render_rows import shown
+from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.row_errors import ERRORS, OnError, RowErrors
 from dataflow.contracts.windows import EventTime
 from operators.rows import RowBatches
@@ -97,7 +97,7 @@ class _RowFunction(Operator):
 
     def _reject(self, batch: pa.RecordBatch, index: int, error: Exception) -> None:
         """Reject a row, shown from the batch because the function may have changed its dict."""
-        self._errors.reject(self._where, shown(batch.slice(index, 1))[0], error)
+        self._errors.reject(self._where, render_rows(batch.slice(index, 1))[0], error)
 
 
 class MapRowsOperator(_RowFunction):

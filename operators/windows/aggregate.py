@@ -24,7 +24,7 @@ import pyarrow as pa
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.windows import EventTime, Tumbling
-from dataflow.errors import CheckpointDamaged, CheckpointMismatch
+from dataflow.errors import OTHER_PIPELINE, CheckpointDamaged, CheckpointMismatch
 from dataflow.expressions import Aggregation
 from dataflow.state.dictionaries import key_schema
 from dataflow.state.index import Slots
@@ -230,7 +230,8 @@ class WindowAggregateOperator(Operator):
             return
         if values["aggregations"] != self._described():
             raise CheckpointMismatch(
-                f"{self._context.name}: the checkpoint holds {values['aggregations']}, the pipeline {self._described()}"
+                f"{self._context.name}: the checkpoint holds {values['aggregations']}, the pipeline "
+                f"{self._described()}; {OTHER_PIPELINE}"
             )
         self._watermark = parsed(Time | None, values["watermark"], f"{self._context.name}: the watermark")
         if not restored.tables:
@@ -239,7 +240,8 @@ class WindowAggregateOperator(Operator):
         key_types = keys.schema.types[:-1]
         if key_types != self._key_schema.types:
             raise CheckpointMismatch(
-                f"{self._context.name}: the checkpoint's keys are {key_types}, the pipeline's {self._key_schema.types}"
+                f"{self._context.name}: the checkpoint's keys are {key_types}, the pipeline's "
+                f"{self._key_schema.types}; {OTHER_PIPELINE}"
             )
         if keys.num_rows != records.num_rows or keys.schema.names != [*self._key_schema.names, WINDOW]:
             raise CheckpointDamaged(

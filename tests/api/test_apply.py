@@ -147,7 +147,7 @@ def test_a_key_read_as_dictionary_meets_the_plain_one() -> None:
 
 def test_inputs_that_differ_need_a_schema() -> None:
     p = flow.Pipeline("schema")
-    with pytest.raises(SchemaMismatch, match="say what comes out"):
+    with pytest.raises(SchemaMismatch, match="declare those of the output"):
         numbers(p).apply(Join, names(p))
 
 

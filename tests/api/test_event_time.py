@@ -15,8 +15,8 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
-from dataflow.planning.physical_plan import of
-from dataflow.runners.binding import foldable
+from dataflow.planning.physical_plan import make_plan
+from dataflow.runners.binding import can_preaggregate
 from dataflow.runners.faults import Faults
 from operators.aggregation import combine
 from tests.seeds import seeds
@@ -185,7 +185,7 @@ def test_watermarks_are_refused_away_from_the_source_by_parallelism() -> None:
 
 def test_event_time_is_a_timestamp() -> None:
     stream = flow.Pipeline().source(op.from_arrow(clicks()))
-    with pytest.raises(SchemaMismatch, match="event time is a timestamp, but 'value' is int64; make one first"):
+    with pytest.raises(SchemaMismatch, match="event time must be a timestamp, but 'value' is int64; compute one first"):
         stream.with_watermark("value")
     with pytest.raises(SchemaMismatch, match=r"with_columns\(ts=flow\.from_epoch\('value', \"s\"\)\)"):
         stream.with_watermark("value")
@@ -195,18 +195,18 @@ def test_event_time_is_a_timestamp() -> None:
         stream.key_by("user").window(op.tumbling("5s"))
     with pytest.raises(GraphError, match="has no side output 'early'; it has \\['late'\\]"):
         windowed(op.from_arrow(clicks()))[1].side("early")
-    with pytest.raises(ConfigurationError, match="longer than 0 and at most 100,000 days"):
+    with pytest.raises(ConfigurationError, match="above 0 and at most 100,000 days"):
         op.tumbling("0s")
 
 
 def test_rows_are_folded_before_the_shuffle_unless_that_would_hide_them() -> None:
     p, counts = windowed(op.from_arrow(clicks(), splits=2))
     counts.sink(op.collect())
-    names = [node.name for node in of(p.graph, parallelism=2, combine=foldable).graph]
+    names = [node.name for node in make_plan(p.graph, parallelism=2, combine=can_preaggregate).graph]
     assert names == ["in", "with_watermark", "counts/combine", "counts", "sink"]
-    assert [node.name for node in of(p.graph, parallelism=2).graph] == ["in", "with_watermark", "counts", "sink"]
+    assert [node.name for node in make_plan(p.graph, parallelism=2).graph] == ["in", "with_watermark", "counts", "sink"]
     counts.side("late").sink(op.collect())
-    assert "counts/combine" not in [n.name for n in of(p.graph, parallelism=2, combine=foldable).graph]
+    assert "counts/combine" not in [n.name for n in make_plan(p.graph, parallelism=2, combine=can_preaggregate).graph]
 
 
 def test_a_checkpoint_of_folded_rows_is_restored_where_rows_are_not_folded(tmp_path: Path) -> None:
@@ -235,10 +235,10 @@ def test_one_subtask_has_no_use_for_folding_but_to_tell_windows_apart() -> None:
     p = flow.Pipeline()
     totals = p.source(op.from_arrow(clicks()), name="in").key_by("user").agg(op.count().alias("n"), name="totals")
     totals.sink(op.collect(), name="out")
-    folded = {w: [n.name for n in of(p.graph, parallelism=w, combine=foldable).graph] for w in (1, 2)}
+    folded = {w: [n.name for n in make_plan(p.graph, parallelism=w, combine=can_preaggregate).graph] for w in (1, 2)}
     assert folded == {1: ["in", "totals", "out"], 2: ["in", "totals/combine", "totals", "out"]}
     windows = windowed(op.from_arrow(clicks()))[0]
-    assert "counts/combine" in [n.name for n in of(windows.graph, parallelism=1, combine=foldable).graph]
+    assert "counts/combine" in [n.name for n in make_plan(windows.graph, parallelism=1, combine=can_preaggregate).graph]
 
 
 @pytest.mark.parametrize("batch_rows", [7, 1_000])

@@ -24,7 +24,8 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("job", ["S1", pytest.param("J2", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("job", ["S1", "J2"])
 def test_engines_give_equal_answers_over_few_bids(job: str, spark: Any, tmp_path: Path) -> None:
     files = [str(file) for file in Bids.below(tmp_path, 2_000).segments()]
     answers = []

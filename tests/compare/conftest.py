@@ -1,4 +1,4 @@
-"""One real comparison of all modes on a small pipeline, for all tests that look at what it found."""
+"""One real comparison on a small pipeline, for all tests that look at what it found: of all modes with ``-m soak``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.commands import ROOT, barrierflow
+from tests.seeds import in_soak
 
 MODULE = """
 import os
@@ -105,11 +106,15 @@ def at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("mine", None)
 
 
-@pytest.fixture(scope="session")
-def compared(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+THREE = ("--mode", "aligned", "--mode", "unaligned", "--mode", "unaligned-persisted")
+
+
+@pytest.fixture(scope="session", params=[THREE, *in_soak(())], ids=["three modes", "all modes"])
+def compared(request: pytest.FixtureRequest, home: Path, tmp_path_factory: pytest.TempPathFactory) -> Compared:
     folder = tmp_path_factory.mktemp("compare") / "run"
-    words = ["--slow", "counts=200us", "--every", "50ms", "--credit", "16", "--alignment-timeout", "5ms"]
-    done = barrierflow("compare", "mine:pipeline", *words, "--json", "--directory", folder, cwd=home)
+    limit = () if request.param else ("--alignment-timeout", "5ms")
+    words = ["--slow", "counts=200us", "--every", "50ms", "--credit", "16", *limit]
+    done = barrierflow("compare", "mine:pipeline", *request.param, *words, "--json", "--directory", folder, cwd=home)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return Compared(home, folder, json.loads(done.stdout))

@@ -19,7 +19,7 @@ from tests.commands import barrierflow
 if TYPE_CHECKING:
     from tests.compare.conftest import Compared
 
-EXACTLY_ONCE = ["aligned", "unaligned-persisted", "aligned-timeout"]
+EXACTLY_ONCE = ["aligned", "unaligned-persisted", "aligned-timeout"]  # the default run leaves the last one out
 
 
 def test_every_mode_is_killed_in_a_checkpoint_and_restored_from_the_one_before(compared: Compared) -> None:
@@ -31,16 +31,17 @@ def test_every_mode_is_killed_in_a_checkpoint_and_restored_from_the_one_before(c
         assert done["killed_in_checkpoint"] not in store.checkpoints()
 
 
-@pytest.mark.parametrize("name", EXACTLY_ONCE)
-def test_an_exactly_once_mode_equals_the_undisturbed_run(name: str, compared: Compared) -> None:
-    mode = compared.mode(name)
-    assert (mode["result"], mode["failures"]) == ("equals the undisturbed run", [])
-    assert mode["restoration"]["duplicates"] == {}
+def test_an_exactly_once_mode_equals_the_undisturbed_run(compared: Compared) -> None:
+    modes = [mode for mode in compared.report["modes"] if mode["mode"] in EXACTLY_ONCE]
+    assert len(modes) >= 2
+    for mode in modes:
+        assert (mode["result"], mode["failures"]) == ("equals the run without a kill", [])
+        assert mode["restoration"]["duplicates"] == {}
 
 
 @pytest.mark.usefixtures("at_home")
 def test_the_duplicates_of_unaligned_are_reported_and_bound_what_differs(tmp_path: Path) -> None:
-    options = Options([Mode.UNALIGNED], every="20ms", shows=lambda _, scene: scene.duplicated.get("counts", 0) > 0)
+    options = Options([Mode.UNALIGNED], every="20ms", is_telling=lambda _, scene: scene.duplicated.get("counts", 0) > 0)
     (mode,) = compare(Subject("tests.compare.held_barrier:pipeline"), tmp_path, options).to_json()["modes"]
     assert (mode["failures"], mode["processes_started"]) == ([], 1)
     assert mode["restoration"]["duplicates"]["counts"] > 0
@@ -73,6 +74,7 @@ def test_the_fields_of_the_json_report_are_these(compared: Compared) -> None:
         assert list(mode) == [
             "mode",
             "guarantee",
+            "promise",
             "checkpoints_completed",
             "checkpoints_failed",
             "checkpoint_us_median",
@@ -112,25 +114,26 @@ def test_a_kill_may_strike_after_or_before_a_checkpoint(point: KillPoint, restor
     (mode,) = compare(Subject("mine:made"), tmp_path, options).to_json()["modes"]
     assert mode["failures"] == []
     assert type(mode["restoration"]["restored_checkpoint"]) is restored
-    assert mode["result"] == "equals the undisturbed run"
+    assert mode["result"] == "equals the run without a kill"
 
 
 def test_without_a_kill_the_table_has_only_the_cost(home: Path) -> None:
     done = barrierflow("compare", "mine:pipeline", "--mode", "aligned", "--kill", "none", "--every", "20ms", cwd=home)
     assert done.returncode == 0, done.stderr
     assert "| aligned (exactly once) |" in done.stdout
-    assert "| not killed |" in done.stdout
-    assert "are deleted; --keep keeps them" in done.stdout
+    assert "killed in" not in done.stdout
+    assert "no promise was tested" in done.stdout
+    assert "are deleted; use --keep to keep them" in done.stdout
 
 
 @pytest.mark.usefixtures("at_home")
 def test_a_run_too_short_for_its_kill_is_a_failure_that_says_what_to_do(tmp_path: Path) -> None:
     options = Options([Mode.ALIGNED], every="1h", attempts=2)
     report = compare(Subject("mine:pipeline"), tmp_path, options)
-    assert [mode.cells()["result"] for mode in report.modes] == ["FAILED"]
+    assert [mode.recovery_cells()["output"] for mode in report.modes] == ["FAILED"]
     (problem,) = report.problems
     assert "in 2 attempts no process could be killed" in problem
-    assert "the job came to its end before the right moment for the kill; make the run longer" in problem
+    assert "the job ended before the right moment for the kill; make the run longer" in problem
 
 
 def test_a_pipeline_that_never_gives_the_same_rows_cannot_be_judged(home: Path) -> None:
@@ -139,7 +142,7 @@ def test_a_pipeline_that_never_gives_the_same_rows_cannot_be_judged(home: Path) 
     )
     assert done.returncode == 1
     assert "FAILED" in done.stdout
-    assert "error: unaligned (at least once): its undisturbed output differs from that of the first mode" in done.stderr
+    assert "error: unaligned (at least once): without a kill its output differs from the output of" in done.stderr
     assert "sink 'out': 10 rows too many and 10 too few" in done.stderr
 
 
@@ -157,12 +160,12 @@ def test_a_run_that_fails_loses_neither_its_warnings_nor_those_of_runs_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def say(words: str) -> None:
-        if words.startswith("unaligned-persisted"):
+        if words.startswith("unaligned-persisted, run"):
             monkeypatch.setenv("FAILING", "1")
 
     options = Options([Mode.ALIGNED, Mode.UNALIGNED_PERSISTED], kill=KillPoint.NONE, parallelism=1)
     with (
-        pytest.warns(LateRowsWarning, match="in run 'aligned .*, undisturbed': 2 rows"),
+        pytest.warns(LateRowsWarning, match="in run 'aligned .*, without a kill': 2 rows"),
         pytest.raises(PipelineFailed, match="on purpose") as raised,
     ):
         compare(Subject("mine:tardy"), tmp_path, options, say=say)
@@ -178,7 +181,6 @@ def test_what_a_users_own_function_raises_is_an_error_to_mend_and_no_broken_prom
         "    rows.map_batches(boom, name='boom').sink(op.collect(), name='out')\n"
     )
     done = barrierflow("compare", "raising:pipeline", "--mode", "aligned", cwd=home)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (
-        2,
-        "error: the pipeline failed by itself, ValueError: boom",
-    )
+    assert done.returncode == 2
+    assert "error: the pipeline failed by itself, ValueError: boom" in done.stderr.splitlines()
+    assert "The files and logs of the runs are deleted; use --keep or --directory to keep them." in done.stderr

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dataflow.compare.killing import Missed, Moment, kill_at, moment
+from dataflow.compare.killing import MissedKill, Moment, kill_at, kill_moment
 from dataflow.compare.options import KillPoint, Scene
 from dataflow.compare.subject import Subject
 from dataflow.compare.trial import LocalTrial
@@ -26,12 +26,12 @@ NOTHING, FIRST, DONE, NEXT = Scene(), Scene(in_progress=1), Scene(complete=1), S
     ],
 )
 def test_each_point_has_its_moment(point: KillPoint, moments: list[Moment]) -> None:
-    assert [moment(point, scene) for scene in (NOTHING, FIRST, DONE, NEXT)] == moments
+    assert [kill_moment(point, scene) for scene in (NOTHING, FIRST, DONE, NEXT)] == moments
 
 
 def test_patience_waits_for_a_later_checkpoint() -> None:
     scenes = [Scene(complete=n, in_progress=n + 1) for n in (1, 4, 5)]
-    assert [moment(KillPoint.IN_CHECKPOINT, scene, 5) for scene in scenes] == [NOT_YET, NOT_YET, RIGHT]
+    assert [kill_moment(KillPoint.IN_CHECKPOINT, scene, 5) for scene in scenes] == [NOT_YET, NOT_YET, RIGHT]
 
 
 def _trial(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> LocalTrial:
@@ -44,9 +44,9 @@ def _trial(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, **changes:
 @pytest.mark.parametrize(
     ("answer", "limit", "changes", "reason"),
     [
-        (NOT_YET, None, {}, "the job came to its end before the right moment for the kill"),
+        (NOT_YET, None, {}, "the job ended before the right moment for the kill"),
         (TOO_LATE, None, {}, "a checkpoint was complete before the kill"),
-        (NOT_YET, 0, {}, "no right moment came in 0 us"),
+        (NOT_YET, 0, {}, "the right moment did not come within 0 us"),
         (
             NOT_YET,
             None,
@@ -66,7 +66,7 @@ def test_a_missed_moment_is_told_with_its_reason(
 ) -> None:
     limits = {} if limit is None else {"limit": limit}
     missed = kill_at(_trial(home, tmp_path, monkeypatch, **changes), lambda _: answer, **limits)
-    assert isinstance(missed, Missed)
+    assert isinstance(missed, MissedKill)
     assert missed.reason.startswith(reason)
 
 
@@ -74,6 +74,6 @@ def test_a_killed_process_leaves_the_scene_that_was_seen(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = _trial(home, tmp_path, monkeypatch, slow={"counts": "200us"})
-    scene = kill_at(trial, lambda scene: moment(KillPoint.IN_CHECKPOINT, scene))
+    scene = kill_at(trial, lambda scene: kill_moment(KillPoint.IN_CHECKPOINT, scene))
     assert isinstance(scene, Scene)
     assert trial.run("auto").restore_report.checkpoint == scene.complete  # type: ignore[union-attr]

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import dataflow as flow
 from dataflow.cli import main
-from dataflow.compare.subject import Subject, redirected
+from dataflow.compare.subject import Subject, replace_sinks
 from dataflow.errors import ConfigurationError
 from operators.sinks.collect import collect
 from operators.sinks.parquet import write_parquet
@@ -44,12 +44,12 @@ def test_a_pipeline_or_a_callable_that_gives_one_is_found(name: str) -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("mine", "expected module:pipeline, as in jobs.orders:pipeline, got 'mine'"),
+        ("mine", "expected MODULE:PIPELINE, such as jobs.orders:pipeline, got 'mine'"),
         ("mine.py:made", "got 'mine.py:made'; name the module, not its file"),
         ("mine:pipelin", r"module 'mine' has no 'pipelin' \(did you mean 'pipeline'\?\)"),
         ("nowhere:p", "module 'nowhere' cannot be imported from .*: ModuleNotFoundError: No module named 'nowhere'"),
         ("mine:MODULE", "module 'mine' has no 'MODULE'"),
-        ("mine:wrong", "or a callable without arguments that gives one; found a callable that gave str"),
+        ("mine:wrong", "or a callable without arguments that returns one; found a callable that returned str"),
         ("mine:op", "found module"),
         ("mine:broken", r"mine:broken\(\) raised ValueError: no way"),
     ],
@@ -60,7 +60,7 @@ def test_anything_else_is_an_error_that_says_what_was_found(target: str, message
 
 
 def test_sinks_are_replaced_and_names_stay(tmp_path: Path) -> None:
-    copy = redirected(_pipeline(), tmp_path)
+    copy = replace_sinks(_pipeline(), tmp_path)
     assert [node.name for node in copy.graph] == ["in", "out"]
     assert copy.graph.nodes[1].spec.sink.target == str(tmp_path / "out")  # type: ignore[union-attr]
 
@@ -75,7 +75,7 @@ def test_sinks_are_replaced_and_names_stay(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_compared_is_refused(pipeline: flow.Pipeline, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        redirected(pipeline, tmp_path)
+        replace_sinks(pipeline, tmp_path)
 
 
 def test_rows_that_parquet_cannot_hold_are_refused_by_the_name_of_the_sink(tmp_path: Path) -> None:
@@ -84,21 +84,21 @@ def test_rows_that_parquet_cannot_hold_are_refused_by_the_name_of_the_sink(tmp_p
             collect(), name="odd"
         )
     with pytest.raises(ConfigurationError, match=r"the rows of sink 'odd' as Parquet files: .*month_day_nano"):
-        redirected(p, tmp_path)
+        replace_sinks(p, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--slow", "counts"], "--slow takes OPERATOR=DURATION, as in counts=100us, got 'counts'"),
+        (["--slow", "counts"], "--slow expects OPERATOR=DURATION, such as counts=100us, got 'counts'"),
         (["--slow", "count=1us"], "no operator 'count' to slow down (did you mean 'counts'?)"),
-        (["--slow", "counts=5"], "the DURATION of --slow counts=5 is a timedelta or text such as '250ms'"),
-        (["--every", "soon"], "--every is a timedelta or text such as '250ms'"),
+        (["--slow", "counts=5"], "the DURATION of --slow counts=5 must be a timedelta or text such as '250ms'"),
+        (["--every", "soon"], "--every must be a timedelta or text such as '250ms'"),
         (["--every", "0s"], "--every must be above zero"),
-        (["--alignment-timeout", "soon"], "--alignment-timeout is a timedelta or text such as '250ms'"),
+        (["--alignment-timeout", "soon"], "--alignment-timeout must be a timedelta or text such as '250ms'"),
         (["--credit", "0"], "Invalid value for '--credit': 0 is not in the range x>=1"),
-        (["--parallelism", "0"], "parallelism is a whole number, at least 1"),
-        (["--directory", "."], "an empty directory is needed, and . holds"),
+        (["--directory", "."], "--directory must be empty or missing, but . holds"),
+        (["--parallelism", "0"], "parallelism must be a whole number of at least 1"),
     ],
 )
 def test_options_that_make_no_sense_are_errors_under_the_name_that_was_typed(words: list[str], message: str) -> None:
@@ -111,5 +111,5 @@ def test_the_users_own_sink_is_left_alone(tmp_path: Path) -> None:
     mine = write_parquet(tmp_path / "mine")
     with flow.Pipeline() as p:
         p.source(from_arrow(pa.table({"x": [1]}))).sink(mine, name="out")
-    redirected(p, tmp_path / "theirs").run()
+    replace_sinks(p, tmp_path / "theirs").run()
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.compare.claims import AnyRows, Claim, LastRows, Rows, Unsettled
-from dataflow.compare.verdict import EQUAL, Verdict, equal, judge
+from dataflow.compare.verdict import EQUAL, Verdict, compare_outputs, judge
 from dataflow.contracts.checkpointing import Mode
 from dataflow.runtime.restore.duplicate_precision import Precision
 from dataflow.runtime.restore.find_checkpoint import RestoreReport
@@ -33,32 +33,37 @@ def _judge(claim: Claim, found: pa.Table, wanted: pa.Table, report: RestoreRepor
 
 @pytest.mark.parametrize("claim", [Rows(), AnyRows(), KEYED, FINAL])
 def test_equal_outputs_are_equal_and_others_differ(claim: Claim) -> None:
-    assert equal(claim, _table(b=2, a=1), _table(a=1, b=2)) == Verdict(EQUAL)
-    assert equal(claim, _table(a=1), _table(a=1, b=2)).failures
-    assert equal(claim, _table(a=1, b=3), _table(a=1, b=2)).failures
+    assert compare_outputs(claim, _table(b=2, a=1), _table(a=1, b=2)) == Verdict(EQUAL)
+    assert compare_outputs(claim, _table(a=1), _table(a=1, b=2)).failures
+    assert compare_outputs(claim, _table(a=1, b=3), _table(a=1, b=2)).failures
 
 
 def test_earlier_updates_do_not_matter_but_a_final_key_comes_once() -> None:
     twice = pa.concat_tables([_table(a=1), _table(a=1)])
-    assert equal(KEYED, twice, _table(a=1)) == Verdict(EQUAL)
-    assert equal(FINAL, twice, _table(a=1)).failures == ["2 rows for 1 keys"]
+    assert compare_outputs(KEYED, twice, _table(a=1)) == Verdict(EQUAL)
+    assert compare_outputs(FINAL, twice, _table(a=1)).failures == ["expected one row for each of 1 keys, found 2 rows"]
 
 
 def test_what_is_unsettled_is_not_compared() -> None:
-    assert equal(Unsettled("so it is"), _table(a=1), _table()) == Verdict("not compared: so it is")
+    assert compare_outputs(Unsettled("so it is"), _table(a=1), _table()) == Verdict(
+        "not compared: so it is", checked=False
+    )
 
 
 def test_a_row_wise_sink_has_exactly_the_reported_rows_more() -> None:
     found = pa.concat_tables([_table(a=1, b=2), _table(b=2)])
     verdict = _judge(Rows(), found, _table(a=1, b=2), _reported("out", _table(b=2)))
-    assert verdict == Verdict("undisturbed + exactly the 1 reported rows")
+    assert verdict == Verdict("equals the run without a kill + exactly the 1 reported repeated deliveries")
 
 
 @pytest.mark.parametrize(
     ("reported", "message"),
     [
-        (_reported("out", _table(a=1)), "against undisturbed + reported rows, 1 rows too many and 1 too few"),
-        (_reported("out", _table(b=2), 5), "the restore reported 5 rows and stored 1 of them"),
+        (
+            _reported("out", _table(a=1)),
+            "compared with the run without a kill + repeated rows, 1 rows too many and 1 too few",
+        ),
+        (_reported("out", _table(b=2), 5), "the restore reported 5 repeated deliveries and stored 1 of them"),
         (_reported("elsewhere", _table(b=2)), "1 rows too many and 0 too few"),
         (None, "1 rows too many and 0 too few"),
     ],
@@ -72,21 +77,26 @@ def test_a_row_wise_sink_with_other_rows_fails(reported: RestoreReport | None, m
 def test_only_keys_with_reported_rows_may_differ_behind_an_aggregate() -> None:
     report = _reported("agg", pa.table({"k": ["b", "b"], "x": [1, 2]}))
     good = _judge(KEYED, _table(a=1, b=4), _table(a=1, b=2), report)
-    assert good == Verdict("1 of 2 keys differ, all among the 2 rows reported at 'agg' (an upper bound)")
-    assert "keys without a reported row differ" in _judge(KEYED, _table(a=2, b=4), _table(a=1, b=2), report).failures[0]
+    assert good == Verdict(
+        "1 of 2 keys differ, all of them among the keys of the 2 repeated deliveries reported at 'agg' (an upper bound)"
+    )
+    assert (
+        "keys without a repeated delivery differ"
+        in _judge(KEYED, _table(a=2, b=4), _table(a=1, b=2), report).failures[0]
+    )
 
 
 def test_behind_other_state_the_report_is_an_upper_bound() -> None:
     verdict = _judge(AnyRows(), _table(a=2), _table(a=1), _reported("agg", _table(a=1)))
     assert not verdict.failures
-    assert verdict.result.endswith("behind state the 1 reported rows are an upper bound")
+    assert verdict.result.endswith("downstream of state, the 1 repeated deliveries are an upper bound")
 
 
 def test_behind_state_of_a_users_operator_the_report_may_be_too_low() -> None:
     report = replace(_reported("own", _table(a=1)), precision={"out": Precision.MAY_BE_TOO_LOW})
     verdict = _judge(AnyRows(), _table(a=2), _table(a=1), report)
     assert not verdict.failures
-    assert verdict.result.endswith("after an operator of yours with state, 1 reported rows may be too few")
+    assert verdict.result.endswith("downstream of your own operator with state, 1 repeated deliveries may be too few")
 
 
 def test_sinks_with_one_result_share_it_and_others_are_named() -> None:

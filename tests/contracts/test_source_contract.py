@@ -136,9 +136,9 @@ def test_a_source_with_two_columns_of_one_name_is_refused() -> None:
 def test_a_source_without_a_schema_or_a_selection_is_named() -> None:
     bad = Given(Once(BATCH))
     bad.schema = {"a": pa.int64()}  # type: ignore[assignment]
-    with pytest.raises(GraphError, match=r"p.source\(Given\): its schema is a pyarrow.Schema"):
+    with pytest.raises(GraphError, match=r"p.source\(Given\): its schema must be a pyarrow.Schema"):
         read(bad)
-    with pytest.raises(GraphError, match=r"source 'given' .*: select\(.*\) returns a Source, but returned a int"):
+    with pytest.raises(GraphError, match=r"source 'given' .*: select\(.*\) must return a Source, got a int"):
         read(Given(Once(BATCH), selected=3))
 
 

@@ -50,7 +50,7 @@ def test_what_lanes_had_read_of_that_micro_batch_is_read_again(aligned: dict[str
 
 
 def test_its_result_equals_the_undisturbed_run_and_the_oracle(on_spark: Shown, aligned: dict[str, Any]) -> None:
-    assert (aligned["result"], aligned["failures"]) == ("equals the undisturbed run", [])
+    assert (aligned["result"], aligned["failures"]) == ("equals the run without a kill", [])
     assert (on_spark.report["flights_read"], on_spark.report["problems"]) == (20_000, [])
     assert aligned["restoration"]["duplicates"] == {}
 

@@ -63,17 +63,17 @@ def test_an_aligned_run_without_duplicates_is_right(undisturbed: Undisturbed) ->
 
 
 def test_an_aligned_run_with_duplicates_is_wrong(undisturbed: Undisturbed) -> None:
-    assert _failures(undisturbed, "aligned", 2, 2) == ["expected no row to be delivered twice, the restore reported 2"]
+    assert _failures(undisturbed, "aligned", 2, 2) == ["expected no repeated delivery, the restore reported 2"]
 
 
 def test_a_persisted_run_without_rows_in_flight_shows_nothing(undisturbed: Undisturbed) -> None:
     assert not _failures(undisturbed, "unaligned-persisted", 0, 0, in_flight=1)
     (failure,) = _failures(undisturbed, "unaligned-persisted", 0, 0, in_flight=0)
-    assert failure == "expected rows in flight in the checkpoint, the restore re-injected none"
+    assert failure == "expected in-flight rows in the checkpoint, but the restore put none back"
 
 
 def test_an_unaligned_run_that_reports_nothing_is_wrong(undisturbed: Undisturbed) -> None:
-    assert "expected duplicates" in _failures(undisturbed, "unaligned", 0, 0)[0]
+    assert "expected repeated deliveries" in _failures(undisturbed, "unaligned", 0, 0)[0]
 
 
 def test_an_unaligned_run_that_stored_only_a_sample_is_wrong(undisturbed: Undisturbed) -> None:
@@ -83,7 +83,9 @@ def test_an_unaligned_run_that_stored_only_a_sample_is_wrong(undisturbed: Undist
 def test_an_unaligned_run_that_reports_rows_it_did_not_count_is_wrong(undisturbed: Undisturbed) -> None:
     apart, total = _failures(undisturbed, "unaligned", 2, 2)
     assert "differ in" in apart
-    assert total == "the restored run counted 0 flights too many, the restore reported 2"
+    assert total == (
+        "the restored run counted 0 more deliveries than rows, but the restore reported 2 repeated deliveries"
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.clock import ManualClock
-from dataflow.contracts.operator import Guarantee, OperatorContext
+from dataflow.contracts.operator import OperatorContext
+from dataflow.contracts.sink import Guarantee
 from dataflow.errors import ConfigurationError, SchemaMismatch, StoreError
 from tests.operators.kinds import KINDS, Kind
 from tests.operators.odd_tables import NESTED, ODD, UNSPEAKABLE, WRITERS, columns, nested, written

@@ -14,7 +14,7 @@ import operators as op
 from dataflow import col
 from dataflow.compare.claims import AnyRows, claims
 from dataflow.errors import CheckpointMismatch, ConfigurationError, GraphError, SchemaMismatch
-from dataflow.planning.prune_columns import prune
+from dataflow.planning.prune_columns import prune_columns
 from dataflow.runners.faults import Faults
 from tests.planning.toy_family import Ordinals, ordinals
 from tests.seeds import seeds
@@ -65,7 +65,7 @@ def test_predicates_see_its_state_as_it_shows_it() -> None:
 
 
 def test_columns_that_nobody_uses_are_not_read_through_it() -> None:
-    pruned = prune(pipeline().graph)
+    pruned = prune_columns(pipeline().graph)
     assert [node.schema.names for node in pruned if node.name in ("in", "ordinals")] == [["k"], ["k", "ordinal"]]
 
 
@@ -159,7 +159,7 @@ def test_an_operator_that_cannot_be_imported_is_named_with_its_spec() -> None:
         (Unknown, "a:", "expected an Operator class, or 'module:class'"),
         (Unknown, flow.Operator(), "expected an Operator class"),
         (Unknown, 7, "expected an Operator class"),
-        (Ordinals, "a:B", "the operator of Ordinals is tests.planning.toy_family:OrdinalsOperator"),
+        (Ordinals, "a:B", "Ordinals already has the operator tests.planning.toy_family:OrdinalsOperator"),
     ],
 )
 def test_registering_something_else_is_refused(spec: Any, operator: str, problem: str) -> None:
@@ -169,5 +169,5 @@ def test_registering_something_else_is_refused(spec: Any, operator: str, problem
 
 def test_an_operator_class_in_the_place_of_a_spec_is_refused() -> None:
     rows = flow.Pipeline().source(op.from_arrow(TABLE))
-    with pytest.raises(GraphError, match=r"an Operator class is given to apply\(\.\.\.\)"):
+    with pytest.raises(GraphError, match=r"pass an Operator class to apply\(\.\.\.\)"):
         rows.then(flow.Operator())  # type: ignore[arg-type]

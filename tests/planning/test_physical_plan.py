@@ -14,8 +14,8 @@ import operators as op
 from dataflow import col
 from dataflow.errors import ConfigurationError
 from dataflow.planning.graph import Partitioning
-from dataflow.planning.physical_plan import Plan, of
-from dataflow.planning.prune_columns import prune
+from dataflow.planning.physical_plan import Plan, make_plan
+from dataflow.planning.prune_columns import prune_columns
 
 WIDE = pa.table({name: [1, 2, 3] for name in ("k", "a", "b", "c", "d")})
 
@@ -46,7 +46,7 @@ def linear() -> flow.Pipeline:
 
 
 def test_operators_are_fused_up_to_the_next_exchange() -> None:
-    plan = of(linear().graph, parallelism=2)
+    plan = make_plan(linear().graph, parallelism=2)
     assert vertices(plan) == {"source": ["source", "filter"], "agg": ["agg", "select", "sink"]}
     assert links(plan) == ["source -> agg:0 hash"]
 
@@ -56,13 +56,13 @@ def test_branches_stay_in_the_chain() -> None:
     stream = source(p)
     stream.filter(col("a") > 0).sink(op.collect())
     stream.sink(op.collect())
-    assert vertices(of(p.graph)) == {"source": ["source", "filter", "sink", "sink-2"]}
+    assert vertices(make_plan(p.graph)) == {"source": ["source", "filter", "sink", "sink-2"]}
 
 
 def test_an_operator_with_two_inputs_heads_a_chain_of_its_own() -> None:
     p = flow.Pipeline()
     source(p).union(source(p)).sink(op.collect())
-    plan = of(p.graph)
+    plan = make_plan(p.graph)
     assert vertices(plan) == {"source": ["source"], "source-2": ["source-2"], "union": ["union", "sink"]}
     assert links(plan) == ["source -> union:0 forward", "source-2 -> union:1 forward"]
 
@@ -70,7 +70,7 @@ def test_an_operator_with_two_inputs_heads_a_chain_of_its_own() -> None:
 def test_another_parallelism_ends_the_chain_and_rebalances() -> None:
     p = flow.Pipeline()
     source(p).filter(col("a") > 0, parallelism=3).sink(op.collect(), parallelism=1)
-    plan = of(p.graph, parallelism=2)
+    plan = make_plan(p.graph, parallelism=2)
     assert [(v.name, v.parallelism) for v in plan.vertices.values()] == [("source", 2), ("filter", 3), ("sink", 1)]
     assert links(plan) == ["source -> filter:0 rebalance", "filter -> sink:0 rebalance"]
 
@@ -79,7 +79,7 @@ def test_another_parallelism_ends_the_chain_and_rebalances() -> None:
 def test_an_exchange_that_was_asked_for_ends_the_chain(how: str) -> None:
     p = flow.Pipeline()
     getattr(source(p), how)().sink(op.collect())
-    assert links(of(p.graph)) == [f"source -> sink:0 {how}"]
+    assert links(make_plan(p.graph)) == [f"source -> sink:0 {how}"]
 
 
 def test_a_side_output_is_chained_like_the_main_one() -> None:
@@ -87,7 +87,7 @@ def test_a_side_output_is_chained_like_the_main_one() -> None:
     stream = source(p).apply(flow.Operator, sides={"late": None})
     stream.side("late").sink(op.collect(), name="late")
     stream.sink(op.collect(), name="out")
-    plan = of(p.graph)
+    plan = make_plan(p.graph)
     assert vertices(plan) == {"source": ["source", "apply", "late", "out"]}
 
 
@@ -115,18 +115,18 @@ def test_a_link_has_a_channel_for_each_pair_that_may_exchange_rows(
         Partitioning.BROADCAST: one.broadcast,
     }[how]()
     changed.union(source(p)).sink(op.collect())
-    plan = of(p.graph, parallelism=2)
+    plan = make_plan(p.graph, parallelism=2)
     assert plan.links[0].partitioning is how
     assert plan.channels(plan.links[0]) == pairs
 
 
 def test_tasks_are_named_after_vertex_and_subtask() -> None:
-    plan = of(linear().graph, parallelism=2)
+    plan = make_plan(linear().graph, parallelism=2)
     assert [task for _, _, task in plan.tasks()] == ["source[0]", "source[1]", "agg[0]", "agg[1]"]
 
 
 def test_predecessors_are_the_tasks_that_send_rows() -> None:
-    plan = of(linear().graph, parallelism=2)
+    plan = make_plan(linear().graph, parallelism=2)
     assert dict(plan.predecessors()) == {
         "source[0]": (),
         "source[1]": (),
@@ -139,11 +139,11 @@ def test_a_task_that_sends_rows_on_two_ports_is_one_predecessor() -> None:
     p = flow.Pipeline()
     stream = source(p)
     stream.union(stream).sink(op.collect())
-    assert dict(of(p.graph).predecessors()) == {"source[0]": (), "union[0]": ("source[0]",)}
+    assert dict(make_plan(p.graph).predecessors()) == {"source[0]": (), "union[0]": ("source[0]",)}
 
 
 def test_a_plan_describes_what_the_user_wrote_and_how_wide() -> None:
-    described = of(linear().graph, parallelism=2).describe()
+    described = make_plan(linear().graph, parallelism=2).describe()
     assert [(node["name"], node["parallelism"]) for node in described] == [
         ("source", 2),
         ("filter", 2),
@@ -159,18 +159,18 @@ def test_a_plan_describes_what_the_user_wrote_and_how_wide() -> None:
     [
         ({"parallelism": 0}, "at least 1, got 0"),
         ({"parallelism": 129}, "'source': parallelism 129 is above max_key_groups=128"),
-        ({"parallelism": 3, "max_key_groups": 2}, "the number of key groups bounds the parallelism"),
+        ({"parallelism": 3, "max_key_groups": 2}, "lower the parallelism, or raise max_key_groups"),
     ],
 )
 def test_a_parallelism_out_of_range_is_refused(options: dict[str, int], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
-        of(linear().graph, **options)
+        make_plan(linear().graph, **options)
 
 
 def test_planning_changes_nothing_of_the_graph() -> None:
     p = linear()
     before = repr(p)
-    of(p.graph, parallelism=2)
+    make_plan(p.graph, parallelism=2)
     assert repr(p) == before
 
 
@@ -179,7 +179,7 @@ def test_planning_changes_nothing_of_the_graph() -> None:
 
 def read(stream: flow.Stream) -> list[str]:
     """The columns that the only source of the stream's pipeline reads."""
-    names: list[str] = prune(stream._pipeline.graph).nodes[0].schema.names
+    names: list[str] = prune_columns(stream._pipeline.graph).nodes[0].schema.names
     return names
 
 
@@ -225,7 +225,7 @@ def test_a_union_keeps_what_all_inputs_have_left() -> None:
     p = flow.Pipeline()
     union = source(p).union(source(p).filter(col("d") > 0))
     summed = union.key_by("k").agg(col("a").sum())
-    pruned = prune(p.graph)
+    pruned = prune_columns(p.graph)
     assert [node.schema.names for node in pruned][:4] == [["k", "a"], ["k", "a", "d"], ["k", "a", "d"], ["k", "a"]]
     assert sorted(summed.collect(parallelism=2).to_pylist(), key=str) == [{"k": n, "a_sum": 2 * n} for n in (1, 2, 3)]
 

@@ -15,7 +15,7 @@ from dataflow import col, lit
 from dataflow.contracts.operator import Operator
 from dataflow.errors import CheckpointMismatch, GraphError
 from dataflow.planning.graph import Partitioning
-from dataflow.planning.physical_plan import of as plan_of
+from dataflow.planning.physical_plan import make_plan as plan_of
 from dataflow.runners.faults import Faults
 from dataflow.runners.spark.placement import staged
 from dataflow.runtime.restore.find_checkpoint import preview
@@ -51,7 +51,7 @@ def total(stream: flow.Stream) -> flow.Stream:
 
 
 def test_a_window_of_a_stream_without_keys_says_how_to_get_them() -> None:
-    with pytest.raises(GraphError, match=r"window: say by which columns first, as in stream\.key_by"):
+    with pytest.raises(GraphError, match=r"window: the stream has no key; call key_by first, as in stream\.key_by"):
         flow.Pipeline().source(op.from_arrow(pa.table({"x": [1]}))).window(op.tumbling("1s"))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 import dataflow as flow
-from dataflow.contracts.operator import Handle
+from dataflow.contracts.sink import Handle
 from dataflow.contracts.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from operators.sinks.parquet import ParquetFormat, ParquetSink
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 import dataflow as flow
-from dataflow.contracts.operator import Handle
+from dataflow.contracts.sink import Handle
 from dataflow.contracts.source import END, EndOfSplit, Json, SourceContext
 
 __all__ = ["CountingSource", "FlakySink", "Gatekeeper", "SilentSource"]

@@ -7,7 +7,7 @@ import pyarrow as pa
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
-from dataflow.planning.physical_plan import of
+from dataflow.planning.physical_plan import make_plan
 from dataflow.runners.binding import LIBRARY
 from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.job.job import Job
@@ -20,7 +20,7 @@ def released() -> Job:
         p.source(op.from_arrow(pa.table({"n": range(5)})), name="numbers").sink(op.collect(), name="out")
     store = flow.Checkpointing(flow.MemoryStore())
     settings = Settings("short", "r", store, "auto", ManualClock(), lambda lane, job: job(), library=LIBRARY)
-    job = build(of(p.graph), settings)
+    job = build(make_plan(p.graph), settings)
     while not job.history.checkpoints:
         for task in job.tasks.values():
             task.step()

@@ -14,7 +14,8 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.contracts.operator import Handle, Operator, Out
+from dataflow.contracts.operator import Operator, Out
+from dataflow.contracts.sink import Handle
 from dataflow.errors import (
     BarrierflowWarning,
     CheckpointError,
@@ -252,7 +253,7 @@ def is_over(job: flow.LocalJob) -> flow.LocalJob:
 
 
 def test_a_block_that_is_left_without_waiting_warns_of_a_job_that_failed() -> None:
-    match = "'failing' failed, and the block was left without job.wait.*no"
+    match = "'failing' failed, but its block ended without job.wait.*no"
     with pytest.warns(JobFailedWarning, match=match), failing().start() as job:
         is_over(job)
     with failing().start() as job, pytest.raises(ValueError, match="no"):

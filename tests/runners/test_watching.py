@@ -18,7 +18,7 @@ import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
 from dataflow.contracts.operator import Operator, OperatorContext, Out
-from dataflow.planning.physical_plan import of
+from dataflow.planning.physical_plan import make_plan
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.job_progress import JobProgress, ProgressLine, ProgressMeter
 from dataflow.runtime.job.build_job import Settings, build
@@ -57,7 +57,7 @@ def job(source: flow.Source | None = None, clock: ManualClock | None = None) -> 
     settings = Settings(
         "watched", "run", None, "never", clock or ManualClock(), submit=lambda lane, work: None, library=LIBRARY
     )
-    made = build(of(p.graph, parallelism=1, max_key_groups=128), settings)
+    made = build(make_plan(p.graph, parallelism=1, max_key_groups=128), settings)
     try:
         yield made
     finally:

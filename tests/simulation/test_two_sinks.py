@@ -16,7 +16,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow import col
-from dataflow.contracts.operator import TwoPhaseSink
+from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.errors import StoreError
 from dataflow.runners.faults import Attempt, Faults
 from dataflow.runtime.task.crash_points import Point

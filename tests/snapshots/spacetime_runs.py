@@ -6,7 +6,7 @@ import random
 import re
 from xml.etree import ElementTree
 
-from dataflow.snapshots.diagrams.layout import Layout
+from dataflow.snapshots.diagrams.layout import DiagramLayout
 from dataflow.snapshots.processes import Process, ProcessGraph, Sends, action
 from dataflow.snapshots.runs.system import Marker, System
 from tests.snapshots.test_classic_cases import CASES, replay
@@ -79,5 +79,5 @@ def numbers(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"-?[\d.]+", text)]
 
 
-def names_inside(layout: Layout, cut: int) -> str:
+def names_inside(layout: DiagramLayout, cut: int) -> str:
     return "".join(sorted([dot.name for dot in layout.dots if cut in dot.inside]))

@@ -18,7 +18,7 @@ from dataflow.snapshots.processes import Channel, GlobalState, Process, ProcessG
 from dataflow.snapshots.runs import ObservedSystem, ObservedThreads, System, Threads, check, detect
 from dataflow.snapshots.runs.host import Host
 from dataflow.snapshots.traces import Event, MessageId
-from tests.snapshots.test_simulated import Silent, to
+from tests.snapshots.test_simulation import Silent, to
 
 
 class Clerk(Process):
@@ -67,11 +67,11 @@ CALLS: list[tuple[Callable[[System], Any], str]] = [
     (lambda s: s.act("a", 3), "process 'a' has no action 3; it has"),  # type: ignore[arg-type]
     (lambda s: s.join(0, "a"), "there is no snapshot 0 to join"),
     (lambda s: s.join([0], "a"), r"there is no snapshot \[0\] to join"),  # type: ignore[arg-type]
-    (lambda s: s.snapshot(), "begun by nobody never reaches a, b, c"),
+    (lambda s: s.snapshot(), "begun by no process never reaches a, b, c"),
     (lambda s: s.deliver("a", "a"), "there is no channel a -> a; there are a -> b"),
-    (lambda s: s.deliver("a", "b"), "channel a -> b is empty; something is in none"),
+    (lambda s: s.deliver("a", "b"), "channel a -> b is empty; channels with something in them: none"),
     (lambda s: s.act("a", "sand", "b", "x"), r"process 'a' has no action 'sand' \(did you mean 'send'\?\)"),
-    (lambda s: s.act("a", "sign"), "'sign' of 'a' accepts a message of b -> a, and there is nothing"),
+    (lambda s: s.act("a", "sign"), "'sign' of 'a' accepts a message of b -> a, but the channel is empty"),
 ]
 
 
@@ -94,7 +94,7 @@ def test_a_snapshot_that_is_not_there_says_why() -> None:
     for asked in (system, system.copy()):
         with pytest.raises(KeyError, match="snapshot 0 is under way: the parts of a, b, c are missing"):
             asked.snapshots[0]
-        with pytest.raises(KeyError, match=r"there is no snapshot 4; begun were \[0\]"):
+        with pytest.raises(KeyError, match=r"there is no snapshot 4; snapshots begun: \[0\]"):
             asked.snapshots[4]
     assert system.snapshots.get(0) is None
 
@@ -204,7 +204,7 @@ def test_a_process_or_a_state_that_cannot_be_copied_is_named(
 
 @pytest.mark.parametrize("cut", [{"a": 0.5, "b": 0, "c": 0}, {"a": 1, "b": 0, "c": 0}, {"a": 0}, [0, 0, 0], None])
 def test_what_is_no_cut_of_the_run_is_refused(cut: Any) -> None:
-    with pytest.raises(GraphError, match="expected a cut that says of each process how many"):
+    with pytest.raises(GraphError, match="expected a cut that gives for each process the number of its events"):
         is_consistent(office().trace, cut)
 
 
@@ -274,7 +274,7 @@ class Reader(Process):
 @pytest.mark.parametrize(
     ("receiver", "said"),
     [
-        (Silent(), r"accepted by nobody, and stays in the channel: define receive, or @action\(accepts='a'\)"),
+        (Silent(), r"accepted by no action, and stays in the channel: define receive, or @action\(accepts='a'\)"),
         (Reader(), r"accepted by one of its actions: act\('b', 'read'\); there are \['read'\]"),
     ],
 )
@@ -290,7 +290,7 @@ def test_a_marker_is_received_before_what_stands_behind_it_is_accepted() -> None
     system = office()
     system.snapshot("b")
     system.act("b", "send", "a", "x")
-    with pytest.raises(GraphError, match="there is a marker of snapshot 0, to be delivered first"):
+    with pytest.raises(GraphError, match="but a marker of snapshot 0 is before it: deliver the marker first"):
         system.act("a", "sign")
     system.deliver("b", "a")
     system.act("a", "sign")

@@ -9,7 +9,7 @@ import pytest
 
 from dataflow.snapshots.cuts import consistent_cuts, is_consistent
 from dataflow.snapshots.processes import Process, ProcessGraph, Sends, action
-from dataflow.snapshots.runs.simulated import Simulation
+from dataflow.snapshots.runs.simulation import Simulation
 from dataflow.snapshots.runs.system import System
 from dataflow.snapshots.traces import Event, MessageId
 from tests.snapshots.systems import random_graph

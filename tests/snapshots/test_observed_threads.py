@@ -10,11 +10,11 @@ import pytest
 from dataflow.errors import ConfigurationError, GraphError, SnapshotStuck
 from dataflow.snapshots.processes import ProcessGraph
 from dataflow.snapshots.runs import ObservedSystem, ObservedThreads, check
-from dataflow.snapshots.runs.observed_station import LateMessage, StateReport
+from dataflow.snapshots.runs.observed_node import LateMessage, StateReport
 from dataflow.snapshots.traces import MarkerSent
 from tests.snapshots.systems import coins, random_graph
-from tests.snapshots.test_simulated import Silent, to
-from tests.snapshots.test_threaded import SECONDS, Adding, game
+from tests.snapshots.test_simulation import Silent, to
+from tests.snapshots.test_threads import SECONDS, Adding, game
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -40,7 +40,7 @@ def test_an_observer_on_threads_records_a_system_that_never_rests() -> None:
     with ObservedThreads(game()) as running:
         states = [running.wait(number, SECONDS) for number in [running.begin("ab"[i % 2]) for i in range(20)]]
         assert not running.quiet
-        recorded = [station.recorded for station in running._stations.values()]
+        recorded = [node.recorded for node in running._nodes.values()]
     assert all([len(each.others) == 0 for each in recorded])  # tokens do not pile up
     for state in states:
         assert sum(p["balls"] for p in state.processes.values()) + len(state.in_flight) == 2
@@ -51,12 +51,12 @@ def test_an_observer_on_threads_that_waits_for_unaccepted_messages_says_so() -> 
     with ObservedThreads(to(Silent())) as running:
         running.wait_until_quiet(SECONDS)
         with pytest.raises(
-            SnapshotStuck, match=r"snapshot 0 is not complete, reports are .* its observer 'a'; it waits"
+            SnapshotStuck, match=r"snapshot 0 is not complete, reports have not arrived at its observer 'a'; it waits"
         ):
             running.snapshot("a", timeout=SECONDS)
         with pytest.raises(GraphError, match="there is no process 'c'"):
             running.begin("c")
-        with pytest.raises(GraphError, match="expected the name of the process that observes"):
+        with pytest.raises(GraphError, match="expected the name of the process that is the observer"):
             running.begin()
 
 

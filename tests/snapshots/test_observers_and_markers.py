@@ -11,16 +11,16 @@ import pytest
 from dataflow.errors import InconsistentSnapshot
 from dataflow.snapshots.processes import ProcessGraph
 from dataflow.snapshots.runs import ObservedSystem, Simulation, System, check, explore
-from dataflow.snapshots.runs.exhaustive import shown_content
+from dataflow.snapshots.runs.exploration import shown_content
 from dataflow.snapshots.runs.host import Item
-from dataflow.snapshots.runs.observed_station import LateMessage, ObservedStation, View
-from dataflow.snapshots.runs.station import DeliverReport
+from dataflow.snapshots.runs.observed_node import LateMessage, ObservedNode, View
+from dataflow.snapshots.runs.process_node import DeliverReport
 from dataflow.snapshots.traces import Event, Recorded
 from tests.snapshots.systems import coins, random_graph
 from tests.snapshots.test_classic_cases import CASES, RUNS
 from tests.snapshots.test_classic_cases import replay as replay_classic
-from tests.snapshots.test_exhaustive import ring
-from tests.snapshots.test_observing import line
+from tests.snapshots.test_exploration import ring
+from tests.snapshots.test_observed_system import line
 from tests.snapshots.test_published_cases import CASES as PUBLISHED
 from tests.snapshots.test_published_cases import replay, system_of
 
@@ -133,32 +133,32 @@ def test_every_snapshot_of_every_run_is_consistent_whenever_its_reports_arrive(
 # --- rules that are wrong are found out
 
 
-class Secretive(ObservedStation):
+class Secretive(ObservedNode):
     """Does not report late messages."""
 
     def _copies(self, item: Item) -> Iterator[LateMessage]:
         return iter(())
 
 
-class Forgetful(ObservedStation):
+class Forgetful(ObservedNode):
     """Reports none but the first of its late messages."""
 
     def _copies(self, item: Item) -> Iterator[LateMessage]:
         return iter([copy for copy in super()._copies(item) if item.message == 1])
 
 
-def stationed(kind: type[ObservedStation]) -> type[ObservedSystem]:
+def system_with(kind: type[ObservedNode]) -> type[ObservedSystem]:
     class Made(ObservedSystem):
-        def _station(self, name: str) -> ObservedStation:
-            return kind(self.graph, name, self._gathering.initiators)
+        def _node(self, name: str) -> ObservedNode:
+            return kind(self.graph, name, self._snapshot_parts.initiators)
 
     return Made
 
 
 @pytest.mark.parametrize("kind", [Secretive, Forgetful])
-def test_late_messages_that_are_not_reported_are_noticed(kind: type[ObservedStation]) -> None:
+def test_late_messages_that_are_not_reported_are_noticed(kind: type[ObservedNode]) -> None:
     assert explore(line(2), rule=ObservedSystem).stuck == 0
-    assert explore(line(2), rule=stationed(kind)).stuck > 0
+    assert explore(line(2), rule=system_with(kind)).stuck > 0
 
 
 def test_an_observer_that_thinks_too_early_that_all_is_there_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

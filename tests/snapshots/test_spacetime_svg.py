@@ -127,7 +127,7 @@ def test_a_message_that_goes_back_across_a_cut_stands_out_and_is_in_the_legend()
     root = parsed(diagram(kuper().trace, cuts={"wrong": {"P1": 4, "P2": 2, "P3": 1}}).svg())
     assert [group.find(f"{SVG}text").text for group in groups(root, "backwards")] == ["m3"]
     texts = [group.find(f"{SVG}text").text for group in groups(root, "legend")]
-    assert "inconsistent: m3 of P2 -> P1 is accepted before the cut, sent behind it" in texts
+    assert "inconsistent: m3 of P2 -> P1 is accepted before the cut, sent after it" in texts
 
 
 def test_a_diamond_says_where_a_state_was_recorded_and_only_there() -> None:

@@ -46,7 +46,7 @@ P1        P2      P3
 snapshot 0, begun by P1
   P2 -> P1: m3
   no message in any other channel
-◉ before the cut, ● behind, ◆ state recorded, ┊ marker"""
+◉ before the cut, ● after, ◆ state recorded, ┊ marker"""
 
 
 def test_kupers_run_as_text() -> None:

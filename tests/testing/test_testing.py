@@ -52,7 +52,7 @@ def test_a_malformed_script_is_refused_with_its_token_and_position(mode: str, sc
         ({"channels": "aa"}, "channels: expected distinct letters"),
         ({"channels": "a["}, "channels: expected distinct letters"),
         ({"end_of_input": "later"}, "end_of_input: expected 'aligned' or 'abort', found 'later'"),
-        ({"mode": "unaligned", "end_of_input": "abort"}, "no policy of mode 'unaligned'"),
+        ({"mode": "unaligned", "end_of_input": "abort"}, "mode 'unaligned' always counts ends as barriers"),
         ({"trigger_times": {"x": 1}}, "trigger_times: expected checkpoint ids .*, found 'x': 1"),
         ({"trigger_times": {0: 1}}, "trigger_times: .*, found 0: 1"),
         ({"trigger_times": {1: 0, 2: -5}}, "trigger_times: .* whole milliseconds .*, found 2: -5"),

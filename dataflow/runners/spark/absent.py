@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from dataflow.contracts.operator import Operator, OperatorContext, Sink
+from dataflow.contracts.operator import Operator, OperatorContext
+from dataflow.contracts.sink import Sink
 from dataflow.contracts.source import Json, Source, SourceContext, Split, SplitReader
 
 __all__ = ["NoSink", "NoSource"]

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dataflow.clock import Clock, SystemClock
-from dataflow.contracts.operator import Collector, TwoPhaseSink
+from dataflow.contracts.sink import Collector, TwoPhaseSink
 from dataflow.errors import CleanupFailedWarning
 from dataflow.planning.physical_plan import task_id
 from dataflow.planning.specs import Write

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.checkpointing import Checkpointing, Mode
-from dataflow.contracts.operator import Guarantee
+from dataflow.contracts.sink import Guarantee
 from dataflow.errors import (
     BarrierflowWarning,
     JobCancelled,

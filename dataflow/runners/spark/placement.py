@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
-from dataflow.contracts.operator import Guarantee, TwoPhaseSink
+from dataflow.contracts.sink import Guarantee, TwoPhaseSink
 from dataflow.contracts.source import InputIdentity
 from dataflow.contracts.spec import Spec
 from dataflow.errors import UnsupportedOnRunner
 from dataflow.planning.graph import Graph, Node, Partitioning
-from dataflow.planning.physical_plan import Link, Plan, Vertex, of
+from dataflow.planning.physical_plan import Link, Plan, Vertex, make_plan
 from dataflow.planning.specs import Read, Write
-from dataflow.runners.binding import foldable
+from dataflow.runners.binding import can_preaggregate
 from dataflow.runners.spark.absent import NoSink, NoSource
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.outputs import ForwardOutput, Output, output_for
@@ -162,11 +162,11 @@ def staged(
     widened = _widened(graph, parallelism, key_groups)
     broken = {node.id for node in widened if _stands_apart(widened, node, parallelism)}
     names = {widened.nodes[id].name for id in broken}
-    plan = of(
+    plan = make_plan(
         widened,
         parallelism=parallelism,
         max_key_groups=key_groups,
-        combine=foldable,
+        combine=can_preaggregate,
         apart=lambda node: node.name in names,
         input_identity=input_identity,
     )

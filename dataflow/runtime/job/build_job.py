@@ -13,12 +13,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, assert_never
 
 from dataflow.background import Submit
 from dataflow.clock import Clock
 from dataflow.contracts.checkpointing import Checkpointing, Mode
-from dataflow.contracts.operator import Guarantee, TakenBack, TwoPhaseSink
+from dataflow.contracts.sink import Guarantee, TakenBack, TwoPhaseSink
 from dataflow.errors import (
     CheckpointError,
     CheckpointSkippedWarning,
@@ -35,6 +36,7 @@ from dataflow.protocol.coordination import Coordinator
 from dataflow.protocol.events import BarrierKind
 from dataflow.protocol.handler import BarrierHandler
 from dataflow.protocol.overtaking import Overtaker
+from dataflow.protocol.red_log import RedLog
 from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.job.committer import Committer
 from dataflow.runtime.job.job import Job
@@ -265,8 +267,8 @@ class _Builder:
 
     def _setup(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInput | None) -> SubtaskSetup:
         clock, run_id = self.settings.clock, self.settings.run_id
-        repeats = self.checkpointing.mode is Mode.UNALIGNED
-        return SubtaskSetup(self.plan, vertex, subtask, clock, run_id, state, splits, self._sample, repeats=repeats)
+        red_log = partial(RedLog[str], self._sample) if self.checkpointing.mode is Mode.UNALIGNED else None
+        return SubtaskSetup(self.plan, vertex, subtask, clock, run_id, state, splits, red_log)
 
     def _task(self, vertex: Vertex, subtask: int, name: str, state: TaskState | None) -> Task:
         splits, restored = self.verification.inputs.get(name), self.verification.operators.get(name)

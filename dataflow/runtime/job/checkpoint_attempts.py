@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dataflow.clock import duration_text
-from dataflow.contracts.operator import Handle
+from dataflow.contracts.sink import Handle
 from dataflow.contracts.source import Json
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.protocol.events import BarrierKind

@@ -36,6 +36,19 @@ class CheckpointRequests:
         self._served: dict[int, list[CheckpointRequest]] = {}
         self._numbers = 0
 
+    @property
+    def open_requests(self) -> list[CheckpointRequest]:
+        """The requests in the three places; ``refuse_all`` completes all of them."""
+        served = [request for requests in self._served.values() for request in requests]
+        return [*self._pending.values(), *(request for _, request in self._retries), *served]
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        requests = self.open_requests
+        twice = len(requests) - len({id(request.future) for request in requests})
+        assert not twice, f"{twice} requests are in two places: {requests}"
+        assert max(self._pending, default=0) <= self._numbers, f"{list(self._pending)} of {self._numbers} numbers"
+
     def add(self, request: CheckpointRequest) -> int:
         """Register a request; return its number, by which the coordinator knows it."""
         self._numbers += 1
@@ -86,7 +99,6 @@ class CheckpointRequests:
 
     def refuse_all(self, error: BaseException) -> None:
         """Fail all open requests with ``error``."""
-        served = [request for requests in self._served.values() for request in requests]
-        for request in (*self._pending.values(), *(r for _, r in self._retries), *served):
+        for request in self.open_requests:
             if not request.future.done():
                 request.future.set_exception(error)

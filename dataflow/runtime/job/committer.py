@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dataflow.contracts.operator import Handle, TwoPhaseSink
+from dataflow.contracts.sink import Handle, TwoPhaseSink
 from dataflow.errors import DirectoryInUse
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
 from dataflow.runtime.task.messages import Crashed

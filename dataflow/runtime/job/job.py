@@ -87,25 +87,39 @@ class Job:
         loading: KernelLoader | None = None,
         restore_report: RestoreReport | None = None,
     ) -> None:
+        #: Never changes; ``tasks`` are those of its vertices.
         self.plan = plan
+        #: Never changes. The keys are the names of the tasks, and all tasks share the ledger of ``history``.
         self.tasks = tasks
+        #: Keeps its own invariants. Its checkpoints under way are those of ``history``.
         self.coordinator = coordinator
+        #: If it has sinks, its horizon is ``_horizon``: the job has passed on what all of them committed.
         self.committer = committer
+        #: Never changes.
         self.identity = identity
+        #: Never changes; None if and only if nothing was restored.
         self.restore_report = restore_report
+        #: Never changes: the clock of the services.
         self.clock = services.clock
+        #: Never changes. Any thread puts; only ``step`` takes, and after ``_closed`` whoever comes too late.
         self.mailbox = services.mailbox
+        #: Leaves RUNNING once, for good.
         self.state = JobState.RUNNING
+        #: Not None if and only if the state is FAILED or CANCELLED; the first error, never replaced.
         self.error: BaseException | None = None
+        #: Has the checkpoints under way of ``coordinator``, and no others, as attempts.
         self.history = CheckpointHistory(list(tasks), services.clock)
         for task in tasks.values():
             task.ledger = self.history.ledger
+        #: The locks of the store and of the outputs of sinks, from the builder. Released once, last of all.
         self.held = ExitStack()
-        """The locks of the store and of what the sinks write to; from the builder."""
+        #: Never changes.
         self.started_at = services.clock.now()
+        #: None if and only if the state is RUNNING; never before ``began_at``.
         self.ended_at: int | None = None
-        """The time when the job ended; None while it runs."""
+        #: Never changes: the notices of the services.
         self.notices = services.notices
+        #: Gets a manifest only if all parts that it names are durable.
         self._manifests = ManifestWriter(services)
         channels = [channel.name for task in tasks.values() for channel in task.channels]
         self.predicates = Predicates(
@@ -115,16 +129,25 @@ class Job:
             services.mailbox.put,
             services.notices,
         )
+        #: Keeps its own invariants. Its requests are all answered if the job is over, and none before.
         self._requests = CheckpointRequests()
+        #: Done before ``begun`` is set.
         self.loading = loading or KernelLoader()
+        #: Never unset. If False, no task was stepped and no checkpoint triggered, because kernels are still loaded.
         self.begun = False
-        """Whether the kernels are loaded, so that tasks may be stepped and checkpoints taken. Never unset."""
+        #: Never before ``started_at``; changes once at most, when ``begun`` is set.
         self.began_at = self.started_at
-        self._early: list[JobMessage] | None = None  # messages from the time of loading; None: nothing had to be loaded
+        #: The messages from the time of loading; None if and only if nothing had to be loaded.
+        self._early: list[JobMessage] | None = None
+        #: Never unset or replaced. Not None only if the job is checkpointed: the future of its last checkpoint.
         self._stopping: Future[int] | None = None
+        #: 0, or the durable checkpoint at the end of the input. Then it is the newest, and every task has ended.
         self._final = 0
+        #: Never reduced, and at most the newest durable checkpoint: no sink commits one that is not durable.
         self._horizon = 0
+        #: Never unset. If True, all sinks have committed ``_final``. A job is FINISHED only if it is True.
         self._released = False
+        #: Never unset. Set before the last look at ``mailbox``, so that no request is left without an answer.
         self._closed = False
 
     # --- asked from other threads
@@ -184,6 +207,38 @@ class Job:
         elif self._stopping is not None and self._stopping.done() and self._answered(self._stopping):
             self._stopped(self._stopping)
         return worked or bool(actions)
+
+    def validate(self) -> None:
+        """Assert the invariants that hold between two steps. Those of tasks and their gates are their own."""
+        self.coordinator.validate()
+        self._requests.validate()
+        under_way, attempts = self.coordinator.under_way, tuple(self.history.under_way)
+        assert attempts == under_way, f"under way are {under_way}, but the history has attempts at {attempts}"
+        newest = max(self.coordinator.completed, default=0)
+        assert self._horizon <= newest, f"committed is {self._horizon}, but the newest durable one is {newest}"
+        horizon = self.committer.horizon
+        assert not self.committer.sinks or self._horizon == horizon, f"{self._horizon} is passed on of {horizon}"
+        assert self._stopping is None or self.identity.checkpointed, "a job without checkpoints waits for its last one"
+        failed = self.state in (JobState.FAILED, JobState.CANCELLED)
+        assert failed == (self.error is not None), f"the job is {self.state.value} with the error {self.error!r}"
+        assert self.over == (self.ended_at is not None), f"the job is {self.state.value}, its end is {self.ended_at}"
+        assert self.started_at <= self.began_at, f"the job began at {self.began_at}, before its start"
+        assert self.ended_at is None or self.began_at <= self.ended_at, f"the job ended at {self.ended_at}"
+        if not self.begun:
+            assert not under_way, f"{under_way} are under way in a job that has not begun"
+        if self._final:
+            assert self._final == newest, f"the last checkpoint is {self._final}, but the newest is {newest}"
+        if self._released:
+            assert 0 < self._final <= self._horizon, f"released with {self._horizon} committed of {self._final}"
+        for request in self._requests.open_requests:
+            assert request.future.done() == self.over, f"the job is {self.state.value}, but {request} is kept"
+        if self.state is JobState.FINISHED:
+            self._validate_finish()
+
+    def _validate_finish(self) -> None:
+        assert self._released, "the job is finished, but its tasks were not released"
+        running = [name for name, task in self.tasks.items() if task.state is not Progress.DONE]
+        assert not running, f"the job is finished, but {running} are not done"
 
     def _begin(self, now: int) -> bool:
         """Wait for the kernels; False: they are still being loaded, or the job ended first.

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any
 
 from dataflow.contracts.checkpointing import Mode
-from dataflow.contracts.operator import Guarantee
+from dataflow.contracts.sink import Guarantee
 
 __all__ = ["Precision", "precisions"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dataflow.clock import Clock
-from dataflow.contracts.operator import TwoPhaseSink
+from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.contracts.source import Source, SourceContext, Split
 from dataflow.planning.physical_plan import Plan, Vertex
 from dataflow.planning.specs import Read, Write

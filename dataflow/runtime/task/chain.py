@@ -20,8 +20,9 @@ from types import GeneratorType
 import pyarrow as pa
 
 from dataflow.clock import Clock, ManualClock
-from dataflow.contracts.operator import Handle, Operator, Snapshot, TwoPhaseWriter
+from dataflow.contracts.operator import Operator, Snapshot
 from dataflow.contracts.row_errors import ERRORS, RowTally
+from dataflow.contracts.sink import Handle, TwoPhaseWriter
 from dataflow.errors import ContractViolation
 from dataflow.protocol.events import Barrier, Cancel, Data, EndOfInput, Idle, Watermark
 from dataflow.protocol.red_log import RedLog
@@ -42,7 +43,8 @@ class ChainNode:
 
     ``delay``, where it is set, is called with the number of rows before the operator takes them: it makes the operator
     as slow as a demonstration needs it. ``declared`` has the outputs that a user's operator declared, and emitted
-    batches must match them; None: an operator of the library. ``task`` is the subtask, for messages.
+    batches must match them; None: an operator of the library. ``task`` is the subtask, for messages. ``red`` gets the
+    rows that come from ``parent``; None: a restore delivers none of them again (or, at the head, the gate counts them).
 
     Invariant: at most one generator is pending, and nothing is taken from the inbox while one is.
     """
@@ -52,7 +54,9 @@ class ChainNode:
     declared: Declared | None = None
     task: str = ""
 
-    def __init__(self, name: str, parent: str | None, sample: int | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, name: str, parent: str | None, red: RedLog[str] | None = None, clock: Clock | None = None
+    ) -> None:
         self.name = name
         self.parent = parent
         self.children: dict[str | None, list[ChainNode]] = {}
@@ -62,7 +66,7 @@ class ChainNode:
         self.forward: Flow | None = None
         self.epoch = 0
         self.current: Data | None = None
-        self.red: RedLog[str] = RedLog(sample)
+        self.red = red
         self.duplicated: Mapping[str, tuple[Data, ...]] = {}
         self.uncommitted: dict[int, tuple[Handle, ...]] = {}
         self.timers: list[int] = []
@@ -165,7 +169,7 @@ class ChainNode:
         port, element = self.inbox.popleft()
         operator = self.operator
         if isinstance(element, Data):
-            if self.parent is not None:
+            if self.red is not None and self.parent is not None:
                 self.red.record(self.parent, element)
             self.rows_in += len(element.rows)
             self.epoch = element.epoch if operator.stateless else max(self.epoch, element.epoch)
@@ -235,7 +239,8 @@ class ChainNode:
     def snapshot(self, checkpoint: int, probe: Probe = no_probe) -> Snapshot:
         """The operator's state at barrier ``checkpoint``; a two-phase writer prepares its transaction first."""
         operator = self.operator
-        self.duplicated = self.red.take(checkpoint)
+        if self.red is not None:
+            self.duplicated = self.red.take(checkpoint)
         if isinstance(operator, TwoPhaseWriter):
             handles = check_handles(operator.prepare(checkpoint), self.where)
             if handles:
@@ -268,6 +273,7 @@ class Chain:
         self.head = nodes[0]
         self.outputs = tuple(o for node in nodes for outputs in node.outputs.values() for o in outputs)
         self._deepest_first = tuple(reversed(nodes))
+        self._red = tuple(node.red for node in nodes if node.red is not None)
         self.working: ChainNode | None = None
         self._rings = 0
 
@@ -281,8 +287,8 @@ class Chain:
 
     def forget_red(self, below: int) -> None:
         """No checkpoint below ``below`` will be taken any more: let the rows go that only mattered to those."""
-        for node in self.nodes:
-            node.red.forget(below)
+        for red in self._red:
+            red.forget(below)
 
     def full_channels(self) -> list[Channel]:
         """The channels that have no room for one more batch."""

@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from dataflow.contracts.declared_schema import DeclaredSchema
-from dataflow.contracts.operator import Handle, Operator, OperatorContext, Snapshot, TwoPhaseSink, TwoPhaseWriter
+from dataflow.contracts.operator import Operator, OperatorContext, Snapshot
 from dataflow.contracts.row_errors import ERRORS
+from dataflow.contracts.sink import Handle, TwoPhaseSink, TwoPhaseWriter
 from dataflow.contracts.source import END, EndOfSplit, Json, Source, Split, SplitReader
 from dataflow.errors import ContractViolation
 from dataflow.planning.graph import Node

@@ -68,6 +68,9 @@ class GateInput(TaskInput):
     def tick(self, now: int) -> Sequence[Action]:
         return self.gate.tick(now)
 
+    def validate(self) -> None:
+        self.gate.validate()
+
     @property
     def alignment(self) -> int:
         return self.gate.alignment

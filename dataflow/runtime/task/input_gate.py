@@ -15,7 +15,7 @@ from typing import NamedTuple
 from dataflow.protocol.actions import Abort, AbortReason, Action, Ignore, TakeSnapshot
 from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Idle, Watermark
 from dataflow.protocol.handler import BarrierHandler
-from dataflow.protocol.watermarks import WatermarkMerger
+from dataflow.protocol.watermarks import MAX_WATERMARK, WatermarkMerger
 from dataflow.runtime.task.channel import Channel
 
 __all__ = ["Choose", "InputGate", "RoundRobin", "Taken"]
@@ -79,17 +79,29 @@ class InputGate:
 
     def __init__(self, channels: Sequence[Channel], handler: BarrierHandler, choose: Choose) -> None:
         assert channels, "a gate has at least one channel"
+        #: Never empty, never changes. The place of a channel is its number here, in the handler and in the merger.
         self._channels = tuple(channels)
+        #: Keeps its own invariants. It alone knows which channels are blocked; the gate has no copy.
         self._handler = handler
+        #: Never changes; returns one of the numbers that it is given.
         self._choose = choose
+        #: Has the largest watermark for every channel in ``_ended``; if all are there, it is the merged one.
         self._merger = WatermarkMerger(len(self._channels))
+        #: True only if there are live channels and all are idle. (False does not mean the contrary.)
         self._said_idle = False
+        #: By channel. Never unset. If True, the channel is empty, nothing can be put into it, and it is not blocked.
         self._ended = [False] * len(self._channels)
+        #: By channel. A time if and only if the handler blocks the channel.
         self._blocked_since: list[int | None] = [None] * len(self._channels)
+        #: By channel, without the time since ``_blocked_since``. Never negative, never reduced.
         self._blocked_time = [0] * len(self._channels)
+        #: By checkpoint, each at or above the handler's floor and at most ``_newest``: its snapshot may still be taken.
         self._first_barrier: dict[int, int] = {}
+        #: Never reduced; at or above every checkpoint in ``_first_barrier``.
         self._newest = 0
+        #: Never negative; changes only with a snapshot.
         self._alignment = 0
+        #: Never changes: those of ``_channels`` that are overtakable, the only ones that are promoted in.
         self._overtakable = tuple(channel for channel in self._channels if channel.overtakable)
 
     @property
@@ -171,6 +183,36 @@ class InputGate:
         if not ready:
             return None
         return self._take(self._choose(ready), now)
+
+    def validate(self) -> None:
+        """Assert the invariants that hold between two calls. Not while another thread polls."""
+        self._handler.validate()
+        blocked = self._handler.blocked
+        metered = {channel for channel, since in enumerate(self._blocked_since) if since is not None}
+        assert metered == blocked, f"{self}: the clock runs for channels {metered}, but {set(blocked)} are blocked"
+        assert min(self._blocked_time) >= 0, f"{self}: channels were blocked for {self._blocked_time} us"
+        assert not self._said_idle or self._merger.all_idle, f"{self}: said to be idle, but not every channel is"
+        if self._first_barrier:
+            first, last, floor = min(self._first_barrier), max(self._first_barrier), self._handler.floor
+            assert first >= floor, f"{self}: waits for the barriers of {first}, but takes none below {floor}"
+            assert last <= self._newest, f"{self}: waits for the barriers of {last}, above the newest, {self._newest}"
+        assert self._alignment >= 0, f"{self}: the last checkpoint aligned in {self._alignment} us"
+        if True in self._ended:
+            self._validate_ended(blocked)
+
+    def _validate_ended(self, blocked: Set[int]) -> None:
+        times = self._merger.snapshot()
+        for index, channel in enumerate(self._channels):
+            if self._ended[index]:
+                assert channel.ended, f"{channel.name}: the end was polled and not put"
+                assert len(channel) == 0, f"{channel.name}: {len(channel)} elements after the end"
+                assert index not in blocked, f"{channel.name}: blocked after its end"
+                assert times[index] == MAX_WATERMARK, f"{channel.name}: the watermark {times[index]} after the end"
+        merged = self._merger.merged
+        assert not self.ended or merged == MAX_WATERMARK, f"{self}: ended with the watermark {merged}"
+
+    def __repr__(self) -> str:
+        return f"InputGate({', '.join(channel.name for channel in self._channels)})"
 
     def _poll_urgent(self, now: int) -> Taken | None:
         """What overtakes, which comes first whatever is asked for."""
@@ -278,12 +320,14 @@ class InputGate:
             match action:
                 case TakeSnapshot(barrier=Barrier(checkpoint=taken)):
                     self._alignment = now - self._first_barrier.pop(taken, now)
-                    self._first_barrier = {n: since for n, since in self._first_barrier.items() if n > taken}
                 case Abort(checkpoint=checkpoint):
                     self._first_barrier.pop(checkpoint, None)
                     self._newest = max(self._newest, checkpoint)
                 case _:
                     pass
+        if self._first_barrier:  # which may be of a checkpoint that was given up before its barrier came
+            floor = self._handler.floor
+            self._first_barrier = {n: since for n, since in self._first_barrier.items() if n >= floor}
         blocked = self._handler.blocked
         for channel, since in enumerate(self._blocked_since):
             if since is None:

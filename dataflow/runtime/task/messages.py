@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from dataflow.contracts.operator import Handle
+from dataflow.contracts.sink import Handle
 from dataflow.protocol.actions import AbortReason
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.protocol.events import Barrier

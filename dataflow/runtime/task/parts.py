@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from dataflow.contracts.operator import Handle, Snapshot
+from dataflow.contracts.operator import Snapshot
+from dataflow.contracts.sink import Handle
 from dataflow.contracts.source import Json
 from dataflow.errors import CheckpointDamaged
 from dataflow.protocol.events import Data, Element, EndOfInput, Idle, Watermark

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dataflow.background import Submit
 from dataflow.clock import Clock
 from dataflow.contracts.checkpointing import Mode
-from dataflow.contracts.operator import Guarantee
+from dataflow.contracts.sink import Guarantee
 from dataflow.runtime.task.crash_points import Probe, no_probe
 from dataflow.runtime.task.library import Library
 from dataflow.runtime.task.messages import Mailbox

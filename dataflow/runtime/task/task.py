@@ -18,8 +18,8 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from dataflow.contracts.operator import Collector
-from dataflow.contracts.render_rows import shown
+from dataflow.contracts.render_rows import render_rows
+from dataflow.contracts.sink import Collector
 from dataflow.errors import StoreError
 from dataflow.protocol.actions import Abort, Action, Complete, Ignore, PassOver, TakeSnapshot
 from dataflow.protocol.barrier_ledger import BarrierLedger
@@ -85,28 +85,50 @@ class Task:
         pace: Pace | None = None,
         ended: bool = False,
     ) -> None:
+        #: Never changes; the key of this task in the job, the plan and the ledger.
         self.name = name
+        #: Never changes. Keeps its own invariants; ``task_input.finished`` if and only if ``_phase`` is ENDED.
         self.task_input = task_input
+        #: Never changes. Not busy in phase ENDED; no operator in it is ``working`` between two steps.
         self.chain = chain
+        #: Never changes. Any thread puts; only ``step`` takes.
         self.mailbox: Mailbox[TaskMessage] = Mailbox()
+        #: Of the job, which sets it before the first step; has every checkpoint in ``_snapshots`` as unsettled here.
         self.ledger = BarrierLedger()
-        """Where the task records the cancels that it carried out; the job sets it."""
+        #: What the last step returned. ENDED only in phase ENDED; BLOCKED if and only if it waits and the input blocks
+        #: a channel; DONE is never left, and means that the task was released or crashed.
         self.state = Progress.WORKED
+        #: Accounts for all time from the start to ``_since``.
         self.meter = TaskTimes()
+        #: Never reduced: the number of steps that returned WORKED.
         self.steps = 0
+        #: Never changes, and is shared with ``_writer``.
         self._services = services
+        #: Never changes: the clock of ``_services``.
         self._clock = services.clock
+        #: Has a part of a checkpoint only after it left ``_snapshots``.
         self._writer = PartWriter(name, services, keep_duplicates)
+        #: Only moves forward. ENDED if and only if every output has its end and ``Ended`` was reported.
         self._phase = _Phase.RUNNING
+        #: Never changes; if True, the first step takes the task to phase ENDED.
         self._restored_ended = ended
+        #: Never unset. If False, nothing was received, taken or sent.
         self._opened = False
+        #: Never unset. If True, the state is DONE.
         self._released = False
-        self._rang = False  # whether the last step that moved rows or time rang a timer
+        #: True if the last step that moved rows or time rang a timer; only in phase RUNNING.
+        self._rang = False
+        #: Has every batch reported once, with the time of all steps that it took.
         self._pace: Pace = pace or Unpaced()
-        self._rows, self._spent = 0, 0  # of the batch the chain works on, over all steps it takes
+        #: Of the batch that the chain works on, over all steps that it takes. Rows are not zero only if it is busy.
+        self._rows, self._spent = 0, 0
+        #: By checkpoint, at most one, below the input's floor: the copied state, until its channel state is complete.
         self._snapshots: dict[int, tuple[TaskState, TaskStats]] = {}
+        #: Empty unless the state is BACK_PRESSURED: the channels whose room the task waits for.
         self._full: Sequence[Channel] = ()
+        #: Never changes: the operators of ``chain`` that may have enough rows.
         self._collectors = [n.operator for n in chain.nodes if isinstance(n.operator, Collector)]
+        #: Never reduced, never above the clock: the end of the last step.
         self._since = services.clock.now()
 
     # --- stepping
@@ -356,6 +378,50 @@ class Task:
 
     # --- the end
 
+    def validate(self) -> None:
+        """Assert the invariants that hold between two steps. A task that crashed stays as it is, in mid-step."""
+        name, phase, state, chain = self.name, self._phase, self.state, self.chain
+        if state is Progress.DONE and not self._released:
+            return
+        self.task_input.validate()
+        assert state is Progress.DONE or not self._released, f"{name}: released, but {state.value}"
+        assert chain.working is None, f"{name}: {chain.working and chain.working.where} is at work between two steps"
+        assert not self._rows or chain.busy, f"{name}: counts {self._rows} rows in a chain that is not busy"
+        assert not self._full or state is Progress.BACK_PRESSURED, f"{name}: {state.value}, but waits for room"
+        assert self._since <= self._clock.now(), f"{name}: its last step ended at {self._since}, in the future"
+        if state in (Progress.WAITING, Progress.BLOCKED):
+            blocked = set(self.task_input.blocked)
+            assert (state is Progress.BLOCKED) == bool(blocked), f"{name}: {state.value}, blocked are {blocked}"
+        if not self._opened:
+            assert self.steps == 0, f"{name}: {self.steps} steps before it was opened"
+            assert phase is _Phase.RUNNING, f"{name}: {phase.value} before it was opened"
+        if phase is not _Phase.RUNNING:
+            self._validate_end()
+        else:
+            assert not self.task_input.finished, f"{name}: running, but its input is finished"
+            assert state is not Progress.ENDED, f"{name}: running, but {state.value}"
+        if self._snapshots:
+            self._validate_snapshots()
+
+    def _validate_end(self) -> None:
+        name, phase, ended = self.name, self._phase, self._phase is _Phase.ENDED
+        assert self.task_input.ended or self._restored_ended, f"{name}: {phase.value}, but its input has not ended"
+        assert self.task_input.finished == ended, f"{name}: {phase.value}, input finished: {self.task_input.finished}"
+        assert ended or self.state is not Progress.ENDED, f"{name}: {phase.value}, but {self.state.value}"
+        assert not self._rang, f"{name}: {phase.value}, but a timer was called last"
+        if ended:
+            assert not self.chain.busy, f"{name}: its chain is busy after the end of its output"
+            still_open = [c.name for output in self.chain.outputs for c in output.channels if not c.ended]
+            assert not still_open, f"{name}: ended, but {still_open} have no end"
+
+    def _validate_snapshots(self) -> None:
+        name, taken = self.name, list(self._snapshots)
+        assert len(taken) == 1, f"{name}: waits for the channel state of {taken}, at most one may be incomplete"
+        floor = self.task_input.floor
+        assert taken[0] < floor, f"{name}: {taken[0]} was taken, but the floor is {floor}"
+        unsettled = [n for task, n in self.ledger.unsettled if task == name]
+        assert taken[0] in unsettled, f"{name}: {taken[0]} is recorded, but only {unsettled} are unsettled"
+
     def close(self) -> list[Exception]:
         """Close readers and operators; answers what they raised. Not while another thread is in ``step``."""
         errors = self.chain.close() if self._opened else []
@@ -371,7 +437,7 @@ def _annotate(error: BaseException, task: Task) -> None:
     error.add_note(f"raised by operator {node.name!r} ({type(node.operator).__name__}), subtask {task.name}")
     if node.current is not None:
         batch: pa.RecordBatch = node.current.rows
-        sample = "\n".join(f"  {row}" for row in shown(batch.slice(0, 3)))
+        sample = "\n".join(f"  {row}" for row in render_rows(batch.slice(0, 3)))
         error.add_note(
             f"the batch at hand has {batch.num_rows} rows of [{', '.join(batch.schema.names)}]; first:\n{sample}"
         )

@@ -143,6 +143,9 @@ class TaskInput(ABC):
     def causes(self, state: Progress, now: int) -> list[str]:
         """Return the causes in this input for a task in ``state`` to do nothing."""
 
+    def validate(self) -> None:
+        """Assert the invariants that hold between two steps of the task."""
+
     def close(self) -> list[Exception]:
         """Release resources. Returns: the errors of doing so."""
         return []

@@ -14,6 +14,7 @@ from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.planning.graph import Node
 from dataflow.planning.physical_plan import Link, Plan, Vertex, task_id
 from dataflow.planning.specs import Read, Write
+from dataflow.protocol.red_log import RedLog
 from dataflow.runtime.task.chain import ChainNode
 from dataflow.runtime.task.contract_checks import build_operator, declared_outputs
 from dataflow.runtime.task.outputs import Output
@@ -29,8 +30,8 @@ __all__ = ["SubtaskSetup", "restore_nodes", "wire_chain"]
 class SubtaskSetup:
     """Subtask ``subtask`` of ``vertex``: where a chain runs, as part of run ``run_id``, from ``state`` on.
 
-    ``splits`` is the inlet of a source. ``sample`` is for rows that a restore repeats (see ``ChainNode``), and
-    ``repeats`` says whether there can be such rows.
+    ``splits`` is the inlet of a source. ``red_log`` makes the log of the rows that a restore delivers again to an
+    operator (see ``ChainNode``); None: there are no such rows, because the mode is exactly once.
     ``key_groups`` says whose rows come here, if that is not the subtask's share.
     """
 
@@ -41,9 +42,8 @@ class SubtaskSetup:
     run_id: str
     state: TaskState | None = None
     splits: SourceInput | None = None
-    sample: int | None = None
+    red_log: Callable[[], RedLog[str]] | None = None
     key_groups: range | None = None
-    repeats: bool = False
 
 
 def wire_chain(
@@ -83,7 +83,8 @@ def restore_nodes(setup: SubtaskSetup) -> dict[int, ChainNode]:
 def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
     plan, vertex, state = setup.plan, setup.vertex, setup.state
     parent = None if node is vertex.head else plan.graph.nodes[node.inputs[0].source].name
-    made = ChainNode(node.name, parent, setup.sample, setup.clock)
+    red = None if parent is None or setup.red_log is None else setup.red_log()
+    made = ChainNode(node.name, parent, red, setup.clock)
     if node is vertex.head and setup.splits is not None:
         made.tally = setup.splits.tally
     context = OperatorContext(
@@ -100,7 +101,7 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
         run_id=setup.run_id,
         tally=made.tally,
         splits=setup.splits,
-        repeats=setup.repeats,
+        repeats=setup.red_log is not None,
     )
     made.task = task_id(vertex.name, setup.subtask)
     made.declared = declared_outputs(node, made.task)

@@ -1,9 +1,14 @@
-"""Where everything of a space-time diagram lies: processes are lanes, every step of the run has a column of its own.
+"""Computes the positions of everything in a space-time diagram: processes are lanes, steps of the run are columns.
 
-Lanes and columns are numbers from 0; how wide they are, and what a dot looks like, is for who draws. A column holds
-one step of the run, in the order of the run: an event; or a process that records, with the marker that made it do so
-and the markers that it sends; or another marker's arrival, or a report's at its observer; or where a cut that was asked
-for crosses lanes. A report starts where its process recorded, or where it received the message that is copied.
+Lanes and columns are numbers from 0; ``text`` and ``svg`` decide their sizes and signs. A column holds one step, in the
+order of the run:
+
+- an event;
+- a recording of a state, with the marker that caused it and the markers that the process sends;
+- the arrival of another marker, or of a report at its observer;
+- a place where a cut of ``diagram(cuts=)`` crosses lanes.
+
+A report starts where its process recorded, or where it received the message that it copies.
 """
 
 from __future__ import annotations
@@ -28,12 +33,12 @@ from dataflow.snapshots.traces import (
     Trace,
 )
 
-__all__ = ["Arrow", "CutLine", "Dot", "Layout", "Point", "lay_out", "shown"]
+__all__ = ["Arrow", "CutLine", "Dot", "DiagramLayout", "GridPoint", "lay_out", "shown"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Point:
-    """A place on the lane of a process."""
+class GridPoint:
+    """A position on the lane of a process."""
 
     column: int
     lane: int
@@ -41,9 +46,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """An event. ``inside``: which of the cuts of the layout it lies before, by position."""
+    """An event. ``inside`` are the positions, in the layout, of the cuts that it lies before."""
 
-    at: Point
+    at: GridPoint
     event: Event
     name: str
     inside: tuple[int, ...]
@@ -51,15 +56,15 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A message, or a marker or report of the cut at position ``cut``. Without an ``end`` it is in its channel still.
+    """A message, or a marker or report of the cut at position ``cut``. Without an ``end`` it is still in its channel.
 
     ``kind`` is "message", "marker" or "report"; ``what`` describes a marker or a report in full.
     """
 
     channel: Channel
     label: str
-    start: Point
-    end: Point | None
+    start: GridPoint
+    end: GridPoint | None
     lane: int
     cut: int | None = None
     kind: str = "message"
@@ -68,16 +73,16 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class CutLine:
-    """The cut of a snapshot, or one that was asked for: where it crosses lanes, and what it says of channels.
+    """The cut of a snapshot, or a further cut: its crossings of lanes, and the states of channels.
 
-    ``channels`` is None where there is nothing to say: the snapshot is not complete, or the cut not consistent; then
-    ``backwards`` has the arrows, by position, that start behind the cut and end before it.
+    ``channels`` is None if the snapshot is not complete or the cut is not consistent. ``backwards`` are the positions
+    of the arrows that start after the cut and end before it.
     """
 
     title: str
     short: str
     snapshot: int | None
-    crossings: tuple[Point, ...]
+    crossings: tuple[GridPoint, ...]
     initiators: tuple[str, ...]
     missing: tuple[str, ...]
     channels: Mapping[Channel, tuple[Any, ...]] | None
@@ -85,8 +90,8 @@ class CutLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """All there is to draw, in the order of the run."""
+class DiagramLayout:
+    """Everything to draw, in the order of the run."""
 
     lanes: tuple[str, ...]
     columns: int
@@ -96,7 +101,7 @@ class Layout:
 
 
 def shown(value: Any, limit: int = 60) -> str:
-    """A message, a name or a state as a picture has it: one line, nothing that cannot be printed, no addresses.
+    """Return a message, a name or a state as one printable line of at most ``limit`` characters, without addresses.
 
     >>> shown("m1"), shown(["a", 2]), shown("two" + chr(10) + "lines"), shown("x" * 99, 6)
     ('m1', "['a', 2]", 'two\\\\nlines', 'xxxxx…')
@@ -110,26 +115,26 @@ def lay_out(
     trace: Trace,
     names: Mapping[str, Sequence[str]] | None = None,
     cuts: Mapping[str, Mapping[str, int]] | None = None,
-) -> Layout:
-    """The layout of ``trace``; see ``diagram`` for the arguments and errors."""
-    named, asked = dict(names or {}), dict(cuts or {})
+) -> DiagramLayout:
+    """Return the layout of ``trace``; see ``diagram`` for arguments and errors."""
+    named, further = dict(names or {}), dict(cuts or {})
     _check(trace, named)
     steps = _steps(trace)
-    gaps = [_gaps(trace, steps, cut) for cut in asked.values()]
+    gaps = [_gaps(trace, steps, cut) for cut in further.values()]
     moved = _Columns(steps, gaps)
     lane = {process: number for number, process in enumerate(trace.processes)}
     snapshots = {each.snapshot: None for each in trace.happenings if isinstance(each, Recorded)}
     position = {snapshot: number for number, snapshot in enumerate(snapshots)}
 
-    at: dict[int, Point] = {}
+    at: dict[int, GridPoint] = {}
     for i, each in enumerate(trace.happenings):
         match each:
             case Event(process) | Recorded(process):
-                at[i] = Point(moved.step(steps[i]), lane[process])
+                at[i] = GridPoint(moved.step(steps[i]), lane[process])
             case MarkerSent(channel) | ReportSent(channel):
-                at[i] = Point(moved.step(steps[i]), lane[channel.source])
+                at[i] = GridPoint(moved.step(steps[i]), lane[channel.source])
             case MarkerReceived(channel) | ReportReceived(channel):
-                at[i] = Point(moved.step(steps[i]), lane[channel.target])
+                at[i] = GridPoint(moved.step(steps[i]), lane[channel.target])
 
     arrows = [
         *_messages(trace, at, lane),
@@ -138,8 +143,8 @@ def lay_out(
     ]
     arrows.sort(key=lambda arrow: (arrow.start, arrow.lane))
     lines = [_of_snapshot(trace, at, snapshot) for snapshot in snapshots]
-    for number, (title, cut) in enumerate(asked.items()):
-        crossings = tuple(Point(moved.gap(gap, number), i) for i, gap in enumerate(gaps[number]))
+    for number, (title, cut) in enumerate(further.items()):
+        crossings = tuple(GridPoint(moved.gap(gap, number), i) for i, gap in enumerate(gaps[number]))
         lines.append(_of_cut(trace, title, cut, crossings))
     lines = [_judged(line, arrows) for line in lines]
     dots = tuple(
@@ -147,19 +152,21 @@ def lay_out(
         for i, each in enumerate(trace.happenings)
         if isinstance(each, Event)
     )
-    return Layout(tuple(trace.processes), moved.count, dots, tuple(arrows), tuple(lines))
+    return DiagramLayout(tuple(trace.processes), moved.count, dots, tuple(arrows), tuple(lines))
 
 
 def _check(trace: Trace, names: Mapping[str, Sequence[str]]) -> None:
     for process in names:
         if process not in trace.processes:
             known = list(trace.processes)
-            raise GraphError(f"names for the events of {process!r}{did_you_mean(process, known)}: there are {known}")
+            raise GraphError(
+                f"names=: there is no process {process!r}{did_you_mean(process, known)}; there are {known}"
+            )
 
 
 def _steps(trace: Trace) -> list[int]:
-    """The step that each happening belongs to, from 0."""
-    found: list[int] = []
+    """Return the step of each happening, from 0."""
+    step_of: list[int] = []
     recorded: dict[tuple[str, int], int] = {}
     last: object = None
     step = -1
@@ -167,23 +174,26 @@ def _steps(trace: Trace) -> list[int]:
         match each:
             case Event() | MarkerReceived() | ReportReceived():
                 step += 1
-                found.append(step)
+                step_of.append(step)
             case Recorded(process, snapshot):
-                came = isinstance(last, MarkerReceived) and (last.channel.target, last.snapshot) == (process, snapshot)
-                step += not came
+                by_marker = isinstance(last, MarkerReceived) and (last.channel.target, last.snapshot) == (
+                    process,
+                    snapshot,
+                )
+                step += not by_marker
                 recorded[process, snapshot] = step
-                found.append(step)
+                step_of.append(step)
             case MarkerSent(channel, snapshot):
-                found.append(recorded[channel.source, snapshot])
+                step_of.append(recorded[channel.source, snapshot])
             case ReportSent():
-                found.append(step)  # in the step of the happening before it
+                step_of.append(step)  # in the step of the happening before it
         last = each
-    return found
+    return step_of
 
 
 def _gaps(trace: Trace, steps: Sequence[int], cut: Mapping[str, int]) -> list[int]:
-    """Before which step a cut crosses each lane: all at one, where that can be."""
-    is_consistent(trace, cut)  # raises for what is no cut
+    """Return the step before which a cut crosses each lane; the same step for all lanes if possible."""
+    is_consistent(trace, cut)  # raises if it is not a cut of this run
     after = dict.fromkeys(trace.processes, 0)
     before = {process: max(steps, default=-1) + 1 for process in trace.processes}
     for step, each in zip(steps, trace.happenings, strict=True):
@@ -196,7 +206,7 @@ def _gaps(trace: Trace, steps: Sequence[int], cut: Mapping[str, int]) -> list[in
 
 
 class _Columns:
-    """The columns of steps, and of gaps before steps where cuts cross: each cut has its own in each of its gaps."""
+    """The columns of steps, and those inserted before steps where cuts cross; no two cuts share a column."""
 
     def __init__(self, steps: Sequence[int], gaps: Sequence[Sequence[int]]) -> None:
         count = max(steps, default=-1) + 1
@@ -208,14 +218,16 @@ class _Columns:
         self.count = count + len(self._taken)
 
     def step(self, step: int) -> int:
+        """Return the column of a step."""
         return step + self._shift[step]
 
     def gap(self, gap: int, number: int) -> int:
+        """Return the column of cut ``number`` before step ``gap``."""
         return gap + self._taken.index((gap, number))
 
 
-def _messages(trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int]) -> list[Arrow]:
-    ends: dict[MessageId, Point] = {}
+def _messages(trace: Trace, at: Mapping[int, GridPoint], lane: Mapping[str, int]) -> list[Arrow]:
+    ends: dict[MessageId, GridPoint] = {}
     for i, each in enumerate(trace.happenings):
         if isinstance(each, Event):
             ends |= {identity: at[i] for identity, _ in each.accepted}
@@ -228,7 +240,7 @@ def _messages(trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int]) ->
 
 
 def _markers(
-    trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int], position: Mapping[int, int]
+    trace: Trace, at: Mapping[int, GridPoint], lane: Mapping[str, int], position: Mapping[int, int]
 ) -> list[Arrow]:
     came = {(each.channel, each.snapshot): at[i] for i, each in enumerate(trace.happenings)
             if isinstance(each, MarkerReceived)}  # fmt: skip
@@ -241,7 +253,7 @@ def _markers(
 
 
 def _reports(
-    trace: Trace, at: Mapping[int, Point], lane: Mapping[str, int], position: Mapping[int, int]
+    trace: Trace, at: Mapping[int, GridPoint], lane: Mapping[str, int], position: Mapping[int, int]
 ) -> list[Arrow]:
     came = {(each.channel, each.number): at[i] for i, each in enumerate(trace.happenings)
             if isinstance(each, ReportReceived)}  # fmt: skip
@@ -261,24 +273,24 @@ def _what(trace: Trace, report: ReportSent) -> str:
     return f"{kind} for snapshot {report.snapshot}"
 
 
-def _of_snapshot(trace: Trace, at: Mapping[int, Point], snapshot: int) -> CutLine:
-    found = {each.process: (i, each) for i, each in enumerate(trace.happenings)
+def _of_snapshot(trace: Trace, at: Mapping[int, GridPoint], snapshot: int) -> CutLine:
+    recorded = {each.process: (i, each) for i, each in enumerate(trace.happenings)
              if isinstance(each, Recorded) and each.snapshot == snapshot}  # fmt: skip
-    missing = tuple(process for process in trace.processes if process not in found)
+    missing = tuple(process for process in trace.processes if process not in recorded)
     markers = {each.channel: None for each in trace.happenings
                if isinstance(each, MarkerSent) and each.snapshot == snapshot}  # fmt: skip
     for each in trace.happenings:
         if isinstance(each, MarkerReceived) and each.snapshot == snapshot:
             del markers[each.channel]
-    begun = tuple(process for process, (_, each) in found.items() if each.spontaneous)
-    cut = {process: each.number for process, (_, each) in found.items()}
+    begun = tuple(process for process, (_, each) in recorded.items() if each.spontaneous)
+    cut = {process: each.number for process, (_, each) in recorded.items()}
     under_way = bool(missing or markers) or _awaits_reports(trace, snapshot, cut)
     known = not under_way and bool(is_consistent(trace, cut))
     return CutLine(
         f"snapshot {snapshot}, begun by {', '.join(begun)}" + (", under way" if under_way else ""),
         str(snapshot),
         snapshot,
-        tuple(sorted([at[i] for i, _ in found.values()], key=lambda point: point.lane)),
+        tuple(sorted([at[i] for i, _ in recorded.values()], key=lambda point: point.lane)),
         begun,
         missing,
         channel_states(trace, cut) if known else None,
@@ -287,23 +299,23 @@ def _of_snapshot(trace: Trace, at: Mapping[int, Point], snapshot: int) -> CutLin
 
 
 def _awaits_reports(trace: Trace, snapshot: int, cut: Mapping[str, int]) -> bool:
-    """Return whether an observer misses reports of a snapshot for which all recorded; markers need no reports."""
+    """Return whether reports are missing at the observer of a snapshot for which all processes have recorded."""
     sent = sum([isinstance(each, ReportSent) and each.snapshot == snapshot for each in trace.happenings])
-    came = sum([isinstance(each, ReportReceived) and each.snapshot == snapshot for each in trace.happenings])
+    received = sum([isinstance(each, ReportReceived) and each.snapshot == snapshot for each in trace.happenings])
     if not sent or not is_consistent(trace, cut):
-        return sent != came
+        return sent != received
     held = {channel: len(messages) for channel, messages in channel_states(trace, cut).items()}
     late = {channel: [e for e in trace.accepted(channel) if e.number > cut[channel.target]] for channel in held}
-    return sent != came or any([len(late[channel]) < count for channel, count in held.items()])
+    return sent != received or any([len(late[channel]) < count for channel, count in held.items()])
 
 
-def _of_cut(trace: Trace, title: str, cut: Mapping[str, int], crossings: tuple[Point, ...]) -> CutLine:
+def _of_cut(trace: Trace, title: str, cut: Mapping[str, int], crossings: tuple[GridPoint, ...]) -> CutLine:
     known = channel_states(trace, cut) if is_consistent(trace, cut) else None
     return CutLine(f"cut {title}", title, None, crossings, (), (), known, ())
 
 
 def _judged(line: CutLine, arrows: Sequence[Arrow]) -> CutLine:
-    """The line with the messages that go backwards across it."""
+    """Return the line with the messages that cross it backwards."""
     crossed = {point.lane: point.column for point in line.crossings}
     wrong = tuple(
         i
@@ -319,5 +331,5 @@ def _name(event: Event, names: Mapping[str, Sequence[str]]) -> str:
     return shown(given[event.number - 1] if event.number <= len(given) else event.action, 16)
 
 
-def _inside(at: Point, lines: Sequence[CutLine]) -> tuple[int, ...]:
+def _inside(at: GridPoint, lines: Sequence[CutLine]) -> tuple[int, ...]:
     return tuple(i for i, line in enumerate(lines) if any([at.lane == p.lane and at < p for p in line.crossings]))

@@ -1,8 +1,8 @@
-"""A space-time diagram as SVG: time runs to the right, each process is a line, messages are arrows between lines.
+"""Draws a space-time diagram as SVG: time runs to the right, each process is a line, messages are arrows between lines.
 
-Built as a tree, so that whatever stands in a message or a name is text and never markup. The page has a ground of its
-own and follows the reader's light or dark scheme, so it can be read wherever it is put. Snapshots differ in colour, in
-the dashes of their lines and in the numbers at their markers: no colour is needed to tell them apart.
+It is built as an element tree, so messages and names are always text and never markup. It has a background of its own
+and follows the reader's light or dark scheme, so it is readable on any page. Snapshots differ in colour, in the dashes
+of their lines and in the numbers at their markers, so they can be distinguished without colour.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from dataflow.snapshots.diagrams.layout import Arrow, CutLine, Dot, Layout, Point, shown
+from dataflow.snapshots.diagrams.layout import Arrow, CutLine, DiagramLayout, Dot, GridPoint, shown
 from dataflow.snapshots.diagrams.legend import cut_lines, dotted
 
 __all__ = ["DOT", "LANE", "RINGS", "as_svg"]
 
 TOP, LANE, LEGEND = 44, 84, 20
-"""Pixels above the first lane, from one lane to the next, and from one line of the legend to the next."""
+"""Pixels: above the first lane, from one lane to the next, and from one line of the legend to the next."""
 DOT, RING = 5, 4
-"""Pixels: the radius of an event, and how much further out each ring is that says: before this cut."""
+"""Pixels: the radius of an event, and the distance between its rings; each ring means "before this cut"."""
 RINGS = 3
-"""An event has at most so many, of the first cuts that it lies before: those of later snapshots follow from them."""
+"""The maximum number of rings of an event, for the first cuts that it lies before; later ones follow from these."""
 LIGHT = ("#0b63b0", "#b3460a", "#0a7a55", "#9b3a86", "#756000", "#4f4fd1")
 DARK = ("#6cb6ff", "#ff9d5c", "#57d9a3", "#f08bd8", "#e3c04a", "#aaaaff")
 DASHES = ("", "9 4", "2 3", "12 3 2 3", "6 2", "1 4 7 4")
 
 
-def as_svg(layout: Layout) -> str:
-    """The picture: an ``svg`` element that stands alone, or in a page."""
+def as_svg(layout: DiagramLayout) -> str:
+    """Return the picture as an ``svg`` element, valid as a file or inside a page."""
     root = _Picture(layout).root
     for child in root:
-        child.tail = "\n"  # a line for each thing that is drawn: files of pictures are compared
+        child.tail = "\n"  # a line for each element, so that stored pictures can be compared by line
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
 class _Picture:
-    """The elements in the order in which they lie on each other."""
+    """The SVG elements, those at the back first."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: DiagramLayout) -> None:
         self._layout = layout
         self._left = 28 + max([7 * len(shown(name, 16)) for name in layout.lanes], default=0)
         longest = max([len(dot.name) for dot in layout.dots], default=0)
         self._pitch = min(96, max(42, 12 + 7 * longest))
         legend = _legend(layout)
         self._right = self._left + self._pitch * max(layout.columns, 1)
-        self._tail = 64 if any([arrow.end is None for arrow in layout.arrows]) else 20  # room for what is under way
+        self._tail = 64 if any([arrow.end is None for arrow in layout.arrows]) else 20  # room for messages in transit
         width = max(self._right + self._tail + 40, 24 + max([7 * len(text) + 56 for _, text in legend]))
         self._bottom = TOP + LANE * max(len(layout.lanes) - 1, 0) + 36
         height = self._bottom + LEGEND * len(legend) + 16
@@ -73,7 +73,7 @@ class _Picture:
         for row, (classes, text) in enumerate(legend):
             self._entry(classes, text, self._bottom + LEGEND * (row + 1))
 
-    def _xy(self, point: Point) -> tuple[float, float]:
+    def _xy(self, point: GridPoint) -> tuple[float, float]:
         return self._left + self._pitch * (point.column + 0.5), TOP + LANE * point.lane
 
     def _lane(self, lane: int, name: str) -> None:
@@ -102,7 +102,7 @@ class _Picture:
 
     def _arrow(self, position: int, arrow: Arrow, place: int) -> None:
         (x1, y1), (x2, y2) = self._xy(arrow.start), self._end(arrow, place)
-        kind = "message" if arrow.cut is None else f"marker cut{arrow.cut % 6}"  # reports are drawn as markers are
+        kind = "message" if arrow.cut is None else f"marker cut{arrow.cut % 6}"  # reports are drawn like markers
         wrong = any([position in line.backwards for line in self._layout.cuts])
         classes = kind + (" open" if arrow.end is None else "") + (" backwards" if wrong else "")
         group = SubElement(self.root, "g", {"class": classes, "data-channel": _clean(str(arrow.channel))})
@@ -145,7 +145,7 @@ class _Picture:
                 points = f"{x:g},{y - 6:g} {x + 6:g},{y:g} {x:g},{y + 6:g} {x - 6:g},{y:g}"
                 SubElement(group, "polygon", {"class": "records", "points": points})
         for lane, (x1, y1) in by_lane.items():
-            if lane + 1 in by_lane:  # between lanes that a snapshot has not reached there is nothing to draw yet
+            if lane + 1 in by_lane:  # no line between lanes that a snapshot has not reached yet
                 x2, y2 = by_lane[lane + 1]
                 path = f"M{x1:g} {y1 + 16:g}L{x2:g} {y2 - 16:g}"
                 SubElement(group, "path", {"class": "through", "d": path, **dashes})
@@ -166,7 +166,7 @@ class _Picture:
 
 
 def _tip(x: float, y: float, slope: tuple[float, float], back: float) -> str:
-    """The corners of an arrow's head that ends ``back`` pixels before (x, y)."""
+    """Return the corners of an arrow's head that ends ``back`` pixels before (x, y)."""
     angle = math.atan2(slope[1], slope[0])
     corners = ((back, 0.0), (back + 9, 3.5), (back + 9, -3.5))
     turned = [(x - a * math.cos(angle) - b * math.sin(angle), y - a * math.sin(angle) + b * math.cos(angle))
@@ -174,12 +174,12 @@ def _tip(x: float, y: float, slope: tuple[float, float], back: float) -> str:
     return " ".join([f"{a:.1f},{b:.1f}" for a, b in turned])
 
 
-def _legend(layout: Layout) -> list[tuple[str, str]]:
-    """Lines of text, with the class of the cut that they are about in front."""
-    found: list[tuple[str, str]] = []
+def _legend(layout: DiagramLayout) -> list[tuple[str, str]]:
+    """Return lines of text, each as a pair of the class of its cut and the text."""
+    lines_by_class: list[tuple[str, str]] = []
     for number, title, lines in cut_lines(layout):
-        found.append((f"cut{number % 6}", shown(title, 110)))
-        found += [("", shown(line, 110)) for line in lines]
+        lines_by_class.append((f"cut{number % 6}", shown(title, 110)))
+        lines_by_class += [("", shown(line, 110)) for line in lines]
     circled = (
         f"; circled: before the cut{' (at most three circles)' * (len(layout.cuts) > RINGS)}" if layout.cuts else ""
     )
@@ -189,7 +189,7 @@ def _legend(layout: Layout) -> list[tuple[str, str]]:
         else ""
     )
     hollow = "; hollow head: still in its channel" if any([arrow.end is None for arrow in layout.arrows]) else ""
-    return [*found, ("", "dot: an event; arrow: a message" + circled + markers + hollow)]
+    return [*lines_by_class, ("", "dot: an event; arrow: a message" + circled + markers + hollow)]
 
 
 def _clean(text: str) -> str:
@@ -197,7 +197,10 @@ def _clean(text: str) -> str:
 
 
 def _style() -> str:
-    """Every rule is bound to the class of the root: the page around keeps its own. Not all viewers have variables."""
+    """Return the style sheet. Each rule is restricted to this picture, and none uses CSS variables.
+
+    So it does not change the page around it, and works in viewers without variables.
+    """
     still = {
         "text": "font:12px ui-sans-serif,system-ui,Helvetica,Arial,sans-serif",
         ".name,.who,.short": "font-weight:650",

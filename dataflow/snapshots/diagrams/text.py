@@ -1,7 +1,7 @@
-"""A space-time diagram for the terminal: time runs down, every step has a line, as in the graph of a version history.
+"""Draws a space-time diagram for the terminal: time runs down and every step has a line, like the graph of ``git log``.
 
-A message leaves its sender to the side, runs down beside the lane of its receiver, and goes in where it is accepted. So
-each character of a line has one meaning, however many messages are on their way.
+A message leaves its sender to the side, runs down beside the lane of its receiver, and enters it where it is accepted.
+So each character of a line has one meaning, regardless of the number of messages in transit.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dataflow.snapshots.diagrams.layout import Arrow, CutLine, Dot, Layout, shown
+from dataflow.snapshots.diagrams.layout import Arrow, CutLine, DiagramLayout, Dot, shown
 from dataflow.snapshots.diagrams.legend import cut_lines, dotted
 
 __all__ = ["as_text"]
 
-LANE, BEHIND, MESSAGE, MARKER = "┃", "╏", "│", "┊"
+LANE, AFTER_CUT, MESSAGE, MARKER = "┃", "╏", "│", "┊"
 EVENT, INSIDE, RECORDS, CROSSES = "●", "◉", "◆", "◇"
 
 
 @dataclass
 class _Row:
-    """One line: signs on lanes, arrows that end or start on it, and what is said about it."""
+    """One line: signs on lanes, arrows that end or start on it, and its note."""
 
     note: str = ""
     signs: dict[int, str] = field(default_factory=dict)
@@ -29,18 +29,18 @@ class _Row:
     cut: bool = False
 
 
-def as_text(layout: Layout, rows: int | None = None) -> str:
-    """The picture; at most ``rows`` lines of the run, the rest counted. Notes are clipped, the drawing is not."""
-    made = _rows(layout)
-    kept = made[:rows]
-    lines = _drawn(layout, kept)
-    if len(made) > len(kept):
-        lines.insert(1 + len(kept), f"... {len(made) - len(kept)} more lines: print(diagram.text())")
+def as_text(layout: DiagramLayout, rows: int | None = None) -> str:
+    """Return the picture, with at most ``rows`` lines of the run and a count of the rest. Long notes are clipped."""
+    every_row = _rows(layout)
+    visible = every_row[:rows]
+    lines = _drawn(layout, visible)
+    if len(every_row) > len(visible):
+        lines.insert(1 + len(visible), f"... {len(every_row) - len(visible)} more lines: print(diagram.text())")
     lines += ["", *_legend(layout)] if layout.cuts else []
     return "\n".join([line.rstrip() for line in lines])
 
 
-def _rows(layout: Layout) -> list[_Row]:
+def _rows(layout: DiagramLayout) -> list[_Row]:
     dots = {dot.at.column: dot for dot in layout.dots}
     starts: dict[int, list[Arrow]] = {}
     ends: dict[int, list[Arrow]] = {}
@@ -53,28 +53,28 @@ def _rows(layout: Layout) -> list[_Row]:
         for point in line.crossings:
             sign = CROSSES if line.snapshot is None else RECORDS
             crossing.setdefault(point.column, (line, {}))[1][point.lane] = sign
-    found = []
+    rows = []
     for column in range(layout.columns):
         came, went = ends.get(column, []), starts.get(column, [])
         row = _Row(ends=came)
         if column in dots:
             row.signs = {dots[column].at.lane: INSIDE if dots[column].inside else EVENT}
-            row.note = _said(layout, dots[column], came, went)
+            row.note = _event_note(layout, dots[column], came, went)
         elif column in crossing:
             line, row.signs = crossing[column]
             row.cut = line.snapshot is None
             row.note = _crossed(layout, line, row.signs)
         else:
             row.note = f"{came[0].what} from {shown(came[0].channel.source)}"
-        found.append(row)
+        rows.append(row)
         if came and went:
-            found.append(_Row(starts=went))
+            rows.append(_Row(starts=went))
         else:
             row.starts = went
-    return found
+    return rows
 
 
-def _said(layout: Layout, dot: Dot, came: Iterable[Arrow], went: Iterable[Arrow]) -> str:
+def _event_note(layout: DiagramLayout, dot: Dot, came: Iterable[Arrow], went: Iterable[Arrow]) -> str:
     parts = [f"takes {shown(a.label, 20)} of {shown(a.channel.source, 20)}" for a in came]
     parts += [f"sends {shown(a.what or a.label, 60)} to {shown(a.channel.target, 20)}" for a in went]
     inside = [layout.cuts[i].short for i in dot.inside[:3]] + ["…"] * (len(dot.inside) > 3)
@@ -82,7 +82,7 @@ def _said(layout: Layout, dot: Dot, came: Iterable[Arrow], went: Iterable[Arrow]
     return dot.name + label + (" " + ", ".join(parts) if parts else "")
 
 
-def _crossed(layout: Layout, line: CutLine, signs: Mapping[int, str]) -> str:
+def _crossed(layout: DiagramLayout, line: CutLine, signs: Mapping[int, str]) -> str:
     if line.snapshot is None:
         return line.title
     (process,) = [layout.lanes[lane] for lane in signs]
@@ -91,7 +91,7 @@ def _crossed(layout: Layout, line: CutLine, signs: Mapping[int, str]) -> str:
 
 
 def _slots(rows: Sequence[_Row]) -> tuple[dict[int, list[list[int]]], dict[Arrow, tuple[int, int]]]:
-    """For each gap between lanes its tracks, as the rows in which each is free again; for each arrow gap and track."""
+    """Return the tracks of each gap between lanes, as the last rows of their arrows; and each arrow's gap and track."""
     at = {arrow: i for i, row in enumerate(rows) for arrow in row.starts}
     until = {arrow: i for i, row in enumerate(rows) for arrow in row.ends}
     tracks: dict[int, list[list[int]]] = {}
@@ -108,7 +108,7 @@ def _slots(rows: Sequence[_Row]) -> tuple[dict[int, list[list[int]]], dict[Arrow
     return tracks, places
 
 
-def _drawn(layout: Layout, rows: Sequence[_Row]) -> list[str]:
+def _drawn(layout: DiagramLayout, rows: Sequence[_Row]) -> list[str]:
     tracks, places = _slots(rows)
     heads = [shown(name, 16) for name in layout.lanes]
     xs: list[int] = []
@@ -121,12 +121,12 @@ def _drawn(layout: Layout, rows: Sequence[_Row]) -> list[str]:
     x_of = {key: (xs[gap - 1] + 2 + 2 * track) for key, (gap, track) in places.items()}
 
     canvas = [[" "] * width for _ in range(len(rows) + 1)]
-    behind: set[int] = set()
+    after_cut: set[int] = set()
     for y, row in enumerate(rows):
         for lane, x in enumerate(xs):
-            canvas[y][x] = BEHIND if lane in behind else LANE
+            canvas[y][x] = AFTER_CUT if lane in after_cut else LANE
         if len(layout.cuts) == 1:
-            behind |= {lane for lane, sign in row.signs.items() if sign in (RECORDS, CROSSES)}
+            after_cut |= {lane for lane, sign in row.signs.items() if sign in (RECORDS, CROSSES)}
     begun = {arrow: y for y, row in enumerate(rows) for arrow in row.starts}
     done = {arrow: y for y, row in enumerate(rows) for arrow in row.ends}
     for arrow in begun:
@@ -150,7 +150,7 @@ def _header(heads: Sequence[str], xs: Sequence[int], width: int) -> list[str]:
 
 
 def _across(cells: list[str], xs: Sequence[int], x_of: Mapping[Arrow, int], row: _Row) -> None:
-    """Draw what goes sideways in one row."""
+    """Draw the horizontal parts of one row."""
     for lanes in [lanes for lanes in zip(range(len(xs)), range(1, len(xs)), strict=False) if row.cut]:
         if all([lane in row.signs for lane in lanes]):
             _line(cells, xs[lanes[0]], xs[lanes[1]], "╌")
@@ -176,16 +176,16 @@ def _across(cells: list[str], xs: Sequence[int], x_of: Mapping[Arrow, int], row:
 
 def _line(cells: list[str], start: int, end: int, sign: str) -> None:
     for x in range(min(start, end) + 1, max(start, end)):
-        found = cells[x]
-        cells[x] = sign if found == " " else "╂" if found in (LANE, BEHIND) else "┼"
+        present = cells[x]
+        cells[x] = sign if present == " " else "╂" if present in (LANE, AFTER_CUT) else "┼"
 
 
-def _legend(layout: Layout) -> list[str]:
-    found = []
+def _legend(layout: DiagramLayout) -> list[str]:
+    lines_below = []
     for _, title, lines in cut_lines(layout):
-        found += [title, *[f"  {line}" for line in lines]]
-    key = [f"{INSIDE} before " + ("the cut" if len(layout.cuts) == 1 else "the cuts in brackets"), f"{EVENT} behind"]
+        lines_below += [title, *[f"  {line}" for line in lines]]
+    key = [f"{INSIDE} before " + ("the cut" if len(layout.cuts) == 1 else "the cuts in brackets"), f"{EVENT} after"]
     if any([line.snapshot is not None for line in layout.cuts]):
         key += [f"{RECORDS} state recorded", f"{MARKER} {dotted(layout)}"]
-    found.append(", ".join(key))
-    return [shown(each, 120) for each in found]
+    lines_below.append(", ".join(key))
+    return [shown(each, 120) for each in lines_below]

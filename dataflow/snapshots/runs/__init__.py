@@ -1,8 +1,19 @@
-"""Ways to run a ``ProcessGraph``, all of them on one ``Host`` a process.
+"""Ways to run a ``ProcessGraph`` and to take snapshots of the run.
 
-``System`` by hand, ``Simulation`` from a seed, ``explore`` in every possible order, ``Threads`` with a thread for each
-process; ``ObservedSystem`` and ``ObservedThreads`` take snapshots with an observer in the place of markers. ``detect``
-takes snapshots of a run until a predicate holds, ``check`` holds a snapshot against the run in which it was taken.
+| name | module | use |
+|---|---|---|
+| ``System``, ``Marker`` | ``system`` | a run by hand, step by step |
+| ``Simulation`` | ``simulation`` | a run whose steps are chosen by a seed |
+| ``Threads`` | ``threads`` | a run with a thread for each process |
+| ``explore``, ``Exploration`` | ``exploration`` | every run of a small system |
+| ``ObservedSystem`` | ``observed_system`` | ``System`` with an observer in place of markers |
+| ``ObservedThreads`` | ``observed_threads`` | ``Threads`` with an observer in place of markers |
+| ``detect``, ``Detection`` | ``detection`` | take snapshots until a stable predicate holds |
+| ``check`` | ``snapshot_check`` | check a snapshot against the trace of its run |
+
+All of them execute a process by ``host`` (its actions and the marker rule) within ``process_node`` (the host, and the
+queues of its incoming channels) or ``observed_node`` (the rule with an observer), and collect results by
+``snapshot_parts``. Modules are imported when one of their names is first used.
 """
 
 from __future__ import annotations
@@ -12,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 from dataflow.registry import offered
 
 if TYPE_CHECKING:
-    from dataflow.snapshots.runs.checking import check
-    from dataflow.snapshots.runs.detecting import Detection, detect
-    from dataflow.snapshots.runs.exhaustive import Exploration, explore
+    from dataflow.snapshots.runs.detection import Detection, detect
+    from dataflow.snapshots.runs.exploration import Exploration, explore
+    from dataflow.snapshots.runs.observed_system import ObservedSystem
     from dataflow.snapshots.runs.observed_threads import ObservedThreads
-    from dataflow.snapshots.runs.observing import ObservedSystem
-    from dataflow.snapshots.runs.simulated import Simulation
+    from dataflow.snapshots.runs.simulation import Simulation
+    from dataflow.snapshots.runs.snapshot_check import check
     from dataflow.snapshots.runs.system import Marker, System
-    from dataflow.snapshots.runs.threaded import Threads
+    from dataflow.snapshots.runs.threads import Threads
 
 __all__ = [
     "System",
@@ -38,15 +49,15 @@ __all__ = [
 _HOMES = {
     "System": "dataflow.snapshots.runs.system",
     "Marker": "dataflow.snapshots.runs.system",
-    "ObservedSystem": "dataflow.snapshots.runs.observing",
-    "Simulation": "dataflow.snapshots.runs.simulated",
-    "Exploration": "dataflow.snapshots.runs.exhaustive",
-    "explore": "dataflow.snapshots.runs.exhaustive",
-    "Threads": "dataflow.snapshots.runs.threaded",
+    "ObservedSystem": "dataflow.snapshots.runs.observed_system",
+    "Simulation": "dataflow.snapshots.runs.simulation",
+    "Exploration": "dataflow.snapshots.runs.exploration",
+    "explore": "dataflow.snapshots.runs.exploration",
+    "Threads": "dataflow.snapshots.runs.threads",
     "ObservedThreads": "dataflow.snapshots.runs.observed_threads",
-    "Detection": "dataflow.snapshots.runs.detecting",
-    "detect": "dataflow.snapshots.runs.detecting",
-    "check": "dataflow.snapshots.runs.checking",
+    "Detection": "dataflow.snapshots.runs.detection",
+    "detect": "dataflow.snapshots.runs.detection",
+    "check": "dataflow.snapshots.runs.snapshot_check",
 }
 
 

@@ -1,10 +1,15 @@
-"""One process at work, and its part in every snapshot: the only place where actions are executed and markers obeyed.
+"""Executes the actions of one process and applies the marker rule to it; every kind of run uses this module.
 
-A host has no thread, no queue and no choice: whoever drives it says which action happens, hands it what comes out of
-channels, and puts what it answers into channels, at once and in order. That is all the atomicity there is to the marker
-rule, and every way to run a system of processes keeps it by construction.
+Source: the marker rule of Chandy and Lamport, *Distributed Snapshots* (1985), section 3, in
+``dataflow.protocol.markers``. Its barriers are the markers, its data elements the messages.
 
-Items of a channel are numbered by their sender, so a channel that loses, repeats or reorders is found out.
+A host has no thread, no queue and no choice. The caller decides which action happens, passes the received items, and
+puts the returned items into channels.
+
+This code assumes: the caller puts the items of an ``Outcome`` into their channels in order, before the next step of the
+same process. This is the atomicity that the marker rule needs.
+
+Guarantees: items of a channel are numbered by their sender, so a channel that loses, repeats or reorders is detected.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from dataflow.protocol import actions as protocol
 from dataflow.protocol.events import Barrier, Data
 from dataflow.protocol.markers import Markers
 from dataflow.snapshots.processes import Action, Channel, Process, ProcessGraph, Sends, actions_of
-from dataflow.snapshots.runs.content import content_of
+from dataflow.snapshots.runs.hashable_content import content_of
 from dataflow.snapshots.runs.number_set import NO_NUMBERS, NumberSet
 from dataflow.snapshots.traces import Event, Happening, MarkerReceived, MarkerSent, MessageId, Recorded
 
@@ -32,7 +37,16 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What a channel carries: the ``number``-th thing that its sender put into it, from 1; a message or a marker."""
+    """The ``number``-th item of a channel, from 1: a message or a marker.
+
+    Attributes:
+        channel: the channel.
+        number: the position among all items of the channel, from 1.
+        content: the message, or the marker.
+        message: the position among the messages of the channel, from 1; 0 for a marker.
+        clock: the vector clock of the sending event; None for a marker.
+        tokens: for snapshots with an observer, the snapshots for which the sender had recorded its state.
+    """
 
     channel: Channel
     number: int
@@ -40,21 +54,21 @@ class Item:
     message: int = 0
     clock: Mapping[str, int] | None = None
     tokens: NumberSet = NO_NUMBERS
-    """Of the variant with an observer: the snapshots for which the sender had recorded its state."""
 
     @property
     def is_marker(self) -> bool:
+        """True for a marker, False for a message."""
         return isinstance(self.content, Barrier)
 
     @property
     def value(self) -> Any:
-        """The message, or the number of the snapshot of a marker."""
+        """The value of a message, or the snapshot number of a marker."""
         return self.content.checkpoint if isinstance(self.content, Barrier) else self.content.rows[0]  # type: ignore[index]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A process's part of a snapshot: its state behind ``number`` events, and the states of its incoming channels."""
+    """A process's part of a snapshot: its state after ``number`` events, and the states of its incoming channels."""
 
     process: str
     snapshot: int
@@ -68,7 +82,8 @@ class Note(Protocol):
     """A request or a report of a snapshot, from one process to another, outside the channels of the graph."""
 
     @property
-    def snapshot(self) -> int: ...
+    def snapshot(self) -> int:
+        """The number of the snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +97,18 @@ class Outcome:
 
 
 class Host:
-    """The process called ``name`` of ``graph``, a copy of it."""
+    """Executes a copy of the process called ``name`` of ``graph``.
+
+    Raises: GraphError if an action accepts messages along a channel that does not exist; any exception of copying the
+        process.
+    """
 
     def __init__(self, graph: ProcessGraph, name: str) -> None:
         self.name = name
         try:
             self.process: Process = deepcopy(graph.processes[name])
         except Exception as error:
-            error.add_note(f"a run has a copy of each process; process {name!r} could not be copied")
+            error.add_note(f"a run copies each process by copy.deepcopy; process {name!r} could not be copied")
             raise
         self.actions = actions_of(self.process)
         self.receives = type(self.process).receive is not Process.receive
@@ -104,38 +123,38 @@ class Host:
         self._sent = dict.fromkeys(self._outgoing.values(), 0)
         self._taken = dict.fromkeys(self.incoming, 0)
         self._ahead: set[tuple[Channel, int]] = set()  # markers received while messages ahead of them are not
-        for made in self.actions.values():
-            for sender in made.accepts:
+        for declared in self.actions.values():
+            for sender in declared.accepts:
                 if Channel(sender, name) not in self._taken:
-                    there = ", ".join(map(str, self.incoming)) or "none"
+                    incoming = ", ".join(map(str, self.incoming)) or "none"
                     raise GraphError(
-                        f"process {name!r}, action {made.name!r}: it accepts messages from {sender!r}, and there is no "
-                        f"channel {Channel(sender, name)}; the incoming channels are {there}"
+                        f"process {name!r}, action {declared.name!r}: it accepts messages from {sender!r}, and there "
+                        f"is no channel {Channel(sender, name)}; the incoming channels are {incoming}"
                     )
 
     @property
     def events(self) -> int:
-        """How many there were."""
+        """The number of events of the process so far."""
         return self._events
 
     @property
     def waiting(self) -> Mapping[int, Sequence[Channel]]:
-        """The snapshots under way here, with the channels whose marker is still to come."""
+        """The snapshots in progress here, each with the channels whose marker has not arrived."""
         return {n: [self.incoming[i] for i in sorted(open_)] for n, open_ in self._markers.waiting.items()}
 
     def knows(self, snapshot: int) -> bool:
-        """Whether the state has been recorded for ``snapshot``."""
+        """Return whether the state has been recorded for ``snapshot``."""
         return self._markers.knows(snapshot)
 
     @property
     def active(self) -> bool:
-        """Whether the process can act by itself: an action that accepts nothing can happen."""
+        """True if the process can act by itself: an action that accepts no message can happen."""
         return any([self.enabled(each, {}) for each in self.actions.values()])
 
     def enabled(self, action: Action, heads: Mapping[Channel, Item]) -> bool:
-        """Whether ``action`` can happen by itself, with these first items in the incoming channels."""
-        there = [heads.get(Channel(sender, self.name)) for sender in action.accepts]
-        if not action.spontaneous or not all([item is not None and not item.is_marker for item in there]):
+        """Return whether ``action`` can happen by itself, with these first items in the incoming channels."""
+        items = [heads.get(Channel(sender, self.name)) for sender in action.accepts]
+        if not action.spontaneous or not all([item is not None and not item.is_marker for item in items]):
             return False
         try:
             return bool(action.when(self.process))
@@ -144,23 +163,23 @@ class Host:
             raise
 
     def act(self, name: str, items: Sequence[Item] = (), arguments: Sequence[Any] = ()) -> Outcome:
-        """The action ``name`` happens and accepts ``items``, one from each process that it names."""
+        """Execute the action ``name``, which accepts ``items``, one from each process that it names."""
         self._check_alive()
-        made = self.actions.get(name)
-        if made is None:
+        action = self.actions.get(name)
+        if action is None:
             known = list(self.actions)
             raise GraphError(f"process {self.name!r} has no action {name!r}{did_you_mean(name, known)}; it has {known}")
         values = [self._taken_from(item) for item in items]
-        method = getattr(self.process, made.name)
-        if arguments or not made.spontaneous:
+        method = getattr(self.process, action.name)
+        if arguments or not action.spontaneous:
             self._check_arguments(name, inspect.signature(method), [*values, *arguments])
-        sends = self._sends_of(made.name, lambda: method(*values, *arguments))
-        return self._done(made.name, items, sends, tuple(arguments))
+        sends = self._sends_of(action.name, lambda: method(*values, *arguments))
+        return self._done(action.name, items, sends, tuple(arguments))
 
     def deliver(self, item: Item, unreceived: Sequence[Item] = ()) -> Outcome:
-        """The first item of a channel is received: a message by ``receive``, a marker by the rule.
+        """Receive an item: a message by ``receive``, a marker by the marker rule.
 
-        ``unreceived`` are the messages ahead of a marker, which the process leaves where they are.
+        ``unreceived`` are the messages before a marker, which stay in the channel.
         """
         self._check_alive()
         if item.is_marker:
@@ -171,24 +190,24 @@ class Host:
             self._takes(item)
             return self._carried_out(actions, [MarkerReceived(item.channel, item.content.checkpoint)])
         if not self.receives:
-            taking = [each.name for each in self.actions.values() if item.channel.source in each.accepts]
+            accepting = [each.name for each in self.actions.values() if item.channel.source in each.accepts]
             raise GraphError(
                 f"process {self.name!r} has no receive(sender, message), so a message of {item.channel} is accepted by "
-                + (f"one of its actions: act({self.name!r}, {taking[0]!r}); there are {taking}" if taking else
-                   f"nobody, and stays in the channel: define receive, or @action(accepts={item.channel.source!r})")
+                + (f"one of its actions: act({self.name!r}, {accepting[0]!r}); there are {accepting}" if accepting else
+                   f"no action, and stays in the channel: define receive, or @action(accepts={item.channel.source!r})")
             )  # fmt: skip
         value = self._taken_from(item)
         sends = self._sends_of(RECEIVE, lambda: self.process.receive(item.channel.source, value))
         return self._done(RECEIVE, [item], sends, ())
 
     def begin(self, snapshot: int) -> Outcome:
-        """The process begins a snapshot by itself."""
+        """Begin a snapshot: record the state and send markers."""
         self._check_alive()
         return self._carried_out(self._markers.begin(snapshot), [], spontaneous=True)
 
     @property
     def content(self) -> Hashable:
-        """What the process is, and its parts of snapshots under way; not how it came there."""
+        """The hashable content of the process and of its parts of snapshots in progress, independent of its history."""
         parts = [
             (snapshot, content_of(state), active, frozenset(waiting), content_of(self._markers.recorded(snapshot)))
             for snapshot, waiting in self._markers.waiting.items()
@@ -197,23 +216,23 @@ class Host:
         return content_of(vars(self.process)), frozenset(parts)
 
     def copy(self) -> Host:
-        """The same at this point, to go on with otherwise."""
-        made = copy(self)
-        made.process = deepcopy(self.process)
-        made._markers = self._markers.copy()
-        made._ahead = set(self._ahead)
+        """Return an independent copy."""
+        copied = copy(self)
+        copied.process = deepcopy(self.process)
+        copied._markers = self._markers.copy()
+        copied._ahead = set(self._ahead)
         for name in ("_recorded", "_clock", "_put", "_sent", "_taken"):
-            setattr(made, name, dict(getattr(self, name)))
-        return made
+            setattr(copied, name, dict(getattr(self, name)))
+        return copied
 
     @property
     def counts(self) -> tuple[dict[Channel, int], dict[Channel, int]]:
-        """How many messages were sent along each outgoing channel, and items received from each incoming one."""
+        """The numbers of messages sent along each outgoing channel, and of items received from each incoming one."""
         return dict(self._sent), dict(self._taken)
 
     @property
     def state(self) -> Any:
-        """The state as of now, for who looks on. Raises: what the process raises."""
+        """The current state, for observation from outside. Raises: any exception of ``snapshot()``."""
         try:
             return self.process.snapshot()
         except Exception as error:
@@ -221,12 +240,12 @@ class Host:
             raise
 
     def record(self) -> tuple[Any, bool]:
-        """The state as of now, and whether the process is active, for a snapshot. Raises: what the process raises."""
+        """Return the current state and whether the process is active. If the process raises, it has failed."""
         return self._called("snapshot", lambda: (self.state, self.active))
 
     def _taken_from(self, item: Item) -> Any:
         self._check_order(item)
-        return deepcopy(item.value)  # what the receiver does with it shows in no trace, and in no channel state
+        return deepcopy(item.value)  # so changes by the receiver do not show in traces and channel states
 
     def _check_order(self, *items: Item) -> None:
         expected = self._taken[items[0].channel]
@@ -237,11 +256,11 @@ class Host:
             if item.number != expected:
                 raise ConfigurationError(
                     f"channel {item.channel} is not FIFO: expected its item {expected}, got {item.number}; the marker "
-                    "rule is right on channels that lose, repeat and reorder nothing"
+                    "rule requires channels that lose, repeat and reorder nothing"
                 )
 
     def _takes(self, item: Item) -> None:
-        """``item`` is received; a marker perhaps ahead of messages."""
+        """Count ``item`` as received; a marker may be received before messages in front of it."""
         channel, ahead = item.channel, self._ahead
         ahead.add((channel, item.number))
         while (channel, self._taken[channel] + 1) in ahead:
@@ -251,8 +270,8 @@ class Host:
     def _check_alive(self) -> None:
         if self._failed is not None:
             raise ProcessFailed(
-                f"process {self.name!r} takes no more part in this run: {self._failed}, and its state may be half "
-                "changed; nothing it sent or received in there counts"
+                f"process {self.name!r} takes no more part in this run: {self._failed}. Its state may be partly "
+                "changed, and that event sent and received nothing; fix the process and start a new run"
             )
 
     def _sends_of(self, action: str, call: Callable[[], Sends]) -> Sends:
@@ -264,11 +283,11 @@ class Host:
         return self._called(action, checked)
 
     def _called(self, what: str, call: Callable[[], _Answer]) -> _Answer:
-        """Call the process. Where it raises, it has failed for good: it may have changed some of its state."""
+        """Call the process. If it raises, it has failed for good, because its state may be partly changed."""
         try:
             return call()
         except Exception as error:
-            self._failed = f"{what!r} raised {type(error).__name__}, in its event {self._events + 1}"
+            self._failed = f"{what!r} raised {type(error).__name__} in its event {self._events + 1}"
             error.add_note(f"in {what!r} of process {self.name!r}, its event {self._events + 1}")
             raise
 
@@ -284,18 +303,18 @@ class Host:
             return
         if not isinstance(sends, Mapping):
             raise TypeError(
-                f"{action!r} answers what it sends, a mapping from the receiver's name to a message, or None; "
-                f"got a {type(sends).__name__}"
+                f"expected {action!r} of process {self.name!r} to return the messages to send, a mapping from the "
+                f"receiver's name to a message, or None; got a {type(sends).__name__}"
             )
         for target in sends:
             if target not in self._outgoing:
                 raise GraphError(
                     f"process {self.name!r} sent a message to {target!r}, and there is no channel "
-                    f"{Channel(self.name, str(target))}; it sends to {list(self._outgoing)}"
+                    f"{Channel(self.name, str(target))}; its channels lead to {list(self._outgoing)}"
                 )
 
     def _done(self, action: str, accepted: Sequence[Item], sends: Sends, arguments: tuple[Any, ...]) -> Outcome:
-        """The event is over: what it took counts as received, and what it sent is on its way."""
+        """Return the outcome of an event that succeeded: count its messages as received, and number those it sends."""
         self._events += 1
         for item in accepted:
             self._takes(item)
@@ -351,7 +370,7 @@ class Host:
                 case protocol.Ignore() | protocol.PassOver():
                     pass
                 case protocol.Abort():
-                    raise AssertionError(f"a snapshot of processes is never given up, got {decided}")
+                    raise AssertionError(f"the marker rule never aborts a snapshot, got {decided}")
                 case never:
                     assert_never(never)
         return Outcome(items, happened, parts)

@@ -1,4 +1,4 @@
-"""A set of numbers from 0 on with few gaps, such as the snapshots that a process has recorded.
+"""A compact set of numbers from 0 upwards with few gaps, such as the snapshots that a process has recorded.
 
 >>> some = NumberSet().with_number(0).with_number(2)
 >>> some, 2 in some, some.with_number(1), some.without(NumberSet(1))
@@ -14,7 +14,7 @@ __all__ = ["NO_NUMBERS", "NumberSet"]
 
 @dataclass(frozen=True, slots=True)
 class NumberSet:
-    """All numbers below ``below``, and ``others``, which are above it."""
+    """All numbers less than ``below``, and ``others``, which are greater than it."""
 
     below: int = 0
     others: frozenset[int] = frozenset()
@@ -23,7 +23,7 @@ class NumberSet:
         return number < self.below or number in self.others
 
     def with_number(self, number: int) -> NumberSet:
-        """Return the set with ``number``."""
+        """Return the set with ``number`` added."""
         below, others = self.below, self.others | {number} if number >= self.below else self.others
         while below in others:
             others -= {below}

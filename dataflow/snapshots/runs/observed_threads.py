@@ -1,21 +1,21 @@
-"""A thread for each process, and snapshots with an observer: requests and reports go through inboxes like messages."""
+"""``Threads`` with snapshots by an observer: requests and reports go through inboxes like messages."""
 
 from __future__ import annotations
 
 from dataflow.errors import GraphError, SnapshotStuck
 from dataflow.snapshots.processes import GlobalState
-from dataflow.snapshots.runs.observed_station import ObservedStation, Request
-from dataflow.snapshots.runs.station import Station
-from dataflow.snapshots.runs.threaded import Begin, Threads
+from dataflow.snapshots.runs.observed_node import ObservedNode, Request
+from dataflow.snapshots.runs.process_node import ProcessNode
+from dataflow.snapshots.runs.threads import Begin, Threads
 
 __all__ = ["ObservedThreads"]
 
 
 class ObservedThreads(Threads):
-    """``Threads`` whose snapshots are gathered by the process that begins them, see ``observed_station``.
+    """``Threads`` whose snapshots are collected by the process that begins them; see ``observed_node`` for the rule.
 
-    Markers need a way along channels to every process; an observer needs none. But a snapshot waits for messages that
-    no process accepts.
+    An observer needs no path along channels to every process, unlike markers. But a snapshot waits for messages that
+    are in channels at the cut, and is never complete if no process accepts them.
 
     >>> from dataflow.snapshots.processes import Automaton, ProcessGraph
     >>> graph = ProcessGraph().add("p", Automaton(1, lambda state, sender, message: (state, None)))
@@ -25,27 +25,30 @@ class ObservedThreads(Threads):
     """
 
     def begin(self, *initiators: str) -> int:
-        """Begin a snapshot, observed by the first of ``initiators``, whose request is at the others at once.
+        """Begin a snapshot without waiting. The first of ``initiators`` is the observer; the others get its request.
 
-        Waits for nothing. Returns: the number of the snapshot.
+        Returns: the number of the snapshot.
 
-        Raises: GraphError for processes that are not there; ConfigurationError where nothing runs.
+        Raises: GraphError if a process does not exist, or none is named; ConfigurationError if the run is not active.
         """
         for name in initiators:
             self.graph.known(name)
         if not initiators:
-            raise GraphError("expected the name of the process that observes: begin(name)")
+            raise GraphError("expected the name of the process that is the observer: begin(name)")
         return self._begin(
             initiators,
             lambda number, named: [(named[0], Begin(number)), *[(name, Request(number)) for name in named[1:]]],
         )
 
     def wait(self, snapshot: int, timeout: float | None = None) -> GlobalState:
-        """See ``Threads.wait``. Raises: SnapshotStuck if the run is quiet, and the snapshot waits for messages."""
+        """Wait for a snapshot; see ``Threads.wait``.
+
+        Raises: SnapshotStuck if the run is quiet and the snapshot is not complete.
+        """
         return super().wait(snapshot, timeout)
 
-    def _station(self, name: str) -> Station:
-        return ObservedStation(self.graph, name, self._gathering.initiators)
+    def _node(self, name: str) -> ProcessNode:
+        return ObservedNode(self.graph, name, self._snapshot_parts.initiators)
 
     def _is_over(self, snapshot: int) -> bool:
         if super()._is_over(snapshot):
@@ -55,5 +58,5 @@ class ObservedThreads(Threads):
         return False
 
     def _missed(self, snapshot: int) -> str:
-        observer = self._gathering.initiators[snapshot][0]
-        return f"snapshot {snapshot} is not complete, reports are still to come to its observer {observer!r}"
+        observer = self._snapshot_parts.initiators[snapshot][0]
+        return f"snapshot {snapshot} is not complete, reports have not arrived at its observer {observer!r}"

@@ -1,7 +1,7 @@
-"""A system of processes moved step by step, by hand or by whoever chooses: a whole run in one place, in one thread.
+"""A run of a process graph that the caller controls step by step, in one thread.
 
-A step is what cannot be split: an action happens, or the first item of a channel is received. Which steps can happen
-now is ``enabled``; nothing happens by itself.
+A step is atomic: an action happens, or the first item of a channel is received. ``enabled`` returns the steps that are
+possible now; nothing happens by itself. Snapshots are taken by the marker rule, see ``host``.
 
 >>> from dataflow.snapshots.processes import Automaton, ProcessGraph
 >>> graph = ProcessGraph().add("P1", Automaton(0, lambda state, sender, message: (state + message, None)))
@@ -27,10 +27,10 @@ from typing import Any, Self, assert_never
 
 from dataflow.errors import GraphError
 from dataflow.snapshots.processes import Channel, GlobalState, ProcessGraph
-from dataflow.snapshots.runs.content import content_of
-from dataflow.snapshots.runs.gathering import Gathering
+from dataflow.snapshots.runs.hashable_content import content_of
 from dataflow.snapshots.runs.host import RECEIVE, Item, Outcome
-from dataflow.snapshots.runs.station import Act, Deliver, DeliverReport, Join, Move, Station, Step
+from dataflow.snapshots.runs.process_node import Act, Deliver, DeliverReport, Join, Move, ProcessNode, Step
+from dataflow.snapshots.runs.snapshot_parts import SnapshotParts
 from dataflow.snapshots.traces import Event, Trace
 
 __all__ = ["Act", "Deliver", "DeliverReport", "Join", "Marker", "Step", "System"]
@@ -38,20 +38,38 @@ __all__ = ["Act", "Deliver", "DeliverReport", "Join", "Marker", "Step", "System"
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A marker of ``snapshot``, as one sees it in a channel."""
+    """A marker of ``snapshot`` in a channel."""
 
     snapshot: int
 
 
 class System:
-    """A run of ``graph``. Raises: GraphError for a graph without processes, or with an action that can never happen."""
+    """A run of ``graph`` under the control of the caller. The run copies the graph and its processes.
+
+    Raises: GraphError if the graph has no process, or an action accepts messages along a channel that does not exist.
+
+    Attributes:
+        graph: the graph.
+        trace: everything that happened so far.
+
+    >>> from dataflow.snapshots.processes import Process, action
+    >>> class Caller(Process):
+    ...     @action
+    ...     def call(self, to: str):
+    ...         return {to: "hello"}
+    ...     def receive(self, sender, message): ...
+    >>> run = System(ProcessGraph().add("p", Caller()).add("q", Caller()).connect("p", "q"))
+    >>> run.act("p", "call", "q")
+    >>> run.enabled(), run.deliver("p", "q")
+    ([Deliver(channel=p -> q)], 'hello')
+    """
 
     def __init__(self, graph: ProcessGraph) -> None:
         graph.check_not_empty()
         self.graph = graph = graph.copy()
-        self._gathering = Gathering(graph)
-        self._stations: Mapping[str, Station] = {name: self._station(name) for name in graph.processes}
-        initial = {name: station.host.state for name, station in self._stations.items()}
+        self._snapshot_parts = SnapshotParts(graph)
+        self._nodes: Mapping[str, ProcessNode] = {name: self._node(name) for name in graph.processes}
+        initial = {name: node.host.state for name, node in self._nodes.items()}
         self.trace = Trace(list(graph.processes), graph.channels, initial)
 
     def __repr__(self) -> str:
@@ -61,23 +79,23 @@ class System:
 
     @property
     def channels(self) -> Mapping[Channel, Sequence[Any]]:
-        """What is in the channels now, first sent first: messages, and ``Marker``s."""
+        """The content of each channel now, first sent first: messages, and ``Marker``s."""
         return {channel: [_shown(item) for item in self._queue(channel)] for channel in self.graph.channels}
 
     @property
     def snapshots(self) -> Mapping[int, GlobalState]:
-        """The snapshots that are complete, by number."""
-        return self._gathering.complete
+        """The complete snapshots by number. The KeyError of another number says why it is missing."""
+        return self._snapshot_parts.complete
 
     @property
     def under_way(self) -> Mapping[int, Sequence[str]]:
-        """The snapshots that are not complete, with the processes whose part is missing."""
-        return self._gathering.under_way
+        """The incomplete snapshots, each with the processes whose part is missing."""
+        return self._snapshot_parts.under_way
 
     @property
     def state(self) -> GlobalState:
-        """Everything as it is now, which nobody inside the system can see. Markers are not part of it."""
-        hosts = {name: station.host for name, station in self._stations.items()}
+        """The global state at this moment, without markers. No process inside the system can observe it."""
+        hosts = {name: node.host for name, node in self._nodes.items()}
         return GlobalState(
             {name: host.state for name, host in hosts.items()},
             {c: tuple(i.value for i in self._queue(c) if not i.is_marker) for c in self.graph.channels},
@@ -86,14 +104,14 @@ class System:
         )
 
     def enabled(self) -> list[Step]:
-        """The steps that can happen now, in the order of the graph."""
-        found: list[Step] = [Deliver(c) for c in self.graph.channels if self._stations[c.target].delivers(c)]
-        for station in self._stations.values():
-            found += station.acts()
-        return found
+        """Return the steps that are possible now: deliveries, then actions, each in the order of the graph."""
+        steps: list[Step] = [Deliver(c) for c in self.graph.channels if self._nodes[c.target].delivers(c)]
+        for node in self._nodes.values():
+            steps += node.acts()
+        return steps
 
     def step(self, step: Step) -> None:
-        """Let ``step`` happen. Raises: what ``deliver`` and ``act`` do."""
+        """Execute ``step``. Raises: the exceptions of ``act``, ``deliver``, ``join`` or ``deliver_report``."""
         match step:
             case Act(process, action):
                 self.act(process, action)
@@ -107,62 +125,75 @@ class System:
                 assert_never(never)
 
     def deliver(self, source: str, target: str) -> Any:
-        """The first item of a channel is received; answers it.
+        """Let process ``target`` receive the first item of the channel from ``source``, and return the item.
 
-        Raises: GraphError where there is no such channel, or it is empty; what the process raises: then nothing has
-        been received.
+        If ``target`` has no ``receive``, the first marker is received, and messages stay in the channel.
+
+        Returns: the message, or a ``Marker``.
+
+        Raises: GraphError if there is no such channel, or it is empty; any exception of the process. Then nothing has
+            been received.
         """
         step = Deliver(self._with_items(source, target))
-        (item,) = self._stations[target].takes(step)
+        (item,) = self._nodes[target].takes(step)
         self._take(target, step)
         return _shown(item)
 
     def act(self, process: str, action: str, *arguments: Any) -> None:
-        """An action of a process happens; ``arguments`` follow the messages that it accepts.
+        """Let an action of a process happen.
 
-        Raises: GraphError where there is none of that name, or a message that it accepts is not there; what the process
-        raises: then nothing has been received.
+        Args:
+            process: the name of the process.
+            action: the name of the action. The run by hand does not check its condition ``when``.
+            arguments: arguments that follow the messages that the action accepts.
+
+        Raises: GraphError if there is no such process or action, or a message that it accepts is missing; TypeError for
+            wrong arguments; any exception of the process. Then nothing has been received.
         """
         self._take(self.graph.known(process), Act(process, action), arguments)
 
     def deliver_report(self, source: str, observer: str) -> Any:
-        """Let the first report from ``source`` arrive at ``observer``, and return it. By markers there are none.
+        """Let the first report from ``source`` arrive at ``observer``, and return it; see ``ObservedSystem``.
 
-        Raises: GraphError where no report is on its way between the two.
+        Raises: GraphError, because snapshots by markers have no reports.
         """
         channel = Channel(self.graph.known(source), self.graph.known(observer))
-        raise GraphError(f"no report is on its way along {channel}: snapshots by markers have no observer")
+        raise GraphError(
+            f"no report is in transit along {channel}: snapshots by markers have no observer; use ObservedSystem"
+        )
 
     def snapshot(self, *initiators: str) -> int:
-        """One snapshot, begun by one process or by several at once; answers its number.
+        """Begin a snapshot at one process, or at several processes at once.
 
-        Raises: GraphError where the markers would not reach every process: it would never be complete.
+        Returns: the number of the snapshot, from 0. It is in ``snapshots`` when all its markers have been delivered.
+
+        Raises: GraphError if the markers would not reach every process, so the snapshot would never be complete.
         """
         self.graph.check_reached(initiators)
-        number = self._gathering.begin(initiators)
-        for name in list(self._gathering.initiators[number]):
-            self._happened(self._stations[name].begin(number))
+        number = self._snapshot_parts.begin(initiators)
+        for name in list(self._snapshot_parts.initiators[number]):
+            self._happened(self._nodes[name].begin(number))
         return number
 
     def join(self, snapshot: int, process: str) -> None:
-        """``process`` begins a snapshot that others began already, before their markers come to it.
+        """Let ``process`` begin a snapshot that others began, before a marker of it arrives there.
 
-        Where one has come, nothing happens. Raises: GraphError for a snapshot that nobody began.
+        If one has arrived, nothing happens. Raises: GraphError if there is no such snapshot or process.
         """
         self._check_begun(snapshot)
-        host = self._stations[self.graph.known(process)].host
+        host = self._nodes[self.graph.known(process)].host
         if not host.knows(snapshot):
-            self._gathering.initiators[snapshot].append(process)
+            self._snapshot_parts.initiators[snapshot].append(process)
             self._happened(host.begin(snapshot))
 
     def can_join(self, snapshot: int) -> list[str]:
-        """The processes that have not recorded their state for ``snapshot`` yet."""
-        return [name for name, station in self._stations.items() if not station.host.knows(snapshot)]
+        """Return the processes that have not recorded their state for ``snapshot`` yet."""
+        return [name for name, node in self._nodes.items() if not node.host.knows(snapshot)]
 
     def repeat(self, event: Event) -> None:
-        """What another run of the graph did happens here: the same action, with the same messages.
+        """Repeat an event of another run of the graph: the same action, with the same messages.
 
-        Raises: GraphError where it cannot happen now, or comes out otherwise.
+        Raises: GraphError if it cannot happen now, or has another result here.
         """
         before = len(self.trace.happenings)
         if event.action == RECEIVE:
@@ -170,41 +201,41 @@ class System:
             self.deliver(identity.channel.source, identity.channel.target)
         else:
             self.act(event.process, event.action, *event.arguments)
-        found = [each for each in self.trace.happenings[before:] if isinstance(each, Event)]
-        if found != [event]:
+        happened = [each for each in self.trace.happenings[before:] if isinstance(each, Event)]
+        if happened != [event]:
             raise GraphError(
-                f"expected {event}, and {', '.join(map(str, found))} happened: is the process deterministic?"
+                f"expected {event}, but {', '.join(map(str, happened))} happened: is the process deterministic?"
             )
 
     @property
     def content(self) -> Hashable:
-        """What everybody is, what is in channels and what is known of snapshots under way; not how it came there."""
+        """The hashable content of processes, channels and snapshots in progress, independent of the history."""
         items = [tuple([(i.is_marker, content_of(i.value)) for i in self._queue(c)]) for c in self.graph.channels]
-        hosts = [station.host.content for station in self._stations.values()]
-        return tuple(items), tuple(hosts), self._gathering.content, len(self._gathering.initiators)
+        hosts = [node.host.content for node in self._nodes.values()]
+        return tuple(items), tuple(hosts), self._snapshot_parts.content, len(self._snapshot_parts.initiators)
 
     @property
     def basic_content(self) -> Hashable:
-        """What everybody is and what is in channels, without a trace of snapshots."""
+        """The hashable content of processes and channels, without markers and snapshots."""
         items = [[i.value for i in self._queue(c) if not i.is_marker] for c in self.graph.channels]
-        return content_of([items, [vars(station.host.process) for station in self._stations.values()]])
+        return content_of([items, [vars(node.host.process) for node in self._nodes.values()]])
 
     def copy(self) -> Self:
-        """The same run at the same point, to go on with otherwise."""
-        made = type(self).__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        made._stations = {name: station.copy() for name, station in self._stations.items()}
-        made._gathering = self._gathering.copy()
-        made.trace = replace(self.trace, happenings=list(self.trace.happenings))
-        return made
+        """Return an independent copy of the run at this point, to continue it in another way."""
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        copied._nodes = {name: node.copy() for name, node in self._nodes.items()}
+        copied._snapshot_parts = self._snapshot_parts.copy()
+        copied.trace = replace(self.trace, happenings=list(self.trace.happenings))
+        return copied
 
     def _check_begun(self, snapshot: int) -> None:
-        begun = list(self._gathering.initiators)
+        begun = list(self._snapshot_parts.initiators)
         if snapshot not in begun:
-            raise GraphError(f"there is no snapshot {snapshot} to join; begun were {begun}")
+            raise GraphError(f"there is no snapshot {snapshot} to join; snapshots begun: {begun}")
 
     def _queue(self, channel: Channel) -> Sequence[Item]:
-        return self._stations[channel.target].queues[channel]
+        return self._nodes[channel.target].queues[channel]
 
     def _with_items(self, source: str, target: str) -> Channel:
         channel = Channel(self.graph.known(source), self.graph.known(target))
@@ -213,21 +244,21 @@ class System:
             raise GraphError(f"there is no channel {channel}; there are {', '.join(map(str, channels)) or 'none'}")
         if not self._queue(channel):
             waiting = ", ".join([str(c) for c in channels if self._queue(c)])
-            raise GraphError(f"channel {channel} is empty; something is in {waiting or 'none'}")
+            raise GraphError(f"channel {channel} is empty; channels with something in them: {waiting or 'none'}")
         return channel
 
     def _take(self, process: str, step: Move, arguments: Sequence[Any] = ()) -> None:
-        for outcome in self._stations[process].steps(step, arguments):
+        for outcome in self._nodes[process].steps(step, arguments):
             self._happened(outcome)
 
-    def _station(self, name: str) -> Station:
-        return Station(self.graph, name)
+    def _node(self, name: str) -> ProcessNode:
+        return ProcessNode(self.graph, name)
 
     def _happened(self, outcome: Outcome) -> None:
         for item in outcome.items:
-            self._stations[item.channel.target].put(item)
+            self._nodes[item.channel.target].put(item)
         self.trace.happenings += outcome.happenings
-        self._gathering.add(outcome.parts)
+        self._snapshot_parts.add(outcome.parts)
 
 
 def _shown(item: Item) -> Any:

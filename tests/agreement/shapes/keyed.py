@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.agreement.data import POOLS, generated
 from tests.agreement.running import ALL, FEW, MERGEABLE
 from tests.agreement.shapes.scene import Scene, Shape
 
-__all__ = ["KEYED"]
+__all__ = ["KEYED", "KEYS"]
 
 DICTIONARY = "dictionary<values=string, indices=int32, ordered=0>"
 
@@ -35,10 +35,22 @@ def aggregates(scene: Scene) -> None:
     scene.show(rows.key_by("bool", DICTIONARY, "float").agg(**asked, emit="final"), "by three", near=True)
 
 
+SOME_KEYS = (pa.int8(), pa.uint64(), pa.float64(), pa.bool_(), pa.string(), pa.decimal128(12, 2), pa.date32())
+
+
+def some_keys(scene: Scene) -> None:
+    """Keys of a type of each kind, each on its own."""
+    keys_of(SOME_KEYS, scene)
+
+
 def all_keys(scene: Scene) -> None:
-    """Keys of every type, each on its own."""
+    """Keys of every type, each on its own; on threads ``test_groups`` has them, too."""
+    keys_of(POOLS, scene)
+
+
+def keys_of(types: Iterable[pa.DataType], scene: Scene) -> None:
     rows = table(scene)
-    for type_ in POOLS:
+    for type_ in types:
         scene.show(rows.key_by(str(type_)).agg(n=op.count(), s=col("price").sum(), emit="final"), str(type_))
 
 
@@ -186,7 +198,7 @@ def whole_rows(scene: Scene) -> None:
 KEYED: list[Shape] = [
     aggregates,
     whole_rows,
-    all_keys,
+    some_keys,
     updates,
     spread,
     chained,
@@ -197,3 +209,4 @@ KEYED: list[Shape] = [
     own_operators,
     many_keys,
 ]
+KEYS: list[Shape] = [all_keys]

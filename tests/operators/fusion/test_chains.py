@@ -14,7 +14,7 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.clock import ManualClock
-from dataflow.planning.physical_plan import of
+from dataflow.planning.physical_plan import make_plan
 from dataflow.runners.binding import LIBRARY
 from dataflow.runners.run_result import result_of
 from dataflow.runtime.job.build_job import Settings, build
@@ -67,7 +67,7 @@ def job(
         submit=lambda lane, job: job(),
         delays=delays or {},
     )
-    made = build(of((p or pipeline()).graph, parallelism=2), settings)
+    made = build(make_plan((p or pipeline()).graph, parallelism=2), settings)
     if patience is AT_ONCE:
         for loop in loops(made):
             cache.load(loop.generated.text)

@@ -48,6 +48,8 @@ SCHEMA = pa.schema(
         "list": pa.list_(pa.int8()),
     }
 )
+CARRIED = ["i8", "u16", "i64", "f32", "b", "ts", "day", "s", "k", "dec", "list"]
+"""A column of each width and kind: each that a loop carries takes long to compile."""
 SIZES = [0, 1, 2, 7, 8, 9, 63, 64, 65, 1023, 1024, 1025, 3000]
 
 
@@ -167,20 +169,17 @@ def sound(expr: Expr) -> bool:
 
 @cache
 def looped(seed: int) -> Looped:
-    """Two filters around a projection of many random trees, and every column carried along."""
+    """Two filters around a projection of random trees, and columns of every kind carried along."""
     trees = Trees(seed)
-    numbers = [e for e in (trees.number(1 + i % 3) for i in range(60)) if sound(e)][:7]
-    truths = [e for e in (trees.truth(1 + i % 3) for i in range(60)) if sound(e)][:6]
-    assert len(numbers) == 7, "few trees have loops"
-    assert len(truths) == 6, "few trees have loops"
+    numbers = [e for e in (trees.number(1 + i % 3) for i in range(60)) if sound(e)][:4]
+    truths = [e for e in (trees.truth(1 + i % 3) for i in range(60)) if sound(e)][:4]
+    assert len(numbers) == len(truths) == 4, "few trees have loops"
     made = [e.alias(f"x{i}") for i, e in enumerate(numbers)] + [e.alias(f"p{i}") for i, e in enumerate(truths[2:])]
     steps: tuple[RunStep, ...] = (
         Filter(truths[0] | col("b")),
         Project((*map(col, SCHEMA.names), *made)),
         Filter(col("p0") | (col("x0") < 3) | truths[1]),
-        Project(
-            tuple(col(name) for name in [*SCHEMA.names, *(f"x{i}" for i in range(7)), *(f"p{i}" for i in range(4))])
-        ),
+        Project(tuple(col(name) for name in [*CARRIED, *(f"x{i}" for i in range(4)), *(f"p{i}" for i in range(2))])),
     )
     return Looped(steps, SCHEMA)
 
@@ -192,14 +191,14 @@ def check(loop: Looped, given_: pa.RecordBatch) -> None:
         assert list(loop.emitted.counts[0]) == loop.plain.rows
 
 
-@pytest.mark.parametrize("tree", seeds(1, 4))
+@pytest.mark.parametrize("tree", seeds(1, 8))
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32))
 def test_random_trees_over_mild_data_are_the_same(tree: int, seed: int) -> None:
     check(looped(tree), batch(SCHEMA, seed, wild=False))
 
 
-@pytest.mark.parametrize("tree", seeds(1, 4))
+@pytest.mark.parametrize("tree", seeds(1, 8))
 @given(seed=st.integers(0, 2**32))
 def test_random_trees_over_extremes_are_the_same_or_raise_the_same(tree: int, seed: int) -> None:
     check(looped(tree), batch(SCHEMA, seed, wild=True, rows=seed % 4))
@@ -248,10 +247,10 @@ def risky(number: int) -> Looped:
 @pytest.mark.parametrize("number", range(len(RISKY)), ids=map(str, RISKY))
 def test_one_row_raises_in_both_or_is_the_same_in_both(number: int) -> None:
     loop, looked = risky(number), 0
-    for seed in range(300):
+    for seed in range(120):
         check(loop, batch(X, seed, wild=True, rows=1))
         looked += not loop.fell_back
-    assert looked > 30, "hardly a row went through the loop"
+    assert looked > 12, "hardly a row went through the loop"
 
 
 def rows(*values: Sequence[object], schema: pa.Schema = X) -> pa.RecordBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import pyarrow as pa
@@ -16,18 +17,16 @@ from operators.fusion.operator import Spread
 from operators.fusion.runs import Run, RunStep
 from operators.fusion.source import fuses
 from tests.operators.fusion.chains import Looped, spelt
-from tests.operators.fusion.test_equality import SCHEMA, batch
+from tests.operators.fusion.test_equality import CARRIED, SCHEMA, batch
 
-STEPS: tuple[RunStep, ...] = (
-    Filter(col("b") | (col("i8") != 0)),
-    Project((*map(col, SCHEMA.names), (col("i32") * 3).alias("m"))),
-)
+
+def steps(carried: Sequence[str]) -> tuple[RunStep, ...]:
+    return Filter(col("b") | (col("i8") != 0)), Project((*map(col, carried), (col("i32") * 3).alias("m")))
+
+
+STEPS = steps(SCHEMA.names)
 EXTREMES: tuple[RunStep, ...] = (Project((*map(col, ("f64", "f32", "i64", "u64")), (col("f64") * -1.0).alias("n"))),)
-KEYS = [
-    ("m",),
-    *(pytest.param(keys, marks=pytest.mark.soak) for keys in [("i8", "u64", "b"), ("f32", "ts", "day", "took", "at")]),
-]
-"""Each takes seconds to compile; ``test_extreme_keys_are_spread_the_same`` has other types."""
+KEYS = [("m",), ("i8", "u64", "b"), ("f32", "ts", "day", "took", "at")]
 
 
 @cache
@@ -44,9 +43,15 @@ def check(loop: Looped, given_: pa.RecordBatch) -> None:
         assert list(loop.emitted.counts[0]) == loop.plain.rows
 
 
+@given(seed=st.integers(0, 2**32))
+def test_parts_are_those_of_hash_partition(seed: int) -> None:
+    check(spreading(("m",), steps(CARRIED)), batch(SCHEMA, seed, wild=False))
+
+
+@pytest.mark.soak  # each takes seconds to compile
 @pytest.mark.parametrize("keys", KEYS, ids="-".join)
 @given(seed=st.integers(0, 2**32))
-def test_parts_are_those_of_hash_partition(keys: tuple[str, ...], seed: int) -> None:
+def test_parts_with_every_column_are_those_of_hash_partition(keys: tuple[str, ...], seed: int) -> None:
     check(spreading(keys), batch(SCHEMA, seed, wild=False))
 
 

@@ -11,7 +11,8 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.contracts.operator import Guarantee, OperatorContext, Sink
+from dataflow.contracts.operator import OperatorContext
+from dataflow.contracts.sink import Guarantee, Sink
 from dataflow.errors import ConfigurationError
 from dataflow.runners.faults import Faults
 

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from dataflow.clock import ManualClock
-from dataflow.contracts.operator import Guarantee, OperatorContext, Snapshot
+from dataflow.contracts.operator import OperatorContext, Snapshot
+from dataflow.contracts.sink import Guarantee
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch
 from operators.sinks.collect import CollectWriter, collect
 

@@ -10,7 +10,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.contracts.operator import Guarantee
+from dataflow.contracts.sink import Guarantee
 from dataflow.errors import ConfigurationError
 from operators.sinks.console import rendered
 from tests.operators.odd_tables import UNSPEAKABLE, columns, nested

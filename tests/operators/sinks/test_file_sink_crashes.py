@@ -20,7 +20,8 @@ import pyarrow as pa
 import pytest
 
 from dataflow.clock import ManualClock
-from dataflow.contracts.operator import Handle, OperatorContext
+from dataflow.contracts.operator import OperatorContext
+from dataflow.contracts.sink import Handle
 from dataflow.errors import SinkBroken, StoreError
 from dataflow.store.faults import Crash, Fault, FaultyFileSystem, crash_at, fail_at, fail_from, no_fault
 from dataflow.store.files import FileSystem
@@ -29,7 +30,7 @@ from operators.sinks.file_writer import FileWriter
 from operators.sinks.files import FileSink, IfExists, committed_files, read_committed
 from operators.sinks.parquet import write_parquet
 from tests.operators.kinds import KINDS, Kind
-from tests.seeds import seeds
+from tests.seeds import in_soak, seeds
 
 X = pa.schema({"x": pa.int64()})
 ROWS, EVERY, SUBTASKS = 12, 4, 2
@@ -135,10 +136,7 @@ def context(subtask: int) -> OperatorContext:
     return OperatorContext("out", subtask, SUBTASKS, (X,), X, range(128), 128, None, ManualClock(), lambda due: None)
 
 
-SLOWER = [pytest.param(kind, marks=pytest.mark.soak) for kind in ("json", "ipc")]  # the rules are the same for all
-
-
-@pytest.fixture(params=["parquet", "csv.gz", *SLOWER])
+@pytest.fixture(params=["parquet", *in_soak("csv.gz", "json", "ipc")])  # the rules are the same for all
 def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
 

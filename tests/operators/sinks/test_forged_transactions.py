@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from dataflow.clock import ManualClock
-from dataflow.contracts.operator import Handle, OperatorContext
+from dataflow.contracts.operator import OperatorContext
+from dataflow.contracts.sink import Handle
 from dataflow.errors import CheckpointDamaged, CheckpointError, SinkBroken, StoreError
 from dataflow.store.files import DISK, FileSystem
 from operators.sinks.commits import CommitLists

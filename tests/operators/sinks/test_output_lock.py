@@ -17,7 +17,8 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
-from dataflow.contracts.operator import Handle, OperatorContext
+from dataflow.contracts.operator import OperatorContext
+from dataflow.contracts.sink import Handle
 from dataflow.errors import DirectoryInUse, GraphError, OutputExists, StoreError
 from dataflow.runners.simulated import Faults, SimulatedRunner
 from dataflow.store.files import DISK
@@ -94,7 +95,7 @@ def test_two_sinks_of_one_directory_are_refused(tmp_path: Path, monkeypatch: Any
     rows = p.source(op.from_arrow(pa.table({"x": [1]})))
     rows.sink(op.write_parquet("L"), name="first")
     rows.sink(op.write_parquet(second), name="second")
-    with pytest.raises(GraphError, match=rf"'first' and 'second' both write to {tmp_path}/L,"):
+    with pytest.raises(GraphError, match=rf"'first' and 'second' both write to {tmp_path}/L and"):
         p.run()
 
 

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataflow.clock import ManualClock
-from dataflow.contracts.operator import Guarantee, Handle, OperatorContext, TakenBack
+from dataflow.contracts.operator import OperatorContext
+from dataflow.contracts.sink import Guarantee, Handle, TakenBack
 from dataflow.errors import ConfigurationError, OutputExists, SchemaMismatch, StoreError
 from operators.sinks.file_writer import FileWriter, RowBuffer
 from operators.sinks.parquet import committed_files, read_committed, write_parquet

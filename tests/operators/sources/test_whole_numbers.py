@@ -192,7 +192,11 @@ def test_a_hexadecimal_number_in_a_column_of_integers_is_an_error_of_its_row(
     (rejected,) = rejected_of(source)
     assert rejected["where"] == f"{path}:42"
     assert f"column 'i': invalid value '{token}' for {type_ or 'int64'}" in str(rejected["error"])
-    check_every_position(source)
+
+
+def test_a_hexadecimal_number_is_found_from_every_position(tmp_path: Path) -> None:
+    path = write(tmp_path, "csv", *["1"] * 40, "0xFF", "2")
+    check_every_position(read(path, schema={"i": "int8"}, on_error="side", block_bytes=64))
 
 
 def test_hexadecimal_text_beside_integers_is_read_as_it_is(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_side_errors_need_to_be_asked_for() -> None:
 
 
 def test_an_unknown_policy_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"flat_map\(on_error=\) is one of \['fail', 'skip', 'side'\]"):
+    with pytest.raises(ConfigurationError, match=r"flat_map\(on_error=\) must be one of \['fail', 'skip', 'side'\]"):
         stream().flat_map(inverse, on_error="ignore")
 
 

@@ -12,6 +12,7 @@ import pytest
 from dataflow.expressions import Expr
 from tests.runners.spark.engine import failure, on_spark, plain
 from tests.runners.spark.trees import Trees, rows
+from tests.seeds import in_soak
 
 ROWS = 100
 TREES = 75
@@ -24,7 +25,7 @@ def outcome(expr: Expr, batch: pa.RecordBatch) -> list[str] | type[Exception]:
         return type(error)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *in_soak(2)])
 def test_spark_computes_what_the_local_engine_does(spark: Any, seed: int) -> None:
     random = Random(seed)
     table, trees = rows(random, ROWS), Trees(random)

@@ -24,6 +24,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.errors import DirectoryInUse
+from dataflow.runners.spark.job_directory import Home
 from tests.needs import need_spark
 from tests.runners.spark.child import LANES, OUTPUTS, pipeline
 from tests.runners.spark.engine import ROOT
@@ -185,6 +186,16 @@ def test_a_job_that_is_killed_leaves_what_an_undisturbed_one_does(expected: Path
     check(tmp_path / "work", expected)
 
 
+def test_a_job_is_refused_a_directory_that_another_process_holds(spark: Any, tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    with Home(job).hold("first"):
+        before = (job / "FENCE").read_text()
+        with pytest.raises(DirectoryInUse, match=rf"job is in use by process {os.getpid()} on .* wait for that job"):
+            pipeline(tmp_path).run(flow.SparkRunner(spark), checkpoint=flow.Checkpointing(job))
+        assert (job / "FENCE").read_text() == before
+
+
+@pytest.mark.soak  # tests/golden continues the directory of a job on Spark that was killed
 def test_of_two_jobs_in_a_directory_one_runs_until_it_is_killed(spark: Any, expected: Path, tmp_path: Path) -> None:
     job = tmp_path / "job"
     options: dict[str, Any] = {"parallelism": LANES, "max_key_groups": 4, "checkpoint": flow.Checkpointing(job)}

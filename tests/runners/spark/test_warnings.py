@@ -14,7 +14,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.contracts.operator import Handle
+from dataflow.contracts.sink import Handle
 from dataflow.contracts.source import Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import (
     BarrierflowWarning,
@@ -145,7 +145,7 @@ def test_a_failed_job_that_is_left_without_wait_is_warned_of(spark: Any) -> None
 
     state, found = caught(leave)
     assert (state, [warning.category for warning in found]) == (JobState.FAILED, [JobFailedWarning])
-    assert "job 'failing' failed, and the block was left without job.wait()" in str(found[0].message)
+    assert "job 'failing' failed, but its block ended without job.wait()" in str(found[0].message)
     assert "ZeroDivisionError('on purpose')" in str(found[0].message)
 
 

@@ -16,7 +16,7 @@ from dataflow.clock import ManualClock
 from dataflow.contracts.operator import Operator, OperatorContext
 from dataflow.errors import CheckpointDamaged
 from dataflow.planning.graph import Node
-from dataflow.planning.physical_plan import Plan, of
+from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.specs import Read
 from dataflow.protocol.events import Watermark
 from dataflow.runners.binding import LIBRARY
@@ -49,7 +49,7 @@ def checkpointed(seed: int = 3) -> tuple[Plan, flow.MemoryStore, int]:
     pipeline.run(SimulatedRunner(seed=seed), parallelism=PARALLELISM, checkpoint=checkpoint)
     first = store.checkpoints()[0]
     assert not store.manifest(first).finished, f"seed {seed}: no checkpoint was taken before the end"
-    return of(pipeline.graph, parallelism=PARALLELISM, max_key_groups=128), store, first
+    return make_plan(pipeline.graph, parallelism=PARALLELISM, max_key_groups=128), store, first
 
 
 def rewritten(store: flow.MemoryStore, checkpoint: int, task: str, watermarks: Sequence[int | None]) -> int:
@@ -103,7 +103,7 @@ def test_the_state_of_a_channel_that_is_there_twice_is_damage() -> None:
         "out[0]": TaskState("out[0]", inlet={"watermarks": [None]}, in_flight=[flying, flying]),
     }
     with pytest.raises(CheckpointDamaged, match="a channel has two states in flight"):
-        _check_states(states, of(p.graph))
+        _check_states(states, make_plan(p.graph))
 
 
 def test_the_checkpoints_of_earlier_runs_count_among_those_to_keep() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import dataflow as flow
 from dataflow import col
-from dataflow.planning.physical_plan import of
+from dataflow.planning.physical_plan import make_plan
 from dataflow.runtime.restore.find_checkpoint import find
 from operators.sinks.collect import collect
 from operators.sources.arrow import from_arrow
@@ -38,7 +38,7 @@ def test_the_last_checkpoint_knows_how_long_each_channel_was_blocked(seed: int) 
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_a_checkpoint_counts_duplicates_by_operator_as_its_restore_does(seed: int) -> None:
     p, store, result = _skewed("unaligned", seed)
-    restored = [find(n, store, of(p.graph, parallelism=2)) for n in store.checkpoints()]
+    restored = [find(n, store, make_plan(p.graph, parallelism=2)) for n in store.checkpoints()]
     reports = [found.report for found in restored if found is not None]
     assert any(report.duplicated("counts") for report in reports)
     assert [store.manifest(n).summary["duplicated"] for n in store.checkpoints()] == [

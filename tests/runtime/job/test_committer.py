@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dataflow.contracts.operator import Handle, OperatorContext, TwoPhaseSink, TwoPhaseWriter
+from dataflow.contracts.operator import OperatorContext
+from dataflow.contracts.sink import Handle, TwoPhaseSink, TwoPhaseWriter
 from dataflow.errors import DirectoryInUse, StoreError
 from dataflow.runtime.job.committer import Committer, SinkCommitted, SinkFailed
 from dataflow.runtime.task.crash_points import Point

@@ -14,7 +14,7 @@ from dataflow import col
 from dataflow.clock import ManualClock
 from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import JobCancelled, StoreError
-from dataflow.planning.physical_plan import of
+from dataflow.planning.physical_plan import make_plan
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.protocol.events import Barrier, BarrierKind
 from dataflow.runners.binding import LIBRARY
@@ -70,7 +70,7 @@ class Rig:
             sums.sink(ledger_sink(self.ledger) if sink else op.collect(), name="out")
         checkpointing = flow.Checkpointing(self.store, every="1h", mode=mode, **settings) if checkpointed else None
         self.job: Job = build(
-            of(p.graph, parallelism=1, max_key_groups=128),
+            make_plan(p.graph, parallelism=1, max_key_groups=128),
             Settings(
                 "totals",
                 "run",

@@ -25,7 +25,7 @@ from dataflow.errors import (
     RowsTakenBackWarning,
 )
 from dataflow.observe.checkpoints import list_checkpoints, table
-from dataflow.planning.physical_plan import of
+from dataflow.planning.physical_plan import make_plan
 from dataflow.protocol.events import Data, EndOfInput
 from dataflow.runners.binding import LIBRARY
 from dataflow.runtime.restore.find_checkpoint import _check_states
@@ -347,7 +347,7 @@ def test_rows_in_flight_that_the_channel_does_not_carry_are_damage(rows: pa.Reco
     with flow.Pipeline("p") as p:
         made = p.source(op.from_arrow(pa.table({"k": ["a"], "x": [1]})), name="in").key_by("k")
         made.agg(op.count().alias("n"), col("x").sum(), name="sums").sink(op.collect(), name="out")
-    plan = of(p.graph, parallelism=2)
+    plan = make_plan(p.graph, parallelism=2)
     (link,) = [link for link in plan.links if link.target == "sums"]
     captured = ChannelState("sums", "sums[0]", "in[0] -> sums[0]", [Data(rows)])
     with pytest.raises(CheckpointDamaged, match=r"in\[0\] -> sums\[0\]"):
@@ -364,4 +364,4 @@ def test_the_end_of_a_task_that_continues_is_damage_whatever_its_name() -> None:
         "out[0]": TaskState("out[0]", inlet={"watermarks": [None]}, in_flight=[end]),
     }
     with pytest.raises(CheckpointDamaged, match=r"holds the end of input of task 'in -> put\[0\]'"):
-        _check_states(states, of(p.graph))
+        _check_states(states, make_plan(p.graph))

@@ -18,7 +18,7 @@ from dataflow import col
 from dataflow.clock import ManualClock
 from dataflow.contracts.operator import Operator
 from dataflow.contracts.source import SourceContext
-from dataflow.planning.physical_plan import Plan, of
+from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.protocol.events import Data, EndOfInput, Watermark
 from dataflow.runtime.task.chain import Chain
 from dataflow.runtime.task.channel import Channel
@@ -40,7 +40,7 @@ class Bench:
         p = flow.Pipeline()
         rows = p.source(op.from_arrow(batch(0)), name="in").with_watermark("ts")
         make(rows).as_rows().rebalance().sink(op.collect(), name="out", parallelism=2)
-        self.plan = of(p.graph)
+        self.plan = make_plan(p.graph)
         self.clock = ManualClock()
         self.epochs: list[int] = []
         self.chain = chain_of(self.plan, "op", self.clock, lambda: _Noting(self.epochs))
@@ -174,7 +174,7 @@ def test_rows_keep_their_colour_where_watermarks_are_made() -> None:
     p = flow.Pipeline()
     rows = p.source(op.from_arrow(batch(0), batch_rows=1), name="in")
     rows.with_watermark("ts").rebalance().sink(op.collect(), name="out", parallelism=2)
-    plan, clock, epochs = of(p.graph), ManualClock(), list[int]()
+    plan, clock, epochs = make_plan(p.graph), ManualClock(), list[int]()
     source: Any = plan.graph.nodes[0].spec
     splits = [SplitState(split) for split in source.source.splits()]
     inlet = SourceInput(source.source, splits, SourceContext("in", 0, 1, clock))

@@ -229,8 +229,9 @@ def test_a_repeated_barrier_does_not_restart_the_alignment_clock() -> None:
     assert rig.gate.alignment == 20
 
 
-def test_a_barrier_of_a_checkpoint_given_up_starts_no_alignment() -> None:
-    rig = Rig(2)
+@pytest.mark.parametrize("handler", [aligner, Tracker])
+def test_a_barrier_of_a_checkpoint_given_up_starts_no_alignment(handler: Callable[[int], BarrierHandler]) -> None:
+    rig = Rig(2, handler(2))
     rig.gate.abort(2, AbortReason.EXPIRED, now=5)
     rig.feed((0, Barrier(2))).elements(now=10)
     assert not rig.gate.aligning

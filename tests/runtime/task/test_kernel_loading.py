@@ -10,7 +10,7 @@ import pytest
 
 import dataflow as flow
 import operators as op
-from dataflow.planning.physical_plan import of
+from dataflow.planning.physical_plan import make_plan
 from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 
 PARTITION = "dataflow.state.kernels.partition"
@@ -21,7 +21,7 @@ def test_the_kernels_that_spread_rows_by_key_are_loaded_if_several_subtasks_take
     p = flow.Pipeline("spread")
     keyed = p.source(op.from_arrow(pa.table({"k": [1]})), name="in").key_by("k")
     keyed.filter(flow.col("k") > 0, name="some").sink(op.collect(), name="out")
-    assert (PARTITION in kernels_of(of(p.graph, parallelism=parallelism), [])) is (parallelism == 2)
+    assert (PARTITION in kernels_of(make_plan(p.graph, parallelism=parallelism), [])) is (parallelism == 2)
 
 
 def test_after_a_stop_no_further_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.clock import ManualClock
-from dataflow.planning.physical_plan import of
+from dataflow.contracts.checkpointing import Mode
+from dataflow.planning.physical_plan import make_plan
 from dataflow.protocol.coordinator_actions import FailureReason
 from dataflow.protocol.events import Data
 from dataflow.protocol.red_log import Omitted, RedLog
@@ -32,9 +33,14 @@ def test_a_sample_keeps_few_rows_and_counts_them_all() -> None:
     assert [isinstance(data.rows, Omitted) for data in taken] == [False, False, True, True, False]
 
 
-@pytest.mark.parametrize("mode", ["aligned", "unaligned"])
-def test_a_checkpoint_that_came_to_nothing_holds_no_rows(mode: str) -> None:
-    job = stepping(mode)
+@pytest.mark.parametrize("mode", list(Mode))
+def test_only_the_mode_that_delivers_rows_again_has_logs_of_them(mode: Mode) -> None:
+    logged = [n.name for t in stepping(mode.value).tasks.values() for n in t.chain.nodes if n.red is not None]
+    assert logged == (["same", "out"] if mode is Mode.UNALIGNED else [])
+
+
+def test_a_checkpoint_that_came_to_nothing_holds_no_rows() -> None:
+    job = stepping("unaligned")
     while rows_in(job) < 20:
         step(job)
     wanted = job.checkpoint()
@@ -44,7 +50,8 @@ def test_a_checkpoint_that_came_to_nothing_holds_no_rows(mode: str) -> None:
     job.mailbox.put(Declined("left[0]", refused, FailureReason.IO, "no"))
     while not job.over:
         step(job)
-        held = {n.name: len(n.red.take(0)) for t in job.tasks.values() for n in t.chain.nodes if rows_in(job) > 300}
+        nodes = [n for t in job.tasks.values() for n in t.chain.nodes if rows_in(job) > 300]
+        held = {n.name: len(n.red.take(0)) for n in nodes if n.red is not None}
         assert not any(held.values()), held
     assert wanted.exception() is not None
 
@@ -64,7 +71,7 @@ def stepping(mode: str) -> Job:
         clock=ManualClock(),
         submit=lambda lane, job: job(),
     )
-    return build(of(p.graph), settings)
+    return build(make_plan(p.graph), settings)
 
 
 NUMBERS = pa.table({"n": range(200)})

@@ -12,7 +12,8 @@ import pytest
 
 from dataflow.background import Submit
 from dataflow.clock import ManualClock
-from dataflow.contracts.operator import Handle, Operator, Out, Snapshot, TwoPhaseWriter
+from dataflow.contracts.operator import Operator, Out, Snapshot
+from dataflow.contracts.sink import Handle, TwoPhaseWriter
 from dataflow.contracts.source import SourceContext
 from dataflow.errors import StoreError
 from dataflow.protocol.actions import AbortReason

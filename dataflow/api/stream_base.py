@@ -1,0 +1,156 @@
+"""The base class of streams: the schema and meaning of their rows, and how a method adds an operator to the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from dataflow.contracts.row_errors import LATE
+from dataflow.contracts.spec import Spec
+from dataflow.contracts.updates import Changes, Updates, updates_error
+from dataflow.contracts.windows import EventTime
+from dataflow.errors import GraphError
+from dataflow.planning.graph import Edge, Node
+from dataflow.planning.specs import WindowAggregate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dataflow.api.pipeline import Pipeline
+    from dataflow.api.streams import Stream
+
+__all__ = ["StreamBase"]
+
+
+class StreamBase:
+    """The output of one operator (its main output, or a side output), and the edge on which other operators read it."""
+
+    def __init__(self, pipeline: Pipeline, node: Node, edge: Edge | None = None) -> None:
+        self._pipeline = pipeline
+        self._node = node
+        self._edge = edge or Edge(node.id)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows, a ``pyarrow.Schema``, known before anything runs."""
+        return self._node.output(self._edge.tag)
+
+    @property
+    def name(self) -> str:
+        """The name of the operator that emits the rows, as in summaries and checkpoints."""
+        return self._node.name
+
+    @property
+    def changes(self) -> Changes:
+        """The meaning of the rows: ``"rows"``, each row counts; ``"updates"``, the last row of each update key counts.
+
+        Aggregates with ``emit="updates"`` emit updates. Their update keys are the columns of `key_by`, for windows also
+        ``window_start`` and ``window_end``. Updates may go to any sink, through `select` and `with_columns` that keep
+        every update key unchanged (it may be renamed), through `filter` on update keys, and to `key_by` on update keys.
+        Every other method would count rows that were replaced, so it raises GraphError; see `as_rows`.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]})))
+        >>> counts = rows.key_by("k").agg(op.count().alias("n"), emit="updates", name="counts")
+        >>> rows.changes, counts.changes, counts.select("n", key=flow.col("k")).changes
+        ('rows', 'updates', 'updates')
+        """
+        return "rows" if self._updates is None else "updates"
+
+    @property
+    def _updates(self) -> Updates | None:
+        """The keys by which the rows replace each other, or None if each row counts."""
+        return self._pipeline.graph.updates_of(self._edge)
+
+    def as_rows(self) -> Self:
+        """Return the same stream, in which each row counts even if the rows are updates.
+
+        Adds no operator. The number of updates per key depends on how the input is cut into batches, and so does
+        everything computed from them.
+
+        Returns: a stream of the same class, whose `changes` is ``"rows"``.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "a", "b"]}), batch_rows=1))
+        >>> counts = rows.key_by("k").agg(op.count().alias("n"), emit="updates", name="counts")
+        >>> counts.as_rows().map(lambda row: row).collect()["n"].to_pylist()
+        [1, 2, 1]
+        """
+        return type(self)(self._pipeline, self._node, replace(self._edge, as_rows=True))
+
+    def _refuse_updates(self, method: str, problem: str) -> None:
+        """Raise GraphError if the rows are updates, because ``method`` would have ``problem`` with them."""
+        if (updates := self._updates) is not None:
+            raise updates_error(method, updates, problem)
+
+    @property
+    def time(self) -> str | None:
+        """The column that holds event time, from `with_watermark`; None if there is none (any more)."""
+        return None if self._time is None else self._time.column
+
+    @property
+    def _time(self) -> EventTime | None:
+        """The event time of the rows, or None if they have none."""
+        if self._edge.tag is None:
+            return self._node.time
+        late = self._edge.tag == LATE and isinstance(self._node.spec, WindowAggregate)  # rows as the window took them
+        return self._pipeline.graph.nodes[self._node.inputs[0].source].time if late else None
+
+    def _time_in(self, schema: pa.Schema) -> EventTime | None:
+        """Return the event time if ``schema`` has its column with the same type, else None."""
+        time, name = self._time, self.time
+        unchanged = (
+            name is not None and name in schema.names and schema.field(name).type == self.schema.field(name).type
+        )
+        return time if unchanged else None
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{f.name}: {f.type}" for f in self.schema)
+        return f"{type(self).__name__}({self.name!r}, [{columns}])"
+
+    def _then(
+        self,
+        spec: Spec,
+        schema: pa.Schema,
+        label: str,
+        name: str | None,
+        parallelism: int | None,
+        inputs: tuple[Edge, ...] | None = None,
+        sides: Mapping[str, pa.Schema] | None = None,
+        time: EventTime | None = None,
+        method: str | None = None,
+    ) -> Stream:
+        """Add an operator to the pipeline and return its main output.
+
+        Args:
+            label: the prefix of the automatic name.
+            inputs: the edges it reads from; None: this stream.
+            time: the event time of its main output; None: it has none.
+            method: the method that was called, for messages; None: the label.
+        """
+        from dataflow.api.streams import Stream
+
+        node = self._pipeline.graph.add(
+            spec,
+            inputs or (self._edge,),
+            schema,
+            label=label,
+            name=name,
+            parallelism=parallelism,
+            sides=sides,
+            time=time,
+            method=method,
+        )
+        return Stream(self._pipeline, node)
+
+    def _same_pipeline(self, others: Iterable[StreamBase], where: str) -> None:
+        """Raise GraphError unless all of ``others`` are streams of this pipeline."""
+        for other in others:
+            if not isinstance(other, StreamBase):
+                raise GraphError(f"{where}: expected a stream, got {other!r} ({type(other).__name__})")
+            if other._pipeline is not self._pipeline:
+                raise GraphError(
+                    f"{where}: {other.name!r} belongs to another pipeline ({other._pipeline.name!r}, not "
+                    f"{self._pipeline.name!r}); begin both streams in one pipeline"
+                )
