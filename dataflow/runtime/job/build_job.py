@@ -1,10 +1,10 @@
-"""From a plan to a job that is ready to step: channels, gates, operators, tasks, coordinator; restored or fresh.
+"""Build a job from a plan, restored or fresh: channels, gates, operators, tasks and the coordinator.
 
-The order matters: lock the store, find and verify the checkpoint, check sources and channels against it, lock what
-the sinks write to, let the sinks recover (which makes visible what the checkpoint holds, and deletes what it does not),
-then build. Nothing runs before all that, and nothing is changed before all checks have passed. To verify a checkpoint
-also means to restore the operators of the library from it, because they know what is damage; the tasks get these
-operators. Kernels are loaded before, because restoring calls them.
+The order matters: lock the store, find and verify the checkpoint, check sources and channels against it, lock the
+outputs of sinks, recover the sinks (which commits rows up to the checkpoint, and deletes later ones), then build.
+Nothing runs before that, and nothing is changed before all checks have passed. Verifying a checkpoint includes
+restoring the operators of the library from it, because they recognise damage; the tasks get these operators. Kernels
+are loaded first, because restoring calls them.
 """
 
 from __future__ import annotations
@@ -70,21 +70,20 @@ __all__ = ["Settings", "build", "note_taken_back", "store_of"]
 log = logging.getLogger("dataflow.build")
 
 _OVERTAKABLE = (Partitioning.HASH, Partitioning.REBALANCE)
-"""Where rows may be taken out of a channel's order: on the other edges their place says to whom they belong."""
+"""Edges where a barrier may overtake rows; on other edges the order of a channel decides which task owns a row."""
 
 _FINAL_ATTEMPTS, _FINAL_PAUSE = 6, 100_000
-"""The last checkpoint is tried for about three seconds: a disk that is full for a moment does not fail the job."""
+"""The last checkpoint is retried for about three seconds, so that a disk that is full for a moment fails no job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a runner decides for a job.
+    """The settings that a runner chooses for a job.
 
     ``credit`` is the number of batches a channel holds; ``choose`` makes the rule by which a gate picks a channel;
-    ``pace`` makes the rule by which a task takes slices of batches; ``library`` is the package of operators;
-    ``store`` stands in for the location of the checkpoints, where a runner has put something in between. ``delays``
-    has, by operator, what waits for a number of rows before the operator takes them. ``load`` returns when the kernels
-    that a restore calls are loaded.
+    ``pace`` makes the rule by which a task slices batches; ``library`` is the package of operators; ``store`` replaces
+    the store at the location of the checkpoints, if a runner wraps it. ``delays`` has, by operator, a function that is
+    called with the number of rows before the operator takes them. ``load`` loads the kernels that a restore calls.
     """
 
     pipeline: str
@@ -104,9 +103,9 @@ class Settings:
 
 
 def build(plan: Plan, settings: Settings) -> Job:
-    """A job that is ready to step, and holds the locks of its store and its sinks; ``job.close()`` lets go of them.
+    """Return a job that is ready to step and holds the locks of its store and sinks; ``job.close()`` releases them.
 
-    Raises: what locking, restoring, checking the input and readying the sinks can raise; then nothing is left locked.
+    Raises: errors of locking, restoring, checking the input and recovering the sinks; then nothing stays locked.
     """
     checkpointing = settings.checkpointing or Checkpointing(MemoryStore())
     _refuse_unreplayable(plan, settings.checkpointing)
@@ -123,7 +122,7 @@ def build(plan: Plan, settings: Settings) -> Job:
 
 
 def store_of(checkpointing: Checkpointing) -> CheckpointStore:
-    """The store at the location that the settings name."""
+    """Return the store at the location in the settings."""
     location = checkpointing.location
     return location if isinstance(location, CheckpointStore) else DirectoryStore(location)
 
@@ -135,7 +134,7 @@ def _refuse_unreplayable(plan: Plan, checkpointing: Checkpointing | None) -> Non
                 continue
             raise ConfigurationError(
                 f"source {node.name!r} cannot be read again from an offset, so a restore would lose rows: run it "
-                "without checkpoint=, or say replayable=False at the source to accept 'at most once'"
+                "without checkpoint=, or set replayable=False at the source to accept 'at most once'"
             )
 
 
@@ -149,7 +148,7 @@ def _refuse_unknown(plan: Plan, delays: Iterable[str]) -> None:
 
 
 class _Builder:
-    """One use: makes the parts in order and hands out the job."""
+    """Builds one job, step by step. Used once."""
 
     def __init__(
         self, plan: Plan, settings: Settings, checkpointing: Checkpointing, store: CheckpointStore, held: ExitStack
@@ -169,15 +168,15 @@ class _Builder:
         started = settings.clock.now()
         restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes, self.verification.verify)
         states = restored.states if restored else {}
-        if restored:  # input that changed was refused, so what is new is only new
+        if restored:  # input that changed was refused, so there can only be new splits
             restored = with_new_input(restored, plan)
         else:
             self.verification.start_fresh()
         self._connect()
-        if restored:  # refuses a channel that changed, before anything is given up or committed
+        if restored:  # refuses a channel that changed, before anything is deleted or committed
             put_back(restored, plan, self.channels, settings.library)
         sinks = two_phase_sinks(plan)
-        # Also above a checkpoint from elsewhere: sinks order their output by these ids.
+        # Also above a checkpoint from another directory, because sinks order their output by these ids.
         next_id = max(store.highest_id(), restored.manifest.checkpoint if restored else 0) + 1
         for sink in sinks.values():
             self.held.enter_context(sink.hold(settings.run_id))
@@ -216,7 +215,7 @@ class _Builder:
         )
 
     def _completed(self) -> list[int]:
-        """The checkpoints that count for keep-N: savepoints stay, and what cannot be read is left to the user."""
+        """Return the checkpoints that count for ``keep``: not savepoints, nor checkpoints that cannot be read."""
         found = []
         for checkpoint in self.store.checkpoints():
             try:
@@ -235,10 +234,10 @@ class _Builder:
         return self.plan.graph.guarantee(self.checkpointing.mode.guarantee if durable else Guarantee.AT_MOST_ONCE)
 
     def _ready(self, restored: RestoredCheckpoint | None, sinks: Mapping[str, TwoPhaseSink]) -> None:
-        """Bring store and sinks to the point the job starts from.
+        """Bring the store and the sinks to the checkpoint that the job starts from.
 
-        Checkpoints newer than the one restored belong to a past that is given up: they must be gone before a sink takes
-        back what it committed with them, or a crash in between would restore one whose rows are no longer there.
+        Checkpoints newer than the restored one are deleted before a sink takes back the rows committed with them.
+        Otherwise a crash in between would restore a checkpoint whose rows no longer exist.
         """
         if restored is None:
             for name, sink in sinks.items():
@@ -309,12 +308,12 @@ class _Builder:
 
     @property
     def _sample(self) -> int | None:
-        """How many duplicated rows to keep per operator and channel; None: all."""
+        """The number of duplicated rows to keep per operator and channel; None: all."""
         return SAMPLE_ROWS if self.checkpointing.duplicates == "sample" else None
 
     @property
     def _overtakes(self) -> bool:
-        """Whether barriers may overtake rows, which then are channel state."""
+        """Whether barriers may overtake rows, which then become channel state."""
         return self.checkpointing.mode in (Mode.UNALIGNED_PERSISTED, Mode.ALIGNED_TIMEOUT)
 
     def _handler(self, channels: Sequence[Channel]) -> BarrierHandler:
@@ -331,7 +330,7 @@ class _Builder:
                 assert_never(self.checkpointing.mode)
 
     def _connect(self) -> None:
-        """Make the channel between every two tasks of a link."""
+        """Make the channels between the tasks of every link."""
         for i, link in enumerate(self.plan.links):
             overtakable = self._overtakes and link.partitioning in _OVERTAKABLE
             schema = schema_json(self.plan.graph.nodes[link.node].output(link.tag))
@@ -342,7 +341,7 @@ class _Builder:
 
 
 def note_taken_back(notices: Notices, sink: str, taken: TakenBack | None, why: str) -> None:
-    """Note the committed rows that ``sink`` deleted because ``why``; it is given what ``recover`` returned."""
+    """Record the committed rows that ``sink`` deleted because ``why``; ``taken`` is the result of ``recover``."""
     if taken is not None:
         notices.add(
             RowsTakenBackWarning,

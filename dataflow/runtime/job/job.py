@@ -1,4 +1,4 @@
-"""The job: the shell around the coordinator. It carries out decisions and handles messages; ``step()`` advances it.
+"""The job: it carries out the decisions of the coordinator and handles messages; ``step()`` advances it.
 
 The order of success: every task's part durable -> manifest durable -> the checkpoint exists -> sinks commit every
 transaction up to it. A crash between any two of these neither loses nor repeats a row: before the manifest the
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 __all__ = ["JOB_LANES", "Job"]
 
 JOB_LANES = ("store", "commit", LANE)
-"""Where the background work of the job itself is submitted; the parts of tasks have lanes of their own."""
+"""The lanes of the background work of the job itself; the parts of each task have another lane."""
 
 log = logging.getLogger("dataflow.job")
 
@@ -150,10 +150,10 @@ class Job:
         #: Never unset. Set before the last look at ``mailbox``, so that no request is left without an answer.
         self._closed = False
 
-    # --- asked from other threads
+    # --- called from other threads
 
     def checkpoint(self, kind: BarrierKind = BarrierKind.CHECKPOINT) -> Future[int]:
-        """Ask for a checkpoint; the future answers its id when it is durable and committed."""
+        """Request a checkpoint; the future returns its id when it is durable and committed."""
         wanted = CheckpointRequest(kind)
         self.mailbox.put(wanted)
         if self._closed:
@@ -161,27 +161,28 @@ class Job:
         return wanted.future
 
     def on_checkpoint(self, answers: Answers, then: Callable[[], None] | None = None) -> None:
-        """Have a predicate asked about the newest checkpoint and all that come, and ``then`` called where it holds."""
+        """Evaluate a predicate at the newest checkpoint and all later ones, and call ``then`` whenever it holds."""
         self.mailbox.put(AddPredicate(answers, then))
         if self._closed:
             self._refuse_late()
 
     def cancel(self, reason: str = "cancelled") -> None:
-        """Stop as soon as may be; nothing more is committed."""
+        """Stop as soon as possible; nothing more is committed."""
         self.mailbox.put(CancelJob(reason))
 
     def stop(self) -> None:
-        """Take a last checkpoint, then stop. Without checkpoints of its own the job is cancelled."""
+        """Take a last checkpoint, then stop. A job without ``checkpoint=`` is cancelled."""
         self.mailbox.put(StopJob())
 
     # --- stepping
 
     @property
     def over(self) -> bool:
+        """Whether the job has ended."""
         return self.state is not JobState.RUNNING
 
     def step(self) -> bool:
-        """Handle what has come in and what is due; False: there was nothing."""
+        """Handle messages and due work; return whether there was any."""
         if self.over:
             return False
         now = self.clock.now()
@@ -299,7 +300,7 @@ class Job:
             case SinkFailed():
                 self._commit_failed(message, now)
             case CheckpointRequest(future=future) if self._stopping is not None:
-                future.set_exception(JobCancelled("no checkpoint: the job is about to stop"))
+                future.set_exception(JobCancelled("checkpoint refused: the job is about to stop"))
             case CheckpointRequest():
                 self._request(message, now)
             case StopJob():
@@ -406,7 +407,7 @@ class Job:
             self._request(wanted, now)
 
     def _answered(self, last: Future[int]) -> bool:
-        """Whether the predicates have answered for the last checkpoint and all before it."""
+        """Return whether the predicates were evaluated at the last checkpoint and all before it."""
         return last.exception() is not None or self.predicates.done(last.result())
 
     def _stopped(self, last: Future[int]) -> None:
@@ -419,7 +420,7 @@ class Job:
             self.fail(error)
 
     def fail(self, error: BaseException, state: JobState = JobState.FAILED) -> None:
-        """End the job with ``error``; the first one counts."""
+        """End the job with ``error``; later errors are ignored."""
         if not self.over:
             self.error = error
             self._over(state)
@@ -430,11 +431,11 @@ class Job:
         self._requests.refuse_all(self._ended_first())
 
     def _ended_first(self) -> BaseException:
-        """Return the error of a checkpoint that was requested of a job that is over: its own, if it failed."""
-        return self.error or JobCancelled(f"no checkpoint: the job is {self.state.value}")
+        """Return the error for a checkpoint requested after the job ended: the job's own error, if it failed."""
+        return self.error or JobCancelled(f"checkpoint refused: the job is {self.state.value}")
 
     def _refuse_late(self) -> None:
-        """Answer who came too late to be heard. Any thread may do so: a message is taken once."""
+        """Answer requests that came after the job ended. Any thread may call it: each message is taken once."""
         while (message := self.mailbox.take()) is not None:
             match message:
                 case CheckpointRequest(future=future):
@@ -459,7 +460,7 @@ class Job:
         self.release()
 
     def release(self) -> None:
-        """Let go of the locks and leave all else as it is: what the kernel does for a process that died."""
+        """Release the locks and nothing else, as the kernel does for a dead process."""
         self.held.close()
 
 

@@ -1,10 +1,10 @@
-"""A task: one subtask of a vertex. ``step()`` is the only way it moves, and the only caller of operators.
+"""A task: one subtask of a vertex. Only ``step()`` advances it and calls its operators.
 
-A step, in this order: messages; what the chain still has to carry; a checkpoint whose time has come; a timer; barriers
-and cancels; the next element. Rows are taken only when every output has credit; barriers and cancels are taken without.
-A timer does not come first in two steps in a row, or timers that are always due would keep barriers and rows waiting.
+A step handles, in this order: messages; elements left in the chain; a checkpoint that may start; a timer; barriers and
+cancels; the next element. Rows are taken only if every output has credit; barriers and cancels need none. A timer does
+not come first in two consecutive steps, because timers that are always due would keep barriers and rows waiting.
 
-At barrier n (and nothing in between): the barrier leaves on ALL outputs, then every operator's state is copied, or kept
+At barrier n, with nothing in between: the barrier leaves on ALL outputs, then every operator's state is copied, or kept
 for copying on write. It is written in the background once the checkpoint is complete here, with the channel state
 recorded since; the acknowledgement follows when it is durable.
 
@@ -56,22 +56,22 @@ if TYPE_CHECKING:
 __all__ = ["Task"]
 
 _UNITS_PER_STEP = 64
-"""Bound on the operator calls of one step, so that one long emission does not hold up the tasks of the same thread."""
+"""Limit for the operator calls of one step, so that a long emission does not delay other tasks of the same thread."""
 
 
 class _Phase(Enum):
-    """How near a task is to its end."""
+    """The phase of a task, up to its end."""
 
     RUNNING = "running"
-    FINISHING = "finishing"  # every input ended; what ``finish`` emits is being carried away
-    ENDED = "ended"  # EndOfInput left; only the last checkpoint is still to come
+    FINISHING = "finishing"  # every input ended; the rows that ``finish`` emits are being sent
+    ENDED = "ended"  # EndOfInput was sent; only the last checkpoint is still to come
 
 
 class Task:
-    """One subtask: an inlet, a chain of operators, outputs.
+    """One subtask: an input, a chain of operators, outputs.
 
     Invariant: no row, timer or watermark passes between ``TakeSnapshot`` and the copy of the state.
-    Invariant: in phase ENDED nothing leaves any more, not even a barrier.
+    Invariant: in phase ENDED nothing is sent any more, not even a barrier.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Task:
     # --- stepping
 
     def step(self) -> Progress:
-        """Do a little. What an operator raises is reported to the job, with where and on what it happened as notes."""
+        """Do one step. An operator's error is reported to the job, with the operator and the batch as notes."""
         before = self._clock.now()
         self.meter.add(self.state, before - self._since)
         for channel in self._full:
@@ -151,12 +151,12 @@ class Task:
         return self.state
 
     def crash(self, error: BaseException) -> None:
-        """End here, and tell the job of ``error`` with where it happened. On the thread that steps the task."""
+        """End this task and report ``error`` to the job, with its location. On the thread that steps the task."""
         self.state = Progress.DONE
         try:
             _annotate(error, self)
         finally:
-            self._services.mailbox.put(Crashed(self.name, error))  # unheard, the job would wait for ever
+            self._services.mailbox.put(Crashed(self.name, error))  # otherwise the job would wait for ever
 
     def _step(self, now: int) -> Progress:
         if self.state is Progress.DONE:
@@ -172,22 +172,22 @@ class Task:
             self._ended()
             return Progress.WORKED
         while actions := self.task_input.triggered(now):
-            self._act(actions, now)  # every one of them, for none may come behind the end of input
+            self._act(actions, now)  # all of them, because none may come after the end of input
             worked = True
         if actions := self.task_input.tick(now):
             self._act(actions, now)
             worked = True
         if self._phase is _Phase.ENDED:
             return Progress.WORKED if worked else Progress.ENDED
-        return Progress.WORKED if self._advance(now) or worked else self._why()
+        return Progress.WORKED if self._advance(now) or worked else self._idle_state()
 
     def _advance(self, now: int) -> bool:
-        """Take one element that flows on, and the control elements ahead of it; False: there is nothing to take.
+        """Take one element for the chain, and the control elements ahead of it; return whether there was any.
 
-        Control is for free: however many barriers come in ahead of the rows, every step that can move rows moves some.
+        Control elements do not count: however many barriers precede the rows, a step that can move rows moves some.
         """
         chain, worked = self.chain, False
-        after_timer, self._rang = self._rang, False  # else timers that are always due would keep all else waiting
+        after_timer, self._rang = self._rang, False  # otherwise timers that are always due would keep all else waiting
         while True:
             if not chain.has_credit():
                 taken = self.task_input.poll_control(now)
@@ -246,7 +246,7 @@ class Task:
             self.chain.forget_red(self.task_input.floor)
 
     def _carry(self) -> bool:
-        """Work the chain off, as far as there is room; False: nothing could be done."""
+        """Advance the chain as far as there is credit; return whether it could advance."""
         chain, worked = self.chain, False
         started = self._clock.now()
         for _ in range(_UNITS_PER_STEP):
@@ -261,8 +261,8 @@ class Task:
             self._services.mailbox.put(Enough(self.name))
         return worked
 
-    def _why(self) -> Progress:
-        """What a task waits for that has nothing to do."""
+    def _idle_state(self) -> Progress:
+        """Return why the task has nothing to do."""
         if not self.chain.has_credit():
             return Progress.BACK_PRESSURED
         return Progress.BLOCKED if self.task_input.blocked else Progress.WAITING
@@ -316,7 +316,7 @@ class Task:
 
     @property
     def recording(self) -> bool:
-        """Whether a snapshot is taken whose channel state is not complete: barriers are still to come."""
+        """Whether a snapshot was taken whose channel state is not complete, because barriers are still to come."""
         return bool(self._snapshots)
 
     def _take_snapshot(self, barrier: Barrier, now: int) -> None:
@@ -363,11 +363,11 @@ class Task:
 
     def _duplicates(self, complete: Complete) -> list[Duplicates]:
         channels, head = self.channels, self.chain.head.name
-        found = [Duplicates.of(head, self.name, channels[i].name, rows) for i, rows in complete.duplicated.items()]
+        duplicates = [Duplicates.of(head, self.name, channels[i].name, rows) for i, rows in complete.duplicated.items()]
         for node in self.chain.nodes:
             for parent, red in node.duplicated.items():
-                found.append(Duplicates.of(node.name, self.name, parent, red))
-        return found
+                duplicates.append(Duplicates.of(node.name, self.name, parent, red))
+        return duplicates
 
     def _cancel(self, checkpoint: int) -> None:
         if self._phase is not _Phase.ENDED:
@@ -423,13 +423,13 @@ class Task:
         assert taken[0] in unsettled, f"{name}: {taken[0]} is recorded, but only {unsettled} are unsettled"
 
     def close(self) -> list[Exception]:
-        """Close readers and operators; answers what they raised. Not while another thread is in ``step``."""
+        """Close readers and operators; return their errors. Not while another thread is in ``step``."""
         errors = self.chain.close() if self._opened else []
         return [*errors, *self.task_input.close()]
 
 
 def _annotate(error: BaseException, task: Task) -> None:
-    """Say where an error came from: operator, subtask, and a sample of the batch at hand."""
+    """Add notes on the origin of an error: operator, subtask, and a sample of the current batch."""
     node = task.chain.working
     if node is None:
         error.add_note(f"raised in task {task.name}")
@@ -439,5 +439,5 @@ def _annotate(error: BaseException, task: Task) -> None:
         batch: pa.RecordBatch = node.current.rows
         sample = "\n".join(f"  {row}" for row in render_rows(batch.slice(0, 3)))
         error.add_note(
-            f"the batch at hand has {batch.num_rows} rows of [{', '.join(batch.schema.names)}]; first:\n{sample}"
+            f"the current batch has {batch.num_rows} rows of [{', '.join(batch.schema.names)}]; first:\n{sample}"
         )

@@ -1,7 +1,7 @@
-"""From a vertex of a plan to the chain of its operators in one subtask: each with its context, wired to the next.
+"""Build the chain of operators of one subtask: each with its context, wired to the next.
 
-Who hosts the chain decides where rows leave it: a task of this process has channels to other tasks, other runners have
-outputs of their own.
+The host of the chain supplies its outputs: a task of this process has channels to other tasks, other runners have their
+own outputs.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["SubtaskSetup", "restore_nodes", "wire_chain"]
 
 @dataclass(frozen=True, slots=True)
 class SubtaskSetup:
-    """Subtask ``subtask`` of ``vertex``: where a chain runs, as part of run ``run_id``, from ``state`` on.
+    """The setup of a chain: it is for ``subtask`` of ``vertex`` in run ``run_id``, and starts from ``state``.
 
-    ``splits`` is the inlet of a source. ``red_log`` makes the log of the rows that a restore delivers again to an
+    ``splits`` is the input of a source task. ``red_log`` makes the log of the rows that a restore delivers again to an
     operator (see ``ChainNode``); None: there are no such rows, because the mode is exactly once.
-    ``key_groups`` says whose rows come here, if that is not the subtask's share.
+    ``key_groups`` are the key groups of the rows that come here, if not those of the subtask.
     """
 
     plan: Plan
@@ -49,7 +49,7 @@ class SubtaskSetup:
 def wire_chain(
     setup: SubtaskSetup, output_of: Callable[[int, Link], Output], restored: Mapping[int, ChainNode] | None = None
 ) -> list[ChainNode]:
-    """Return the chain of a setup, parents before children.
+    """Return the wired chain, parents before children.
 
     Args:
         output_of: makes the output of a link, given its number.
@@ -67,9 +67,10 @@ def wire_chain(
 
 
 def restore_nodes(setup: SubtaskSetup) -> dict[int, ChainNode]:
-    """Return the operators of the library in a setup, made from its state, not wired yet, by node.
+    """Return the library's operators, restored from the state of ``setup`` and not wired yet, by node.
 
-    Writers are left out: they keep no state, and what they write to is not locked yet. So are a user's operators.
+    Writers are left out, because they keep no state and their output is not locked yet. A user's operators are left
+    out, too.
 
     Raises: CheckpointDamaged, naming the operator; other errors of restoring an operator.
     """
