@@ -40,6 +40,7 @@ autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
+napoleon_use_ivar = True  # an attribute is listed once, by its class
 napoleon_numpy_docstring = False
 
 add_module_names = False

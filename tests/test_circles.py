@@ -11,7 +11,12 @@ ROOT = Path(__file__).parents[1]
 Imports = Mapping[str, Mapping[str, bool]]
 
 LATE_IMPORTS = {
+    ("dataflow.api.columns", "dataflow.api.streams"),
+    ("dataflow.api.custom_operators", "dataflow.api.keyed_streams"),
+    ("dataflow.api.custom_operators", "dataflow.api.streams"),
     ("dataflow.api.functions", "dataflow.api.streams"),
+    ("dataflow.api.stream_base", "dataflow.api.pipeline"),
+    ("dataflow.api.stream_base", "dataflow.api.streams"),
     ("dataflow.api.streams", "dataflow.api.keyed_streams"),
     ("dataflow.api.streams", "dataflow.api.pipeline"),
     ("dataflow.expressions.aggregated", "dataflow.expressions.aggregates"),
@@ -29,7 +34,6 @@ LATE_IMPORTS = {
     ("dataflow.runners.spark.keyed_tasks", "dataflow.runners.spark.keyed_tasks"),
     ("dataflow.runners.spark.source_tasks", "dataflow.runners.spark.source_tasks"),
     ("dataflow.runners.summary", "dataflow.runners.run_result"),
-    ("dataflow.runtime.job.manifest_writer", "dataflow.runtime.job.job"),
     ("dataflow.runtime.restore.report", "dataflow.runtime.restore.report_text"),
     ("dataflow.runtime.restore.report_text", "dataflow.runtime.restore.report"),
     ("operators.sources.csv_rescue", "operators.sources.csv_files"),

@@ -102,7 +102,7 @@ class ColumnMethods(StreamBase):
     ) -> Stream:
         """Return all columns, with the given ones added, or replaced if the stream has their names.
 
-        Takes the same arguments as `select` and raises the same errors; an update key must not be replaced.
+        Args and Raises: as for `select`; an update key must not be replaced.
 
         >>> import pyarrow as pa, dataflow as flow, operators as op
         >>> stream = flow.Pipeline().source(op.from_arrow(pa.table({"a": [1], "b": [2]})))

@@ -184,7 +184,14 @@ class KeyedStream(Stream):
 
 
 class WindowedStream:
-    """A keyed stream cut into windows of event time; ``agg`` computes aggregates of each window."""
+    """A keyed stream cut into windows of event time; ``agg`` computes aggregates of each window.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> table = pa.table({"k": ["a"], "at": pa.array([1], pa.timestamp("s"))})
+    >>> rows = flow.Pipeline().source(op.from_arrow(table), name="rows").with_watermark("at", name="timed")
+    >>> rows.key_by("k").window(op.tumbling("10s"))
+    WindowedStream('timed' by k, tumbling(10000000us, offset=0us))
+    """
 
     def __init__(self, stream: KeyedStream, window: Tumbling, lateness: int) -> None:
         self._stream = stream

@@ -117,8 +117,8 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         sides = self._node.sides
         if tag not in sides:
             advice = self._node.spec.side_advice(tag)
-            known = f"it has {list(sides)}" if sides else "" if advice else "it has none"
-            raise GraphError(f"{self.name!r} has no side output {tag!r}; {'; '.join(filter(None, [known, advice]))}")
+            existing = f"it has {list(sides)}" if sides else "" if advice else "it has none"
+            raise GraphError(f"{self.name!r} has no side output {tag!r}; {'; '.join(filter(None, [existing, advice]))}")
         return Stream(self._pipeline, self._node, Edge(self._node.id, None, (), tag))
 
     def union(self, *others: Stream, name: str | None = None, parallelism: int | None = None) -> Stream:
@@ -176,11 +176,17 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
         self._then(Write(sink), self.schema, "sink", name, parallelism)
 
     def agg(self, *aggregations: Any, **options: Any) -> Stream:
-        """Raise GraphError, because aggregates need a keyed stream: see `KeyedStream.agg`."""
+        """Refuse aggregates, because they need a keyed stream: see `KeyedStream.agg`.
+
+        Raises: GraphError that names `key_by`.
+        """
         raise GraphError("agg: the stream has no key; call key_by first, as in stream.key_by('shop').agg(...)")
 
     def window(self, window: Tumbling, *, lateness: Duration = "0s") -> WindowedStream:
-        """Raise GraphError, because windows need a keyed stream: see `KeyedStream.window`."""
+        """Refuse windows, because they need a keyed stream: see `KeyedStream.window`.
+
+        Raises: GraphError that names `key_by`.
+        """
         raise GraphError("window: the stream has no key; call key_by first, as in stream.key_by('shop').window(...)")
 
     def collect(self, **options: Any) -> pa.Table:

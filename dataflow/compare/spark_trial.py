@@ -21,7 +21,7 @@ from dataflow.compare.options import Scene
 from dataflow.compare.trees import ProcessTree
 from dataflow.compare.trial import Trial
 from dataflow.errors import PipelineFailed
-from dataflow.runners.spark.job_directory import Home
+from dataflow.runners.spark.job_directory import JobDirectory
 
 __all__ = ["SparkTrial"]
 
@@ -56,9 +56,9 @@ class SparkTrial(Trial):
 
     def look(self) -> Scene:
         """Return the last complete micro-batch, and the next one if every source task has read its rows."""
-        home = Home(self.checkpoints)
-        done = home.done
-        return Scene(complete=done, in_progress=done + 1 if home.has_come_to(done + 1) else 0)
+        directory = JobDirectory(self.checkpoints)
+        done = directory.done
+        return Scene(complete=done, in_progress=done + 1 if directory.has_reached(done + 1) else 0)
 
     def warm_up(self) -> None:
         """Do nothing: every process starts cold, and the first one stores compiled kernels on disk."""

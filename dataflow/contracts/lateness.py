@@ -83,10 +83,10 @@ class Lateness:
         """
         if not self.buckets:
             raise ValueError("no row was late: there is no quantile")
-        wanted, counted = q * self.rows, 0
+        limit, counted = q * self.rows, 0
         for number in sorted(self.buckets):
             counted += self.buckets[number]
-            if counted >= wanted:
+            if counted >= limit:
                 return min(_upper(number), self.most)
         return self.most
 

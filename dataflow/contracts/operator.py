@@ -93,7 +93,11 @@ class Out(Protocol):
         ...
 
     def watermark(self, time: int) -> None:
-        """Declare that no row before ``time`` (microseconds) is expected; for operators with ``makes_time``."""
+        """Declare that no row before ``time`` is expected; for operators with ``makes_time``.
+
+        Args:
+            time: microseconds since 1970.
+        """
         ...
 
     def idle(self) -> None:
@@ -139,8 +143,7 @@ class OperatorContext:
 
 
 class Operator:
-    """The base class of operators, which take batches and emit batches. The module has the order of calls and an
-    example.
+    """The base class of operators, which take batches and emit batches. The module has the order of calls.
 
     Attributes:
         stateless: whether the output depends only on the batch at hand. It decides the colour of emitted rows, so leave
@@ -152,6 +155,20 @@ class Operator:
         watermark_delay: microseconds by which the operator's time lags its input's: the engine subtracts it from each
             watermark before it calls ``advance`` and passes the watermark on. It is fixed before ``open``. The last
             watermark, which is after every time, is not reduced.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> class Count(flow.Operator):
+    ...     def __init__(self, context):
+    ...         self.rows = context.restored.values["rows"] if context.restored else 0
+    ...     def process(self, port, batch, out):
+    ...         self.rows += batch.num_rows
+    ...     def finish(self, out):
+    ...         out.emit(pa.record_batch({"rows": [self.rows]}))
+    ...     def snapshot(self):
+    ...         return flow.Snapshot({"rows": self.rows})
+    >>> stream = flow.Pipeline().source(op.from_arrow(pa.table({"x": ["a", "b"]})))
+    >>> stream.apply(Count, schema=pa.schema({"rows": pa.int64()})).collect()["rows"].to_pylist()
+    [2]
     """
 
     stateless: ClassVar[bool] = False
@@ -207,13 +224,33 @@ class Operator:
         raise NotImplementedError(f"{type(self).__name__} cannot take rows; define process(port, batch, out)")
 
     def advance(self, watermark: int, out: Out) -> Iterator[None] | None:
-        """Handle a new merged watermark (microseconds); the engine forwards it downstream after this call."""
+        """Handle a new watermark; the engine forwards it downstream after this call.
+
+        Args:
+            watermark: the merged watermark of all inputs, microseconds since 1970: no earlier row is expected.
+            out: takes the rows to emit.
+
+        Returns: None, or a generator that yields after each emitted batch.
+        """
 
     def timer(self, due: int, out: Out) -> Iterator[None] | None:
-        """Handle a timer: ``due`` is the time given to ``context.schedule``."""
+        """Handle a timer.
+
+        Args:
+            due: the time given to ``context.schedule``, microseconds of the clock.
+            out: takes the rows to emit.
+
+        Returns: None, or a generator that yields after each emitted batch.
+        """
 
     def finish(self, out: Out) -> Iterator[None] | None:
-        """Emit what is left, because every input ended."""
+        """Emit what is left, because every input ended.
+
+        Args:
+            out: takes the rows to emit.
+
+        Returns: None, or a generator that yields after each emitted batch.
+        """
 
     def snapshot(self) -> Snapshot:
         """Return the state now, in memory of its own. By default, there is none."""

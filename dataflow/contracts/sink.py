@@ -2,19 +2,7 @@
 
 A sink is a description, picklable where possible. ``writer`` makes one `Operator` per subtask, which takes the rows.
 A two-phase sink is also the committer of a job: it makes visible what its writers prepared.
-
->>> import pyarrow as pa, dataflow as flow, operators as op
->>> class Printer(flow.Operator):
-...     def process(self, port, batch, out):
-...         print(batch.to_pylist())
->>> class Print(flow.Sink):
-...     def writer(self, context):
-...         return Printer(context)
->>> with flow.Pipeline() as p:
-...     p.source(op.from_arrow(pa.table({"x": [1, 2]}))).sink(Print(), name="print")
->>> p.run().rows_out
-[{'x': 1}, {'x': 2}]
-{'print': 2}
+`Sink` and `TwoPhaseSink` have examples.
 """
 
 from __future__ import annotations
@@ -64,12 +52,25 @@ class Collector(Operator):
 
 
 class Sink(ABC):
-    """A description of where rows go; it makes one writer per subtask. The module has an example.
+    """A description of where rows go; it makes one writer per subtask.
 
     Attributes:
         guarantee: how often a written row counts after a failure.
         idempotent: whether writing rows again does not change the output. Runners that repeat work refuse other sinks,
             except sinks that can delete what was written.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> class Printer(flow.Operator):
+    ...     def process(self, port, batch, out):
+    ...         print(batch.to_pylist())
+    >>> class Print(flow.Sink):
+    ...     def writer(self, context):
+    ...         return Printer(context)
+    >>> with flow.Pipeline() as p:
+    ...     p.source(op.from_arrow(pa.table({"x": [1, 2]}))).sink(Print(), name="print")
+    >>> p.run().rows_out
+    [{'x': 1}, {'x': 2}]
+    {'print': 2}
     """
 
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
@@ -90,11 +91,21 @@ class Sink(ABC):
         return None
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise ``SchemaMismatch`` if rows of ``schema`` cannot be written. Called while the graph is built."""
+        """Check that rows of ``schema`` can be written. By default, all can. Called while the graph is built.
+
+        Args:
+            schema: the columns of the stream.
+
+        Raises: SchemaMismatch if they cannot be written.
+        """
 
     @abstractmethod
     def writer(self, context: OperatorContext) -> Operator:
-        """Return the writer of one subtask; restored state is in ``context.restored``."""
+        """Return the writer of one subtask.
+
+        Args:
+            context: as for every operator; restored state is in ``context.restored``.
+        """
 
 
 class TwoPhaseWriter(Operator):
@@ -136,27 +147,62 @@ class TwoPhaseSink(Sink):
     the state of one run is in the object that ``hold`` returns.
 
     ``commit`` must be idempotent: after a crash it may be called again for the same checkpoint and handles.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> class Staging(flow.TwoPhaseWriter):
+    ...     rows = ()
+    ...     def process(self, port, batch, out):
+    ...         self.rows = (*self.rows, *batch["x"].to_pylist())
+    ...     def prepare(self, checkpoint):
+    ...         staged, self.rows = self.rows, ()
+    ...         return [{"rows": staged}] if staged else []
+    >>> class Print(flow.TwoPhaseSink):
+    ...     def writer(self, context):
+    ...         return Staging(context)
+    ...     def begin(self):
+    ...         pass
+    ...     def commit(self, checkpoint, handles):
+    ...         print(checkpoint, [handle["rows"] for handle in handles])
+    ...     def recover(self, checkpoint, handles):
+    ...         self.commit(checkpoint, handles)
+    >>> with flow.Pipeline() as p:
+    ...     p.source(op.from_arrow(pa.table({"x": [1, 2]}))).sink(Print(), name="print")
+    >>> result = p.run(checkpoint=flow.Checkpointing(flow.MemoryStore()))
+    1 [(1, 2)]
     """
 
     guarantee = Guarantee.EXACTLY_ONCE
 
     @abstractmethod
     def writer(self, context: OperatorContext) -> TwoPhaseWriter:
-        """Return the writer of one subtask."""
+        """Return the writer of one subtask.
+
+        Args:
+            context: as for every operator; restored state is in ``context.restored``.
+        """
 
     def hold(self, run_id: str) -> AbstractContextManager[object]:
         """Return a context manager that keeps all other jobs from writing to the target. By default it excludes none.
 
-        Entering raises ``DirectoryInUse``, naming the holder, if another job is inside. The lock must end with the
-        process, so that a restart is not refused.
+        The lock must end with the process, so that a restart is not refused.
+
+        Args:
+            run_id: identifies the run, for the messages of other jobs.
+
+        Raises: on entering, DirectoryInUse, naming the holder, if another job is inside.
         """
         return nullcontext()
 
     def check_handles(self, handles: Sequence[Handle]) -> None:
-        """Raise ``CheckpointDamaged`` for handles that this sink cannot have returned.
+        """Check handles of a checkpoint. By default every handle passes, and ``recover`` has to validate them.
 
         Called while a checkpoint is verified, before ``hold``; if it raises, an older checkpoint is restored. It reads
-        and changes nothing outside. By default every handle passes, and ``recover`` has to validate them.
+        and changes nothing outside.
+
+        Args:
+            handles: the transactions that the checkpoint holds.
+
+        Raises: CheckpointDamaged for handles that this sink cannot have returned.
         """
 
     @abstractmethod
@@ -165,7 +211,14 @@ class TwoPhaseSink(Sink):
 
     @abstractmethod
     def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
-        """Make the transactions of ``handles`` (all up to and including ``checkpoint``) visible. Idempotent."""
+        """Make the transactions of ``handles`` visible. Idempotent.
+
+        Args:
+            checkpoint: the id of the completed checkpoint.
+            handles: all that were prepared up to and including ``checkpoint`` and not yet committed.
+
+        Raises: any error; the engine then calls it again later. DirectoryInUse fails the job instead.
+        """
 
     @abstractmethod
     def recover(self, checkpoint: int, handles: Sequence[Handle]) -> TakenBack | None:

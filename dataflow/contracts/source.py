@@ -2,25 +2,7 @@
 
 The engine calls, in one thread per split: ``poll`` any number of times, ``offset`` at every barrier, ``close`` once.
 A reader that is opened at an offset must return the same rows after that offset as the reader that gave the offset.
-
->>> import pyarrow as pa, dataflow as flow
->>> class Countdown(flow.Source):
-...     schema = pa.schema({"n": pa.int64()})
-...     def splits(self):
-...         return [flow.Split("all", {"rows": 3})]
-...     def reader(self, split, offset, context):
-...         return CountdownReader(offset or 0)
->>> class CountdownReader(flow.SplitReader):
-...     offset = 0
-...     def __init__(self, offset):
-...         self.offset = offset
-...     def poll(self, max_rows):
-...         if self.offset == 3:
-...             return flow.END
-...         self.offset += 1
-...         return pa.record_batch({"n": [4 - self.offset]})
->>> flow.Pipeline().source(Countdown()).collect()["n"].to_pylist()
-[3, 2, 1]
+`Source` has an example.
 """
 
 from __future__ import annotations
@@ -91,7 +73,7 @@ class Split:
 
 
 class SplitReader(ABC):
-    """Reads one split from an offset on. Made by ``Source.reader``; all calls come from one thread."""
+    """Reads one split from an offset on. ``Source.reader`` makes it; all calls come from one thread. See `Source`."""
 
     @abstractmethod
     def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
@@ -161,7 +143,24 @@ class Source(ABC):
         accepts_loss: whether the user accepts at-most-once.
         blocking: whether a poll may wait for something outside, so that its tasks get threads of their own.
 
-    The module has an example.
+    >>> import pyarrow as pa, dataflow as flow
+    >>> class Countdown(flow.Source):
+    ...     schema = pa.schema({"n": pa.int64()})
+    ...     def splits(self):
+    ...         return [flow.Split("all", {"rows": 3})]
+    ...     def reader(self, split, offset, context):
+    ...         return CountdownReader(offset or 0)
+    >>> class CountdownReader(flow.SplitReader):
+    ...     offset = 0
+    ...     def __init__(self, offset):
+    ...         self.offset = offset
+    ...     def poll(self, max_rows):
+    ...         if self.offset == 3:
+    ...             return flow.END
+    ...         self.offset += 1
+    ...         return pa.record_batch({"n": [4 - self.offset]})
+    >>> flow.Pipeline().source(Countdown()).collect()["n"].to_pylist()
+    [3, 2, 1]
     """
 
     bounded: bool = True
@@ -195,7 +194,13 @@ class Source(ABC):
         """
 
     def check(self, split: Split) -> None:
-        """Raise ``InputChanged`` unless ``split``, which comes from a checkpoint, is still the same input."""
+        """Check that ``split``, which comes from a checkpoint, is still the same input. By default it is.
+
+        Args:
+            split: one that ``splits()`` returned in an earlier run.
+
+        Raises: InputChanged if it is not; SourceError if it is missing.
+        """
 
     @abstractmethod
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
@@ -208,23 +213,35 @@ class Source(ABC):
         """
 
     def earliest(self, split: Split, column: str) -> int | None:
-        """Return a time (microseconds) before which ``column``, a timestamp, has no value in ``split``; None: not
-        known.
+        """Return a time before which ``column`` has no value in ``split``.
 
         A split that has not been read yet holds the watermark back to this time, or completely if it is not known.
+
+        Args:
+            split: one of the source's splits.
+            column: the name of a timestamp column.
+
+        Returns: microseconds since 1970; None: not known.
         """
         return None
 
     def identified_by(self, identity: InputIdentity) -> Source:
-        """Return this source, recognising its input by ``identity``: see ``Checkpointing(input_identity=)``.
+        """Return this source, recognising its input by ``identity``.
 
         The planner calls it before any other method of a run. The default returns the source itself, for input that has
         no times of modification; a source that wraps another one passes it on.
+
+        Args:
+            identity: ``"mtime"`` or ``"content"``, see ``Checkpointing(input_identity=)``.
         """
         return self
 
     def select(self, columns: Sequence[str]) -> Source:
-        """Return the same source with at least ``columns``, which are the columns that the pipeline uses."""
+        """Return the same source with at least ``columns``. By default, the source itself.
+
+        Args:
+            columns: names of the columns that the pipeline uses.
+        """
         return self
 
 

@@ -108,7 +108,13 @@ class Spec:
         return pa.schema([field for field in output if origins[field.name] in (None, *inputs[0].names)])
 
     def origin_of(self, column: str) -> str | None:
-        """Return the input column whose unchanged values ``column`` of the main output has; None if there is none."""
+        """Return the input column whose unchanged values ``column`` has.
+
+        Args:
+            column: a column of the main output.
+
+        Returns: the name of a column of the input; None if there is none.
+        """
         return None
 
     def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
@@ -127,5 +133,11 @@ class Spec:
         return None
 
     def side_advice(self, tag: str) -> str:
-        """Return how to declare a side output ``tag``, for messages; "" if there is no way."""
+        """Return how to declare a side output, for messages.
+
+        Args:
+            tag: the side output that a user asked for.
+
+        Returns: text such as ``"declare it: ..."``; "" if there is no way.
+        """
         return ""

@@ -126,7 +126,7 @@ class Project(Spec):
         if updates is None:
             return None
         names = tuple(self._names_of(columns) for columns in updates.names)
-        if lost := [columns[0] for columns, kept in zip(updates.names, names, strict=True) if not kept]:
+        if lost := [columns[0] for columns, left in zip(updates.names, names, strict=True) if not left]:
             raise updates_error(word, updates, f"it drops or changes the update key {quoted_names(lost)}")
         return replace(updates, names=names)
 

@@ -1,6 +1,6 @@
 """The marker rule of one process: snapshots of any graph of processes, any number of them under way at a time.
 
-Chandy and Lamport, *Distributed Snapshots* (1985), section 3.1. Channels are FIFO and nothing is ever blocked:
+Chandy and Lamport, *Distributed Snapshots* (1985), section 3.2. Channels are FIFO and nothing is ever blocked:
 
 1. A process begins a snapshot by itself, or when it receives a marker of a snapshot that is new to it: it sends a
    marker along every outgoing channel and records its state, with no message in between.

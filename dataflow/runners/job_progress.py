@@ -39,11 +39,15 @@ class JobProgress:
         state: whether the job is running, finished, cancelled, ...
         elapsed: since the job began.
         rows_in: rows read by all sources of this run.
-        rows_out, updates_out: rows, and updates (see `Stream.changes`), taken by all sinks of this run.
+        rows_out: rows written by all sinks of this run.
+        updates_out: updates written by all sinks of this run (see `Stream.changes`).
         rows_per_second: rows read per second since the previous snapshot (the first one: since the job began).
         backlog: rows between tasks, sent and not yet taken.
-        late, skipped: rows that were too late, and rows that were rejected.
-        checkpoints, failed, pending: how many were completed, have failed, are in progress.
+        late: rows that came after their window was closed.
+        skipped: rows that a function or a parser rejected.
+        checkpoints: the number of completed checkpoints.
+        failed: the number of failed checkpoints.
+        pending: the number of checkpoints in progress.
         watermark: the lowest event time that a task waits for, since 1970; None: there is none (yet).
         lag: how far the watermark is behind wall-clock time; None if there is no watermark.
         done: the part of the input that was read, 0 to 1; None if the size of the input is not known.

@@ -61,7 +61,8 @@ class OperatorMetrics:
 
     Attributes:
         operator: its name.
-        rows_in, rows_out: rows taken and emitted (main output).
+        rows_in: rows received.
+        rows_out: rows emitted (main output).
         late: rows that were too late for it.
         skipped: rows it could not take; ``samples`` has some of them.
         busy: microseconds it worked; for a source, reading included.
@@ -98,7 +99,8 @@ class RunResult:
         state: how it ended: finished, or stopped early (`Stream.head`, ``job.stop()``).
         mode: the mode of its checkpoints; None: it had none.
         guarantee: end to end, the weakest of sources, checkpoint mode and sinks.
-        rows_in, rows_out: rows read by this run per source, and written per sink; after a restore only rows since then.
+        rows_in: rows read by this run, by source; after a restore, rows since then.
+        rows_out: rows written by this run, by sink; after a restore, rows since then.
         tables: per collecting sink, its rows; see `table`.
         changes: per sink, the meaning of its rows: ``"rows"``, each counts, or ``"updates"`` (see `Stream.changes`).
         checkpoints: the checkpoints completed by this run.
@@ -199,7 +201,14 @@ class RunResult:
         return summary.as_dict(self)
 
     def to_json(self) -> str:
-        """Return ``to_dict()`` as JSON text."""
+        """Return ``to_dict()`` as JSON text.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op, json
+        >>> with flow.Pipeline() as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> json.loads(p.run().to_json())["rows_in"]
+        {'in': 2}
+        """
         return json.dumps(self.to_dict())
 
     def __str__(self) -> str:

@@ -127,7 +127,9 @@ class SimulatedRunner:
         channel_credit: int = 2,
         max_key_groups: int = 128,
     ) -> SimulatedJob:
-        """Return the job, which runs when ``wait`` is called. Options as for `LocalRunner.start`.
+        """Return the job, which runs when ``wait`` is called.
+
+        Args: as for `LocalRunner.start`, except ``progress``.
 
         Raises: ConfigurationError and GraphError for settings that cannot work.
         """

@@ -1,11 +1,9 @@
 """Public tools for tests of barriers, sinks and restores.
 
-| name | module | use |
-|---|---|---|
-| ``replay``, ``Replay`` | ``barrier_replay`` | run a script of rows and barriers through the real gate and handlers |
-| ``ScriptedSource``, ``Pause`` | ``scripted_source`` | a source that emits given batches and pauses |
-| ``ledger_sink``, ``Ledger``, ``ContractBroken`` | ``ledger`` | a two-phase sink that checks its contract |
-| ``lineage``, ``delivered_again`` | ``lineage`` | the restores and the duplicates that led to a final result |
+- ``replay``, ``Replay``, in ``barrier_replay``: run a script of rows and barriers through the real gate and handlers
+- ``ScriptedSource``, ``Pause``, in ``scripted_source``: a source that emits given batches and pauses
+- ``ledger_sink``, ``Ledger``, ``ContractBroken``, in ``ledger``: a two-phase sink that checks its contract
+- ``lineage``, ``delivered_again``, in ``lineage``: the restores and the duplicates that led to a final result
 
 ``replay_script`` defines the notation of scripts for ``replay``.
 

@@ -10,7 +10,7 @@ Memory: one block and the text read ahead for the next, or twice the longest row
 >>> import io
 >>> def whole_lines(data, final):
 ...     return len(data) if final else data.rfind(b"\\n") + 1
->>> blocks = Blocks(io.BytesIO(b"one\\ntwo\\nthree"), whole_lines, Place(0, 1), block_bytes=10)
+>>> blocks = Blocks(io.BytesIO(b"one\\ntwo\\nthree"), whole_lines, BlockStart(0, 1), block_bytes=10)
 >>> [(block.at, block.line, block.data) for block in blocks]
 [(0, 1, b'one\\ntwo\\n'), (8, 3, b'three')]
 """

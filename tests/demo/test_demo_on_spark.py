@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dataflow.runners.spark.job_directory import Home
+from dataflow.runners.spark.job_directory import JobDirectory
 from operators.sinks.parquet import committed_files
 from tests.commands import barrierflow
 from tests.demo.conftest import Shown
@@ -59,7 +59,7 @@ def test_both_lives_of_the_job_wrote_rows(aligned: dict[str, Any]) -> None:
     killed = Path(aligned["killed_folder"])
     restored = aligned["restoration"]["restored_checkpoint"]
     checkpoints = {int(file.name.split("-")[1]) for file in committed_files(killed / "output" / "output")}
-    assert min(checkpoints) <= restored < max(checkpoints) <= Home(killed / "checkpoints").done
+    assert min(checkpoints) <= restored < max(checkpoints) <= JobDirectory(killed / "checkpoints").done
 
 
 def test_rows_are_counted_at_every_operator(on_spark: Shown, aligned: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from dataflow.errors import CheckpointMismatch, GraphError
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import make_plan as plan_of
 from dataflow.runners.faults import Faults
-from dataflow.runners.spark.placement import staged
+from dataflow.runners.spark.placement import plan_for_spark
 from dataflow.runtime.restore.find_checkpoint import preview
 from tests.seeds import seeds
 
@@ -351,8 +351,8 @@ def test_updates_in_flight_that_were_dealt_out_in_turn_are_not_restored_to_a_has
 
 def test_spark_hashes_updates_on_their_keys_too() -> None:
     """Whatever width each operator has there."""
-    stages = staged(_widths(1).graph, parallelism=2, key_groups=5)
-    edges = {link.target: (link.partitioning, link.keys) for link in stages.plan.links}
+    spark_plan = plan_for_spark(_widths(1).graph, parallelism=2, key_groups=5)
+    edges = {link.target: (link.partitioning, link.keys) for link in spark_plan.plan.links}
     assert edges["renamed"] == (Partitioning.HASH, ("k",))
 
 

@@ -1,8 +1,8 @@
-"""Pipelines on Spark: the runner, which users have as ``dataflow.SparkRunner``, and all that is behind it.
+"""Pipelines on Spark: the runner, which users import as ``dataflow.SparkRunner``, and expressions as Spark columns.
 
-From here come expressions, lowered to ``pyspark.sql.Column`` with the local engine's semantics: what Spark cannot
-compute exactly as ``dataflow.expressions`` defines it is refused with ``UnsupportedOnRunner`` before anything runs.
-pyspark is an optional extra, imported where it is first needed: ``pip install 'barrierflow[spark]'``.
+Expressions are lowered to ``pyspark.sql.Column`` with the local engine's semantics. An expression that Spark cannot
+compute exactly as ``dataflow.expressions`` defines it raises ``UnsupportedOnRunner`` before anything runs. pyspark is
+an optional extra, imported where it is first needed: ``pip install 'barrierflow[spark]'``.
 """
 
 from dataflow.runners.spark.expressions.columns import to_column

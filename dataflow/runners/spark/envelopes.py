@@ -1,15 +1,15 @@
-"""Envelopes: what goes from one place to another in a micro-batch, as one row of Spark's.
+"""Envelopes: all that one task sends to another in a micro-batch, as one row of Spark's.
 
-Spark moves rows cell by cell, so a row of ours is not a row of Spark's: everything that a channel carries in a
-micro-batch (batches of rows, watermarks, the end) is one binary cell, in the form that channel state has in
-checkpoints. Each element stands behind the number of its step: a step is what came of one batch of one lane, and all
-who take part go through the steps in the same order.
+Spark moves rows cell by cell, which is slow for single rows. So everything that a channel carries in a micro-batch
+(batches of rows, watermarks, the end) is one binary cell, in the form that channel state has in checkpoints. Each
+element has the number of its step: a step holds the results of one batch of one source task, and all tasks process the
+steps in the same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import groupby
 from typing import Any, Final
 
@@ -21,25 +21,26 @@ from dataflow.state.codec import decode, encode
 
 __all__ = [
     "DDL",
-    "RAW",
     "REPORT",
     "SCHEMA",
     "TO_DRIVER",
+    "UNROUTED",
     "Content",
     "Envelope",
     "batches_of",
     "by_channel",
     "envelopes_of",
-    "together",
+    "merge_contents",
 ]
 
 TO_DRIVER: Final = -1
-"""In place of a slot: for the driver."""
-RAW: Final = -2
-"""In place of a slot: rows of a link that nobody has dealt out yet."""
+"""In place of the number of a keyed task: for the driver."""
+UNROUTED: Final = -2
+"""In place of the number of a keyed task: rows of a link that are not distributed to keyed tasks yet."""
 REPORT: Final = -1
-"""In place of a link: a report, as JSON."""
+"""In place of the number of a link: the payload is a task report, as JSON."""
 
+# "slot" is the key by which Spark stores the state of keyed tasks: existing jobs have it under this name
 DDL: Final = "slot int, link int, source int, round bigint, payload binary"
 SCHEMA: Final = pa.schema(
     {"slot": pa.int32(), "link": pa.int32(), "source": pa.int32(), "round": pa.int64(), "payload": pa.binary()}
@@ -51,7 +52,7 @@ _BATCH: Final = 32 << 20
 
 @dataclass(slots=True)
 class Content:
-    """What one channel carried: steps in ascending order, each with its elements.
+    """The elements that one channel carried, by step, in ascending order of steps.
 
     >>> from dataflow.protocol.events import Watermark
     >>> content = Content({3: [Watermark(7)]})
@@ -62,44 +63,47 @@ class Content:
     steps: dict[int, list[Element]] = field(default_factory=dict)
 
     def add(self, step: int, elements: Iterable[Element]) -> None:
-        """Steps come in order; those without elements leave no trace."""
-        found = list(elements)
-        if found:
-            self.steps.setdefault(step, []).extend(found)
+        """Append ``elements`` to a step, which is no lower than earlier ones. Without elements, nothing is added."""
+        added = list(elements)
+        if added:
+            self.steps.setdefault(step, []).extend(added)
 
     def rows(self) -> Iterator[Data]:
-        """The rows alone, in order."""
-        return (element for found in self.steps.values() for element in found if isinstance(element, Data))
+        """Yield the batches of rows, in order."""
+        return (element for elements in self.steps.values() for element in elements if isinstance(element, Data))
 
     def encode(self) -> bytes:
-        """As a cell."""
-        elements, kinds = packed([element for found in self.steps.values() for element in found])
+        """Return the content as the bytes of a cell."""
+        elements, kinds = packed([element for step in self.steps.values() for element in step])
         tables = {table_of(_TABLE, kind): joined(pa.Table.from_batches(batches)) for kind, batches in enumerate(kinds)}
-        sizes = [[step, len(found)] for step, found in self.steps.items()]
+        sizes = [[step, len(members)] for step, members in self.steps.items()]
         return encode({"steps": sizes, "elements": elements}, tables).to_pybytes()
 
     @staticmethod
     def decode(payload: Any) -> Content:
-        """The inverse of ``encode``."""
+        """Return the content that ``encode`` turned into ``payload``."""
         values, tables = decode(payload)
         header: Any = values
         elements = iter(unpacked(header["elements"], tables, _TABLE))
         return Content({step: [next(elements) for _ in range(size)] for step, size in header["steps"]})
 
 
-def together(contents: Sequence[Content]) -> Content:
-    """One content of several that went to the same place."""
-    found = Content()
+def merge_contents(contents: Sequence[Content]) -> Content:
+    """Return one content with the elements of all, which have the same target."""
+    merged = Content()
     for step in sorted({step for content in contents for step in content.steps}):
-        found.add(step, [element for content in contents for element in content.steps.get(step, ())])
-    return found
+        merged.add(step, [element for content in contents for element in content.steps.get(step, ())])
+    return merged
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A payload for ``slot``: what ``source``, a subtask, sent over ``link`` in micro-batch ``round``."""
+    """The payload that subtask ``source`` sent over ``link`` to keyed task ``task`` in micro-batch ``round``.
 
-    slot: int
+    Its fields are the columns of ``SCHEMA``, in the same order.
+    """
+
+    task: int
     link: int
     source: int
     round: int
@@ -107,7 +111,7 @@ class Envelope:
 
 
 def batches_of(envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
-    """Envelopes as rows of Spark's, some tens of megabytes a batch: a binary column ends at two gigabytes."""
+    """Yield envelopes as rows of Spark's, some tens of MB a batch, because a binary column holds at most 2 GB."""
     waiting: list[Envelope] = []
     size = 0
     for envelope in envelopes:
@@ -121,20 +125,20 @@ def batches_of(envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(envelopes: Sequence[Envelope]) -> pa.RecordBatch:
-    columns = [[getattr(envelope, name) for envelope in envelopes] for name in SCHEMA.names]
+    columns = [[getattr(envelope, field.name) for envelope in envelopes] for field in fields(Envelope)]
     return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
 def envelopes_of(batch: pa.RecordBatch) -> Iterator[Envelope]:
-    """The inverse of ``batches_of``."""
+    """Yield the envelopes that ``batches_of`` turned into ``batch``."""
     for row in zip(*[batch.column(name).to_pylist() for name in SCHEMA.names], strict=True):
         yield Envelope(*row)
 
 
 def by_channel(envelopes: Iterable[Envelope]) -> Mapping[tuple[int, int], Content]:
-    """What came over each channel, by link and source."""
+    """Return the content of each channel, by link and source."""
     ordered = sorted(envelopes, key=lambda envelope: (envelope.link, envelope.source))
     return {
-        channel: together([Content.decode(envelope.payload) for envelope in found])
-        for channel, found in groupby(ordered, key=lambda envelope: (envelope.link, envelope.source))
+        channel: merge_contents([Content.decode(envelope.payload) for envelope in group])
+        for channel, group in groupby(ordered, key=lambda envelope: (envelope.link, envelope.source))
     }

@@ -1,4 +1,4 @@
-"""What becomes of a pipeline on Spark, as a table, and where it differs from a local run."""
+"""The table of where each operator of a pipeline runs on Spark, and of differences from a local run."""
 
 from __future__ import annotations
 
@@ -9,72 +9,73 @@ from dataflow.planning.graph import Node, Partitioning
 from dataflow.planning.physical_plan import Vertex
 from dataflow.planning.specs import Watermarks
 from dataflow.runners.explain_table import Explanation
-from dataflow.runners.spark.placement import Hosting, Stages
+from dataflow.runners.spark.placement import Placement, SparkPlan
 
-__all__ = ["explained"]
+__all__ = ["explain_plan"]
 
 _HEADS: Final = ("operator", "kind", "on Spark")
 _NOTES: Final = (
-    "a micro-batch is the barrier: Checkpointing(every=) and its timeouts do not count; exactly once",
-    "parallelism= is the number of lanes in which a source is read; keyed operators have a slot for each key group",
-    "with one source and one lane, the same rows are late as in a local run with parallelism=1; otherwise "
+    "a micro-batch is the barrier, exactly once: Checkpointing(every=) and its timeouts are ignored",
+    "parallelism= is the number of source tasks of a source; keyed operators have a keyed task for each key group",
+    "with one source and one source task, the same rows are late as in a local run with parallelism=1; otherwise "
     "which rows are late may differ, as it may between two local runs",
-    "emit='updates' gives an update per batch and key; how many there are depends on the batches, as it does locally",
+    "emit='updates' emits an update per batch and key, so the number of updates depends on the batches, as in a local "
+    "run",
 )
 _DRIFT: Final = (
-    "max_drift= is looked at before each micro-batch: a lane too far ahead sits it out, so lanes are no further apart "
-    "than that and what a micro-batch takes"
+    "max_drift= is checked before each micro-batch: a source task too far ahead skips it, so source tasks differ by at "
+    "most max_drift and the rows of one micro-batch"
 )
 
 _NOTES_ON_READERS: Final = (
-    "a micro-batch is the barrier: Checkpointing(every=) and its timeouts do not count; exactly once",
-    "what is in a micro-batch is up to the DataFrame (maxFilesPerTrigger, maxOffsetsPerTrigger): "
-    "rows_per_trigger= does not count",
-    "Spark's partitions are the subtasks: parallelism= does not count",
+    "a micro-batch is the barrier, exactly once: Checkpointing(every=) and its timeouts are ignored",
+    "the DataFrame limits the rows of a micro-batch (maxFilesPerTrigger, maxOffsetsPerTrigger): rows_per_trigger= is "
+    "ignored",
+    "Spark's partitions are the subtasks: parallelism= is ignored",
 )
 
 
-def explained(pipeline: str, stages: Stages, readers: Mapping[str, str] | None = None) -> Explanation:
-    """What becomes of each operator; ``readers`` tells what Spark reads in the place of sources."""
+def explain_plan(pipeline: str, spark_plan: SparkPlan, readers: Mapping[str, str] | None = None) -> Explanation:
+    """Return the table of placements; ``readers``: Spark's input for each source in whose place it reads."""
     rows = [
-        (node.name, node.kind, _place(stages, vertex, node, readers or {}))
-        for vertex in stages.plan.vertices.values()
+        (node.name, node.kind, _place(spark_plan, vertex, node, readers or {}))
+        for vertex in spark_plan.plan.vertices.values()
         for node in vertex.nodes
     ]
     if readers:
         return Explanation(f"{pipeline} on Spark", _HEADS, tuple(rows), _NOTES_ON_READERS)
     drift = [
-        node for node in stages.plan.graph if isinstance(node.spec, Watermarks) and node.spec.max_drift is not None
+        node for node in spark_plan.plan.graph if isinstance(node.spec, Watermarks) and node.spec.max_drift is not None
     ]
     return Explanation(f"{pipeline} on Spark", _HEADS, tuple(rows), (*_NOTES, _DRIFT) if drift else _NOTES)
 
 
-def _place(stages: Stages, vertex: Vertex, node: Node, readers: Mapping[str, str]) -> str:
+def _place(spark_plan: SparkPlan, vertex: Vertex, node: Node, readers: Mapping[str, str]) -> str:
     if node is not vertex.head:
         return f"in the tasks of {vertex.name!r}"
-    match stages.hosting[vertex.name]:
-        case Hosting.LANE:
+    match spark_plan.placements[vertex.name]:
+        case Placement.SOURCE_TASK:
             return f"a streaming source of {vertex.parallelism} partitions"
-        case Hosting.READER:
+        case Placement.NATIVE_READER:
             return f"read by Spark: {readers[vertex.name]}; the chain in mapInArrow"
-        case Hosting.SLOT:
-            shuffle = f"shuffle {stages.levels[vertex.name]}: transformWithState"
-            return f"{shuffle}, {vertex.parallelism} slots{_by(stages, vertex)}"
-        case Hosting.PARTITION:
+        case Placement.KEYED_TASK:
+            shuffle = f"shuffle {spark_plan.levels[vertex.name]}: transformWithState"
+            return f"{shuffle}, {vertex.parallelism} keyed tasks{_by(spark_plan, vertex)}"
+        case Placement.PARTITION:
             return "mapInArrow, a file a partition; the driver commits after each micro-batch"
-        case Hosting.DRIVER:
-            return "foreachBatch: rows are brought to the driver"
+        case Placement.DRIVER:
+            return "foreachBatch: rows are sent to the driver"
         case never:
             assert_never(never)
 
 
-def _by(stages: Stages, vertex: Vertex) -> str:
-    keys = list(_keys(stages, vertex))
+def _by(spark_plan: SparkPlan, vertex: Vertex) -> str:
+    keys = list(_keys(spark_plan, vertex))
     return f" by {', '.join(keys)}" if keys else ""
 
 
-def _keys(stages: Stages, vertex: Vertex) -> Iterator[str]:
-    for link in stages.plan.inputs(vertex.name):
+def _keys(spark_plan: SparkPlan, vertex: Vertex) -> Iterator[str]:
+    for link in spark_plan.plan.inputs(vertex.name):
         if link.partitioning is Partitioning.HASH:
             yield from (key for key in link.keys)
             return

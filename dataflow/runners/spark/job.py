@@ -1,36 +1,33 @@
-"""A job that runs on Spark: its streaming query, watched and brought to an end, and what came of it."""
+"""A job that runs on Spark: waits for its streaming query, ends it, and returns the result."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from dataflow.clock import Duration, microseconds
-from dataflow.contracts.checkpointing import Checkpointing, Mode
-from dataflow.contracts.sink import Guarantee
+from dataflow.contracts.checkpointing import Checkpointing
 from dataflow.errors import (
-    BarrierflowWarning,
     JobCancelled,
     JobTimeout,
     StillRunningWarning,
     UnsupportedOnRunner,
 )
-from dataflow.planning.specs import Read, Write
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_progress import JobProgress, NoLine, ProgressLine
-from dataflow.runners.run_result import OperatorMetrics, RunResult, TaskMetrics, changes_of, outputs_of, together
-from dataflow.runners.run_warnings import late_rows, note_failure_left, raise_warnings
+from dataflow.runners.run_result import RunResult
+from dataflow.runners.run_warnings import note_failure_left, raise_warnings
 from dataflow.runners.spark.driver import Driver
-from dataflow.runners.spark.progress import SparkMeter
-from dataflow.runners.spark.quiet_logs import is_sparks
+from dataflow.runners.spark.progress_and_result import SparkMeter
+from dataflow.runners.spark.quiet_logs import is_spark_handler
 from dataflow.runners.spark.session import pyspark
-from dataflow.runners.spark.user_errors import Carrier, original
-from dataflow.runtime.task.progress import JobState, TaskTimes
+from dataflow.runners.spark.user_errors import SerializedError, original_error
+from dataflow.runtime.task.progress import JobState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,13 +37,20 @@ __all__ = ["SparkJob"]
 log = logging.getLogger("dataflow.spark")
 
 _LONG = 0.1
-"""Seconds between two looks at a query."""
+"""Seconds between two checks of a query."""
 _GRACE = 5.0
-"""Seconds that whoever stops a query waits for a call of a user's function in the driver to return."""
+"""Seconds to wait, when a query is stopped, for a call of a user's function in the driver to return."""
 
 
 class SparkJob:
-    """A job running on Spark; a context manager that cancels it if it is left early. ``query`` is Spark's own."""
+    """A job running on Spark; a context manager that cancels the job if it is left early.
+
+    ``query`` is Spark's ``StreamingQuery``. `Pipeline.start` returns a job:
+
+    >>> import dataflow as flow
+    >>> SparkJob is flow.SparkJob
+    True
+    """
 
     def __init__(
         self,
@@ -54,7 +58,7 @@ class SparkJob:
         query: Any,
         driver: Driver,
         checkpoint: Checkpointing | None,
-        held: ExitStack,
+        resources: ExitStack,
         line: ProgressLine | NoLine,
         meter: SparkMeter,
     ) -> None:
@@ -62,10 +66,9 @@ class SparkJob:
         self._pipeline = pipeline
         self._driver = driver
         self._checkpoint = checkpoint
-        self._held = held
+        self._resources = resources
         self._line = line
         self._meter = meter
-        self._started = driver.clock.now()
         self._ending = threading.Lock()
         self._once = threading.Lock()  # acquired for good by the call that gives out the warnings
         self._asked = False  # whether a caller asked for the outcome, and so got the error if there is one
@@ -78,7 +81,7 @@ class SparkJob:
 
     @property
     def state(self) -> JobState:
-        """Where the job stands. Looked at when its query is over, the job comes to its end, as ``wait`` has it."""
+        """The state of the job. If its query is over, reading the state ends the job as ``wait`` does."""
         if self._meter.state is JobState.RUNNING and not self._is_active():
             try:
                 self._wait(None)
@@ -88,30 +91,30 @@ class SparkJob:
         return self._meter.state
 
     def on_checkpoint(self, predicate: Any) -> NoReturn:
-        """Not here. Raises: UnsupportedOnRunner."""
+        """Raise UnsupportedOnRunner, because Spark's state cannot be read between micro-batches."""
         raise UnsupportedOnRunner(
             "job.on_checkpoint",
             "spark",
-            "the state between two micro-batches is Spark's own, and is not read back",
+            "Spark stores the state between micro-batches, and it cannot be read while the job runs",
             "use LocalRunner or SimulatedRunner",
         )
 
     def stop_when(self, predicate: Any) -> NoReturn:
-        """Not here, see `on_checkpoint`. Raises: UnsupportedOnRunner."""
+        """Raise UnsupportedOnRunner, as `on_checkpoint` does."""
         self.on_checkpoint(predicate)
 
     def progress(self) -> JobProgress:
-        """Where the job stands after the micro-batches that are done; ``query.lastProgress`` has Spark's own view."""
+        """Return the progress after the micro-batches that are done; ``query.lastProgress`` has Spark's own."""
         return self._meter.read()
 
     def cancel(self) -> None:
-        """Stop now; the micro-batch in progress is given up, and comes again after a restart."""
+        """Stop now. The micro-batch in progress is aborted, and repeated after a restart."""
         self._end(JobState.CANCELLED)
 
     def stop(self) -> RunResult:
-        """Stop; a later run with ``restore="auto"`` resumes after the last micro-batch that was done.
+        """Stop the job and return its result. A later run with ``restore="auto"`` resumes after the last micro-batch.
 
-        Raises what made the job fail, if it has failed; JobCancelled, if it was cancelled.
+        Raises: the error that made the job fail; JobCancelled if it was cancelled.
         """
         return self._warned(self._stop)
 
@@ -121,17 +124,21 @@ class SparkJob:
         return self._outcome()
 
     def wait(self, timeout: Duration | None = None) -> RunResult:
-        """Until the job is over (or cancelled, after ``timeout``, with JobTimeout); raises what made it fail.
+        """Wait until the job is over, and return its result.
 
-        Ctrl-C stops the query before KeyboardInterrupt goes on. Where a user's function in the driver does not return
-        within seconds, neither waits for it: it ends, and the directory of the job is free, when the function returns.
+        Ctrl-C stops the query and then raises KeyboardInterrupt. If a user's function in the driver does not return
+        within seconds, this method does not wait for it. The query ends, and the job's directory is unlocked, when the
+        function returns. Problems that did not end the job are given as warnings, once, as in `LocalJob.wait`.
 
-        Warns, once, of what went wrong without ending the job, as `LocalJob.wait` does.
+        Args:
+            timeout: cancel the job after this duration, for example "10s"; None: wait as long as it runs.
+
+        Raises: the error that made the job fail; JobTimeout after ``timeout``; JobCancelled if it was cancelled.
         """
         return self._warned(lambda: self._wait(timeout))
 
     def _warned(self, outcome: Callable[[], RunResult]) -> RunResult:
-        """Return or raise what ``outcome`` does; the first call also gives out the warnings of the run."""
+        """Return or raise what ``outcome`` does; the first call also issues the warnings of the run."""
         self._asked = True
         try:
             result = outcome()
@@ -143,19 +150,15 @@ class SparkJob:
 
     def _warn(self, *, result: RunResult | None = None, error: BaseException | None = None) -> None:
         if self._once.acquire(blocking=False):
-            found = self._warnings(together(self._metrics())) if result is None else result.warnings
-            raise_warnings(found, result=result, error=error)
-
-    def _warnings(self, operators: Sequence[OperatorMetrics]) -> list[BarrierflowWarning]:
-        graph = self._driver.assignment.stages.plan.logical
-        return [*self._driver.notices.warnings(), *late_rows(graph, operators)]
+            collected = self._meter.warnings() if result is None else result.warnings
+            raise_warnings(collected, result=result, error=error)
 
     def _wait(self, timeout: Duration | None) -> RunResult:
         if self._meter.state is not JobState.RUNNING:
             return self._outcome()
         began = self._driver.clock.now()
         limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
-        with CtrlC(replaces=is_sparks) as pressed, closing(self._line):
+        with CtrlC(replaces=is_spark_handler) as pressed, closing(self._line):
             try:
                 while not self._over():
                     self._line.tick()
@@ -166,7 +169,10 @@ class SparkJob:
                     if limit is not None and self._driver.clock.now() - began > limit:
                         reached = self.progress()
                         self.cancel()
-                        raise JobTimeout(f"the job was not done in time and was cancelled: {reached}")
+                        raise JobTimeout(
+                            f"the job did not end within wait(timeout={timeout!r}) and was cancelled; run it again "
+                            f"with a longer timeout, or none: {reached}"
+                        )
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt) and error is not self._failure:
                     self._interrupted(error)
@@ -174,28 +180,28 @@ class SparkJob:
                     self._end(JobState.FAILED)
                 raise
         job, done = self._driver.assignment, self._driver.done
-        self._end(JobState.FINISHED if job.home.ended(job.lanes, done) else JobState.STOPPED)
+        self._end(JobState.FINISHED if job.directory.ended(job.source_task_ids, done) else JobState.STOPPED)
         return self._outcome()
 
     def _outcome(self) -> RunResult:
-        """What came of a job that is over, whoever asks and however often. Raises as ``wait`` does."""
+        """Return the result of a job that is over, the same in each call. Raises as ``wait`` does."""
         if self._failure is not None:
             raise self._failure
         if self._meter.state is JobState.CANCELLED:
             raise JobCancelled("the job was cancelled")
-        self._result = self._result or self._made(self._meter.state)
+        self._result = self._result or self._meter.result(self._pipeline, self._checkpoint, self._tables)
         return self._result
 
     def _is_active(self) -> bool:
         try:
             return bool(self.query.isActive)
-        except _gone():
+        except _query_errors():
             return False
 
     def _interrupted(self, interrupt: KeyboardInterrupt) -> None:
-        """Stop, and note on ``interrupt`` how to go on."""
+        """Stop, and add a note to ``interrupt`` that says how to resume."""
         self._line.close()
-        # to the terminal, not to the log: who pressed Ctrl-C must know what is going on
+        # to the terminal, not to the log: the user who pressed Ctrl-C needs to see it
         print("interrupted: stopping the query", file=sys.stderr, flush=True)
         self._end(JobState.STOPPED)
         if self._checkpoint is None:
@@ -205,38 +211,39 @@ class SparkJob:
             interrupt.add_note(f"{done}; run again with restore='auto' to resume after them")
 
     def _end(self, state: JobState) -> None:
-        """Stop the query, if that is news, and let go of everything."""
+        """Stop the query once, and release all resources."""
         with self._ending:
             if self._meter.state is not JobState.RUNNING:
                 return
             if state is not JobState.FINISHED:
                 self._driver.give_up()
             if state is JobState.STOPPED:
-                self._driver.until_counted()
+                self._driver.wait_until_counted()
             self._stopping.start()
             try:
                 if not self._stopped.wait(_GRACE):
                     self._driver.notices.add(
                         StillRunningWarning,
-                        f"job {self._pipeline!r} is {state.value}, but a function in the driver has not returned yet",
+                        f"job {self._pipeline!r} is {state.value}, but a function in the driver has not returned yet; "
+                        "the job's directory stays locked until it returns",
                     )
                 if state is JobState.FINISHED:
                     self._driver.finish()
                 self._tables = self._driver.tables()
-            except Carrier as error:
-                state, self._failure = JobState.FAILED, original(error)
+            except SerializedError as error:
+                state, self._failure = JobState.FAILED, original_error(error)
                 raise self._failure from None
             finally:
                 try:
                     self._meter.end(state)
                 finally:
-                    self._let_go()
+                    self._release()
 
     def _stop_query(self) -> None:
-        """Stop the query, and give locks back: when the last call of a user's function has returned."""
+        """Stop the query and release locks, when the last call of a user's function has returned."""
         try:
             self.query.stop()
-        except Exception as error:  # whoever killed the JVM has stopped it, too
+        except Exception as error:  # if the JVM is gone, so is the query
             log.debug("the query could not be stopped: %s", error)
         finally:
             self._stopped.set()
@@ -245,63 +252,30 @@ class SparkJob:
                 if self._meter.state in (JobState.STOPPED, JobState.FINISHED):
                     self._driver.sweep()
             finally:
-                self._held.close()
+                self._resources.close()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._released.set()
         if self._stopped.is_set():
             self._stopping.join()
 
     def _over(self) -> bool:
-        home = self._driver.assignment.home
-        found: BaseException | None = None
+        directory = self._driver.assignment.directory
+        failure: BaseException | None = None
         try:
             over = bool(self.query.awaitTermination(_LONG))
-        except _gone() as error:
-            found, over = original(self._driver.error or error, home), True
+        except _query_errors() as error:
+            failure, over = original_error(self._driver.error or error, directory), True
         else:
             if over and self._driver.error is not None:
-                found = original(self._driver.error, home)
-        if found is None:
+                failure = original_error(self._driver.error, directory)
+        if failure is None:
             return over
-        with self._ending:  # who stops a query interrupts it, and it may take that for a failure
+        with self._ending:  # stopping a query interrupts it, which it may report as a failure
             if self._meter.state is JobState.RUNNING:
-                self._failure = self._failure or found
+                self._failure = self._failure or failure
                 raise self._failure from None
         return True
-
-    def _made(self, state: JobState) -> RunResult:
-        metrics = self._metrics()
-        graph = self._driver.assignment.stages.plan.graph
-        durable = Guarantee.EXACTLY_ONCE if self._checkpoint is not None else Guarantee.AT_MOST_ONCE
-        rows = {o.operator: o.rows_in for task in metrics for o in task.operators}
-        return RunResult(
-            pipeline=self._pipeline,
-            state=state,
-            mode=None if self._checkpoint is None else Mode.ALIGNED,
-            guarantee=graph.guarantee(durable),
-            rows_in={node.name: rows[node.name] for node in graph if isinstance(node.spec, Read)},
-            rows_out={node.name: rows[node.name] for node in graph if isinstance(node.spec, Write)},
-            tables=self._tables,
-            checkpoints=tuple(self._driver.records) if self._checkpoint is not None else (),
-            failures=(),
-            restore_report=self._driver.restored,
-            metrics=metrics,
-            duration=self._driver.clock.now() - self._started,
-            micro_batches=self._driver.timing.taken(self._driver.done),
-            warnings=tuple(self._warnings(together(metrics))),
-            outputs=outputs_of(graph),
-            changes=changes_of(graph),
-        )
-
-    def _metrics(self) -> list[TaskMetrics]:
-        counters = self._driver.metrics()
-        metrics = []
-        for vertex in self._driver.assignment.stages.plan.vertices.values():
-            operators = [counters.of(node.name) for node in vertex.nodes]
-            busy = max(counters.busy(vertex.name), sum(o.busy for o in operators))
-            metrics.append(TaskMetrics(vertex.name, TaskTimes(busy=busy), operators, ()))
-        return metrics
 
     def __enter__(self) -> Self:
         return self
@@ -314,6 +288,6 @@ class SparkJob:
         self._warn(error=error)
 
 
-def _gone() -> tuple[type[Exception], ...]:
-    """What asking Spark about a query raises: the query failed, or there is no JVM any more."""
+def _query_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of Spark's methods of a query: the query failed, or its JVM is gone."""
     return (pyspark("pyspark.errors").PySparkException, pyspark("py4j.protocol").Py4JError, OSError)

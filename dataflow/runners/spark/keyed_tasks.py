@@ -1,7 +1,7 @@
-"""Slots: subtasks whose state Spark keeps, as one value under the slot's number.
+"""Keyed tasks: subtasks whose state Spark stores, as one value under the task's number.
 
-A micro-batch brings a slot everything that was sent to it, in one call; the number of calls is that of the slots, and
-not that of rows. Envelopes for slots of other levels, and for the driver, pass.
+Spark calls a keyed task once in a micro-batch, with everything that was sent to it. So the number of calls is the
+number of keyed tasks, not of rows. Envelopes for keyed tasks of other levels, and for the driver, pass unchanged.
 """
 
 from __future__ import annotations
@@ -11,69 +11,69 @@ from functools import lru_cache
 from typing import Any
 
 from dataflow.runners.spark.envelopes import Envelope, by_channel
-from dataflow.runners.spark.placement import Hosting
+from dataflow.runners.spark.metrics import report_envelope
+from dataflow.runners.spark.placement import Placement
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.source_tasks import Assignment
-from dataflow.runners.spark.task_host import Hosted, Recorder
-from dataflow.runners.spark.task_reports import reported
-from dataflow.runners.spark.worker_notes import at_work
+from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
+from dataflow.runners.spark.worker_notes import working_on
 from dataflow.runtime.task.parts import TaskState
 
-__all__ = ["processor_of", "rows_of"]
+__all__ = ["keyed_task_processor", "rows_of"]
 
 
 def run(
-    assignment: Assignment, slot: int, envelopes: list[Envelope], state: bytes | None
+    assignment: Assignment, task: int, envelopes: list[Envelope], state: bytes | None
 ) -> tuple[list[Envelope], bytes]:
-    """A slot through a micro-batch: what it sends, and its state behind it."""
-    stages = assignment.stages
-    vertex, subtask = stages.slots[slot]
+    """Run a keyed task through a micro-batch. Return the envelopes it sends, and its state after the micro-batch."""
+    spark_plan = assignment.spark_plan
+    vertex, subtask = spark_plan.keyed_tasks[task]
     round_ = envelopes[0].round
-    recorder = Recorder(stages, subtask, round_, dealt=False)
+    recorder = OutputRecorder(spark_plan, subtask, round_, distributed=False)
     before = None if state is None else TaskState.decode(state)
     with (
-        at_work(assignment.home, vertex, subtask),
-        Hosted(stages, vertex, subtask, before, assignment.run_id, recorder) as hosted,
+        working_on(assignment.directory, vertex, subtask),
+        TaskHost(spark_plan, vertex, subtask, before, assignment.run_id, recorder) as host,
     ):
-        hosted.feed(by_channel(envelopes))
-        after = hosted.state(round_ + 1).encode("sample").to_pybytes()
-        hosted.close()  # before the report, which has its errors
-        return [*recorder.envelopes(), reported(hosted.report(), round_)], after
+        host.feed(by_channel(envelopes))
+        after = host.snapshot(round_ + 1).encode("sample").to_pybytes()
+        host.close()  # before the report, which includes errors of closing
+        return [*recorder.envelopes(), report_envelope(host.report(), round_)], after
 
 
-def rows_of(packed: bytes, state: Any, slot: int, rows: Iterable[Any]) -> Iterator[Any]:
-    """What a slot makes of the rows of Spark's that came under its number; ``state`` is Spark's ``ValueState``."""
-    assignment, mine = _unpacked(packed)
-    if slot not in mine:
+def rows_of(packed: bytes, state: Any, task: int, rows: Iterable[Any]) -> Iterator[Any]:
+    """Yield the rows that a keyed task sends, given Spark's rows under its number; ``state`` is a ``ValueState``."""
+    assignment, tasks = _unpack(packed)
+    if task not in tasks:
         yield from rows
         return
-    held = bytes(state.get()[0]) if state.exists() else None
+    before = bytes(state.get()[0]) if state.exists() else None
     envelopes = [Envelope(row[0], row[1], row[2], row[3], bytes(row[4])) for row in rows]
-    sent, after = run(assignment, slot, envelopes, held)
+    sent, after = run(assignment, task, envelopes, before)
     state.update((after,))
-    made = pyspark("pyspark.sql").Row
+    row_type = pyspark("pyspark.sql").Row
     for e in sent:
-        yield made(slot=e.slot, link=e.link, source=e.source, round=e.round, payload=e.payload)
+        yield row_type(slot=e.task, link=e.link, source=e.source, round=e.round, payload=e.payload)
 
 
 @lru_cache(maxsize=8)
-def _unpacked(packed: bytes) -> tuple[Assignment, frozenset[int]]:
-    found: tuple[Assignment, frozenset[int]] = pyspark("pyspark.cloudpickle").loads(packed)
-    return found
+def _unpack(packed: bytes) -> tuple[Assignment, frozenset[int]]:
+    unpacked: tuple[Assignment, frozenset[int]] = pyspark("pyspark.cloudpickle").loads(packed)
+    return unpacked
 
 
-def processor_of(assignment: Assignment, level: int) -> Any:
-    """The ``StatefulProcessor`` of a level.
+def keyed_task_processor(assignment: Assignment, level: int) -> Any:
+    """Return the ``StatefulProcessor`` of a level.
 
-    Spark makes a process for every micro-batch that does nothing but call ``init``. So what travels names nothing of
-    ours before the first row comes: importing it costs more than such a process does.
+    For every micro-batch Spark starts a process that only calls ``init``. Importing our modules would cost more than
+    the rest of this process. So the pickled class refers to none of them until the first row arrives.
     """
     streaming: Any = pyspark("pyspark.sql.streaming")
-    vertices = {vertex.name for vertex in assignment.stages.at(level, Hosting.SLOT)}
-    mine = frozenset(n for n, (vertex, _) in enumerate(assignment.stages.slots) if vertex.name in vertices)
-    packed: bytes = pyspark("pyspark.cloudpickle").dumps((assignment, mine))
+    vertices = {vertex.name for vertex in assignment.spark_plan.at(level, Placement.KEYED_TASK)}
+    tasks = frozenset(n for n, (vertex, _) in enumerate(assignment.spark_plan.keyed_tasks) if vertex.name in vertices)
+    packed: bytes = pyspark("pyspark.cloudpickle").dumps((assignment, tasks))
 
-    class Slots(streaming.StatefulProcessor):  # type: ignore[misc]
+    class KeyedTaskProcessor(streaming.StatefulProcessor):  # type: ignore[misc]
         def init(self, handle):  # type: ignore[no-untyped-def]
             self._state = handle.getValueState("state", "state binary")
 
@@ -85,4 +85,4 @@ def processor_of(assignment: Assignment, level: int) -> Any:
         def close(self):  # type: ignore[no-untyped-def]
             pass
 
-    return Slots()
+    return KeyedTaskProcessor()

@@ -1,32 +1,49 @@
-"""Spark's own readers in the place of sources, for pipelines without state.
+"""Spark's own readers in place of sources, for pipelines without state.
 
-The user's streaming DataFrame stands for a source. Which rows are in a micro-batch, and where to go on after a restart,
-is Spark's business; the number of the micro-batch is the commit's. What does not go with that is refused here.
+The user's streaming DataFrame replaces a source. Spark decides which rows are in a micro-batch, and where to resume
+after a restart; commits have the number of the micro-batch. Pipelines that this cannot run are refused here.
+
+In every partition of every micro-batch the chain after the source runs as a subtask that is built anew. So nothing in
+it keeps state. Rows are gathered into larger batches first, because Spark delivers few at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
+from dataflow.clock import SystemClock
+from dataflow.contracts.source import SourceContext
 from dataflow.errors import ConfigurationError, UnsupportedOnRunner, did_you_mean
 from dataflow.planning.graph import Graph, Node
+from dataflow.planning.physical_plan import Vertex, task_id
 from dataflow.planning.specs import Read
-from dataflow.runners.spark.accepted_types import differences
-from dataflow.runners.spark.envelopes import DDL
-from dataflow.runners.spark.native_source_tasks import chain_of
-from dataflow.runners.spark.placement import Hosting, Stages
+from dataflow.protocol.events import Data
+from dataflow.runners.spark.accepted_types import cast_batch, differences
+from dataflow.runners.spark.envelopes import DDL, batches_of
+from dataflow.runners.spark.metrics import report_envelope
+from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runners.spark.session import functions, pyspark
 from dataflow.runners.spark.source_tasks import Assignment
+from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
+from dataflow.runners.spark.user_errors import serialized_errors
+from dataflow.runners.spark.worker_notes import working_on
+from dataflow.runtime.task.source_input import SourceInput
 
-__all__ = ["Readers"]
+__all__ = ["NativeReaders", "gather_batches"]
+
+_ROWS: Final = 1 << 17
+"""The rows of a batch for the chain: Spark delivers 10,000 at a time, and a call costs the same for more."""
+_BATCH_ID: Final = "streaming.sql.batchId"
+"""The property in which Spark gives its tasks the number of their micro-batch."""
 
 
-class Readers:
-    """The DataFrames that stand for sources, by the sources' names."""
+class NativeReaders:
+    """The DataFrames that replace sources, by the sources' names."""
 
     def __init__(self, frames: Mapping[str, Any]) -> None:
         self._frames = dict(frames)
@@ -43,13 +60,14 @@ class Readers:
 
     @property
     def session(self) -> Any:
-        """The session that the DataFrames are of; None: there are none."""
+        """The session of the DataFrames; None: there are none."""
         return next((getattr(frame, "sparkSession", None) for frame in self._frames.values()), None)
 
     def check(self, graph: Graph) -> None:
-        """Raise for what does not go together: names, streams, sessions, columns, and operators with state.
+        """Check the DataFrames against the pipeline.
 
-        Raises: ConfigurationError, UnsupportedOnRunner.
+        Raises: ConfigurationError for wrong names, DataFrames that do not stream, or different sessions;
+            UnsupportedOnRunner for wrong columns, and operators with state.
         """
         if not self._frames:
             return
@@ -66,8 +84,8 @@ class Readers:
         for name in sources:
             if name not in self._frames:
                 raise UnsupportedOnRunner(
-                    f"source {name!r}", "spark", "another source is read by Spark, and micro-batches of the two differ",
-                    f"give SparkRunner(sources=) a DataFrame for {name!r}, too, or for none",
+                    f"source {name!r}", "spark", "Spark reads another source, and the micro-batches of the two differ",
+                    f"give SparkRunner(sources=) a DataFrame for {name!r}, too, or for no source",
                 )  # fmt: skip
 
     def _check_frame(self, node: Node, frame: Any) -> None:
@@ -76,46 +94,51 @@ class Readers:
             raise ConfigurationError(f"{where}: expected a streaming DataFrame, found a {type(frame).__name__}")
         if not frame.isStreaming:
             raise ConfigurationError(
-                f"{where}: expected a streaming DataFrame, found one that is read once: spark.readStream in the place "
+                f"{where}: expected a streaming DataFrame, found one that is read once: use spark.readStream instead "
                 "of spark.read"
             )
         if not frame.sparkSession._jsparkSession.equals(self.session._jsparkSession):
-            raise ConfigurationError(f"{where}: its DataFrame is of another session than the others: make all in one")
+            raise ConfigurationError(
+                f"{where}: its DataFrame belongs to another session than the others: create all in one session"
+            )
         if wrong := differences(_arrow(frame), node.schema):
             raise UnsupportedOnRunner(
                 f"source {node.name!r}", "spark", f"its DataFrame has other columns: {'; '.join(wrong)}",
                 f"it needs {', '.join(f'{f.name}: {f.type}' for f in node.schema)}",
             )  # fmt: skip
 
-    def check_stages(self, stages: Stages) -> None:
-        """Raises: UnsupportedOnRunner for an operator that takes rows from other tasks than the one that reads them."""
-        for name in self._frames and [n for n, hosting in stages.hosting.items() if hosting is Hosting.SLOT]:
+    def check_plan(self, spark_plan: SparkPlan) -> None:
+        """Raise UnsupportedOnRunner for an operator that takes rows from other tasks than the one that reads them."""
+        for name in self._frames and [
+            n for n, placement in spark_plan.placements.items() if placement is Placement.KEYED_TASK
+        ]:
             raise UnsupportedOnRunner(
-                f"operator {name!r}", "spark", "behind Spark's own readers rows stay where they were read",
-                "leave rebalance(), broadcast() and parallelism= out, and give the DataFrame the partitions you want",
+                f"operator {name!r}", "spark", "after Spark's own readers rows stay in the task that read them",
+                "remove rebalance(), broadcast() and parallelism=, and give the DataFrame the partitions you want",
             )  # fmt: skip
 
     def check_session(self, session: Any) -> None:
-        """Raises: ConfigurationError where the DataFrames are not of ``session``."""
+        """Raise ConfigurationError if the DataFrames do not belong to ``session``."""
         if self._frames and not self.session._jsparkSession.equals(session._jsparkSession):
             raise ConfigurationError(
-                "SparkRunner(session, sources=): the DataFrames are of another session: use session.readStream"
+                "SparkRunner(session, sources=): the DataFrames belong to another session: create them with "
+                "session.readStream"
             )
 
     def texts(self) -> Mapping[str, str]:
-        """What Spark reads for each source, in Spark's words."""
+        """Return Spark's description of its input for each source."""
         return {name: ", ".join(_leaves(frame)) for name, frame in self._frames.items()}
 
     def frame(self, assignment: Assignment) -> Any:
-        """A DataFrame of envelopes: what the chains behind all sources make of the rows; no source need travel."""
-        read = [
+        """Return a DataFrame of the envelopes that the chains send; ``assignment`` may be one without sources."""
+        frames = [
             frame.select(*[functions().col(f"`{name.replace('`', '``')}`") for name in vertex.head.schema.names])
-            .mapInArrow(chain_of(assignment, vertex), DDL)
-            for vertex in assignment.stages.plan.vertices.values()
-            if assignment.stages.hosting[vertex.name] is Hosting.READER
+            .mapInArrow(native_task_function(assignment, vertex), DDL)
+            for vertex in assignment.spark_plan.plan.vertices.values()
+            if assignment.spark_plan.placements[vertex.name] is Placement.NATIVE_READER
             for frame in [self._frames[vertex.head.name]]
         ]  # fmt: skip
-        return reduce(lambda one, other: one.union(other), read)
+        return reduce(lambda one, other: one.union(other), frames)
 
 
 def _arrow(frame: Any) -> pa.Schema:
@@ -132,16 +155,77 @@ def _leaves(frame: Any) -> Iterator[str]:
 def _refuse_state(node: Node) -> None:
     spec = node.spec
     if len(node.inputs) > 1:
-        reason, instead = "it takes rows of several tasks", "give each stream a sink of its own"
+        reason, instead = "it takes rows from several tasks", "give each stream a sink of its own"
     elif spec.assigns_time:
-        reason, instead = "it is about event time", "leave it out"
+        reason, instead = "it sets event time", "remove it"
     elif spec.row_wise:
         return
     elif spec.is_users:
-        reason, instead = "it may keep state", "say stateless = True in its class if it does not"
+        reason, instead = "it may keep state", "set stateless = True in its class if it does not"
     else:
-        reason, instead = "it keeps state", "leave it out"
+        reason, instead = "it keeps state", "remove it"
     raise UnsupportedOnRunner(
-        f"operator {node.name!r}", "spark", f"{reason}, and behind Spark's own readers each row stands for itself",
-        f"{instead}, or let the pipeline read its sources: SparkRunner without sources=",
+        f"operator {node.name!r}", "spark", f"{reason}, and after Spark's own readers each row is processed on its own",
+        f"{instead}, or let the pipeline read its sources: use SparkRunner without sources=",
     )  # fmt: skip
+
+
+def native_task_function(
+    assignment: Assignment, vertex: Vertex
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function for ``mapInArrow``, which runs the chain after a source on a partition of a micro-batch."""
+
+    def chain(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = pyspark().TaskContext.get()
+        return run_partition(
+            assignment, vertex, batches, context.partitionId(), int(context.getLocalProperty(_BATCH_ID))
+        )
+
+    return chain
+
+
+def run_partition(
+    assignment: Assignment, vertex: Vertex, batches: Iterable[pa.RecordBatch], partition: int, round_: int
+) -> Iterator[pa.RecordBatch]:
+    """Run a partition of micro-batch ``round_``; yield the envelopes it sends: none if the partition has no rows."""
+    source = vertex.head
+    spark_plan, wide = assignment.spark_plan.for_partition(vertex, partition)
+    recorder = OutputRecorder(spark_plan, partition, round_, distributed=True)
+    waiting = gather_batches(batches)
+    if (first := next(waiting, None)) is None:
+        return
+    assert isinstance(source.spec, Read), f"{source.name} reads no source"
+    unread: Any = source.spec.source
+    no_splits = SourceInput(unread, [], SourceContext(source.name, partition, wide.parallelism, SystemClock()))
+    task = task_id(vertex.name, partition)
+    with (
+        working_on(assignment.directory, wide, partition),
+        TaskHost(spark_plan, wide, partition, None, assignment.run_id, recorder, no_splits) as host,
+    ):
+        for step, rows in enumerate(itertools.chain([first], waiting)):
+            with serialized_errors(task):
+                declared = cast_batch(rows, source.schema, source.name)
+            host.push(0, Data(declared, 0))
+            recorder.step(step)
+        host.snapshot(round_ + 1)
+        host.close()  # before the report, which includes errors of closing
+        yield from batches_of([*recorder.envelopes(), report_envelope(host.report(), round_)])
+
+
+def gather_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in larger batches, of which none is empty."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            rows += batch.num_rows
+        if rows >= _ROWS:
+            yield from _joined(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield from _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from pa.Table.from_batches(batches).combine_chunks().to_batches() if len(batches) > 1 else batches

@@ -1,183 +1,188 @@
-"""What becomes of each vertex of a plan on Spark, and in which order. Pure.
+"""Where each vertex of a plan runs on Spark, and after how many shuffles. Pure.
 
-A vertex with a source is a **lane** a subtask: a partition of the stream's source, read batch by batch, with the chain
-behind it. Where Spark reads in the place of a source, each of Spark's partitions has the chain. One whose state is
-found by key, or that takes rows from more than one subtask, has a **slot** a subtask: a key of Spark's, its state one
-value; keyed vertices have one for each key group. A sink behind slots writes in every **partition** what its rows are
-there, for a key group is too little for a file. Sinks that cannot be committed in two phases get their rows in the
-**driver**.
+- A vertex with a source has a **source task** for each subtask: a partition of the streaming source, which reads batch
+  by batch and runs the chain after the source. If Spark reads in place of a source, each of Spark's partitions runs
+  the chain.
+- A vertex that has keyed state, or takes rows from more than one subtask, has a **keyed task** for each subtask: a key
+  of Spark's grouping, whose state is one value. Keyed vertices have one for each key group.
+- A two-phase sink after keyed tasks writes one file in each **partition** of Spark's, because a key group has too few
+  rows for a file.
+- Sinks without two-phase commit get their rows in the **driver**.
 
-Slots are in levels: one shuffle each, in which all vertices of the level are hosted.
+Keyed tasks are in levels: each level is one shuffle, which runs all vertices of the level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
-from dataflow.contracts.sink import Guarantee, TwoPhaseSink
-from dataflow.contracts.source import InputIdentity
+import pyarrow as pa
+
+from dataflow.contracts.operator import Operator, OperatorContext
+from dataflow.contracts.sink import Guarantee, Sink, TwoPhaseSink
+from dataflow.contracts.source import InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.contracts.spec import Spec
 from dataflow.errors import UnsupportedOnRunner
 from dataflow.planning.graph import Graph, Node, Partitioning
 from dataflow.planning.physical_plan import Link, Plan, Vertex, make_plan
 from dataflow.planning.specs import Read, Write
 from dataflow.runners.binding import can_preaggregate
-from dataflow.runners.spark.absent import NoSink, NoSource
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.outputs import ForwardOutput, Output, output_for
 
-__all__ = ["Hosting", "Stages", "staged"]
+__all__ = ["Placement", "SparkPlan", "plan_for_spark"]
 
 
-class Hosting(Enum):
+class Placement(Enum):
     """Where a vertex runs."""
 
-    LANE = "a partition of the source"
-    READER = "mapInArrow behind a reader of Spark's"
-    SLOT = "transformWithState, state as one value per slot"
+    SOURCE_TASK = "a partition of the source"
+    NATIVE_READER = "mapInArrow after a reader of Spark's"
+    KEYED_TASK = "transformWithState, state as one value for each keyed task"
     PARTITION = "mapInArrow, committed by the driver"
     DRIVER = "the driver"
 
 
 @dataclass(frozen=True)
-class Stages:
-    """A plan with a place for each vertex. ``lanes`` are the subtasks of all sources, ``slots`` those with slots."""
+class SparkPlan:
+    """A plan with the placement of each vertex."""
 
     plan: Plan
-    hosting: Mapping[str, Hosting]
+    placements: Mapping[str, Placement]
 
     @cached_property
-    def lanes(self) -> list[tuple[Vertex, int]]:
-        return self._subtasks(Hosting.LANE)
+    def source_tasks(self) -> list[tuple[Vertex, int]]:
+        """The source tasks of all sources, as vertex and subtask; their place in this list is their number."""
+        return self._subtasks(Placement.SOURCE_TASK)
 
     @cached_property
-    def slots(self) -> list[tuple[Vertex, int]]:
-        return self._subtasks(Hosting.SLOT)
+    def keyed_tasks(self) -> list[tuple[Vertex, int]]:
+        """The keyed tasks of all levels, as vertex and subtask; their place in this list is their number."""
+        return self._subtasks(Placement.KEYED_TASK)
 
-    def _subtasks(self, hosting: Hosting) -> list[tuple[Vertex, int]]:
+    def _subtasks(self, placement: Placement) -> list[tuple[Vertex, int]]:
         return [
             (vertex, subtask)
             for vertex in self.plan.vertices.values()
-            if self.hosting[vertex.name] is hosting
+            if self.placements[vertex.name] is placement
             for subtask in range(vertex.parallelism)
         ]
 
-    def slot(self, vertex: str, subtask: int) -> int:
-        """The number of a slot."""
-        return self._first_slots[vertex] + subtask
+    def keyed_task_number(self, vertex: str, subtask: int) -> int:
+        """Return the number of a keyed task."""
+        return self._first_numbers[vertex] + subtask
 
     @cached_property
-    def _first_slots(self) -> Mapping[str, int]:
+    def _first_numbers(self) -> Mapping[str, int]:
         first: dict[str, int] = {}
-        for number, (vertex, _) in enumerate(self.slots):
+        for number, (vertex, _) in enumerate(self.keyed_tasks):
             first.setdefault(vertex.name, number)
         return first
 
     @cached_property
     def levels(self) -> Mapping[str, int]:
-        """How many shuffles the rows of each vertex have behind them."""
-        found: dict[str, int] = {}
+        """The number of shuffles before the rows of each vertex."""
+        levels: dict[str, int] = {}
         for name in self.plan.vertices:
-            before = max((found[link.source] for link in self.plan.inputs(name)), default=0)
-            found[name] = before + (self.hosting[name] is Hosting.SLOT)
-        return found
+            before = max((levels[link.source] for link in self.plan.inputs(name)), default=0)
+            levels[name] = before + (self.placements[name] is Placement.KEYED_TASK)
+        return levels
 
-    def for_workers(self, *, with_sources: bool) -> Stages:
-        """The same stages without what stays in the driver, and without sources where nobody reads: to be pickled."""
-        nodes = {node.id: replace(node, spec=self._carried(node, with_sources)) for node in self.plan.graph}
+    def for_workers(self, *, with_sources: bool) -> SparkPlan:
+        """Return a copy to pickle: without sinks of the driver, and without sources that workers do not read."""
+        nodes = {node.id: replace(node, spec=self._spec_for_workers(node, with_sources)) for node in self.plan.graph}
         vertices = {
             vertex.name: Vertex(vertex.name, vertex.parallelism, [nodes[node.id] for node in vertex.nodes])
             for vertex in self.plan.vertices.values()
         }
         graph = Graph(list(nodes.values()))
-        return Stages(replace(self.plan, graph=graph, logical=graph, vertices=vertices), self.hosting)
+        return SparkPlan(replace(self.plan, graph=graph, logical=graph, vertices=vertices), self.placements)
 
-    def _carried(self, node: Node, with_sources: bool) -> Spec:  # noqa: FBT001
+    def _spec_for_workers(self, node: Node, with_sources: bool) -> Spec:  # noqa: FBT001
         if isinstance(node.spec, Read) and not with_sources:
-            return Read(NoSource(node.schema, node.spec.source.sides))
+            return Read(PlaceholderSource(node.schema, node.spec.source.sides))
         if isinstance(node.spec, Write) and not isinstance(node.spec.sink, TwoPhaseSink):
-            return Write(NoSink())
+            return Write(PlaceholderSink())
         return node.spec
 
-    def for_partition(self, vertex: Vertex, partition: int) -> tuple[Stages, Vertex]:
-        """The same with room for ``partition`` among the subtasks of a vertex: Spark has as many as it likes."""
+    def for_partition(self, vertex: Vertex, partition: int) -> tuple[SparkPlan, Vertex]:
+        """Return a copy in which a vertex has subtask ``partition``, because Spark chooses the number of partitions."""
         wide = Vertex(vertex.name, max(vertex.parallelism, partition + 1), vertex.nodes)
         vertices = {**self.plan.vertices, vertex.name: wide}
         groups = max(self.plan.max_key_groups, wide.parallelism)
-        return Stages(replace(self.plan, vertices=vertices, max_key_groups=groups), self.hosting), wide
+        return SparkPlan(replace(self.plan, vertices=vertices, max_key_groups=groups), self.placements), wide
 
     @property
     def depth(self) -> int:
-        """How many shuffles there are."""
+        """The number of shuffles."""
         return max(self.levels.values())
 
-    def at(self, level: int, hosting: Hosting) -> list[Vertex]:
-        """The vertices of a kind behind so many shuffles."""
+    def at(self, level: int, placement: Placement) -> list[Vertex]:
+        """Return the vertices with this placement after ``level`` shuffles."""
         vertices = self.plan.vertices.values()
-        return [v for v in vertices if self.levels[v.name] == level and self.hosting[v.name] is hosting]
+        return [v for v in vertices if self.levels[v.name] == level and self.placements[v.name] is placement]
 
-    def speakers(self, link: Link) -> int:
-        """How many subtasks must be heard about time over a link: one, where all of the vertex hear the same."""
-        return 1 if self._in_unison(link.source) else self.plan.vertices[link.source].parallelism
+    def watermark_sources(self, link: Link) -> int:
+        """Return how many subtasks send watermarks over a link: one if all subtasks of the vertex have the same."""
+        return 1 if self._same_watermarks(link.source) else self.plan.vertices[link.source].parallelism
 
-    def _in_unison(self, vertex: str) -> bool:
-        """Whether all subtasks hear the same: lanes do not, and nobody does who hears a single subtask."""
+    def _same_watermarks(self, vertex: str) -> bool:
+        """Return whether all subtasks have the same watermark: not source tasks, nor those with one input subtask."""
         forward = any(link.partitioning is Partitioning.FORWARD for link in self.plan.inputs(vertex))
-        return self.hosting[vertex] is Hosting.SLOT and not forward
+        return self.placements[vertex] is Placement.KEYED_TASK and not forward
 
     def channels(self, vertex: str, subtask: int) -> list[tuple[int, int]]:
-        """The (link, source) pairs from which a slot hears, in the order of its watermarks."""
-        found = []
+        """Return the (link, source) pairs that a keyed task receives from, in the order of its watermarks."""
+        channels: list[tuple[int, int]] = []
         for number, link in enumerate(self.plan.links):
             if link.target == vertex and link.partitioning is Partitioning.FORWARD:
-                found.append((number, subtask))
+                channels.append((number, subtask))
             elif link.target == vertex:
-                found += [(number, source) for source in range(self.speakers(link))]
-        return found
+                channels += [(number, source) for source in range(self.watermark_sources(link))]
+        return channels
 
     def output(self, link: Link, channels: list[Channel]) -> Output:
-        """The output that deals rows out to the slots of a link's target."""
+        """Return the output that distributes rows to the keyed tasks of a link's target."""
         if link.partitioning is Partitioning.FORWARD:
             return ForwardOutput(channels)
         return output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
 
 
-def staged(
+def plan_for_spark(
     graph: Graph,
     *,
     parallelism: int,
     key_groups: int,
     readers: Container[str] = (),
     input_identity: InputIdentity = "mtime",
-) -> Stages:
-    """Plan ``graph`` for Spark, with ``parallelism`` lanes a source that does not say otherwise.
+) -> SparkPlan:
+    """Plan ``graph`` for Spark, with ``parallelism`` source tasks for each source that does not set its own number.
 
     Spark reads in place of the sources named in ``readers``. The others recognise their input by ``input_identity``.
 
-    Raises: UnsupportedOnRunner for a sink that would get every row several times over; what ``plan.of`` raises.
+    Raises: UnsupportedOnRunner for a sink that would write rows more than once; errors of planning itself.
     """
     widened = _widened(graph, parallelism, key_groups)
-    broken = {node.id for node in widened if _stands_apart(widened, node, parallelism)}
-    names = {widened.nodes[id].name for id in broken}
+    apart = {node.name for node in widened if _runs_apart(widened, node)}
     plan = make_plan(
         widened,
         parallelism=parallelism,
         max_key_groups=key_groups,
         combine=can_preaggregate,
-        apart=lambda node: node.name in names,
+        apart=lambda node: node.name in apart,
         input_identity=input_identity,
     )
-    return Stages(plan, {vertex.name: _hosting(vertex, readers) for vertex in plan.vertices.values()})
+    return SparkPlan(plan, {vertex.name: _placement_of(vertex, readers) for vertex in plan.vertices.values()})
 
 
 def _widened(graph: Graph, parallelism: int, key_groups: int) -> Graph:
-    """The graph with the parallelism of every operator: a slot for each key group behind a key_by."""
-    made = Graph()
+    """Return the graph with the parallelism of every operator: one keyed task for each key group after a key_by."""
+    widened = Graph()
     for node in graph:
-        above = [made.nodes[edge.source].parallelism or parallelism for edge in node.inputs]
+        above = [widened.nodes[edge.source].parallelism or parallelism for edge in node.inputs]
         if any(edge.partitioning is Partitioning.HASH for edge in node.inputs):
             width = key_groups
         elif isinstance(node.spec, Read):
@@ -186,34 +191,34 @@ def _widened(graph: Graph, parallelism: int, key_groups: int) -> Graph:
             width = above[0]
         else:
             width = max(above) if node.parallelism is None else node.parallelism
-        made.nodes.append(replace(node, parallelism=width))
-    return made
+        widened.nodes.append(replace(node, parallelism=width))
+    return widened
 
 
-def _stands_apart(graph: Graph, node: Node, parallelism: int) -> bool:
-    """Sinks stay with the source they follow, if they can be committed in two phases; else they are on their own."""
+def _runs_apart(graph: Graph, node: Node) -> bool:
+    """Return whether a sink is a vertex of its own: all but two-phase sinks directly after a source."""
     if not isinstance(node.spec, Write):
         return False
     if any(edge.partitioning is Partitioning.BROADCAST for edge in node.inputs):
         raise UnsupportedOnRunner(
             f"sink {node.name!r}",
             "spark",
-            "behind broadcast() it gets each row once a subtask",
-            "leave broadcast() out",
+            "after broadcast() it would write each row once for each subtask",
+            "remove broadcast() before the sink",
         )
     sink = node.spec.sink
     if sink.guarantee is not Guarantee.EXACTLY_ONCE and not sink.idempotent:
         raise UnsupportedOnRunner(
             f"sink {node.name!r}, {sink!r},",
             "spark",
-            "micro-batches are repeated after a failure, and nobody takes back what it wrote",
-            "write files, or, where writing a row again changes nothing, say so: op.upsert_batches(function), or "
-            "idempotent = True in a sink of your own",
+            "micro-batches are repeated after a failure, and this sink cannot take back what it wrote",
+            "write files; if writing a row again changes nothing, use op.upsert_batches(function), or set "
+            "idempotent = True in your sink's class",
         )
-    return not isinstance(sink, TwoPhaseSink) or not _is_in_lane(graph, node)
+    return not isinstance(sink, TwoPhaseSink) or not _is_in_source_task(graph, node)
 
 
-def _is_in_lane(graph: Graph, node: Node) -> bool:
+def _is_in_source_task(graph: Graph, node: Node) -> bool:
     while len(node.inputs) == 1:
         (edge,) = node.inputs
         before = graph.nodes[edge.source]
@@ -223,10 +228,39 @@ def _is_in_lane(graph: Graph, node: Node) -> bool:
     return isinstance(node.spec, Read)
 
 
-def _hosting(vertex: Vertex, readers: Container[str]) -> Hosting:
+def _placement_of(vertex: Vertex, readers: Container[str]) -> Placement:
     head = vertex.head
     if isinstance(head.spec, Read):
-        return Hosting.READER if head.name in readers else Hosting.LANE
+        return Placement.NATIVE_READER if head.name in readers else Placement.SOURCE_TASK
     if isinstance(head.spec, Write):
-        return Hosting.PARTITION if isinstance(head.spec.sink, TwoPhaseSink) else Hosting.DRIVER
-    return Hosting.SLOT
+        return Placement.PARTITION if isinstance(head.spec.sink, TwoPhaseSink) else Placement.DRIVER
+    return Placement.KEYED_TASK
+
+
+class PlaceholderSource(Source):
+    """A source with a schema only: takes the place of a source in plans for workers that do not read it."""
+
+    def __init__(self, schema: pa.Schema, sides: Mapping[str, pa.Schema]) -> None:
+        self._schema = schema
+        self._sides = sides
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def sides(self) -> Mapping[str, pa.Schema]:
+        return self._sides
+
+    def splits(self) -> Sequence[Split]:
+        raise AssertionError("a placeholder for a source is not read")
+
+    def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
+        raise AssertionError("a placeholder for a source is not read")
+
+
+class PlaceholderSink(Sink):
+    """Takes the place of a sink of the driver in plans for workers."""
+
+    def writer(self, context: OperatorContext) -> Operator:
+        raise AssertionError("a placeholder for a sink is not written to")

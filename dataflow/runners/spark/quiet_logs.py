@@ -1,8 +1,8 @@
-"""What Spark and py4j print that says nothing to a user, and how it is kept off the terminal.
+"""A filter of stderr that drops Spark's and py4j's noise.
 
-A session that we start prints what users' functions print in its workers, and nothing else: Spark says what it has to
-say as an exception. Its JVM and its workers write straight to the standard error of this process, so what is known to
-be noise is taken out of the stream itself; log levels come too late for some of it, and do not reach the rest.
+A session that we start prints the output of users' functions in its workers, and nothing else; Spark reports problems
+as exceptions. Its JVM and its workers write directly to the stderr of this process. So known noise is removed from the
+stream itself: log levels take effect too late for some of it, and do not apply to the rest.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-__all__ = ["Told", "hushed", "is_sparks", "without_noise"]
+__all__ = ["MicroBatchRejected", "drop_noise", "is_spark_handler", "suppress_noise"]
 
 _STDERR: Final = 2
 _ONE: Final = threading.Lock()
-"""Guards descriptor 2: of two that replace it at a time, the second would put the first one's pipe back for good."""
+"""Guards descriptor 2: if two threads replaced it at a time, the second would restore the pipe of the first."""
 _NOISE: Final = re.compile(
     rb"WARNING: Using incubator modules"
     rb"|Using Spark's default log4j profile"
@@ -34,26 +34,26 @@ _TRACEBACK: Final = b"Traceback (most recent call last):\n"
 _ORPHAN: Final = b"transform_with_state_driver_worker.py"
 
 
-class Told(RuntimeError):
-    """Raised to make Spark give a micro-batch up, where somebody else has the reason."""
+class MicroBatchRejected(RuntimeError):
+    """Raised to make Spark abort a micro-batch; the driver has the reason."""
 
 
-def is_sparks(handler: object) -> bool:
-    """Whether a handler of signals is one that PySpark installed: it calls the JVM from wherever it strikes."""
+def is_spark_handler(handler: object) -> bool:
+    """Return whether PySpark installed this signal handler, which calls the JVM from wherever it interrupts."""
     return str(getattr(handler, "__module__", "")).startswith("pyspark")
 
 
 @contextmanager
-def hushed() -> Iterator[None]:
-    """Processes that are started inside, and theirs, write to our standard error as long as they live, less the noise.
+def suppress_noise() -> Iterator[None]:
+    """Drop the noise that processes started inside, and their children, write to our stderr as long as they live.
 
-    What this process itself writes meanwhile goes the same way.
+    The output of this process itself is filtered in the same way while inside.
     """
     logging.getLogger("py4j.clientserver").addFilter(_FILTER)
     with _ONE:
         try:
             terminal = os.dup(_STDERR)
-        except OSError:  # closed: there is nobody to spare
+        except OSError:  # closed: there is nothing to filter
             yield
             return
         reading, writing = os.pipe()
@@ -76,31 +76,31 @@ def _flush() -> None:
 
 def _pump(reading: int, terminal: int) -> None:
     with open(reading, "rb") as source, open(terminal, "wb", buffering=0) as target:
-        for line in without_noise(source):
+        for line in drop_noise(source):
             try:
                 target.write(line)
-            except OSError:  # the terminal is gone; who writes must not wait for it
+            except OSError:  # the terminal is gone; keep reading, so that no writer blocks
                 continue
 
 
-def without_noise(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines worth showing; an empty one right behind noise is part of it.
+def drop_noise(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the lines that are no noise; an empty line directly after noise is noise.
 
-    >>> list(without_noise(iter([b"Setting default log level to WARN\\n", b"\\n", b"mine\\n", b"\\n"])))
+    >>> list(drop_noise(iter([b"Setting default log level to WARN\\n", b"\\n", b"mine\\n", b"\\n"])))
     [b'mine\\n', b'\\n']
     """
     dropped = False
-    for line in _without_orphans(lines):
+    for line in _drop_orphans(lines):
         dropped = _NOISE.match(line) is not None or (dropped and not line.strip())
         if not dropped:
             yield line
 
 
-def _without_orphans(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Drop the tracebacks of workers that Spark started for a query which has stopped since.
+def _drop_orphans(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Drop the tracebacks of workers whose query has stopped since Spark started them.
 
     >>> orphan = [_TRACEBACK, b'  File ".../transform_with_state_driver_worker.py"\\n', b"X: [CANNOT_OPEN_SOCKET]\\n"]
-    >>> list(_without_orphans(iter([*orphan, b"mine\\n", _TRACEBACK, b"  File mine\\n", b"ValueError\\n"])))[0::3]
+    >>> list(_drop_orphans(iter([*orphan, b"mine\\n", _TRACEBACK, b"  File mine\\n", b"ValueError\\n"])))[0::3]
     [b'mine\\n', b'ValueError\\n']
     """
     held: list[bytes] = []
@@ -120,10 +120,10 @@ def _without_orphans(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class _Filter(logging.Filter):
-    """py4j prints with its stack whatever a function raises that it called."""
+    """Drops py4j's log records of ``MicroBatchRejected``: py4j logs every exception of a function it calls."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], Told))
+        return not (record.exc_info and isinstance(record.exc_info[1], MicroBatchRejected))
 
 
 _FILTER: Final = _Filter()

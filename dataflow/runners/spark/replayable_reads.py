@@ -1,8 +1,8 @@
-"""What a lane took in a micro-batch, poll by poll, so that a second attempt takes the same.
+"""Reads of a source task that are recorded poll by poll, so that a second attempt reads the same rows.
 
-Splits that have no rows for now are passed over, so which one a batch comes from is a matter of time, and so is where
-a generator cuts. The first attempt that comes to its end notes down both; later ones ask the splits in that order and
-wait for the rows. Time is repeated, too: which splits were found at their end, and how long the others were quiet.
+Which split a batch comes from depends on time, because splits without rows are skipped; so do the batches of a
+generator. The first attempt to finish stores both. Later attempts poll the splits in that order and wait for the rows.
+They also repeat time: which splits had ended, and how long the others had no rows.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from typing import TYPE_CHECKING, Any, Final
 from dataflow.clock import SystemClock
 from dataflow.contracts.source import Json, Source, SourceContext
 from dataflow.errors import InputChanged
-from dataflow.runners.spark.task_host import Hosted
-from dataflow.runners.spark.user_errors import carried
+from dataflow.runners.spark.task_host import TaskHost
+from dataflow.runners.spark.user_errors import serialized_errors
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task_input import PollResult, SplitState
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Attempt", "RecordingInlet", "RepeatingInlet", "Take"]
+__all__ = ["ReadAttempt", "RecordedPoll", "RecordingInlet", "RepeatingInlet"]
 
 _PATIENCE: Final = 0.5
-"""Seconds that a lane waits for its first rows: a micro-batch costs as much with none."""
+"""Seconds that a source task waits for its first rows: an empty micro-batch costs as much as a full one."""
 _PAUSE: Final = 0.005
-"""Seconds between two looks."""
+"""Seconds between two polls."""
 _LONGEST: Final = 60_000_000
-"""Microseconds that rows which were there before may take to come again."""
+"""Microseconds to wait for rows that an earlier attempt has read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
-    """A poll: the numbers of the splits that it found at their end, and of the one that gave rows (None: none did).
+class RecordedPoll:
+    """A poll: the numbers of the splits that had ended, and of the split that the rows came from (None: no rows).
 
-    ``whole``: the rows end a batch of the source, so event time moves behind them.
+    ``whole``: the rows complete a batch of the source, so event time advances after them.
     """
 
     ended: tuple[int, ...]
@@ -50,18 +50,18 @@ class Take:
         return [list(self.ended), self.split, self.rows, self.whole]
 
     @staticmethod
-    def of(found: Any) -> Take:
-        """The inverse of ``to_json``."""
-        ended, split, rows, whole = found
-        return Take(tuple(ended), split, rows, whole)
+    def of(entry: Any) -> RecordedPoll:
+        """Return the poll that ``to_json`` stored."""
+        ended, split, rows, whole = entry
+        return RecordedPoll(tuple(ended), split, rows, whole)
 
 
 class RecordingInlet(SourceInput):
-    """The first attempt: ``takes`` has what every poll gave, in order."""
+    """The input of the first attempt. ``polls`` records every poll, in order."""
 
     def __init__(self, source: Source, splits: Sequence[SplitState], context: SourceContext) -> None:
         super().__init__(source, splits, context)
-        self.takes: list[Take] = []
+        self.polls: list[RecordedPoll] = []
         self._numbers = {state.split.id: number for number, state in enumerate(splits)}
 
     def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
@@ -71,72 +71,74 @@ class RecordingInlet(SourceInput):
         if polled is not None:
             rows: Any = polled.flow
             whole = self.next_batch(self.current) != self.current_batch
-            self.takes.append(Take(ended, self._numbers[self.current], len(rows.rows), whole))
+            self.polls.append(RecordedPoll(ended, self._numbers[self.current], len(rows.rows), whole))
         elif ended:
-            self.takes.append(Take(ended, None))
+            self.polls.append(RecordedPoll(ended, None))
         return polled
 
-    def goes_on(self, left: int) -> bool:
-        """Return whether to poll again if ``left`` more rows may be taken."""
+    def has_more(self, left: int) -> bool:
+        """Return whether to poll again if ``left`` more rows may be read."""
         return not self.ended and left > 0
 
 
 class RepeatingInlet(SourceInput):
-    """A later attempt: polls give what ``takes`` says, in order, or None while the rows have not all come.
+    """The input of a later attempt. It repeats ``polls`` in order; a poll returns None until all its rows have arrived.
 
-    A source that sets rows aside is asked for whole batches, for only it knows which rows those stand between; others
-    for as many rows as are wanted. Raises: InputChanged where a split gives others than it did at first.
+    A source that sets rows aside is asked for whole batches, because only the source knows the position of these rows
+    in a batch. Other sources are asked for the recorded number of rows.
+
+    Raises: InputChanged if a split returns other rows than in the first attempt.
     """
 
     def __init__(
-        self, source: Source, splits: Sequence[SplitState], context: SourceContext, takes: Sequence[Take]
+        self, source: Source, splits: Sequence[SplitState], context: SourceContext, polls: Sequence[RecordedPoll]
     ) -> None:
         super().__init__(source, splits, context)
-        self.takes = list(takes)
-        self._left = deque(takes)
-        self._came: list[pa.RecordBatch] = []
+        self.polls = list(polls)
+        self._left = deque(polls)
+        self._received: list[pa.RecordBatch] = []
         self._aside: list[pa.RecordBatch] = []
         self._since: int | None = None
 
     def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
-        take = self._left[0]
-        for number in take.ended:
+        poll = self._left[0]
+        for number in poll.ended:
             self._end(number)
-        if take.split is not None and not self._all_came(take, self.splits[take.split], now):
+        if poll.split is not None and not self._is_complete(poll, self.splits[poll.split], now):
             return None
         self._left.popleft()
         self._since = None
-        if take.split is None:
+        if poll.split is None:
             return None
-        batch, aside = joined(self._came), joined(self._aside) if self._aside else None
-        self._came, self._aside = [], []
-        return self._poll_result(take.split, batch, aside, whole=take.whole)
+        batch, aside = joined(self._received), joined(self._aside) if self._aside else None
+        self._received, self._aside = [], []
+        return self._poll_result(poll.split, batch, aside, whole=poll.whole)
 
-    def goes_on(self, left: int) -> bool:
-        """Return whether there is more to repeat, however many rows that is."""
+    def has_more(self, left: int) -> bool:
+        """Return whether polls are left to repeat, whatever the number of their rows."""
         return bool(self._left)
 
-    def _all_came(self, take: Take, state: SplitState, now: int) -> bool:
+    def _is_complete(self, poll: RecordedPoll, state: SplitState, now: int) -> bool:
         number = self.splits.index(state)
-        came = sum(map(len, self._came))
-        batch = self._poll(number, state, take.rows - came if take.rows > came and not self._source.sides else None)
+        rows = sum(map(len, self._received))
+        batch = self._poll(number, state, poll.rows - rows if poll.rows > rows and not self._source.sides else None)
         if batch is not None:
-            self._came.append(batch)
+            self._received.append(batch)
             aside = self._rejected(number)
             self._aside += [] if aside is None else [aside]
-            came += len(batch)
+            rows += len(batch)
         self._since = now if self._since is None or batch is not None else self._since
-        if state.done or came > take.rows or now - self._since > _LONGEST:
+        if state.done or rows > poll.rows or now - self._since > _LONGEST:
             raise InputChanged(
-                f"{self._context.name}: split {state.split.id!r} gave a batch of {take.rows} rows when it was first "
-                f"read, and {came} now: on Spark a source gives the same rows, in the same batches, whenever it is "
-                "read on from an offset; make it do so, or use the local runner"
+                f"{self._context.name}: split {state.split.id!r} returned a batch of {poll.rows} rows when it was "
+                f"first read, and {rows} rows now: on Spark a source must return the same rows, in the same batches, "
+                "each time it is read from an offset; change the source so that it does, or use the local runner"
             )
-        return bool(self._came) and came == take.rows
+        return bool(self._received) and rows == poll.rows
 
 
-class Attempt:
-    """A lane's attempt at a micro-batch. ``settled`` is where it ends, if an earlier one came to its end; else None."""
+class ReadAttempt:
+    """A source task's attempt at a micro-batch. ``settled``: the state that an earlier attempt stored, or None."""
 
     inlet: RecordingInlet | RepeatingInlet
 
@@ -145,42 +147,42 @@ class Attempt:
         if settled is None:
             self.inlet = RecordingInlet(source, splits, context)
         else:
-            self.inlet = RepeatingInlet(source, splits, context, [Take.of(take) for take in settled["takes"]])
+            self.inlet = RepeatingInlet(source, splits, context, [RecordedPoll.of(poll) for poll in settled["takes"]])
 
     @property
-    def takes(self) -> Json:
-        """What was taken, as JSON."""
-        return [take.to_json() for take in self.inlet.takes]
+    def polls(self) -> Json:
+        """The recorded polls, as JSON."""
+        return [poll.to_json() for poll in self.inlet.polls]
 
-    def steps(self, hosted: Hosted, share: int) -> Iterator[int]:
-        """Take batches of ``share`` rows together, and push them through the chain; yields their number after each."""
+    def steps(self, host: TaskHost, share: int) -> Iterator[int]:
+        """Read ``share`` rows in whole batches, and run the chain on each; yield the number of batches after each."""
         taken, left, since = 0, share, time.monotonic()
-        while self.inlet.goes_on(left):
-            with carried(hosted.task):
+        while self.inlet.has_more(left):
+            with serialized_errors(host.task):
                 polled = self.inlet.poll(SystemClock().now())
             if polled is not None and polled.flow is not None:
                 if polled.rejected is not None:
-                    hosted.chain.set_aside(polled.rejected, 0)
+                    host.chain.set_aside(polled.rejected, 0)
                 left -= len(polled.flow.rows)  # type: ignore[union-attr]
-                hosted.push(0, polled.flow)
+                host.push(0, polled.flow)
                 taken += 1
                 yield taken
-            elif self.inlet.goes_on(left):
+            elif self.inlet.has_more(left):
                 if self._settled is None and time.monotonic() - since > _PATIENCE:
                     return
                 time.sleep(_PAUSE)
 
-    def ring(self, hosted: Hosted) -> list[str]:
-        """Call the timers that are due, or were at first; answers whose they are."""
+    def call_timers(self, host: TaskHost) -> list[str]:
+        """Call the timers that are due, or were due in the first attempt. Return the names of their operators."""
         if self._settled is None:
-            return hosted.ring()
+            return host.call_due_timers()
         self.inlet.restore_position(self._settled, SystemClock().now())
-        hosted.ring_again(self._settled["rang"])
+        host.call_timers_again(self._settled["rang"])
         return list(self._settled["rang"])
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of all, in one batch."""
+    """Return one batch with the rows of all."""
     import pyarrow as pa
 
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

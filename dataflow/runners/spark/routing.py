@@ -1,8 +1,8 @@
-"""Routing: between two levels, in every partition of Spark's, once a micro-batch.
+"""Routing between two levels of keyed tasks, in every partition of Spark's, once a micro-batch.
 
-What the slots of a partition emitted lies raw, link by link. Rows of a step are put together and dealt out to the slots
-of the next level, so that there are as many envelopes as slots, and not as pairs of them. Sinks that can be committed
-in two phases write here: a file a partition, staged, and the driver commits.
+The rows that the keyed tasks of a partition emit are unrouted, one envelope a link. Here the rows of a step are merged
+and distributed to the keyed tasks of the next level. So there is one envelope for each target, not for each pair of
+source and target. Two-phase sinks write here: one staged file a partition, which the driver commits.
 """
 
 from __future__ import annotations
@@ -17,101 +17,113 @@ import pyarrow as pa
 from dataflow.planning.graph import Partitioning
 from dataflow.planning.physical_plan import Link
 from dataflow.protocol.events import Data
-from dataflow.runners.spark.envelopes import RAW, TO_DRIVER, Content, Envelope, batches_of, envelopes_of, together
-from dataflow.runners.spark.placement import Hosting, Stages
+from dataflow.runners.spark.envelopes import (
+    TO_DRIVER,
+    UNROUTED,
+    Content,
+    Envelope,
+    batches_of,
+    envelopes_of,
+    merge_contents,
+)
+from dataflow.runners.spark.metrics import report_envelope
+from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runners.spark.session import pyspark
 from dataflow.runners.spark.source_tasks import Assignment
-from dataflow.runners.spark.task_host import Hosted, Recorder
-from dataflow.runners.spark.task_reports import reported
-from dataflow.runners.spark.worker_notes import at_work
+from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
+from dataflow.runners.spark.worker_notes import working_on
 
-__all__ = ["router_of"]
+__all__ = ["routing_function"]
 
 
-def router_of(assignment: Assignment) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for ``mapInArrow``."""
+def routing_function(assignment: Assignment) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function for ``mapInArrow``."""
 
     def route(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        raw: dict[int, list[Envelope]] = defaultdict(list)
+        unrouted: dict[int, list[Envelope]] = defaultdict(list)
         for batch in batches:
             envelopes = list(envelopes_of(batch))
             for envelope in envelopes:
-                if envelope.slot == RAW:
-                    raw[envelope.link].append(envelope)
-            yield from batches_of(envelope for envelope in envelopes if envelope.slot != RAW)
+                if envelope.task == UNROUTED:
+                    unrouted[envelope.link].append(envelope)
+            yield from batches_of(envelope for envelope in envelopes if envelope.task != UNROUTED)
         context = pyspark().TaskContext.get()
-        for number, envelopes in raw.items():
-            yield from batches_of(routed(assignment, number, envelopes, context.partitionId() if context else 0))
+        for number, envelopes in unrouted.items():
+            yield from batches_of(route_link(assignment, number, envelopes, context.partitionId() if context else 0))
 
     return route
 
 
-def routed(assignment: Assignment, number: int, raw: list[Envelope], partition: int) -> Iterator[Envelope]:
-    """Where the raw envelopes of a link go on to."""
-    stages = assignment.stages
-    link = stages.plan.links[number]
-    match stages.hosting[link.target]:
-        case Hosting.DRIVER:
-            for e in raw:
+def route_link(assignment: Assignment, number: int, unrouted: list[Envelope], partition: int) -> Iterator[Envelope]:
+    """Yield the envelopes that the unrouted envelopes of a link become."""
+    spark_plan = assignment.spark_plan
+    link = spark_plan.plan.links[number]
+    match spark_plan.placements[link.target]:
+        case Placement.DRIVER:
+            for e in unrouted:
                 yield Envelope(TO_DRIVER, number, e.source, e.round, e.payload)
-        case Hosting.PARTITION:
-            yield from _written(assignment, link, number, raw, partition)
+        case Placement.PARTITION:
+            yield from _write(assignment, link, number, unrouted, partition)
         case _ if link.partitioning is Partitioning.FORWARD:
-            for e in raw:
-                yield Envelope(stages.slot(link.target, e.source), number, e.source, e.round, e.payload)
+            for e in unrouted:
+                yield Envelope(
+                    spark_plan.keyed_task_number(link.target, e.source), number, e.source, e.round, e.payload
+                )
         case _:
-            yield from _dealt(stages, link, number, raw)
+            yield from _distribute(spark_plan, link, number, unrouted)
 
 
-def _written(
-    assignment: Assignment, link: Link, number: int, raw: list[Envelope], partition: int
+def _write(
+    assignment: Assignment, link: Link, number: int, unrouted: list[Envelope], partition: int
 ) -> Iterator[Envelope]:
-    round_ = raw[0].round
-    stages, vertex = assignment.stages.for_partition(assignment.stages.plan.vertices[link.target], partition)
-    recorder = Recorder(stages, partition, round_, dealt=False)
+    round_ = unrouted[0].round
+    spark_plan, vertex = assignment.spark_plan.for_partition(
+        assignment.spark_plan.plan.vertices[link.target], partition
+    )
+    recorder = OutputRecorder(spark_plan, partition, round_, distributed=False)
     with (
-        at_work(assignment.home, vertex, partition),
-        Hosted(stages, vertex, partition, None, assignment.run_id, recorder) as hosted,
+        working_on(assignment.directory, vertex, partition),
+        TaskHost(spark_plan, vertex, partition, None, assignment.run_id, recorder) as host,
     ):
-        for data in together([Content.decode(e.payload) for e in raw]).rows():
-            hosted.push(0, data)
-        hosted.state(round_ + 1)
-        hosted.close()  # before the report, which has its errors
-        yield reported(hosted.report(), round_)
+        for data in merge_contents([Content.decode(e.payload) for e in unrouted]).rows():
+            host.push(0, data)
+        host.snapshot(round_ + 1)
+        host.close()  # before the report, which includes errors of closing
+        yield report_envelope(host.report(), round_)
 
 
-def _dealt(stages: Stages, link: Link, number: int, raw: list[Envelope]) -> Iterator[Envelope]:
-    """Rows of many subtasks to the slots of the target; and what those say of time who are to be heard."""
-    round_ = raw[0].round
-    recorder = Recorder(stages, 0, round_, dealt=True)
+def _distribute(spark_plan: SparkPlan, link: Link, number: int, unrouted: list[Envelope]) -> Iterator[Envelope]:
+    """Distribute the rows of many subtasks to the keyed tasks of the target, and pass on watermarks and ends."""
+    round_ = unrouted[0].round
+    recorder = OutputRecorder(spark_plan, 0, round_, distributed=True)
     output = recorder.output(number, link)
-    contents = {e.source: Content.decode(e.payload) for e in raw}
+    contents = {e.source: Content.decode(e.payload) for e in unrouted}
     for step in sorted({step for content in contents.values() for step in content.steps}):
-        for batch in _joined([element.rows for content in contents.values() for element in _of(content, step)]):
+        for batch in _join([element.rows for content in contents.values() for element in _rows_of(content, step)]):
             output.emit(batch, 0)
         recorder.step(step)
     yield from recorder.envelopes()
-    for source in range(stages.speakers(link)):
+    for source in range(spark_plan.watermark_sources(link)):
         payload = _control(contents[source]) if source in contents else None
         if payload is not None:
-            for subtask in range(stages.plan.vertices[link.target].parallelism):
-                yield Envelope(stages.slot(link.target, subtask), number, source, round_, payload)
+            for subtask in range(spark_plan.plan.vertices[link.target].parallelism):
+                yield Envelope(spark_plan.keyed_task_number(link.target, subtask), number, source, round_, payload)
 
 
-def _of(content: Content, step: int) -> Iterator[Any]:
+def _rows_of(content: Content, step: int) -> Iterator[Any]:
     return (element for element in content.steps.get(step, ()) if isinstance(element, Data))
 
 
 def _control(content: Content) -> bytes | None:
-    """All but the rows; None where there is nothing."""
-    found = Content()
+    """Return the elements other than rows, encoded; None: there are none."""
+    control = Content()
     for step, elements in content.steps.items():
-        found.add(step, [element for element in elements if not isinstance(element, Data)])
-    return found.encode() if found.steps else None
+        control.add(step, [element for element in elements if not isinstance(element, Data)])
+    return control.encode() if control.steps else None
 
 
-def _joined(rows: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """As few batches as may be. Dictionaries stay apart: one for all might need more numbers than there are."""
+def _join(rows: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield as few batches as possible. Dictionaries are not merged: one for all may overflow the index type."""
     for schema, same in groupby(rows, key=lambda batch: batch.schema):
         batches = list(same)
         if len(batches) == 1 or any(pa.types.is_dictionary(t) or pa.types.is_nested(t) for t in schema.types):

@@ -1,4 +1,12 @@
-"""The only door to pyspark: it is imported here, inside functions, and a missing one is explained."""
+"""Spark sessions, and the import of pyspark: found or started, checked, and quiet.
+
+Only this module imports pyspark, inside of functions, and explains what to install if it is missing.
+
+The workers of a session that we start run this process's Python, without Spark's archive ``pyspark.zip``. Spark puts
+the archive first on the path of its Python processes. An archive has no bytecode, so each process would compile
+pyspark again, which takes 0.9 s of CPU; a query on Python sources and state starts a handful of processes, one more
+for each operator with state. On this machine the installed package beside the archive is the same, and compiled once.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +16,9 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,8 +26,7 @@ from typing import Any, Final
 
 from dataflow.errors import ConfigurationError
 from dataflow.runners.interrupts import CtrlC
-from dataflow.runners.spark.interpreter import python_for_workers
-from dataflow.runners.spark.quiet_logs import hushed
+from dataflow.runners.spark.quiet_logs import suppress_noise
 
 __all__ = [
     "active_session",
@@ -28,15 +36,13 @@ __all__ = [
     "missing",
     "parallelism_of",
     "pyspark",
+    "python_for_workers",
     "session_for",
 ]
 
 
 def pyspark(module: str = "pyspark") -> Any:
-    """A module of pyspark, untyped as pyspark's columns are here.
-
-    Raises: ConfigurationError where pyspark is not installed.
-    """
+    """Return a module of pyspark, untyped. Raises: ConfigurationError if pyspark is not installed."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -48,35 +54,37 @@ def pyspark(module: str = "pyspark") -> Any:
 
 
 def functions() -> Any:
-    """The module ``pyspark.sql.functions``."""
+    """Return the module ``pyspark.sql.functions``."""
     return pyspark("pyspark.sql.functions")
 
 
 def check_settings() -> None:
-    """Refuse a session in which integer overflow would wrap: the lowering relies on Spark's ANSI arithmetic.
+    """Check the setting that expressions rely on: Spark's ANSI mode, without which integer overflow wraps.
 
-    Every other setting, the session's time zone included, may be what it likes.
+    Every other setting is free, including the session's time zone.
 
-    Raises: ConfigurationError where no session is active, or ANSI mode is off.
+    Raises: ConfigurationError if no session is active, or ANSI mode is off.
     """
     session = pyspark("pyspark.sql").SparkSession.getActiveSession()
     if session is None:
         raise ConfigurationError(
-            "expected an active SparkSession, found none: SparkSession.builder.getOrCreate() first"
+            "expected an active SparkSession, found none: call SparkSession.builder.getOrCreate() first"
         )
     if str(session.conf.get("spark.sql.ansi.enabled")).lower() != "true":
         raise ConfigurationError(
             "expected spark.sql.ansi.enabled=true (Spark's default), found false: integers would wrap silently; "
-            "session.conf.set('spark.sql.ansi.enabled', True)"
+            "call session.conf.set('spark.sql.ansi.enabled', True)"
         )
 
 
 _LONG: Final = 0.1
-"""Seconds between two looks at signals."""
+"""Seconds between two checks for signals."""
 _STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
 _FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _SPARK, _JAVA = (4, 3), 17
+_WORKER_PYTHON: Final = "PYSPARK_PYTHON"
+_SCRIPT: Final = Path(__file__).with_name("worker_python")
 _INSTALL: Final = "apt-get install openjdk-17-jre-headless"
 
 _MASTER: Final = "local[*]"
@@ -93,26 +101,26 @@ _OURS: Final = {
     _FORMAT: "2",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
-"""Settings of a session that we start, each of which can be overridden: state that does not fit into memory, written as
-what changed in a micro-batch, in files whose names no other attempt at it takes; no micro-batches without rows; no
-servers but on this machine."""
+"""Settings of a session that we start, each of which can be overridden. State may exceed memory; each micro-batch
+writes the changes of state, in files whose names differ from other attempts at it. There are no micro-batches without
+rows, and servers listen on this machine only."""
 
 
 def missing() -> str | None:
-    """What to install before Spark runs here; None: nothing."""
+    """Return what to install before Spark runs here; None: nothing is missing."""
     for module in ("pyspark", "pandas", "google.protobuf"):  # pyspark asks for these when it runs, and brings neither
         if not _is_there(module):
             return f"{module} is missing: pip install 'barrierflow[spark]'"
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java" if home is None else str(Path(home, "bin", "java")))
-    if java is None and home is not None:
-        return f"JAVA_HOME={home} has no bin/java: unset it, or set it to a Java {_JAVA} or newer"
+    java_home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java" if java_home is None else str(Path(java_home, "bin", "java")))
+    if java is None and java_home is not None:
+        return f"JAVA_HOME={java_home} has no bin/java: unset it, or set it to a Java {_JAVA} or newer"
     if java is None:
         return f"Java is missing, Spark needs {_JAVA} or newer: {_INSTALL}"
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', told)
-    if found is None or int(found[1]) < _JAVA:
-        was = (told.splitlines() or ["nothing"])[0]
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', output)
+    if version is None or int(version[1]) < _JAVA:
+        was = (output.splitlines() or ["nothing"])[0]
         return f"Java {_JAVA} or newer is missing (found {was} at {java}): {_INSTALL}"
     return None
 
@@ -120,24 +128,24 @@ def missing() -> str | None:
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # not even the package around it
+    except ModuleNotFoundError:  # its package is missing
         return False
 
 
 def check_installed() -> None:
-    """Raises: ConfigurationError where Spark cannot run here, with what to install."""
+    """Raise ConfigurationError, which names what to install, if Spark cannot run here."""
     if (problem := missing()) is not None:
         raise ConfigurationError(f"the Spark runner cannot start: {problem}")
 
 
 def active_session() -> Any:
-    """Return the session that is active in this process, or None. Imports no pyspark, and starts no JVM."""
+    """Return the session that is active in this process, or None. Neither imports pyspark nor starts a JVM."""
     sql = sys.modules.get("pyspark.sql")
     return None if sql is None else sql.SparkSession.getActiveSession()
 
 
 def parallelism_of(conf: Mapping[str, str]) -> int:
-    """Return the parallelism of a session that a run would start with ``conf``; of a cluster it is not known.
+    """Return the parallelism of the session that a run would start with ``conf``. For a cluster it is a guess.
 
     >>> parallelism_of({"spark.master": "local[3, 2]"}), parallelism_of({"spark.default.parallelism": "5"})
     (3, 5)
@@ -151,16 +159,20 @@ def parallelism_of(conf: Mapping[str, str]) -> int:
 
 
 def session_for(given: Any, conf: Mapping[str, str]) -> Any:
-    """The session that a job runs in: the one ``given``, else the active one, else a new one on this machine.
+    """Return the session for a job: ``given``, else the active one, else a new one on this machine.
 
-    One that is there is used as it is. Raises: ConfigurationError where it cannot run our jobs, with what to change;
-    where Spark cannot run at all, with what to install.
+    An existing session is used as it is.
+
+    Raises: ConfigurationError if the session cannot run our jobs, with the setting to change; if Spark cannot run at
+        all, with what to install.
     """
     check_installed()
     sql = pyspark("pyspark.sql")
     session = given or sql.SparkSession.getActiveSession()
     if session is not None and conf:
-        raise ConfigurationError("SparkRunner(conf=) is for a session that it starts, and there is one: set it there")
+        raise ConfigurationError(
+            "SparkRunner(conf=) applies to a session that it starts, but a session exists: set conf there"
+        )
     session = session or _started(sql.SparkSession, conf)
     _check_kind(session)
     version = tuple(int(part) for part in session.version.split(".")[:2])
@@ -170,21 +182,21 @@ def session_for(given: Any, conf: Mapping[str, str]) -> Any:
         )
     if str(session.conf.get("spark.speculation", "false")).lower() == "true":
         raise ConfigurationError(
-            "expected a session without speculation, found spark.speculation=true: of two attempts at reading the same "
-            "rows one would be thrown away; start it with spark.speculation=false"
+            "expected a session without speculation, found spark.speculation=true: two attempts would read the same "
+            "rows at once; start the session with spark.speculation=false"
         )
     if session.conf.get(_STATE_STORE, "") != _ROCKS:
         raise ConfigurationError(
-            "expected a session that keeps state in RocksDB, which transformWithState needs: "
+            "expected a session that stores state in RocksDB, which transformWithState needs: call "
             f'session.conf.set("{_STATE_STORE}", "{_ROCKS}")'
         )
     return session
 
 
 def _call_apart(start: Callable[[], Any]) -> None:
-    """Call ``start``, quietly, on a thread of its own, so that Ctrl-C need not wait for it.
+    """Call ``start``, without noise, on a thread of its own, so that Ctrl-C does not wait for it.
 
-    In the main thread PySpark would also put a handler of SIGINT in place, which calls the JVM wherever it strikes.
+    In the main thread PySpark would also install a handler of SIGINT, which calls the JVM from wherever it interrupts.
     """
     done = Future[None]()
 
@@ -196,7 +208,7 @@ def _call_apart(start: Callable[[], Any]) -> None:
         else:
             done.set_result(None)
 
-    with CtrlC() as pressed, hushed():
+    with CtrlC() as pressed, suppress_noise():
         threading.Thread(target=call, name="spark-session", daemon=True).start()
         while not wait([done], _LONG).done:
             if pressed.count:
@@ -205,7 +217,7 @@ def _call_apart(start: Callable[[], Any]) -> None:
 
 
 def _check_kind(session: Any) -> None:
-    """Refuse what is no session of a Spark that this process drives."""
+    """Raise ConfigurationError unless ``session`` is a running session whose driver is this process."""
     kind = type(session)
     if kind.__module__.startswith("pyspark.sql.connect"):
         raise ConfigurationError(
@@ -217,7 +229,7 @@ def _check_kind(session: Any) -> None:
     java = session.sparkContext._jsc
     if java is None or java.sc().isStopped():
         raise ConfigurationError(
-            "expected a SparkSession that runs, found one that was stopped: build a new one, or give SparkRunner none"
+            "expected a running SparkSession, found one that was stopped: build a new one, or give SparkRunner none"
         )
 
 
@@ -228,7 +240,38 @@ def _started(session: Any, conf: Mapping[str, str]) -> Any:
         builder = builder.config(key, value)
     with python_for_workers(settings["spark.master"]):
         _call_apart(builder.getOrCreate)
-    made = builder.getOrCreate()  # the same one, now also the active one of this thread
+    started = builder.getOrCreate()  # the same session, which becomes the active one of this thread
     if "spark.sql.shuffle.partitions" not in conf:
-        made.conf.set("spark.sql.shuffle.partitions", str(made.sparkContext.defaultParallelism))
-    return made
+        started.conf.set("spark.sql.shuffle.partitions", str(started.sparkContext.defaultParallelism))
+    return started
+
+
+@contextmanager
+def python_for_workers(master: str) -> Iterator[None]:
+    """Give a session started inside, on ``master``, workers of this Python, unless the environment sets another."""
+    if _WORKER_PYTHON in os.environ:
+        yield
+        return
+    chosen = _chosen(master)
+    os.environ.update(chosen)
+    try:
+        yield
+    finally:
+        for name in chosen:
+            del os.environ[name]
+
+
+def _chosen(master: str) -> Mapping[str, str]:
+    """Return the environment variables for workers. On this machine, with the installed Spark, a script runs first.
+
+    The script removes Spark's archives from the path.
+    """
+    ours = os.name == "posix" and master.startswith("local") and "SPARK_HOME" not in os.environ
+    if ours and os.access(_SCRIPT, os.X_OK) and not _jvm_runs():
+        return {_WORKER_PYTHON: str(_SCRIPT), "BARRIERFLOW_WORKER_PYTHON": sys.executable}
+    return {_WORKER_PYTHON: sys.executable}
+
+
+def _jvm_runs() -> bool:
+    """Return whether a JVM exists, ours or ``spark-submit``'s, whose environment can no longer be changed."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ or import_module("pyspark").SparkContext._gateway is not None

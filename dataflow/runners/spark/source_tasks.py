@@ -1,9 +1,9 @@
-"""Lanes: the subtasks of sources, as the partitions of one streaming source of Spark's.
+"""Source tasks: the subtasks of all sources, as the partitions of one streaming source of Spark's.
 
-The offset Spark keeps is the number of the next micro-batch, for all lanes together. Where a lane stands before each of
-them it keeps itself (``Home``): positions in files, counts of generators, the clocks of its splits, as in a checkpoint.
-So every source that can be restored here can be restored there. What a lane takes in a micro-batch is settled by the
-first attempt that comes to its end; later attempts take the same batches.
+The offset that Spark stores is the number of the next micro-batch, for all source tasks together. Before each
+micro-batch a source task stores its own state (``JobDirectory``), as in a checkpoint: positions in files, counts of
+generators, the clocks of its splits. So every source that the local runner can restore can be restored on Spark. The
+first attempt to finish fixes what a source task reads in a micro-batch; later attempts read the same batches.
 """
 
 from __future__ import annotations
@@ -21,48 +21,56 @@ from dataflow.errors import CheckpointDamaged
 from dataflow.planning.physical_plan import Vertex, task_id
 from dataflow.planning.specs import Read
 from dataflow.runners.spark.envelopes import DDL, batches_of
-from dataflow.runners.spark.job_directory import Home
-from dataflow.runners.spark.placement import Hosting, Stages
-from dataflow.runners.spark.replayable_reads import Attempt
+from dataflow.runners.spark.job_directory import JobDirectory
+from dataflow.runners.spark.metrics import report_envelope
+from dataflow.runners.spark.placement import Placement, SparkPlan
+from dataflow.runners.spark.replayable_reads import ReadAttempt
 from dataflow.runners.spark.session import pyspark
-from dataflow.runners.spark.task_host import Hosted, Recorder
-from dataflow.runners.spark.task_reports import reported
-from dataflow.runners.spark.user_errors import carried
-from dataflow.runners.spark.worker_notes import at_work
+from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
+from dataflow.runners.spark.user_errors import serialized_errors
+from dataflow.runners.spark.worker_notes import working_on
 from dataflow.runtime.task.contract_checks import check_splits
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.source_peers import Peers
 from dataflow.runtime.task.task_input import SplitState
 
-__all__ = ["Assignment", "beginnings", "check_input", "kept_tasks", "source_of", "splits_of", "unpacked"]
+__all__ = [
+    "Assignment",
+    "check_input",
+    "data_source_class",
+    "initial_states",
+    "splits_of",
+    "stored_tasks",
+    "unpack_assignment",
+]
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What workers have to know: the plan, where the job lives, and how many rows all lanes together should take."""
+    """The job as workers need it; ``rows``: how many rows all source tasks together should read in a micro-batch."""
 
-    stages: Stages
-    home: Home
+    spark_plan: SparkPlan
+    directory: JobDirectory
     run_id: str
     rows: int
 
     @property
-    def lanes(self) -> list[str]:
-        """The tasks that are lanes, in the order of their numbers."""
-        return [task_id(vertex.name, subtask) for vertex, subtask in self.stages.lanes]
+    def source_task_ids(self) -> list[str]:
+        """The ids of the source tasks, in the order of their numbers."""
+        return [task_id(vertex.name, subtask) for vertex, subtask in self.spark_plan.source_tasks]
 
 
-def beginnings(stages: Stages) -> list[TaskState]:
-    """Every lane before its first batch, the splits dealt out as to tasks of this process."""
-    found = []
+def initial_states(spark_plan: SparkPlan) -> list[TaskState]:
+    """Return the state of every source task before its first batch. Splits are assigned as in a local run."""
+    states = []
     splits: dict[str, Sequence[Split]] = {}
-    for vertex, subtask in stages.lanes:
+    for vertex, subtask in spark_plan.source_tasks:
         if vertex.name not in splits:
             splits[vertex.name] = check_splits(_source(vertex), vertex.name)
-        mine = [SplitState(split).to_json() for split in splits[vertex.name][subtask :: vertex.parallelism]]
-        found.append(TaskState(task_id(vertex.name, subtask), inlet={"splits": mine}))
-    return found
+        own_splits = [SplitState(split).to_json() for split in splits[vertex.name][subtask :: vertex.parallelism]]
+        states.append(TaskState(task_id(vertex.name, subtask), inlet={"splits": own_splits}))
+    return states
 
 
 def _source(vertex: Vertex) -> Source:
@@ -71,17 +79,17 @@ def _source(vertex: Vertex) -> Source:
 
 
 def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.RecordBatch]:
-    """Lane ``number`` through micro-batch ``round_``, as envelopes."""
-    stages, home = assignment.stages, assignment.home
-    vertex, subtask = stages.lanes[number]
+    """Run source task ``number`` through micro-batch ``round_``; yield the envelopes it sends."""
+    spark_plan, directory = assignment.spark_plan, assignment.directory
+    vertex, subtask = spark_plan.source_tasks[number]
     task = task_id(vertex.name, subtask)
-    recorder = Recorder(stages, subtask, round_, dealt=True)
-    with carried(task):
-        state, after = home.task(task, round_), home.task(task, round_ + 1)
+    recorder = OutputRecorder(spark_plan, subtask, round_, distributed=True)
+    with serialized_errors(task):
+        state, after = directory.read_task(task, round_), directory.read_task(task, round_ + 1)
         if state is None:
             raise CheckpointDamaged(
-                f"nothing in {home.path} says where {task} stands before micro-batch {round_}: does this worker see "
-                "the directory of the job? checkpoint= must name one that all workers see"
+                f"{directory.path} has no state of {task} before micro-batch {round_}: does this worker see the "
+                "directory of the job? checkpoint= must name one that all workers see"
             )
         waits = bool(state.inlet.get("clocks")) and _waits(assignment, vertex, subtask, round_)
         repeated = {} if after is None else {split.split.id: split.offset for split in splits_of(after)}
@@ -94,130 +102,132 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
             repeated=repeated,
             notify=notices.add,
         )
-        attempt = Attempt(_source(vertex), context, splits_of(state), None if after is None else after.inlet)
+        attempt = ReadAttempt(_source(vertex), context, splits_of(state), None if after is None else after.inlet)
         inlet = attempt.inlet
         inlet.restore_position(state.inlet, SystemClock().now())
     with (
-        at_work(home, vertex, subtask),
-        Hosted(stages, vertex, subtask, state, assignment.run_id, recorder, inlet, notices) as hosted,
+        working_on(directory, vertex, subtask),
+        TaskHost(spark_plan, vertex, subtask, state, assignment.run_id, recorder, inlet, notices) as host,
     ):
-        taken = 0
-        for taken in attempt.steps(hosted, 0 if waits else max(1, assignment.rows // len(stages.lanes))):
-            recorder.step((taken - 1) * len(stages.lanes) + number)
-        rang = attempt.ring(hosted)
+        batches = 0
+        for batches in attempt.steps(host, 0 if waits else max(1, assignment.rows // len(spark_plan.source_tasks))):
+            recorder.step((batches - 1) * len(spark_plan.source_tasks) + number)
+        called = attempt.call_timers(host)
         if inlet.ended:
-            hosted.finish()
-        recorder.step(taken * len(stages.lanes) + number)
-        found = hosted.state(round_ + 1)
-        hosted.close()  # before the report, which has its errors
-        report = hosted.report(inlet.reading)
-        if after is not None:  # Spark gives a micro-batch up when a second attempt sends other bytes than the first
+            host.finish()
+        recorder.step(batches * len(spark_plan.source_tasks) + number)
+        snapshot = host.snapshot(round_ + 1)
+        host.close()  # before the report, which includes errors of closing
+        report = host.report(inlet.reading)
+        if after is not None:  # Spark gives up a micro-batch if a second attempt sends other bytes than the first
             report = replace(report, **cast(Any, after.inlet["counted"]))
-        yield from batches_of([*recorder.envelopes(), reported(report, round_)])
-        with carried(task):
+        yield from batches_of([*recorder.envelopes(), report_envelope(report, round_)])
+        with serialized_errors(task):
             turns = inlet.position(SystemClock().now())
             counted: Any = {"operators": report.operators, "busy": report.busy, "notices": report.notices}
-            told = {**found.inlet, **turns, "rang": rang, "takes": attempt.takes, "counted": counted}
-            home.check(assignment.run_id)
-            home.settle(replace(found, inlet=told), round_ + 1)
+            read_state = {**snapshot.inlet, **turns, "rang": called, "takes": attempt.polls, "counted": counted}
+            directory.check_owner(assignment.run_id)
+            directory.write_task_once(replace(snapshot, inlet=read_state), round_ + 1)
 
 
 def _waits(assignment: Assignment, vertex: Vertex, subtask: int, round_: int) -> bool:
-    """Whether a lane sits micro-batch ``round_`` out, too far ahead of another one of its source (``max_drift``).
+    """Return whether a source task skips micro-batch ``round_``: it is more than ``max_drift`` ahead of another one.
 
-    Where lanes stood before it is all that counts, so every attempt decides the same. The one that is furthest behind
-    never waits, and takes its full share: waiting costs no more micro-batches than it needs anyway.
+    Only the states before the micro-batch count, so every attempt decides the same. The source task that is furthest
+    behind never waits, and reads its full share. So waiting costs no additional micro-batches.
     """
     peers = Peers(vertex.parallelism)
     for other in range(vertex.parallelism):
-        lane = assignment.home.task(task_id(vertex.name, other), round_)
-        clocks: Any = {} if lane is None else lane.inlet.get("clocks", {})
+        state = assignment.directory.read_task(task_id(vertex.name, other), round_)
+        clocks: Any = {} if state is None else state.inlet.get("clocks", {})
         for clock, (at, drift) in clocks.items():
             peers.reached(clock, other, at, drift)
     return peers.ahead(subtask)
 
 
-def splits_of(lane: TaskState) -> list[SplitState]:
-    """The splits of a lane, and how far each has been read."""
-    entries: Any = lane.inlet["splits"]
+def splits_of(state: TaskState) -> list[SplitState]:
+    """Return the splits of a source task, and how far each has been read."""
+    entries: Any = state.inlet["splits"]
     return [SplitState(Split(e["id"], e["info"]), e["offset"], e["done"], e.get("rows")) for e in entries]
 
 
-def kept_tasks(assignment: Assignment, done: int) -> list[str]:
-    """The tasks of which the job's directory says where they stand behind ``done`` micro-batches."""
-    stages = assignment.stages
-    own = [task_id(name, 0) for name, hosting in stages.hosting.items() if hosting is Hosting.DRIVER and done]
-    return assignment.lanes + own
+def stored_tasks(assignment: Assignment, done: int) -> list[str]:
+    """Return the tasks whose states the job's directory must have after ``done`` micro-batches."""
+    placements = assignment.spark_plan.placements.items()
+    in_driver = [task_id(name, 0) for name, placement in placements if placement is Placement.DRIVER and done]
+    return assignment.source_task_ids + in_driver
 
 
 def check_input(assignment: Assignment, round_: int) -> None:
-    """Raise InputChanged where a split is no longer what the lanes before micro-batch ``round_`` know it as."""
-    for vertex, subtask in assignment.stages.lanes:
-        lane = assignment.home.task(task_id(vertex.name, subtask), round_)
-        for state in splits_of(lane) if lane is not None else ():
-            _source(vertex).check(state.split)
+    """Raise InputChanged if a split has changed since a source task stored it before micro-batch ``round_``."""
+    for vertex, subtask in assignment.spark_plan.source_tasks:
+        state = assignment.directory.read_task(task_id(vertex.name, subtask), round_)
+        for split_state in splits_of(state) if state is not None else ():
+            _source(vertex).check(split_state.split)
 
 
-def source_of(assignment: Assignment, name: str) -> type:
-    """A class for ``session.dataSource.register``: the lanes as a streaming source called ``name``.
+def data_source_class(assignment: Assignment, name: str) -> type:
+    """Return a class for ``session.dataSource.register``: the source tasks as a streaming source called ``name``.
 
-    Spark makes a process for each step of planning a query, one of them for every micro-batch. So what travels names
-    nothing of ours before it is asked something: importing it costs more than such a process does.
+    Spark starts a process for each step of planning a query, and one for every micro-batch. Importing our modules would
+    cost more than the rest of such a process. So the pickled class imports them inside of methods only.
     """
     sources: Any = pyspark("pyspark.sql.datasource")
     streaming: Any = pyspark("pyspark.sql.streaming.datasource")
     pack: Any = pyspark("pyspark.cloudpickle").dumps
     packed: bytes = pack(assignment)
-    home: bytes = pack(assignment.home)
-    tasks, forms = assignment.lanes, DDL
+    directory: bytes = pack(assignment.directory)
+    tasks, columns = assignment.source_task_ids, DDL
 
-    class Lane(sources.InputPartition):  # type: ignore[misc]
+    class SourcePartition(sources.InputPartition):  # type: ignore[misc]
         def __init__(self, number: int, round_: int) -> None:
             super().__init__((number, round_))
 
-    class Reader(sources.DataSourceStreamReader, streaming.SupportsTriggerAvailableNow):  # type: ignore[misc]
+    class SourceTaskReader(sources.DataSourceStreamReader, streaming.SupportsTriggerAvailableNow):  # type: ignore[misc]
         def initialOffset(self):  # type: ignore[no-untyped-def]  # noqa: N802
             return {"round": 0}
 
         def prepareForTriggerAvailableNow(self):  # type: ignore[no-untyped-def]  # noqa: N802
-            """What there is to read is known when it has been read."""
+            """Do nothing, because the end of the input is only known when it has been read."""
 
         def latestOffset(self, start, limit=None):  # type: ignore[no-untyped-def]  # noqa: N802
             from pickle import loads
 
-            return {"round": start["round"] + (not loads(home).ended(tasks, start["round"]))}
+            return {"round": start["round"] + (not loads(directory).ended(tasks, start["round"]))}
 
         def partitions(self, start, end):  # type: ignore[no-untyped-def]
             return [
-                Lane(number, round_) for round_ in range(start["round"], end["round"]) for number in range(len(tasks))
+                SourcePartition(number, round_)
+                for round_ in range(start["round"], end["round"])
+                for number in range(len(tasks))
             ]
 
         def read(self, partition):  # type: ignore[no-untyped-def]
-            from dataflow.runners.spark.source_tasks import read, unpacked
+            from dataflow.runners.spark.source_tasks import read, unpack_assignment
 
-            return read(unpacked(packed), *partition.value)
+            return read(unpack_assignment(packed), *partition.value)
 
         def commit(self, end):  # type: ignore[no-untyped-def]
             from pickle import loads
 
-            loads(home).forget(end["round"])
+            loads(directory).drop_before(end["round"])
 
-    class Lanes(sources.DataSource):  # type: ignore[misc]
+    class SourceTasks(sources.DataSource):  # type: ignore[misc]
         @classmethod
         def name(cls):  # type: ignore[no-untyped-def]
             return name
 
         def schema(self):  # type: ignore[no-untyped-def]
-            return forms
+            return columns
 
         def streamReader(self, schema):  # type: ignore[no-untyped-def]  # noqa: N802
-            return Reader()
+            return SourceTaskReader()
 
-    return Lanes
+    return SourceTasks
 
 
 @lru_cache(maxsize=8)
-def unpacked(packed: bytes) -> Assignment:
-    """What ``source_of`` packed."""
-    found: Assignment = pyspark("pyspark.cloudpickle").loads(packed)
-    return found
+def unpack_assignment(packed: bytes) -> Assignment:
+    """Return the assignment that ``data_source_class`` pickled."""
+    assignment: Assignment = pyspark("pyspark.cloudpickle").loads(packed)
+    return assignment

@@ -1,7 +1,7 @@
-"""A subtask for the length of a micro-batch: made from its state, fed step by step, and taken down to its state again.
+"""Hosts that run one subtask during one micro-batch: restore its state, process its input step by step, snapshot it.
 
-What a task of this process does with a thread and channels for its whole life. The chain of operators is the same, and
-so is its state: what a checkpoint holds of a task is what Spark holds of a slot or a lane.
+On threads a task runs for the length of the job, with a thread and channels of its own. The chain of operators is the
+same here, and so is its state: Spark stores of a source task or keyed task what a checkpoint stores of a task.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dataflow.planning.physical_plan import Link, Vertex, task_id
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
 from dataflow.protocol.events import Data, Element, EndOfInput, Watermark
 from dataflow.protocol.watermarks import MAX_WATERMARK
-from dataflow.runners.spark.envelopes import RAW, Content, Envelope
-from dataflow.runners.spark.placement import Hosting, Stages
-from dataflow.runners.spark.user_errors import Carrier, carried, noted
+from dataflow.runners.spark.envelopes import UNROUTED, Content, Envelope
+from dataflow.runners.spark.placement import Placement, SparkPlan
+from dataflow.runners.spark.user_errors import SerializedError, serialized_errors, with_notes
 from dataflow.runtime.task.chain import Chain, ChainNode, Flow
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.gate_input import GateInput
@@ -32,18 +32,18 @@ from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.wiring import SubtaskSetup, wire_chain
 
-__all__ = ["Hosted", "Recorder", "Report"]
+__all__ = ["OutputRecorder", "TaskHost", "TaskReport"]
 
 _PLENTY = 1 << 60
-"""Credit of channels that are emptied after every step."""
+"""The credit of channels, practically unlimited because they are emptied after every step."""
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a subtask did in a micro-batch: the counters of ``OperatorMetrics`` per operator, and what it staged.
+class TaskReport:
+    """The work of a subtask in a micro-batch: ``OperatorMetrics`` of its operators, and the transactions they staged.
 
-    ``busy`` are the microseconds it was there: its operators, and what it took to put it up and take it down.
-    ``notices`` are the events that the user must be warned of.
+    ``busy``: microseconds from the restore to the snapshot, operators included.
+    ``notices``: events that the user is warned of.
     """
 
     task: str
@@ -53,68 +53,69 @@ class Report:
     notices: Sequence[Packed] = ()
 
 
-class Recorder:
-    """The outputs of a subtask: notes down what goes where, step by step.
+class OutputRecorder:
+    """The outputs of a subtask, which record what it emits in each step and for which task.
 
-    ``dealt`` says whether rows are dealt out to the slots of their target here, or later by somebody who has those of
-    many subtasks.
+    ``distributed``: rows are distributed to the keyed tasks of their target here; otherwise later, by routing,
+    together with the rows of other subtasks.
     """
 
-    def __init__(self, stages: Stages, source: int, round_: int, *, dealt: bool) -> None:
-        self._stages = stages
+    def __init__(self, spark_plan: SparkPlan, source: int, round_: int, *, distributed: bool) -> None:
+        self._spark_plan = spark_plan
         self._source = source
         self._round = round_
-        self._dealt = dealt
-        self._channels: list[tuple[Channel, int, int, Content]] = []  # channel, slot, link, what went over it
+        self._distributed = distributed
+        self._channels: list[tuple[Channel, int, int, Content]] = []  # channel, keyed task, link, content
 
     def output(self, number: int, link: Link) -> Output:
-        """The output of a link."""
-        target = self._stages.hosting[link.target]
-        if target is not Hosting.SLOT or not self._dealt:
-            return ForwardOutput([self._channel(RAW, number)])
-        subtasks = range(self._stages.plan.vertices[link.target].parallelism)
+        """Return the output of a link."""
+        target = self._spark_plan.placements[link.target]
+        if target is not Placement.KEYED_TASK or not self._distributed:
+            return ForwardOutput([self._channel(UNROUTED, number)])
+        subtasks = range(self._spark_plan.plan.vertices[link.target].parallelism)
         if link.partitioning is Partitioning.FORWARD:
             subtasks = range(self._source, self._source + 1)
-        slots = [self._stages.slot(link.target, subtask) for subtask in subtasks]
-        return self._stages.output(link, [self._channel(slot, number) for slot in slots])
+        tasks = [self._spark_plan.keyed_task_number(link.target, subtask) for subtask in subtasks]
+        return self._spark_plan.output(link, [self._channel(task, number) for task in tasks])
 
-    def _channel(self, slot: int, link: int) -> Channel:
-        channel = Channel(_PLENTY, f"{link} -> {slot}")
-        self._channels.append((channel, slot, link, Content()))
+    def _channel(self, task: int, link: int) -> Channel:
+        channel = Channel(_PLENTY, f"{link} -> {task}")
+        self._channels.append((channel, task, link, Content()))
         return channel
 
     def step(self, number: int) -> None:
-        """What was emitted since the last call came of step ``number``."""
+        """Tag everything emitted since the last call with step ``number``."""
         for channel, _, _, content in self._channels:
             if channel.head is not None:
-                content.add(number, _drained(channel))
+                content.add(number, _drain(channel))
 
     def envelopes(self) -> Iterator[Envelope]:
-        """Everything, packed."""
-        for _, slot, link, content in self._channels:
+        """Yield all that was recorded."""
+        for _, task, link, content in self._channels:
             if content.steps:
-                yield Envelope(slot, link, self._source, self._round, content.encode())
+                yield Envelope(task, link, self._source, self._round, content.encode())
 
 
-def _drained(channel: Channel) -> Iterator[Element]:
+def _drain(channel: Channel) -> Iterator[Element]:
     while channel.head is not None:
         yield channel.take()
 
 
-class Hosted:
-    """One subtask of ``vertex``, as ``state`` left it; a context manager that opens and closes its operators.
+class TaskHost:
+    """Runs one subtask of ``vertex`` from ``state`` on; a context manager that opens and closes its operators.
 
-    An error of ``close`` is a notice, as in a local run. If the block raises, its notices become notes of the error.
+    An error in ``close`` becomes a notice, as in a local run. If the block raises, the notices become notes of its
+    error.
     """
 
     def __init__(
         self,
-        stages: Stages,
+        spark_plan: SparkPlan,
         vertex: Vertex,
         subtask: int,
         state: TaskState | None,
         run_id: str,
-        recorder: Recorder,
+        recorder: OutputRecorder,
         splits: SourceInput | None = None,
         notices: Notices | None = None,
     ) -> None:
@@ -123,19 +124,19 @@ class Hosted:
         self._closed = False
         self.ended = state is not None and state.ended
         self._recorder = recorder
-        self._inlet: GateInput | SourceInput = splits or self._gate(stages, vertex, subtask, state)
+        self._inlet: GateInput | SourceInput = splits or self._gate(spark_plan, vertex, subtask, state)
         self._clock = SystemClock()
-        self._began = self._clock.now()
+        self._started = self._clock.now()
         self._state = state
-        place = SubtaskSetup(stages.plan, vertex, subtask, self._clock, run_id, state, splits)
-        if stages.hosting[vertex.name] is Hosting.PARTITION:  # rows of any key, and Spark says how many there are
+        place = SubtaskSetup(spark_plan.plan, vertex, subtask, self._clock, run_id, state, splits)
+        if spark_plan.placements[vertex.name] is Placement.PARTITION:  # rows of any key; Spark numbers the subtasks
             wide = Vertex(vertex.name, max(vertex.parallelism, subtask + 1), vertex.nodes)
-            place = replace(place, vertex=wide, key_groups=range(stages.plan.max_key_groups))
-        with carried(self.task):
+            place = replace(place, vertex=wide, key_groups=range(spark_plan.plan.max_key_groups))
+        with serialized_errors(self.task):
             self.chain = Chain(wire_chain(place, recorder.output))
 
-    def _gate(self, stages: Stages, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInput:
-        numbers = stages.channels(vertex.name, subtask)
+    def _gate(self, spark_plan: SparkPlan, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInput:
+        numbers = spark_plan.channels(vertex.name, subtask)
         self._channels = {place: Channel(_PLENTY, f"{place}") for place in numbers}
         gate = InputGate(
             list(self._channels.values()), Aligner(len(numbers), end_of_input=EndOfInputPolicy.ALIGN), RoundRobin()
@@ -143,11 +144,11 @@ class Hosted:
         if state is not None:
             watermarks: Any = state.inlet["watermarks"]
             gate.restore_watermarks(watermarks)
-        return GateInput(gate, [stages.plan.links[number].port for number, _ in numbers])
+        return GateInput(gate, [spark_plan.plan.links[number].port for number, _ in numbers])
 
-    def __enter__(self) -> Hosted:
+    def __enter__(self) -> TaskHost:
         try:
-            with self._carried():
+            with self._serialized_errors():
                 for node in self.chain.nodes:
                     self.chain.working = node
                     node.open()
@@ -157,15 +158,16 @@ class Hosted:
             raise
         if self._state is not None:
             self._restore_timers(self._state)
-        if self.ended:  # whoever is behind is made anew for each micro-batch, and must be told again
+        if self.ended:  # the tasks after it are built anew for each micro-batch, and need the end again
             for output in self.chain.outputs:
                 output.end()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
-        if isinstance(error, Carrier) and (warnings := self.notices.warnings()):
-            raise noted(error, [f"{type(warning).__name__}: {warning}" for warning in warnings]) from error.__cause__
+        if isinstance(error, SerializedError) and (warnings := self.notices.warnings()):
+            notes = [f"{type(warning).__name__}: {warning}" for warning in warnings]
+            raise with_notes(error, notes) from error.__cause__
 
     def close(self) -> None:
         """Close readers and operators. Later calls do nothing."""
@@ -175,28 +177,28 @@ class Hosted:
                 self.notices.cleanup_failed(self.task, problem)
 
     @contextmanager
-    def _carried(self) -> Iterator[None]:
-        with carried(self.task, lambda: self.chain.working):
+    def _serialized_errors(self) -> Iterator[None]:
+        with serialized_errors(self.task, lambda: self.chain.working):
             yield
 
     def push(self, port: int, flow: Flow) -> None:
-        """Something for the head; returns when the chain has done all that comes of it."""
-        with self._carried():
+        """Process ``flow`` in the chain; return when the chain has finished with it."""
+        with self._serialized_errors():
             self.chain.push(port, flow)
             while self.chain.advance():
                 pass
 
     def feed(self, contents: Mapping[tuple[int, int], Content]) -> None:
-        """Go through the steps of all channels, known by link and source."""
+        """Process the contents of all channels, by link and source, step by step; then call the timers that are due."""
         for step in sorted({step for content in contents.values() for step in content.steps}):
-            for rows_first in (True, False):  # of one step nothing may be late because of what another channel says
+            for rows_first in (True, False):  # no row may be late because of another channel's watermark of its step
                 for place, content in contents.items():
                     for element in content.steps.get(step, ()):
                         if isinstance(element, Data) is rows_first:
                             self._channels[place].put(element)
                 self._work()
             self._recorder.step(step)
-        self.ring()
+        self.call_due_timers()
         self._recorder.step(max([step for content in contents.values() for step in content.steps], default=0))
 
     def _work(self) -> None:
@@ -207,47 +209,47 @@ class Hosted:
             self.finish()
 
     def finish(self) -> None:
-        """No row will come any more. Said once."""
+        """End the input. Later calls do nothing."""
         if not self.ended:
             self.ended = True
-            if self._inlet.is_source:  # channels have carried it already
+            if self._inlet.is_source:  # channels have delivered the watermark already
                 self.push(0, Watermark(MAX_WATERMARK))
             self.push(0, EndOfInput())
 
-    def ring(self) -> list[str]:
-        """Call the timers that are due now, unless everything has ended; return the names of their operators.
+    def call_due_timers(self) -> list[str]:
+        """Call the timers that are due, unless the input has ended. Return the names of their operators.
 
-        Timers that these calls schedule wait for the next micro-batch, even if they are due: otherwise an operator that
+        Timers that these calls schedule wait for the next micro-batch, even if they are due. Otherwise an operator that
         schedules one in each call would keep this micro-batch from ending.
         """
         now = self._clock.now()
         due = sorted((time, place) for place, node in enumerate(self.chain.nodes) for time in node.timers)
-        rang: list[str] = []
+        called: list[str] = []
         for time, place in due:
             if time <= now and not self.ended:
-                rang.append(self.chain.nodes[place].name)
-                self._ring(self.chain.nodes[place])
-        return rang
+                called.append(self.chain.nodes[place].name)
+                self._call_timers(self.chain.nodes[place])
+        return called
 
-    def ring_again(self, names: Sequence[str]) -> None:
-        """Call the timers that ``ring`` called when the micro-batch was first tried, whatever the time is."""
+    def call_timers_again(self, names: Sequence[str]) -> None:
+        """Call the timers of operators ``names``, due or not: those called in the first attempt at the micro-batch."""
         nodes = {node.name: node for node in self.chain.nodes}
         for name in names:
-            self._ring(nodes[name])
+            self._call_timers(nodes[name])
 
-    def _ring(self, node: ChainNode) -> None:
-        with self._carried():
+    def _call_timers(self, node: ChainNode) -> None:
+        with self._serialized_errors():
             self.chain.ring(node)
             while self.chain.advance():
                 pass
 
-    def state(self, round_: int) -> TaskState:
-        """The subtask at the end of micro-batch ``round_``; two-phase writers prepare what they have.
+    def snapshot(self, round_: int) -> TaskState:
+        """Return the state at the end of micro-batch ``round_``; two-phase writers prepare their transactions.
 
-        Timers are part of it, in time on the wall: to operators every micro-batch is a restart, and none would wait
-        for longer than one.
+        The state includes timers, in wall-clock time. For operators every micro-batch is a restart, so otherwise no
+        timer could outlast a micro-batch.
         """
-        with self._carried():
+        with self._serialized_errors():
             operators = self.chain.snapshot(round_)
         wall = int(self._clock.wall() * 1_000_000) - self._clock.now()
         timers: dict[str, Json] = {node.name: node.timers[0] + wall for node in self.chain.nodes if node.timers}
@@ -260,8 +262,8 @@ class Hosted:
             if node.name in timers:
                 node.timers[:] = [min([timers[node.name] - wall, *node.timers])]
 
-    def report(self, reading: int = 0) -> Report:
-        """What was done so far; ``reading`` are microseconds of the head's."""
+    def report(self, reading: int = 0) -> TaskReport:
+        """Return the report of the work so far; ``reading``: microseconds of reading, counted as the head's."""
         operators = [
             [
                 node.name,
@@ -276,4 +278,4 @@ class Hosted:
             for node in self.chain.nodes
         ]
         handles = {node.name: list(node.transactions()) for node in self.chain.nodes if node.uncommitted}
-        return Report(self.task, operators, handles, self._clock.now() - self._began, self.notices.packed())
+        return TaskReport(self.task, operators, handles, self._clock.now() - self._started, self.notices.packed())

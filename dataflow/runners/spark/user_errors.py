@@ -1,7 +1,7 @@
-"""Errors of users' functions on their way from a worker's process, through Spark, back to the user.
+"""Errors of users' functions, sent from a worker's process through Spark to the user.
 
-Spark tells the driver of an error in a worker as text. The exception travels in that text, pickled where it can be, so
-that what is raised in the end is what was raised, with operator and subtask as notes.
+Spark reports an error in a worker to the driver as text. The exception is in that text, pickled if possible. So the
+user gets the exception that was raised, with operator and subtask as notes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from dataflow.errors import SparkFailed
-from dataflow.runners.spark.job_directory import Home
-from dataflow.runners.spark.quiet_logs import Told
+from dataflow.runners.spark.job_directory import JobDirectory
+from dataflow.runners.spark.quiet_logs import MicroBatchRejected
 from dataflow.runners.spark.session import pyspark
-from dataflow.runners.spark.worker_notes import left_at_work
+from dataflow.runners.spark.worker_notes import unfinished_work
 
-__all__ = ["Carrier", "carried", "delivered", "failed", "noted", "original"]
+__all__ = ["SerializedError", "deserialized", "original_error", "serialized_errors", "spark_failure", "with_notes"]
 
 _LONGEST: Final = 1_000
 _SHOWN: Final = 3
@@ -27,31 +27,31 @@ _FRAME: Final = re.compile(r"\s+(at [\w.$/]+\(?|\.\.\. \d+ more)|Driver stacktra
 _MARK: Final = re.compile(r"barrierflow-error\[([A-Za-z0-9+/=]+)\]")
 
 
-class Carrier(Exception):
-    """An exception in a form that Spark passes on."""
+class SerializedError(Exception):
+    """An exception whose message holds another exception, pickled, because Spark passes on only the message."""
 
 
 @contextmanager
-def carried(task: str, working: Callable[[], Any] = lambda: None) -> Iterator[None]:
-    """Put what is raised inside into a ``Carrier``, with ``task`` and the operator that was ``working`` as a note."""
+def serialized_errors(task: str, working: Callable[[], Any] = lambda: None) -> Iterator[None]:
+    """Raise errors as ``SerializedError``, with a note of ``task`` and of the operator that was ``working``."""
     try:
         yield
-    except (Carrier, Told, GeneratorExit):
+    except (SerializedError, MicroBatchRejected, GeneratorExit):
         raise
-    except BaseException as error:  # an exit of a user's function as well: unheard, it would be a dead worker
+    except BaseException as error:  # including SystemExit of a user's function, which would end the worker
         node = working()
         if node is None:
             error.add_note(f"in {task}")
         else:
             batch = "" if node.current is None else f", in a batch of {len(node.current.rows)} rows"
             error.add_note(f"in operator {node.name!r} of {task}{batch}")
-        raise Carrier(_mark(error)) from error
+        raise SerializedError(_mark(error)) from error
 
 
 def _mark(error: BaseException) -> str:
     notes = list(getattr(error, "__notes__", ()))
     where = "".join(traceback.format_exception(error))
-    pickle: Any = pyspark("pyspark.cloudpickle")  # an exception class may be of the user's script
+    pickle: Any = pyspark("pyspark.cloudpickle")  # the exception's class may be defined in the user's script
     try:
         pickled = pickle.dumps((error, notes, where))
         pickle.loads(pickled)
@@ -60,55 +60,56 @@ def _mark(error: BaseException) -> str:
     return f"barrierflow-error[{base64.b64encode(pickled).decode()}]"
 
 
-def noted(carrier: Carrier, notes: Sequence[str]) -> Carrier:
-    """Return a carrier of the same exception with ``notes`` added. Raise it from the same cause."""
+def with_notes(carrier: SerializedError, notes: Sequence[str]) -> SerializedError:
+    """Return an error with the same exception, to which ``notes`` are added. Raise it from the same cause."""
     cause = carrier.__cause__
     if cause is None:
         return carrier
     for note in notes:
         cause.add_note(note)
-    return Carrier(_mark(cause))
+    return SerializedError(_mark(cause))
 
 
-def original(error: BaseException, home: Home | None = None) -> BaseException:
-    """What the user should see in the place of ``error``, raised in this process by the job that lives in ``home``."""
-    if isinstance(error, Carrier) and error.__cause__ is not None:
+def original_error(error: BaseException, directory: JobDirectory | None = None) -> BaseException:
+    """Return the exception to show to the user for ``error``, which the job in ``directory`` raised."""
+    if isinstance(error, SerializedError) and error.__cause__ is not None:
         return error.__cause__
-    if isinstance(error, Carrier) or _is_sparks(error):
-        return delivered(str(error)) or failed(error, home)
+    if isinstance(error, SerializedError) or _is_from_spark(error):
+        return deserialized(str(error)) or spark_failure(error, directory)
     return error
 
 
-def _is_sparks(error: BaseException) -> bool:
+def _is_from_spark(error: BaseException) -> bool:
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
-def failed(error: BaseException, home: Home | None = None) -> SparkFailed:
-    """What to raise for an error of Spark's own: what it says below all frames, and what to do where that is known."""
+def spark_failure(error: BaseException, directory: JobDirectory | None = None) -> SparkFailed:
+    """Return the error to raise for an error of Spark's own: its last cause, and what to do next if that is known."""
     text = str(error)
     if "Python worker exited unexpectedly" in text:
-        return SparkFailed(_death(left_at_work(home) if home is not None else []), error)
+        return SparkFailed(_describe_death(unfinished_work(directory) if directory is not None else []), error)
     if type(error).__name__ in ("Py4JNetworkError", "ConnectionRefusedError"):
         return SparkFailed(
-            "its JVM is gone: it was killed, or crashed; start this program again, and restore='auto' resumes "
-            "after the last micro-batch",
+            "the JVM was killed or has crashed; start this program again: restore='auto' resumes after the last "
+            "micro-batch",
             error,
         )
     return SparkFailed(reason(text)[:_LONGEST], error)
 
 
-def _death(left: Sequence[tuple[str, Sequence[str]]]) -> str:
-    where = "; ".join(f"{task} (operators {', '.join(map(repr, operators))})" for task, operators in left[:_SHOWN])
+def _describe_death(unfinished: Sequence[tuple[str, Sequence[str]]]) -> str:
+    shown = unfinished[:_SHOWN]
+    where = "; ".join(f"{task} (operators {', '.join(map(repr, operators))})" for task, operators in shown)
     return (
-        f"a Python worker died without a word{' at ' + where if where else ''}: by a signal, for want of memory, or "
-        "because a function left the process. Run again with restore='auto' to resume after the last micro-batch. "
-        "A lower SparkRunner(rows_per_trigger=) takes less memory. On one machine Spark does not try again of itself, "
-        "unless its master is local[N, TRIES]"
+        f"a Python worker died without an error{' at ' + where if where else ''}: it got a signal, ran out of memory, "
+        "or a function exited the process. Run again with restore='auto' to resume after the last micro-batch. "
+        "A lower SparkRunner(rows_per_trigger=) needs less memory. On one machine Spark retries only if its master is "
+        "local[N, TRIES]"
     )
 
 
 def reason(text: str) -> str:
-    """The last cause that a text of Spark's names, without frames.
+    """Return the last cause in a message of Spark's, without stack frames.
 
     >>> reason("It failed\\n\\tat a.B.c(D)\\nCaused by: java.io.IOException: no space\\n\\tat a.B.d(E)\\n\\t... 3 more")
     'java.io.IOException: no space'
@@ -119,15 +120,15 @@ def reason(text: str) -> str:
     return "\n".join(lines).strip()
 
 
-def delivered(text: str) -> BaseException | None:
-    """The exception that ``text``, what Spark says of a failure, carries; None: the failure is none of ours.
+def deserialized(text: str) -> BaseException | None:
+    """Return the exception in ``text``, Spark's message of a failure; None: there is none.
 
-    The worker's traceback is its attribute ``worker_traceback``.
+    Its attribute ``worker_traceback`` is the traceback in the worker.
     """
-    found = _MARK.search(text)
-    if found is None:
+    mark = _MARK.search(text)
+    if mark is None:
         return None
-    error, notes, where = pyspark("pyspark.cloudpickle").loads(base64.b64decode(found[1]))
+    error, notes, where = pyspark("pyspark.cloudpickle").loads(base64.b64decode(mark[1]))
     for note in notes:
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)

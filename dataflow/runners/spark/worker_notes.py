@@ -1,7 +1,7 @@
-"""What each worker is at, noted in the directory of the job, so that a death without a word can be told by name.
+"""Notes in the job's directory of the subtask that each worker is running, to name it if the worker dies silently.
 
-A function that calls ``os._exit``, a signal, or memory that ran out leave Spark with a closed socket. A note is a few
-bytes in a file that a process keeps open: it costs microseconds, and is never made durable.
+If a function calls ``os._exit``, on a signal, or out of memory, Spark only sees a closed socket. A note is a few bytes
+in a file that the process keeps open: writing it takes microseconds, and it is never synced to disk.
 """
 
 from __future__ import annotations
@@ -17,72 +17,75 @@ from pathlib import Path
 from typing import Final
 
 from dataflow.planning.physical_plan import Vertex, task_id
-from dataflow.runners.spark.job_directory import Home
+from dataflow.runners.spark.job_directory import JobDirectory
 
-__all__ = ["at_work", "forget", "left_at_work", "until_idle"]
+__all__ = ["clear_notes", "unfinished_work", "wait_until_idle", "working_on"]
 
 _WIDTH: Final = 1_000
 _PAUSE: Final = 0.05
-"""Seconds between two looks at the notes."""
+"""Seconds between two reads of the notes."""
 
 
 @contextmanager
-def at_work(home: Home, vertex: Vertex, subtask: int) -> Iterator[None]:
-    """While inside, this process is at a subtask of ``vertex``. A disk that refuses the note stops nobody."""
+def working_on(directory: JobDirectory, vertex: Vertex, subtask: int) -> Iterator[None]:
+    """Note that this process runs a subtask of ``vertex`` while inside. Errors of the disk are ignored."""
     note = json.dumps([task_id(vertex.name, subtask), [node.name for node in vertex.nodes]])
-    _write(home.path, note if len(note) <= _WIDTH else json.dumps([task_id(vertex.name, subtask), []]))
+    _write(directory.path, note if len(note) <= _WIDTH else json.dumps([task_id(vertex.name, subtask), []]))
     yield
-    _write(home.path, "")  # an error says itself where it was; the note of who died stays
+    _write(directory.path, "")  # an exception names its subtask itself; only the note of a dead process stays
 
 
-def _write(home: Path, note: str) -> None:
+def _write(directory: Path, note: str) -> None:
     with suppress(OSError):
-        os.pwrite(_file(home, os.getpid()), note.encode().ljust(_WIDTH), 0)
+        os.pwrite(_file(directory, os.getpid()), note.encode().ljust(_WIDTH), 0)
 
 
 @lru_cache(maxsize=8)
-def _file(home: Path, pid: int) -> int:
-    folder = home / "working"
+def _file(directory: Path, pid: int) -> int:
+    folder = directory / "working"
     folder.mkdir(exist_ok=True)
     return os.open(folder / f"{socket.gethostname()}-{pid}", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
 
 
-def forget(home: Home) -> None:
-    """Nobody is at work: a job begins. The files stay, for workers that live on keep them open."""
-    for file in (home.path / "working").glob("*-*"):
+def clear_notes(directory: JobDirectory) -> None:
+    """Clear all notes when a job starts. The files stay, because workers that still live keep them open."""
+    for file in (directory.path / "working").glob("*-*"):
         os.truncate(file, 0)
 
 
-def until_idle(home: Home, seconds: float) -> bool:
-    """Wait until no process on this machine works on a subtask. Returns: False if one still does after ``seconds``."""
+def wait_until_idle(directory: JobDirectory, seconds: float) -> bool:
+    """Wait until no process on this machine runs a subtask. Return False if one still does after ``seconds``."""
     deadline = time.monotonic() + seconds
-    while _busy(home):
+    while _busy(directory):
         if time.monotonic() > deadline:
             return False
         time.sleep(_PAUSE)
     return True
 
 
-def _busy(home: Home) -> bool:
-    for file in (home.path / "working").glob(f"{socket.gethostname()}-*"):
+def _busy(directory: JobDirectory) -> bool:
+    """Return whether a living process on this machine has a note."""
+    for file in (directory.path / "working").glob(f"{socket.gethostname()}-*"):
         with suppress(OSError, ValueError):
             if file.read_bytes().strip() and _lives(int(file.name.rpartition("-")[2])):
                 return True
     return False
 
 
-def left_at_work(home: Home) -> list[tuple[str, list[str]]]:
-    """The subtasks, with their operators, at which processes died: on this machine those that are no more, elsewhere
-    all that have not said that they are through."""
-    found = []
-    for file in sorted((home.path / "working").glob("*-*")):
+def unfinished_work(directory: JobDirectory) -> list[tuple[str, list[str]]]:
+    """Return the subtasks, with their operators, that processes did not finish.
+
+    Of processes on this machine those that are dead; of processes elsewhere all that have not cleared their note.
+    """
+    unfinished = []
+    for file in sorted((directory.path / "working").glob("*-*")):
         host, _, pid = file.name.rpartition("-")
         with suppress(OSError, ValueError):
             note = file.read_bytes().strip()
             if note and not (host == socket.gethostname() and _lives(int(pid))):
                 task, operators = json.loads(note)
-                found.append((task, operators))
-    return found
+                unfinished.append((task, operators))
+    return unfinished
 
 
 def _lives(pid: int) -> bool:

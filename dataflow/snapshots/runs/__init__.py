@@ -1,15 +1,13 @@
 """Ways to run a ``ProcessGraph`` and to take snapshots of the run.
 
-| name | module | use |
-|---|---|---|
-| ``System``, ``Marker`` | ``system`` | a run by hand, step by step |
-| ``Simulation`` | ``simulation`` | a run whose steps are chosen by a seed |
-| ``Threads`` | ``threads`` | a run with a thread for each process |
-| ``explore``, ``Exploration`` | ``exploration`` | every run of a small system |
-| ``ObservedSystem`` | ``observed_system`` | ``System`` with an observer in place of markers |
-| ``ObservedThreads`` | ``observed_threads`` | ``Threads`` with an observer in place of markers |
-| ``detect``, ``Detection`` | ``detection`` | take snapshots until a stable predicate holds |
-| ``check`` | ``snapshot_check`` | check a snapshot against the trace of its run |
+- ``System``, ``Marker``, in ``system``: a run by hand, step by step
+- ``Simulation``, in ``simulation``: a run whose steps are chosen by a seed
+- ``Threads``, in ``threads``: a run with a thread for each process
+- ``explore``, ``Exploration``, in ``exploration``: every run of a small system
+- ``ObservedSystem``, in ``observed_system``: ``System`` with an observer in place of markers
+- ``ObservedThreads``, in ``observed_threads``: ``Threads`` with an observer in place of markers
+- ``detect``, ``Detection``, in ``detection``: take snapshots until a stable predicate holds
+- ``check``, in ``snapshot_check``: check a snapshot against the trace of its run
 
 All of them execute a process by ``host`` (its actions and the marker rule) within ``process_node`` (the host, and the
 queues of its incoming channels) or ``observed_node`` (the rule with an observer), and collect results by

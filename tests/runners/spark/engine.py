@@ -14,7 +14,7 @@ from pyarrow import types
 
 from dataflow.expressions import Expr
 from dataflow.runners.spark import carrier, spark_schema, to_column, translated
-from dataflow.runners.spark.interpreter import python_for_workers
+from dataflow.runners.spark.session import python_for_workers
 
 __all__ = ["failure", "frame", "on_spark", "plain", "session"]
 

@@ -1,4 +1,4 @@
-"""``with_watermark(max_drift=)`` on Spark: lanes that are ahead sit micro-batches out. No Spark is needed."""
+"""``with_watermark(max_drift=)`` on Spark: source tasks that are ahead skip micro-batches. No Spark is needed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.planning.physical_plan import task_id
-from dataflow.runners.spark.job_directory import Home
-from dataflow.runners.spark.placement import staged
-from dataflow.runners.spark.source_tasks import Assignment, beginnings, read, splits_of
+from dataflow.runners.spark.job_directory import JobDirectory
+from dataflow.runners.spark.placement import plan_for_spark
+from dataflow.runners.spark.source_tasks import Assignment, initial_states, read, splits_of
 from dataflow.testing import ScriptedSource
 
-Lane = tuple[int, int]
+Batches = tuple[int, int]
 """So many rows, a batch each, so many seconds apart."""
 
 
@@ -26,60 +26,63 @@ def batches(count: int, apart: int) -> list[pa.RecordBatch]:
     return [pa.record_batch({"k": [n], "ts": pa.array([n * apart], pa.timestamp("s"))}) for n in range(count)]
 
 
-def begun(home: Path, lanes: Sequence[Lane], rows: int, max_drift: str) -> Assignment:
-    """A job of lanes that take so many rows each in a micro-batch."""
+def begun(directory: Path, tasks: Sequence[Batches], rows: int, max_drift: str) -> Assignment:
+    """A job with source tasks that each read so many rows in a micro-batch."""
     with flow.Pipeline("drift") as p:
-        source = p.source(ScriptedSource(*[batches(*lane) for lane in lanes]), name="in")
+        source = p.source(ScriptedSource(*[batches(*task) for task in tasks]), name="in")
         timed = source.with_watermark("ts", max_drift=max_drift, name="time")
         timed.key_by("k").window(op.tumbling("5s")).agg(op.count().alias("n"), name="n").sink(op.collect(), name="out")
-    stages = staged(p.graph, parallelism=len(lanes), key_groups=4)
-    made = Assignment(stages, Home(home), "run", rows * len(lanes))
-    with made.home.hold("run"):
-        made.home.begin({}, beginnings(stages))
+    spark_plan = plan_for_spark(p.graph, parallelism=len(tasks), key_groups=4)
+    made = Assignment(spark_plan, JobDirectory(directory), "run", rows * len(tasks))
+    with made.directory.lock("run"):
+        made.directory.create({}, initial_states(spark_plan))
     return made
 
 
 def micro_batches(assignment: Assignment) -> Iterator[int]:
-    """Run the job, each lane twice in each micro-batch."""
+    """Run the job, each source task twice in each micro-batch."""
     round_ = 0
-    lanes = range(len(assignment.stages.lanes))
-    while not assignment.home.ended(assignment.lanes, round_):
-        for lane in [*lanes, *reversed(lanes)]:
-            assert list(read(assignment, lane, round_))
+    tasks = range(len(assignment.spark_plan.source_tasks))
+    while not assignment.directory.ended(assignment.source_task_ids, round_):
+        for task in [*tasks, *reversed(tasks)]:
+            assert list(read(assignment, task, round_))
         round_ += 1
         yield round_
 
 
 def before(assignment: Assignment, round_: int) -> list[Any]:
-    """What lanes keep."""
-    found = [assignment.home.task(task_id("in", lane), round_) for lane in range(len(assignment.stages.lanes))]
+    """Return the stored states of the source tasks."""
+    found = [
+        assignment.directory.read_task(task_id("in", task), round_)
+        for task in range(len(assignment.spark_plan.source_tasks))
+    ]
     assert None not in found
     return found
 
 
 def rows(assignment: Assignment, round_: int) -> list[int]:
-    """What each lane had taken."""
+    """Return the rows that each source task had read."""
     return [sum(split.rows or 0 for split in splits_of(state)) for state in before(assignment, round_)]
 
 
 def lead(assignment: Assignment, round_: int) -> int:
-    """By how many seconds lanes that go on are apart."""
+    """Return by how many seconds source tasks that continue differ."""
     told = [clock for state in before(assignment, round_) for clock in state.inlet["clocks"].values()]
     times = [at // 1_000_000 for at, _ in told if at is not None]
     return max(times) - min(times) if times else 0
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_lanes_keep_together_and_come_to_their_end(seed: int, tmp_path: Path) -> None:
+def test_source_tasks_keep_together_and_come_to_their_end(seed: int, tmp_path: Path) -> None:
     random = Random(seed)
-    lanes = [(40, 1), *[(random.choice([0, 1, 20, 60]), random.randrange(1, 5)) for _ in range(2)]]
-    assignment = begun(tmp_path, lanes, 4, "5s")
+    tasks = [(40, 1), *[(random.choice([0, 1, 20, 60]), random.randrange(1, 5)) for _ in range(2)]]
+    assignment = begun(tmp_path, tasks, 4, "5s")
     leads = [lead(assignment, round_) for round_ in micro_batches(assignment)]
     assert max(leads) <= 5 + 4 * 4  # what four rows span
-    assert rows(assignment, len(leads)) == [count for count, _ in lanes]
+    assert rows(assignment, len(leads)) == [count for count, _ in tasks]
 
 
-def test_a_lane_that_is_ahead_sits_micro_batches_out_until_the_others_have_caught_up(tmp_path: Path) -> None:
+def test_a_source_task_that_is_ahead_skips_micro_batches_until_the_others_have_caught_up(tmp_path: Path) -> None:
     assignment = begun(tmp_path, [(14, 1), (9, 4)], 2, "2s")
     taken = [rows(assignment, round_) for round_ in micro_batches(assignment)]
     assert taken == [[2, 2], [4, 2], [6, 4], [8, 4], [10, 4], [12, 4], [14, 6], [14, 6], [14, 8], [14, 9]]

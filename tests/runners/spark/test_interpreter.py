@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dataflow.runners.spark import interpreter
-from dataflow.runners.spark.interpreter import python_for_workers
+from dataflow.runners.spark import session as interpreter
+from dataflow.runners.spark.session import python_for_workers
 
 CHOICE = "PYSPARK_PYTHON"
 

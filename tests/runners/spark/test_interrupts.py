@@ -16,7 +16,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.runners.interrupts import CtrlC
-from dataflow.runners.spark.quiet_logs import is_sparks
+from dataflow.runners.spark.quiet_logs import is_spark_handler
 from dataflow.runners.spark.runner import SparkRunner
 from tests.runners.spark.engine import ROOT
 from tests.runners.spark.interrupted import ROWS, options, pipeline
@@ -88,7 +88,7 @@ def test_a_handler_of_sparks_is_put_aside_while_somebody_waits_and_comes_back() 
     handler.__module__ = "pyspark.core.context"
     before = signal.signal(signal.SIGINT, handler)
     try:
-        with CtrlC(replaces=is_sparks) as pressed:
+        with CtrlC(replaces=is_spark_handler) as pressed:
             signal.raise_signal(signal.SIGINT)
             assert pressed.count == 1
         assert signal.getsignal(signal.SIGINT) is handler

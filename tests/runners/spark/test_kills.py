@@ -24,7 +24,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.errors import DirectoryInUse
-from dataflow.runners.spark.job_directory import Home
+from dataflow.runners.spark.job_directory import JobDirectory
 from tests.needs import need_spark
 from tests.runners.spark.child import LANES, OUTPUTS, pipeline
 from tests.runners.spark.engine import ROOT
@@ -171,7 +171,7 @@ def check(work: Path, expected: Path) -> None:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output of a local run that nobody kills; nothing is late, so it does not matter how lanes take turns."""
+    """The output of a local run without kills; no row is late, so the order of source tasks does not matter."""
     need_spark()
     directory = tmp_path_factory.mktemp("expected")
     result = pipeline(directory).run(parallelism=LANES)
@@ -188,7 +188,7 @@ def test_a_job_that_is_killed_leaves_what_an_undisturbed_one_does(expected: Path
 
 def test_a_job_is_refused_a_directory_that_another_process_holds(spark: Any, tmp_path: Path) -> None:
     job = tmp_path / "job"
-    with Home(job).hold("first"):
+    with JobDirectory(job).hold("first"):
         before = (job / "FENCE").read_text()
         with pytest.raises(DirectoryInUse, match=rf"job is in use by process {os.getpid()} on .* wait for that job"):
             pipeline(tmp_path).run(flow.SparkRunner(spark), checkpoint=flow.Checkpointing(job))
@@ -226,14 +226,14 @@ def waited_for(life: Life, found: Callable[[], bool]) -> None:
 
 
 @pytest.mark.soak
-def test_a_lane_whose_executor_is_lost_is_read_again_as_it_was(tmp_path: Path) -> None:
+def test_a_source_task_whose_executor_is_lost_is_read_again_as_it_was(tmp_path: Path) -> None:
     need_spark()
     (tmp_path / "in").mkdir()
     for n in range(12):
         put(tmp_path, f"a{n}", range(10 * n, 10 * n + 10))
     life = Life(tmp_path, "local-cluster[2,1,1024]", "watching.py", limit=2 * LIMIT)
     waited_for(life, lambda: any(tmp_path.glob("executor-*")))
-    for n in range(12, 24):  # more than there was when the lanes were first read
+    for n in range(12, 24):  # more than there was when the source tasks were first read
         put(tmp_path, f"b{n}", range(10 * n, 10 * n + 10))
     waiting = {int(path.name.partition("-")[2]) for path in tmp_path.glob("executor-*")}
     executors = life.executors()
@@ -245,7 +245,7 @@ def test_a_lane_whose_executor_is_lost_is_read_again_as_it_was(tmp_path: Path) -
     assert life.wait() == 0, life.log.read_text()[-3_000:]
     assert op.read_committed(tmp_path / "out")["x"].sort().to_pylist() == list(range(240))
     read = (tmp_path / "read").read_text().split()
-    assert len(read) > len(set(read)), "no lane was read again"
+    assert len(read) > len(set(read)), "no source task was read again"
 
 
 @pytest.mark.soak

@@ -1,4 +1,4 @@
-"""Sinks behind slots write in every partition of Spark's, of which there may be more than subtasks or key groups."""
+"""Sinks after keyed tasks write in every partition of Spark's; these may outnumber subtasks and key groups."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.protocol.events import Data
-from dataflow.runners.spark.envelopes import RAW, Content, Envelope
-from dataflow.runners.spark.job_directory import Home
-from dataflow.runners.spark.placement import staged
-from dataflow.runners.spark.routing import routed
+from dataflow.runners.spark.envelopes import UNROUTED, Content, Envelope
+from dataflow.runners.spark.job_directory import JobDirectory
+from dataflow.runners.spark.metrics import handles_of, read_report
+from dataflow.runners.spark.placement import plan_for_spark
+from dataflow.runners.spark.routing import route_link
 from dataflow.runners.spark.source_tasks import Assignment
-from dataflow.runners.spark.task_reports import handles_of, read_report
 
 BATCH = pa.record_batch({"x": [1, 2, 3]})
 
@@ -25,10 +25,12 @@ def test_a_partition_of_any_number_writes_the_rows_it_has(partition: int, tmp_pa
     sink = op.write_parquet(tmp_path / "out")
     with flow.Pipeline() as p:
         p.source(op.from_arrow(BATCH), name="in").rebalance().sink(sink, name="out")
-    assignment = Assignment(staged(p.graph, parallelism=1, key_groups=2), Home(tmp_path / "job"), "run", 100)
+    assignment = Assignment(
+        plan_for_spark(p.graph, parallelism=1, key_groups=2), JobDirectory(tmp_path / "job"), "run", 100
+    )
     with sink.hold("run"):
         sink.begin()
-        raw = [Envelope(RAW, 0, 0, 0, Content({4: [Data(BATCH, 0)]}).encode())]
-        (report,) = routed(assignment, 0, raw, partition)
+        raw = [Envelope(UNROUTED, 0, 0, 0, Content({4: [Data(BATCH, 0)]}).encode())]
+        (report,) = route_link(assignment, 0, raw, partition)
         sink.commit(1, handles_of([read_report(report.payload)])["out"])
     assert op.read_committed(tmp_path / "out").to_pylist() == BATCH.to_pylist()

@@ -91,21 +91,21 @@ def ordered(table: pa.Table) -> list[str]:
 
 
 SHAPED_ALIKE = [
-    pytest.param(build, lanes, marks=pytest.mark.soak, id=build.__name__)
-    for build, lanes in [(late, 1), (unread, 1), (chained, 2), (joined, 2), (failing, 2)]
+    pytest.param(build, parallelism, marks=pytest.mark.soak, id=build.__name__)
+    for build, parallelism in [(late, 1), (unread, 1), (chained, 2), (joined, 2), (failing, 2)]
 ]
 """The pipelines of every shape, which are tried as one, hold such as these, too."""
 
 
 @pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
-@pytest.mark.parametrize(("build", "lanes"), [pytest.param(totals, 2, id="totals"), *SHAPED_ALIKE])
+@pytest.mark.parametrize(("build", "parallelism"), [pytest.param(totals, 2, id="totals"), *SHAPED_ALIKE])
 def test_tables_and_counters_are_those_of_the_local_engine(
-    spark: Any, build: Callable[[flow.Pipeline], None], lanes: int
+    spark: Any, build: Callable[[flow.Pipeline], None], parallelism: int
 ) -> None:
     with flow.Pipeline(build.__name__) as p:
         build(p)
-    local = p.run(parallelism=lanes)
-    there = p.run(SparkRunner(spark, rows_per_trigger=1_000), parallelism=lanes, max_key_groups=4)
+    local = p.run(parallelism=parallelism)
+    there = p.run(SparkRunner(spark, rows_per_trigger=1_000), parallelism=parallelism, max_key_groups=4)
     assert {name: ordered(table) for name, table in there.tables.items()} == {
         name: ordered(table) for name, table in local.tables.items()
     }

@@ -74,7 +74,7 @@ def test_a_session_without_rocksdb_is_told_how_to_have_it(other: Any) -> None:
     other.conf.unset(STATE_STORE)
     other.conf.set(STATE_STORE, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
     with pytest.raises(
-        ConfigurationError, match=r"keeps state in RocksDB.*session.conf.set\(.*RocksDBStateStoreProvider"
+        ConfigurationError, match=r"stores state in RocksDB.*session.conf.set\(.*RocksDBStateStoreProvider"
     ):
         session_for(other, {})
 

@@ -90,9 +90,9 @@ def failing(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def badly_closed(then: Callable[[flow.Stream], flow.Stream] = lambda stream: stream) -> flow.Pipeline:
     with flow.Pipeline("closing") as p:
-        rows = p.source(op.from_arrow(NUMBERS, batch_rows=10), name="numbers").apply(BadlyClosed, name="lane")
-        slots = rows.key_by("x").apply(BadlyClosed, name="slot")
-        then(slots).sink(BadSink(), name="out")
+        rows = p.source(op.from_arrow(NUMBERS, batch_rows=10), name="numbers").apply(BadlyClosed, name="first")
+        keyed = rows.key_by("x").apply(BadlyClosed, name="keyed")
+        then(keyed).sink(BadSink(), name="out")
     return p
 
 
@@ -119,7 +119,7 @@ def test_an_operator_that_cannot_be_closed_is_warned_of_wherever_it_is(spark: An
     result, found = caught(lambda: badly_closed().run(SparkRunner(spark), parallelism=1, max_key_groups=2))
     assert [warning.category for warning in found] == [CleanupFailedWarning]
     assert str(found[0].message).startswith("4 times: closing numbers[0] raised OSError('still open')")
-    assert all(f"operator '{name}'" in str(found[0].message) for name in ("lane", "slot", "out"))
+    assert all(f"operator '{name}'" in str(found[0].message) for name in ("first", "keyed", "out"))
     assert result.state is JobState.FINISHED
 
 
@@ -128,7 +128,7 @@ def test_a_failing_job_whose_operators_cannot_be_closed_raises_what_it_failed_of
     broken = badly_closed(lambda stream: stream.map_batches(failing, schema=stream.schema))
     with pytest.raises(ZeroDivisionError) as raised, pytest.warns(CleanupFailedWarning, match="closing out"):
         broken.run(SparkRunner(spark), parallelism=1, max_key_groups=2)
-    assert [note for note in raised.value.__notes__ if "CleanupFailedWarning: closing slot[" in note]
+    assert [note for note in raised.value.__notes__ if "CleanupFailedWarning: closing keyed[" in note]
 
 
 @pytest.mark.soak
@@ -193,7 +193,7 @@ def test_a_job_that_is_stopped_within_a_micro_batch_leaves_nothing_staged(spark:
             time.sleep(0.01)
         return batch
 
-    with flow.Pipeline("one of two") as p:  # one lane stages its file, the other one is held
+    with flow.Pipeline("one of two") as p:  # one source task stages its file, the other one is held
         rows = p.source(op.from_arrow(NUMBERS, splits=2), name="numbers")
         rows.map_batches(held, schema=rows.schema).sink(op.write_parquet(tmp_path / "out"), name="out")
     checkpoint = flow.Checkpointing(tmp_path / "job")

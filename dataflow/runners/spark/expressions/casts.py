@@ -1,11 +1,11 @@
-"""Casts on Spark: those of the local engine, each checked where Spark's own would round, wrap or read more than ours.
+"""Casts on Spark as the local engine does them, with checks where Spark's own casts round, wrap or accept more.
 
 ==================================  ======================================================================
 text                                int, float, bool, decimal, date and timestamp are read in the forms that
                                     the local engine reads; two of them always raise ``ValueError``:
                                     decimals with an exponent, zones of 18 hours or more
 int, bool, date, decimal to text    as locally; dates outside the years 1 to 9999 raise ``OverflowError``
-decimal to float                    of at most 15 digits, which is where both sides round alike
+decimal to float                    of at most 15 digits, for which both engines round alike
 refused                             float, timestamp or duration to text, float to decimal, ...
 ==================================  ======================================================================
 """
@@ -34,13 +34,13 @@ _PLAIN_SCALE: Final = 6  # from seven places on, the local engine writes small d
 
 
 def cast(operand: Operand, source: pa.DataType, target: pa.DataType, what: str, *, otherwise: Otherwise = fail) -> Any:
-    """The operand, which carries values of ``source``, as ``target``.
+    """Return the column of ``operand``, whose values are of type ``source``, cast to ``target``.
 
     Args:
-        what: begins the errors' texts.
-        otherwise: what stands where a value cannot be cast.
+        what: start of the errors' messages.
+        otherwise: the column for values that cannot be cast.
 
-    Raises: UnsupportedOnRunner where Spark cannot do it exactly.
+    Raises: UnsupportedOnRunner if Spark cannot cast exactly.
     """
     source, target = value_type(source), value_type(target)
     sparks, column = spark_type(target, what), operand.column
@@ -81,7 +81,7 @@ def _widens(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 class _Check:
-    """A cast that not every value survives."""
+    """A cast that fails for some values."""
 
     def __init__(self, source: pa.DataType, target: pa.DataType, sparks: Any, what: str, otherwise: Otherwise) -> None:
         self.source, self.target, self.sparks, self.what, self.otherwise = source, target, sparks, what, otherwise
@@ -91,7 +91,7 @@ class _Check:
     def cast(self, column: Any) -> Any:
         match (_kind(self.source), _kind(self.target)):
             case ("int", "int"):
-                return self._kept(column, column.between(*_limits(self.target)), column.cast(self.sparks))
+                return self._checked(column, column.between(*_limits(self.target)), column.cast(self.sparks))
             case ("float", "int"):
                 return self._float_to_int(column)
             case ("decimal", _):
@@ -100,21 +100,21 @@ class _Check:
                 return parse(column, self.target, self.sparks, self.what, self.otherwise)
         return self._time(column)
 
-    def _kept(self, column: Any, holds: Any, result: Any, kind: type[Exception] = OverflowError) -> Any:
-        """``result``, computed only where it holds; null of null."""
+    def _checked(self, column: Any, holds: Any, result: Any, kind: type[Exception] = OverflowError) -> Any:
+        """Return a column that is ``result`` where ``holds``, null for null, and a failure otherwise."""
         reason = self.outside if kind is OverflowError else self.lossy
         return functions().when(column.isNull() | holds, result).otherwise(self.otherwise(kind, reason))
 
-    def _refused(self) -> UnsupportedOnRunner:
+    def _unsupported(self) -> UnsupportedOnRunner:
         reason = f"Spark's cast from {self.source} to {self.target} gives other values than the local engine's"
-        instead = "cast by way of a type between the two, or do it where the rows are made"
+        instead = "cast to another type first, or cast where the rows are made"
         return UnsupportedOnRunner(self.what, "spark", reason, instead)
 
     def _float_to_int(self, column: Any) -> Any:
         low, high = _limits(self.target)
         above = column >= float(low) if low == -(2**63) else column > float(low - 1)
-        inside = above & (column < float(high + 1))  # false of NaN, which is greatest
-        return self._kept(column, inside, column.cast("bigint").cast(self.sparks))
+        inside = above & (column < float(high + 1))  # false for NaN, which is greatest
+        return self._checked(column, inside, column.cast("bigint").cast(self.sparks))
 
     def _from_decimal(self, column: Any) -> Any:
         source, target = self.source, self.target
@@ -123,17 +123,17 @@ class _Check:
                 return column.cast(self.sparks)
             case "int":
                 whole = column.cast("decimal(38,0)")
-                inside = self._kept(column, whole.between(*_limits(target)), whole.cast(self.sparks))
-                return self._kept(column, column % 1 == 0, inside, ValueError)
+                inside = self._checked(column, whole.between(*_limits(target)), whole.cast(self.sparks))
+                return self._checked(column, column % 1 == 0, inside, ValueError)
             case "string" if source.scale <= _PLAIN_SCALE:
                 return column.cast(self.sparks)
             case "decimal" if _comparable(source, target):
                 narrowed = column.try_cast(self.sparks)
-                return self._kept(column, narrowed.isNotNull() & (narrowed == column), narrowed, ValueError)
-        raise self._refused()
+                return self._checked(column, narrowed.isNotNull() & (narrowed == column), narrowed, ValueError)
+        raise self._unsupported()
 
     def _time(self, column: Any) -> Any:
-        """Among dates, timestamps, durations and the ints that count them."""
+        """Cast among dates, timestamps, durations and the ints that count them."""
         f, source, target = functions(), self.source, self.target
         match (_kind(source), _kind(target)):
             case ("date", "int") if types.is_date32(source) and types.is_int32(target):
@@ -146,21 +146,26 @@ class _Check:
                 return from_ticks(to_ticks(column, source), target)
             case ("timestamp", "timestamp") | ("duration", "duration"):
                 ticks, step = to_ticks(column, source), PER_UNIT[target.unit]
-                made = from_ticks(ticks, target)
+                result = from_ticks(ticks, target)
                 return (
-                    made if step <= PER_UNIT[source.unit] else self._kept(column, ticks % step == 0, made, ValueError)
+                    result
+                    if step <= PER_UNIT[source.unit]
+                    else self._checked(column, ticks % step == 0, result, ValueError)
                 )
             case ("timestamp" | "duration", "int") if types.is_int64(target):
                 return f.call_function("div", to_ticks(column, source), f.lit(PER_UNIT[source.unit]).cast("bigint"))
             case ("int", "timestamp" | "duration") if types.is_int64(source):
                 return from_ticks(column * f.lit(PER_UNIT[target.unit]).cast("bigint"), target)
             case ("date", "string"):
-                known = column.isNull() | f.year(column).between(1, 9999)
-                beyond = fail(OverflowError, f"{self.what}: a year outside 1 to 9999 is written otherwise by Spark")
-                return f.when(known, column.cast(self.sparks)).otherwise(beyond)
-        raise self._refused()
+                plain = column.isNull() | f.year(column).between(1, 9999)
+                beyond = fail(
+                    OverflowError,
+                    f"{self.what}: Spark writes a year outside 1 to 9999 differently; filter such rows out",
+                )
+                return f.when(plain, column.cast(self.sparks)).otherwise(beyond)
+        raise self._unsupported()
 
 
 def _comparable(a: pa.DataType, b: pa.DataType) -> bool:
-    """Whether Spark compares the two without rounding either."""
+    """Return whether Spark compares decimals of the two types without rounding either."""
     return max(a.scale, b.scale) + max(a.precision - a.scale, b.precision - b.scale) <= 38

@@ -6,13 +6,14 @@
 Traceback (most recent call last):
 dataflow.errors.UnsupportedOnRunner: expression: col('big'): not on the spark runner: Spark has no type for the ...
 
-``resolve`` has decided all types and conversions; this carries them out. Two things are Spark's own. It need not
-evaluate the side of ``&``, ``|`` or ``fill_null`` that does not matter, so an error that lies there may stay away. And
-timestamps and durations are int64 microseconds in it: where a coarser unit would go on, they raise ``OverflowError``.
+``resolve`` decides all types and conversions; this module applies them. Two differences remain. Spark may skip a side
+of ``&``, ``|`` or ``fill_null`` that does not matter, so errors of that side may not be raised. And Spark's timestamps
+and durations are int64 microseconds: they raise ``OverflowError`` for values that only a coarser unit can hold.
 """
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from pyarrow import types
 
 from dataflow.errors import UnsupportedOnRunner
 from dataflow.expressions.calls import Call
-from dataflow.expressions.coercion import family
+from dataflow.expressions.coercion import family, literal_type, value_type
 from dataflow.expressions.conditionals import Conditional
 from dataflow.expressions.nodes import (
     Alias,
@@ -40,8 +41,7 @@ from dataflow.expressions.typing import COMPARISONS, LOGIC, Typed, resolve
 from dataflow.runners.spark.expressions import numbers
 from dataflow.runners.spark.expressions.casts import cast
 from dataflow.runners.spark.expressions.function_calls import call
-from dataflow.runners.spark.expressions.literals import constant
-from dataflow.runners.spark.expressions.microseconds import from_ticks, to_ticks
+from dataflow.runners.spark.expressions.microseconds import PER_UNIT, from_ticks, to_ticks
 from dataflow.runners.spark.expressions.run_time_errors import null
 from dataflow.runners.spark.expressions.shared_columns import Operand, computes_for_python
 from dataflow.runners.spark.expressions.spark_types import spark_type
@@ -53,12 +53,16 @@ _O, _U = BinaryOperator, UnaryOperator
 
 
 def to_column(expr: Expr, schema: pa.Schema, where: str = "expression") -> Any:
-    """The ``pyspark.sql.Column`` that computes ``expr`` over a DataFrame with the types of ``spark_schema(schema)``.
+    """Return the ``pyspark.sql.Column`` that computes ``expr``, with values of type ``spark_type(expr.dtype(schema))``.
 
-    Its values are of type ``spark_type(expr.dtype(schema))``. Errors in the data raise when the job runs:
-    ``translated`` turns them into the local engine's.
+    Errors in the data are raised when the job runs: ``translated`` turns them into the local engine's.
 
-    Raises: UnknownColumn, SchemaMismatch, as on any engine; UnsupportedOnRunner where Spark cannot do it exactly;
+    Args:
+        expr: the expression.
+        schema: the Arrow schema of the rows; the DataFrame has the types of ``spark_schema(schema)``.
+        where: start of the errors' messages.
+
+    Raises: UnknownColumn, SchemaMismatch, as on any engine; UnsupportedOnRunner if Spark cannot compute it exactly;
         ConfigurationError without pyspark, without an active session, or with ANSI mode off.
     """
     typed = resolve(expr, schema, where)
@@ -71,7 +75,7 @@ def _refuse_foreign_types(typed: Typed, where: str) -> None:
     for operand, target in zip(typed.operands, typed.compute, strict=True):
         _refuse_foreign_types(operand, where)
         spark_type(target, f"{where}: {typed.node}")
-    if not isinstance(typed.node, Literal):  # whose type is that of the operation it stands in
+    if not isinstance(typed.node, Literal):  # a literal has the type of the operation around it
         spark_type(typed.dtype, f"{where}: {typed.node}")
 
 
@@ -119,10 +123,10 @@ def _operand(typed: Typed, target: pa.DataType, where: str) -> Any:
 def _choice(node: Conditional, parts: list[Any], where: str) -> Any:
     zeros = [value.value for value in (*node.values, node.fallback) if isinstance(value, Literal) and value.value == 0]
     if len({repr(value) for value in zeros if isinstance(value, float)}) > 1:
-        reason = "Spark takes the constants 0.0 and -0.0 for one"
+        reason = "Spark does not distinguish the constants 0.0 and -0.0"
         raise UnsupportedOnRunner(f"{where}: {node}", "spark", reason, "write 0.0, or make one of them from a column")
     if any(computes_for_python(operand) for operand in node.operands()[1:]):
-        reason = "hash and dt.truncate would be given a computed value of rows that do not take the branch, too"
+        reason = "hash and dt.truncate would also get computed values of rows that do not take the branch"
         raise UnsupportedOnRunner(f"{where}: {node}", "spark", reason, "compute that value in a with_columns before it")
     f = functions()
     chosen = f
@@ -132,7 +136,7 @@ def _choice(node: Conditional, parts: list[Any], where: str) -> Any:
 
 
 def _membership(column: Any, values: tuple[object, ...], compute: pa.DataType, what: str) -> Any:
-    """IEEE equality: NaN is in no list, and of the two zeros each stands for both."""
+    """Return whether the column is in the list by IEEE equality: NaN is in no list, and the two zeros are equal."""
     f = functions()
     listed = [value for value in values if value == value]
     if types.is_floating(compute) and 0 in listed:
@@ -167,7 +171,7 @@ _DIGITS: Final = {1: 3, 2: 5, 4: 10, 8: 19}
 
 
 def _exact(column: Any, dtype: pa.DataType) -> Any:
-    """An int beside a decimal, as a decimal of just its digits."""
+    """Return an int operand of a decimal operation as a decimal with the digits of its type."""
     return column.cast(f"decimal({_DIGITS[dtype.byte_width]},0)") if types.is_integer(dtype) else column
 
 
@@ -190,3 +194,33 @@ _UNARY: Final = {
     _U.IS_NOT_NULL: lambda a: a.isNotNull(),
 }
 assert {*_UNARY} == {*_U}, "every operator is lowered"
+
+
+def constant(value: object, target: pa.DataType, what: str) -> Any:
+    """Return a column that is ``value`` in every row, cast to ``target`` as the local engine does.
+
+    It is built from plain numbers and text, so that no value depends on a time zone.
+
+    Raises: UnsupportedOnRunner if Spark has no such type.
+    """
+    f = functions()
+    target = value_type(target)
+    sparks = spark_type(target, what)
+    scalar = _cast_scalar(value, target)
+    if not scalar.is_valid:
+        return f.lit(None).cast(sparks)
+    if types.is_timestamp(target) or types.is_duration(target):
+        return from_ticks(f.lit(scalar.value * PER_UNIT[target.unit]).cast("bigint"), target)
+    if types.is_date(target):
+        return f.date_from_unix_date(f.lit(scalar.cast(pa.date32()).value).cast("int"))
+    if types.is_decimal(target):
+        return f.lit(format(scalar.as_py(), "f")).cast(sparks)
+    return f.lit(scalar.as_py()).cast(sparks)
+
+
+def _cast_scalar(value: object, target: pa.DataType) -> Any:
+    if type(value) is int and types.is_decimal(target):
+        return pa.scalar(Decimal(value), target)
+    if type(value) is int and types.is_floating(target):
+        return pa.scalar(float(value), target)
+    return pa.scalar(value, literal_type(value)).cast(target)

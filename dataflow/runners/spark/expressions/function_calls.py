@@ -1,7 +1,7 @@
-"""The functions of ``dataflow.expressions.Function`` on Spark: native ones where they agree, else the local kernel.
+"""Calls of ``dataflow.expressions.Function`` on Spark: native functions if they return the same, else local kernels.
 
-The local kernel runs in Python workers that exchange Arrow batches with Spark, so ``dataflow`` has to be installed
-where they run. Two functions need it: ``hash``, whose arithmetic wraps, and ``dt.truncate`` on a zone's clock.
+A local kernel runs in Python workers that exchange Arrow batches with Spark, so ``dataflow`` must be installed there.
+Two functions need one: ``hash``, whose arithmetic wraps, and ``dt.truncate`` in a time zone.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _DAY: Final = 86_400_000_000
 
 
 def call(node: Call, arguments: list[Operand], compute: tuple[pa.DataType, ...], result: pa.DataType, what: str) -> Any:
-    """``node`` of ``arguments``, whose values are of the types ``compute``.
+    """Return the column of call ``node`` on ``arguments``, whose values are of the types ``compute``.
 
-    Raises: UnsupportedOnRunner.
+    Raises: UnsupportedOnRunner if it needs a local kernel and pyspark is too old for Arrow functions.
     """
     first, own = arguments[0], compute[0]
     if node.function is _F.HASH or (node.function is _F.TRUNCATE and _has_clock(own)):
@@ -93,7 +93,7 @@ def _of_text_or_float(node: Call, arguments: list[Operand]) -> Any:
 
 @cache
 def _case_mapping(function: Function) -> tuple[str, str]:
-    """Each character that changes, and into what, by the local kernel: Spark's own mapping changes lengths."""
+    """Return the characters that the local kernel changes, and their images: Spark's own mapping changes lengths."""
     mapped = pc.utf8_lower if function is _F.LOWER else pc.utf8_upper
     every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     pairs = [(old, new) for old, new in zip(every, mapped(pa.array(every)).to_pylist(), strict=True) if old != new]

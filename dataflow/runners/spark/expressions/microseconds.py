@@ -1,7 +1,7 @@
-"""Times as microseconds and back, exactly and whatever the session's time zone.
+"""Conversions of times to microseconds and back, exact in every time zone of the session.
 
-Spark's own timestamp arithmetic goes through local days of the session's zone, and so would shift by an hour twice a
-year. Everything here is done on int64 microseconds, in which overflow raises.
+Spark's own timestamp arithmetic uses local days of the session's zone, so it would shift by an hour twice a year. All
+arithmetic here is on int64 microseconds, and overflow raises.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataflow.runners.spark.session import functions
 __all__ = ["PER_UNIT", "day_in_zone", "from_ticks", "to_ticks"]
 
 PER_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
-"""Microseconds in one of each unit."""
+"""The microseconds of each unit."""
 _DAY: Final = 86_400_000_000
 
 
 def to_ticks(column: Any, dtype: pa.DataType) -> Any:
-    """Microseconds since 1970 of a date or a timestamp, those of a duration; an int as int64."""
+    """Return the microseconds since 1970 of a date or timestamp, the microseconds of a duration, or an int as int64."""
     f = functions()
     if types.is_integer(dtype):
         return column.cast("bigint")
@@ -34,7 +34,7 @@ def to_ticks(column: Any, dtype: pa.DataType) -> Any:
 
 
 def from_ticks(ticks: Any, dtype: pa.DataType) -> Any:
-    """The timestamp or the duration of so many microseconds."""
+    """Return the timestamp or duration of so many microseconds."""
     f = functions()
     if types.is_timestamp(dtype) and dtype.tz is not None:
         return f.timestamp_micros(ticks)
@@ -47,12 +47,12 @@ def _epoch() -> Any:
 
 
 def day_in_zone(column: Any, dtype: pa.DataType) -> Any:
-    """The date that a clock in the type's zone shows at a timestamp."""
+    """Return the date of a timestamp in the type's zone."""
     return wall_clock(column, dtype).cast("date")
 
 
 def wall_clock(column: Any, dtype: pa.DataType) -> Any:
-    """What a clock in the type's zone shows, as a timestamp without a zone."""
+    """Return the local time of a timestamp in the type's zone, as a timestamp without a zone."""
     if dtype.tz is None:
         return column
     f = functions()

@@ -1,8 +1,8 @@
-"""Arithmetic and comparisons of numbers where Spark's own differ from those of ``dataflow.expressions``.
+"""Arithmetic and comparisons of numbers, where Spark's own differ from ``dataflow.expressions``.
 
-Spark raises on division by zero, divides ints by truncation, gives ``%`` the dividend's sign, and holds NaN equal to
-itself and greater than all else. The float operations follow numpy's ``divmod`` step by step, so results are equal to
-the last bit and the sign of zero.
+Spark raises on division by zero, truncates when it divides ints, gives ``%`` the dividend's sign, and treats NaN as
+equal to itself and greater than all other values. The float operations follow numpy's ``divmod`` step by step, so
+results are equal to the last bit and the sign of zero.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["COMPARE", "compare_floats", "divide", "float_floor", "float_remainde
 
 
 def compare_floats(operator: BinaryOperator, left: Operand, right: Operand) -> Any:
-    """IEEE 754: beside NaN only ``!=`` is true."""
+    """Return the comparison by IEEE 754: with NaN only ``!=`` is true."""
     f = functions()
     beside_nan = f.lit(operator is BinaryOperator.NOT_EQUAL)
 
@@ -40,7 +40,7 @@ COMPARE = {
 
 
 def divide(left: Operand, right: Operand) -> Any:
-    """IEEE 754: by zero the quotient is the dividend times the infinity of the zero's sign, which is 1 / 0."""
+    """Return the quotient by IEEE 754: by zero it is the dividend times 1 / 0, the infinity with the zero's sign."""
     f = functions()
 
     def quotient(a: Any, b: Any, _: Let) -> Any:
@@ -50,7 +50,7 @@ def divide(left: Operand, right: Operand) -> Any:
 
 
 def int_floor(left: Operand, right: Operand) -> Any:
-    """Spark's ``div``, less one where the truncated quotient lies above; null by zero. Least int by -1 raises."""
+    """Return Spark's ``div``, less one if truncation rounded up; null by zero. The least int by -1 raises."""
     f = functions()
 
     def floor(a: Any, b: Any, _: Let) -> Any:
@@ -61,7 +61,7 @@ def int_floor(left: Operand, right: Operand) -> Any:
 
 
 def int_remainder(left: Operand, right: Operand) -> Any:
-    """Spark's ``%``, plus the divisor where the signs differ; null by zero."""
+    """Return Spark's ``%``, plus the divisor if the signs differ; null by zero."""
     f = functions()
 
     def remainder(a: Any, b: Any, let: Let) -> Any:
@@ -72,11 +72,11 @@ def int_remainder(left: Operand, right: Operand) -> Any:
 
 
 def float_remainder(left: Operand, right: Operand) -> Any:
-    """numpy's ``remainder``: the divisor's sign, on zeros too; NaN by zero."""
+    """Return numpy's ``remainder``: with the divisor's sign, also on zeros; NaN by zero."""
     f = functions()
 
     def signed(r: Any, b: Any) -> Any:
-        zero = f.lit(0.0) / b  # Spark's optimizer takes a constant -0.0 for 0.0
+        zero = f.lit(0.0) / b  # Spark's optimizer would turn a constant -0.0 into 0.0
         return f.when(r == 0, zero).when((r < 0) != (b < 0), r + b).otherwise(r)
 
     def remainder(a: Any, b: Any, let: Let) -> Any:
@@ -86,7 +86,7 @@ def float_remainder(left: Operand, right: Operand) -> Any:
 
 
 def float_floor(left: Operand, right: Operand) -> Any:
-    """numpy's ``floor_divide``: exact where the rounded quotient would be one off; by zero that of ``/``."""
+    """Return numpy's ``floor_divide``: exact even if the rounded quotient is one off; by zero, the result of ``/``."""
     f = functions()
 
     def less_one(q: Any, condition: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Errors at run time: raised inside Spark's columns, and read back as the errors the local engine raises."""
+"""Errors in the data: raised inside Spark's columns when a job runs, and translated to the local engine's errors."""
 
 from __future__ import annotations
 
@@ -20,22 +20,26 @@ _OVERFLOWS: Final = (
 
 
 Otherwise = Callable[[type[Exception], str], Any]
-"""What stands where a value cannot be: ``fail``, or ``null``."""
+"""Returns the column for a value that cannot be computed: ``fail`` or ``null``."""
 
 
 def fail(kind: type[Exception], reason: str) -> Any:
-    """A column that raises in every row in which it is evaluated."""
+    """Return a column that raises in every row in which it is evaluated."""
     assert kind.__name__ in _KINDS, kind
     return functions().raise_error(functions().lit(f"{kind.__name__}: {reason}"))
 
 
 def null(kind: type[Exception], reason: str) -> Any:
-    """Null in the place of a failure, for what need not be strict."""
+    """Return a null column instead of a failure, for expressions that are not strict."""
     return functions().lit(None)
 
 
 def translated(error: Exception) -> Exception | None:
-    """What the local engine would have raised for an error that a Spark job raised; None for any other failure."""
+    """Return the local engine's error for an error of a Spark job; None if it is no error in the data.
+
+    Args:
+        error: an exception that Spark raised when it computed a column of ``to_column``.
+    """
     if not isinstance(error, pyspark("pyspark.errors").PySparkException):
         return None
     condition = (error.getCondition() or "").partition(".")[0]

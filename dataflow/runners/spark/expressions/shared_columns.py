@@ -1,8 +1,8 @@
-"""Columns that are mentioned more than once and evaluated once.
+"""Columns that are used several times and evaluated once.
 
-Spark has no ``let``: a column used five times stands five times in the plan, and nested ones multiply. A lambda over
-an array of one element is Spark's ``let``. A plain column or a constant is cheap to repeat and needs none; Python
-functions cannot stand in a lambda, and Spark evaluates each of them once however often it is mentioned.
+Spark has no ``let``: a column that is used five times is five times in the plan, and nested ones multiply. A lambda
+over an array of one element serves as ``let``. A plain column or a constant is cheap to repeat and needs none. Python
+functions are not allowed in a lambda, and Spark evaluates each of them once, however often it is used.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataflow.runners.spark.session import functions
 __all__ = ["Let", "Operand", "bind", "bind_both", "computes_for_python"]
 
 Let = Callable[[Any, Callable[[Any], Any]], Any]
-"""``let(column, use)`` is ``use(column)``, with one evaluation of ``column`` for each row."""
+"""``let(column, use)`` returns ``use(column)``, with one evaluation of ``column`` for each row."""
 
 
 class Operand:
-    """A lowered operand, already of the type of its operation."""
+    """A lowered operand, cast to the type of its operation."""
 
     __slots__ = ("column", "is_cheap", "let")
 
@@ -31,19 +31,19 @@ class Operand:
         self.let: Let = _repeat if _calls_python(node) else bind
 
     def bind(self, use: Callable[[Any], Any]) -> Any:
-        """``use(column)``, in which the column may occur any number of times."""
+        """Return ``use(column)``, in which the column may occur any number of times."""
         return use(self.column) if self.is_cheap else self.let(self.column, use)
 
 
 def bind_both(left: Operand, right: Operand, use: Callable[[Any, Any, Let], Any]) -> Any:
-    """``use(left, right, let)``, in which both may occur any number of times, also within what ``let`` is given."""
+    """Return ``use(left, right, let)``, in which both may occur any number of times, also in arguments of ``let``."""
     if _repeat in (left.let, right.let):
         return use(left.column, right.column, _repeat)
     return left.bind(lambda a: right.bind(lambda b: use(a, b, bind)))
 
 
 def bind(column: Any, use: Callable[[Any], Any]) -> Any:
-    """``use(column)`` with one evaluation of ``column`` for each row."""
+    """Return ``use(column)`` with one evaluation of ``column`` for each row."""
     f = functions()
     return f.get(f.transform(f.array(column), lambda value: use(value)), 0)
 
@@ -61,7 +61,7 @@ def _calls_python(node: Expr) -> bool:
 
 
 def computes_for_python(node: Expr) -> bool:
-    """Whether a Python function is given what is computed: Spark does that for every row, taken or not."""
+    """Return whether a Python function has a computed argument, which Spark computes even for rows that skip it."""
     here = _is_python(node) and not all(_is_cheap(operand) for operand in node.operands())
     return here or any(computes_for_python(operand) for operand in node.operands())
 

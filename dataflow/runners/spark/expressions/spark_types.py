@@ -1,4 +1,4 @@
-"""How Spark carries Arrow's types: each in a type that holds every value of it, or not at all.
+"""Spark's types for Arrow's types: a type that holds every value of the Arrow type, or none.
 
 ==========================  ================================================================================
 ``uint8 uint16 uint32``     the next wider signed int; ``uint64`` has none and is refused
@@ -25,7 +25,10 @@ _AS_IS = (pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), 
 
 
 def carrier(dtype: pa.DataType) -> pa.DataType | None:
-    """The Arrow type whose values stand in Spark for those of ``dtype``; None where Spark has no room for them.
+    """Return the Arrow type in which Spark holds values of ``dtype``; None if no type of Spark's holds all of them.
+
+    Args:
+        dtype: an Arrow type.
 
     >>> carrier(pa.uint8()), carrier(pa.timestamp("s", "Europe/Paris")), carrier(pa.uint64())
     (DataType(int16), TimestampType(timestamp[us, tz=UTC]), None)
@@ -52,9 +55,17 @@ def carrier(dtype: pa.DataType) -> pa.DataType | None:
 
 
 def spark_type(dtype: pa.DataType, what: str) -> Any:
-    """The ``pyspark.sql.types.DataType`` for values of ``dtype``.
+    """Return the ``pyspark.sql.types.DataType`` for values of ``dtype``.
 
-    Raises: UnsupportedOnRunner, which begins with ``what``, where there is none.
+    Args:
+        dtype: an Arrow type.
+        what: start of the error's message.
+
+    Raises: UnsupportedOnRunner if Spark has no such type.
+
+    >>> spark_type(pa.uint64(), "column 'id'")
+    Traceback (most recent call last):
+    dataflow.errors.UnsupportedOnRunner: column 'id': not on the spark runner: Spark has no type for the values of ...
     """
     carried = carrier(dtype)
     if carried is None:
@@ -85,16 +96,23 @@ def spark_type(dtype: pa.DataType, what: str) -> Any:
 
 def _instead(dtype: pa.DataType) -> str:
     if types.is_uint64(dtype):
-        return "cast to int64, checked, or to decimal128(20, 0) where the rows are made"
+        return "cast to int64 or to decimal128(20, 0) where the rows are made"
     if types.is_timestamp(dtype) or types.is_duration(dtype):
         return "cast to microseconds where the rows are made, for example timestamp[us]"
     return "cast to another type where the rows are made, or run this pipeline on the local runner"
 
 
 def spark_schema(schema: pa.Schema, what: str = "schema") -> Any:
-    """The ``StructType`` of a DataFrame that carries rows of ``schema``.
+    """Return the ``StructType`` of a DataFrame for rows of ``schema``.
 
-    Raises: UnsupportedOnRunner, naming the column.
+    Args:
+        schema: an Arrow schema.
+        what: start of the error's message.
+
+    Raises: UnsupportedOnRunner, naming the column, if Spark has no type for it.
+
+    >>> spark_schema(pa.schema({"shop": pa.string(), "price": pa.uint8()})).simpleString()  # doctest: +SKIP
+    'struct<shop:string,price:smallint>'
     """
     t = pyspark("pyspark.sql.types")
     return t.StructType(

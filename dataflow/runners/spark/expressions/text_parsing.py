@@ -1,7 +1,7 @@
-"""Text read as numbers and times: exactly the forms the local engine reads, where Spark alone would read more of them.
+"""Parsing of text as numbers and times, in exactly the forms that the local engine reads. Spark alone reads more forms.
 
-A pattern decides what may be read, Spark reads it, and what is left cannot be cast. Forms that only the local engine
-reads raise even where a cast is not strict: null would be another answer than its.
+A pattern selects the text that may be read, and Spark parses it; other text cannot be cast. Forms that only the local
+engine reads raise even in a cast that is not strict, because null would differ from the local result.
 """
 
 from __future__ import annotations
@@ -27,21 +27,26 @@ _FRACTION: Final = {"s": "", "ms": r"(\.[0-9]{1,3})?", "us": r"(\.[0-9]{1,6})?"}
 
 
 def parse(column: Any, target: pa.DataType, sparks: Any, what: str, otherwise: Otherwise) -> Any:
-    """The values that text stands for.
+    """Return the column of values that the text denotes.
 
     Args:
         column: text.
-        target: an int, float, bool, decimal, date or timestamp type, which ``sparks`` carries.
-        what: begins the error's text.
-        otherwise: what stands where text cannot be read.
+        target: an int, float, bool, decimal, date or timestamp type.
+        sparks: Spark's type for ``target``.
+        what: start of the error's message.
+        otherwise: the column for text that cannot be read.
     """
     f = functions()
     unreadable = otherwise(
         ValueError,
-        f"{what}: not all of this text can be read as {target}: filter such rows out before the cast, or parse them as "
-        "they are written",
+        f"{what}: not all of this text can be read as {target}: filter such rows out before the cast, or parse them "
+        "with expressions that fit their format",
     )
-    unread = fail(ValueError, f"{what}: Spark does not read this way of writing {target}, the local engine does")
+    unread = fail(
+        ValueError,
+        f"{what}: Spark cannot read this form of {target}, which the local engine reads; rewrite the text before the "
+        "cast, or use the local runner",
+    )
     if types.is_boolean(target):
         return _bool(column, unreadable)
     if types.is_floating(target):
@@ -68,7 +73,7 @@ def _int(column: Any, target: pa.DataType) -> Any:
 
 
 def _decimal(scale: int) -> str:
-    """Digits that a scale has room for: Spark would round further ones off."""
+    """Return the pattern of decimals with at most ``scale`` digits after the point: Spark would round others."""
     room = f"[0-9]{{0,{scale}}}0*"
     return rf"\A[+-]?([0-9]+(\.{room})?|\.(?=[0-9]){room})\z"
 
@@ -79,7 +84,7 @@ def _timestamp(target: pa.DataType) -> str:
 
 
 def _canonical(column: Any) -> Any:
-    """With seconds, and with a colon and minutes in the offset: Spark reads no time with a zone without them."""
+    """Return the text with seconds, and with a colon and minutes in the offset, which Spark requires."""
     f = functions()
     written = f.regexp_replace(column, r"\A(.{10}[ T][0-9]{2})(?!:)", "$1:00")
     written = f.regexp_replace(written, r"\A(.{10}[ T][0-9]{2}:[0-9]{2})(?!:)", "$1:00")

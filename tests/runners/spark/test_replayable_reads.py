@@ -18,38 +18,38 @@ from dataflow.errors import InputChanged
 from dataflow.planning.physical_plan import task_id
 from dataflow.protocol.events import Idle
 from dataflow.runners.spark.envelopes import REPORT, Content, Envelope, envelopes_of
-from dataflow.runners.spark.job_directory import Home
-from dataflow.runners.spark.placement import staged
-from dataflow.runners.spark.replayable_reads import RepeatingInlet, Take
-from dataflow.runners.spark.source_tasks import Assignment, beginnings, read, splits_of
-from dataflow.runners.spark.user_errors import Carrier
+from dataflow.runners.spark.job_directory import JobDirectory
+from dataflow.runners.spark.placement import plan_for_spark
+from dataflow.runners.spark.replayable_reads import RecordedPoll, RepeatingInlet
+from dataflow.runners.spark.source_tasks import Assignment, initial_states, read, splits_of
+from dataflow.runners.spark.user_errors import SerializedError
 from dataflow.runtime.task.task_input import SplitState
 from dataflow.testing import Pause, ScriptedSource
 
 Put = Callable[[str, int], None]
 
 
-def begun(source: flow.Source, home: Path, rows: int = 1_000_000, **watermark: Any) -> Assignment:
-    """A job of one lane over ``source``, whose rows are counted behind a shuffle."""
+def begun(source: flow.Source, directory: Path, rows: int = 1_000_000, **watermark: Any) -> Assignment:
+    """A job with one source task over ``source``, whose rows are counted after a shuffle."""
     with flow.Pipeline("twice") as p:
         stream = p.source(source, name="in")
         timed = stream.with_watermark("ts", name="time", **watermark) if "ts" in stream.schema.names else stream
         timed.key_by("x").agg(op.count().alias("n"), name="counts").sink(op.collect(), name="out")
-    stages = staged(p.graph, parallelism=1, key_groups=2)
-    made = Assignment(stages, Home(home), "run", rows)
-    with made.home.hold("run"):
-        made.home.begin({}, beginnings(stages))
+    spark_plan = plan_for_spark(p.graph, parallelism=1, key_groups=2)
+    made = Assignment(spark_plan, JobDirectory(directory), "run", rows)
+    with made.directory.lock("run"):
+        made.directory.create({}, initial_states(spark_plan))
     return made
 
 
 def attempt(assignment: Assignment, round_: int = 0) -> list[Envelope]:
-    """What the lane sends in a micro-batch, to the last byte: Spark compares what attempts send."""
+    """What the source task sends in a micro-batch, to the last byte: Spark compares what attempts send."""
     return [e for batch in read(assignment, 0, round_) for e in envelopes_of(batch)]
 
 
 def taken(assignment: Assignment, round_: int) -> int:
-    """The rows that the lane has taken in all before a micro-batch."""
-    state = assignment.home.task(task_id("in", 0), round_)
+    """The rows that the source task has read in all before a micro-batch."""
+    state = assignment.directory.read_task(task_id("in", 0), round_)
     assert state is not None
     return sum(split.rows or 0 for split in splits_of(state))
 
@@ -102,19 +102,19 @@ def test_a_split_that_fell_silent_is_silent_again(tmp_path: Path) -> None:
     assert attempt(assignment) == first
 
 
-def test_a_lane_of_a_run_that_was_replaced_settles_nothing(tmp_path: Path) -> None:
+def test_a_source_task_of_a_run_that_was_replaced_settles_nothing(tmp_path: Path) -> None:
     assignment = begun(op.from_arrow(seconds()), tmp_path)
-    with assignment.home.hold("another"), pytest.raises(Carrier) as caught:
+    with assignment.directory.lock("another"), pytest.raises(SerializedError) as caught:
         attempt(assignment)
     assert "taken over by process" in str(caught.value.__cause__)
-    assert assignment.home.task(task_id("in", 0), 1) is None
+    assert assignment.directory.read_task(task_id("in", 0), 1) is None
 
 
 def batch(*values: int) -> pa.RecordBatch:
     return pa.record_batch({"x": pa.array(values, pa.int64())})
 
 
-def repeating(takes: list[Take], *scripts: list[pa.RecordBatch | Pause]) -> RepeatingInlet:
+def repeating(takes: list[RecordedPoll], *scripts: list[pa.RecordBatch | Pause]) -> RepeatingInlet:
     source = ScriptedSource(*scripts)
     context = SourceContext("in", 0, 1, ManualClock())
     return RepeatingInlet(source, [SplitState(split) for split in source.splits()], context, takes)
@@ -126,29 +126,31 @@ def polled(inlet: RepeatingInlet, now: int = 0) -> list[int] | None:
 
 
 def test_a_batch_that_comes_in_pieces_now_is_put_together() -> None:
-    inlet = repeating([Take((), 0, 3)], [batch(1), Pause(1), batch(2, 3), batch(4)])
+    inlet = repeating([RecordedPoll((), 0, 3)], [batch(1), Pause(1), batch(2, 3), batch(4)])
     assert [polled(inlet) for _ in range(3)] == [None, None, [1, 2, 3]]
-    assert not inlet.goes_on(0)
+    assert not inlet.has_more(0)
 
 
 def test_splits_are_asked_in_the_order_of_the_first_attempt() -> None:
-    inlet = repeating([Take((), 1, 1), Take((1,), 0, 1), Take((0,), None)], [batch(1)], [batch(2)])
+    inlet = repeating(
+        [RecordedPoll((), 1, 1), RecordedPoll((1,), 0, 1), RecordedPoll((0,), None)], [batch(1)], [batch(2)]
+    )
     assert [polled(inlet) for _ in range(3)] == [[2], [1], None]
     assert inlet.ended
 
 
 def test_a_split_that_gives_fewer_rows_is_named() -> None:
-    inlet = repeating([Take((), 0, 2)], [batch(1)])
+    inlet = repeating([RecordedPoll((), 0, 2)], [batch(1)])
     with pytest.raises(
-        InputChanged, match=r"in: split 'script-0' gave a batch of 2 rows when it was first read, and 1"
+        InputChanged, match=r"in: split 'script-0' returned a batch of 2 rows when it was first read, and 1"
     ):
         [polled(inlet) for _ in range(2)]
 
 
 def test_rows_that_do_not_come_again_are_not_waited_for_for_ever() -> None:
-    inlet = repeating([Take((), 0, 2)], [Pause(99), batch(1, 2)])
+    inlet = repeating([RecordedPoll((), 0, 2)], [Pause(99), batch(1, 2)])
     assert polled(inlet) is None
-    with pytest.raises(InputChanged, match="and 0 now"):
+    with pytest.raises(InputChanged, match="and 0 rows now"):
         polled(inlet, now=60_000_001)
 
 

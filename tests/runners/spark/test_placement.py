@@ -14,42 +14,46 @@ import dataflow as flow
 import operators as op
 from dataflow import col
 from dataflow.errors import ConfigurationError, IgnoredSettingWarning, UnsupportedOnRunner
-from dataflow.runners.spark.placement import Hosting, Stages, staged
+from dataflow.runners.spark.placement import Placement, SparkPlan, plan_for_spark
 
 TABLE = pa.table({"k": [1, 2], "x": [3, 4]})
 
 
-def stages(p: flow.Pipeline, lanes: int = 2) -> Stages:
-    return staged(p.graph, parallelism=lanes, key_groups=8)
+def spark_plan(p: flow.Pipeline, parallelism: int = 2) -> SparkPlan:
+    return plan_for_spark(p.graph, parallelism=parallelism, key_groups=8)
 
 
 def source(p: flow.Pipeline, name: str = "in", **options: Any) -> flow.Stream:
     return p.source(op.from_arrow(TABLE), name=name, **options)
 
 
-def test_a_file_sink_behind_a_source_is_in_its_lanes(tmp_path: Path) -> None:
+def test_a_file_sink_behind_a_source_is_in_its_source_tasks(tmp_path: Path) -> None:
     with flow.Pipeline() as p:
         source(p).filter(col("x") > 3).sink(op.write_parquet(tmp_path), name="out")
-    made = stages(p)
-    assert dict(made.hosting) == {"in": Hosting.LANE}
-    assert (len(made.lanes), made.depth) == (2, 0)
+    made = spark_plan(p)
+    assert dict(made.placements) == {"in": Placement.SOURCE_TASK}
+    assert (len(made.source_tasks), made.depth) == (2, 0)
 
 
 def test_a_keyed_operator_has_a_slot_for_each_key_group_and_its_sink_a_place_in_each_partition(tmp_path: Path) -> None:
     with flow.Pipeline() as p:
         counts = source(p).key_by("k").agg(op.count().alias("n"), name="counts").select("n", name="only")
         counts.sink(op.write_parquet(tmp_path), name="out")
-    made = stages(p)
-    assert dict(made.hosting) == {"in": Hosting.LANE, "counts": Hosting.SLOT, "out": Hosting.PARTITION}
+    made = spark_plan(p)
+    assert dict(made.placements) == {
+        "in": Placement.SOURCE_TASK,
+        "counts": Placement.KEYED_TASK,
+        "out": Placement.PARTITION,
+    }
     assert [node.name for node in made.plan.vertices["counts"].nodes] == ["counts", "only"]
-    assert (len(made.slots), made.depth, made.levels["out"]) == (8, 1, 1)
+    assert (len(made.keyed_tasks), made.depth, made.levels["out"]) == (8, 1, 1)
 
 
 def test_each_shuffle_is_a_level_and_all_slots_of_a_vertex_speak_with_one_voice() -> None:
     with flow.Pipeline() as p:
         first = source(p).key_by("k").agg(op.count().alias("n"), name="first")
         first.key_by("n").agg(op.count().alias("m"), name="second").sink(op.collect(), name="out")
-    made = stages(p)
+    made = spark_plan(p)
     assert dict(made.levels) == {"in": 0, "first": 1, "second": 2, "out": 2}
     assert made.channels("first", 3) == [(0, 0), (0, 1)]
     assert made.channels("second", 3) == [(1, 0)]
@@ -59,27 +63,27 @@ def test_other_sinks_are_in_the_driver() -> None:
     with flow.Pipeline() as p:
         source(p).sink(op.collect(), name="rows")
         source(p, "more").sink(op.upsert_batches(print), name="calls")
-    assert [stages(p).hosting[name] for name in ("rows", "calls")] == [Hosting.DRIVER, Hosting.DRIVER]
+    assert [spark_plan(p).placements[name] for name in ("rows", "calls")] == [Placement.DRIVER, Placement.DRIVER]
 
 
 def test_a_sink_that_would_count_a_row_twice_is_refused() -> None:
     with flow.Pipeline() as p:
         source(p).sink(op.write_batches(print), name="calls")
-    with pytest.raises(UnsupportedOnRunner, match=r"sink 'calls', write_batches\(print\),.*say so: op.upsert_batches"):
-        stages(p)
+    with pytest.raises(UnsupportedOnRunner, match=r"sink 'calls', write_batches\(print\),.*use op.upsert_batches"):
+        spark_plan(p)
 
 
 def test_tables_are_printed_again_without_harm() -> None:
     with flow.Pipeline() as p:
         source(p).sink(op.console(), name="shown")
-    assert stages(p).hosting["shown"] is Hosting.DRIVER
+    assert spark_plan(p).placements["shown"] is Placement.DRIVER
 
 
 def test_a_sink_behind_broadcast_is_refused(tmp_path: Path) -> None:
     with flow.Pipeline() as p:
         source(p).broadcast().sink(op.write_parquet(tmp_path), name="out")
-    with pytest.raises(UnsupportedOnRunner, match=r"sink 'out'.*leave broadcast\(\) out"):
-        stages(p)
+    with pytest.raises(UnsupportedOnRunner, match=r"sink 'out'.*remove broadcast\(\)"):
+        spark_plan(p)
 
 
 def test_a_source_that_cannot_be_read_again_is_refused() -> None:
@@ -101,7 +105,7 @@ def test_modes_in_which_barriers_overtake_are_refused(mode: str, tmp_path: Path)
 def test_only_the_last_micro_batch_can_be_restored(tmp_path: Path) -> None:
     with flow.Pipeline() as p:
         source(p).sink(op.collect(), name="out")
-    with pytest.raises(UnsupportedOnRunner, match=r"restore=7.*no further"):
+    with pytest.raises(UnsupportedOnRunner, match=r"restore=7.*only resume after its last"):
         p.run("spark", checkpoint=flow.Checkpointing(tmp_path), restore=7)
 
 
@@ -135,7 +139,7 @@ def test_settings_of_checkpoints_that_do_not_count_are_named(tmp_path: Path) -> 
     with flow.Pipeline() as p:
         source(p).sink(op.collect(), name="out")
     with (
-        pytest.warns(IgnoredSettingWarning, match=r"is a checkpoint.*\(every=, keep=\) does not count"),
+        pytest.warns(IgnoredSettingWarning, match=r"is an exactly-once checkpoint.*\(every=, keep=\) is ignored"),
         pytest.raises(UnsupportedOnRunner, match="restore=7"),
     ):
         p.run("spark", checkpoint=flow.Checkpointing(tmp_path, every="1s", keep=9), restore=7)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from dataflow.runners.spark.accepted_types import conformed, differences, fits
-from dataflow.runners.spark.native_source_tasks import gathered
+from dataflow.runners.spark.accepted_types import cast_batch, differences, fits
+from dataflow.runners.spark.native_readers import gather_batches
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_type_that_has_room_for_every_value_may_stand_for_the_declared_one(
 ) -> None:
     assert fits(found, declared)
     nothing = pa.record_batch({"x": pa.nulls(2, found)})
-    assert conformed(nothing, pa.schema({"x": declared}), "s").schema == pa.schema({"x": declared})
+    assert cast_batch(nothing, pa.schema({"x": declared}), "s").schema == pa.schema({"x": declared})
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,6 @@ def test_a_column_that_is_there_twice_is_no_column() -> None:
 
 def test_small_batches_are_put_together_in_order_and_empty_ones_left_out() -> None:
     batches = [pa.record_batch({"x": pa.array(range(n * 10_000, (n + 1) * 10_000))}) for n in range(30)]
-    found = list(gathered([*batches[:5], batches[0].slice(0, 0), *batches[5:]]))
+    found = list(gather_batches([*batches[:5], batches[0].slice(0, 0), *batches[5:]]))
     assert [batch.num_rows for batch in found] == [140_000, 140_000, 20_000]
     assert pa.Table.from_batches(found)["x"].to_pylist() == list(range(300_000))

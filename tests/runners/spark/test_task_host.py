@@ -11,11 +11,11 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.runners.spark.driver import Driver
-from dataflow.runners.spark.job_directory import Home
+from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.source_tasks import Assignment
-from dataflow.runners.spark.task_host import Hosted, Recorder
-from dataflow.runners.spark.user_errors import Carrier, original
-from tests.runners.spark.test_staging import stages
+from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
+from dataflow.runners.spark.user_errors import SerializedError, original_error
+from tests.runners.spark.test_placement import spark_plan
 
 
 class Beating(flow.Operator):
@@ -49,11 +49,11 @@ def test_a_timer_that_is_scheduled_in_a_timer_waits_for_the_next_micro_batch() -
     p = flow.Pipeline()
     rows = p.source(op.from_arrow(pa.table({"x": [1]})), name="in")
     rows.key_by("x").apply(Beating, name="beating").apply(Once, name="once").sink(op.collect(), name="out")
-    found = stages(p)
+    found = spark_plan(p)
     (vertex,) = (vertex for vertex in found.plan.vertices.values() if "once" in [node.name for node in vertex.nodes])
-    with Hosted(found, vertex, 0, None, "run", Recorder(found, 0, 1, dealt=False)) as hosted:
-        assert hosted.ring() == ["beating", "once"]
-        assert hosted.ring() == ["beating"]
+    with TaskHost(found, vertex, 0, None, "run", OutputRecorder(found, 0, 1, distributed=False)) as host:
+        assert host.call_due_timers() == ["beating", "once"]
+        assert host.call_due_timers() == ["beating"]
 
 
 class Closing(flow.Operator):
@@ -92,11 +92,11 @@ def test_a_sink_of_the_driver_that_cannot_be_opened_leaves_none_open_and_loses_n
     rows = p.source(op.from_arrow(pa.table({"x": [1]})), name="in")
     rows.sink(Calls(closed), name="whole")
     rows.sink(Calls(closed, broken=True), name="broken")
-    driver = Driver(Assignment(stages(p), Home(tmp_path), "run", 10), 0)
-    with pytest.raises(Carrier) as raised, driver:
+    driver = Driver(Assignment(spark_plan(p), JobDirectory(tmp_path), "run", 10), 0)
+    with pytest.raises(SerializedError) as raised, driver:
         pass
     assert (set(closed), len(closed)) == ({"whole", "broken"}, 2)
-    error = original(raised.value)
+    error = original_error(raised.value)
     assert isinstance(error, ZeroDivisionError)
     assert [note for note in error.__notes__ if "CleanupFailedWarning: closing broken[0] raised OSError" in note]
 
@@ -104,13 +104,16 @@ def test_a_sink_of_the_driver_that_cannot_be_opened_leaves_none_open_and_loses_n
 def test_files_of_killed_workers_that_cannot_be_deleted_are_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(home: Home) -> None:
+    def fail(directory: JobDirectory) -> None:
         raise PermissionError("read only")
 
     p = flow.Pipeline()
     p.source(op.from_arrow(pa.table({"x": [1]})), name="in").sink(op.write_parquet(tmp_path / "out"), name="out")
-    driver = Driver(Assignment(stages(p), Home(tmp_path / "job"), "run", 10), 0)
-    monkeypatch.setattr(Home, "sweep", fail)
+    driver = Driver(Assignment(spark_plan(p), JobDirectory(tmp_path / "job"), "run", 10), 0)
+    monkeypatch.setattr(JobDirectory, "sweep", fail)
     driver.sweep()
     (warning,) = driver.notices.warnings()
-    assert "unfinished files of killed workers stay: PermissionError('read only')" in str(warning)
+    assert (
+        "unfinished files of killed workers stay until the next start deletes them: PermissionError('read only')"
+        in str(warning)
+    )

@@ -54,19 +54,19 @@ class Doing(flow.Operator):
         return flow.Snapshot()
 
 
-def in_a_lane(what: Callable[[], object]) -> flow.Pipeline:
+def in_a_source_task(what: Callable[[], object]) -> flow.Pipeline:
     def do(batch: pa.RecordBatch) -> pa.RecordBatch:
         what()
         return batch
 
-    with flow.Pipeline("lane") as p:
+    with flow.Pipeline("source task") as p:
         source = p.source(op.from_arrow(NUMBERS, batch_rows=10), name="numbers")
         source.map_batches(do, schema=source.schema, name="doing").sink(op.collect(), name="out")
     return p
 
 
-def in_a_slot(what: Callable[[], object]) -> flow.Pipeline:
-    with flow.Pipeline("slot") as p:
+def in_a_keyed_task(what: Callable[[], object]) -> flow.Pipeline:
+    with flow.Pipeline("keyed task") as p:
         source = p.source(op.from_arrow(NUMBERS, batch_rows=10), name="numbers").key_by("x")
         source.apply(lambda context: Doing(context, what=what), schema=source.schema, name="doing").sink(
             op.collect(), name="out"
@@ -80,15 +80,15 @@ def failure(spark: Any, pipeline: flow.Pipeline) -> BaseException:
     return caught.value
 
 
-def test_an_exit_in_a_lane_is_raised_as_locally_with_the_operators_name(spark: Any) -> None:
-    error = failure(spark, in_a_lane(leave))
+def test_an_exit_in_a_source_task_is_raised_as_locally_with_the_operators_name(spark: Any) -> None:
+    error = failure(spark, in_a_source_task(leave))
     assert isinstance(error, SystemExit)
     assert error.code == 3
     assert "in operator 'doing' of numbers[0]" in error.__notes__[0]
 
 
 def test_an_exception_that_cannot_be_pickled_comes_with_its_name_text_and_place(spark: Any) -> None:
-    error = failure(spark, in_a_slot(lock))
+    error = failure(spark, in_a_keyed_task(lock))
     assert str(error) == "Locked: no room"
     assert "in operator 'doing' of doing[" in error.__notes__[0]
 
@@ -96,8 +96,10 @@ def test_an_exception_that_cannot_be_pickled_comes_with_its_name_text_and_place(
 @pytest.mark.parametrize(
     ("build", "place"),
     [
-        pytest.param(in_a_lane, r"numbers[0] (operators 'numbers', 'doing')", id="lane", marks=pytest.mark.soak),
-        pytest.param(in_a_slot, r"doing[", id="slot"),
+        pytest.param(
+            in_a_source_task, r"numbers[0] (operators 'numbers', 'doing')", id="source", marks=pytest.mark.soak
+        ),
+        pytest.param(in_a_keyed_task, r"doing[", id="keyed"),
     ],
 )
 def test_the_death_of_a_worker_is_told_with_its_task_and_what_to_do_next(
@@ -105,7 +107,7 @@ def test_the_death_of_a_worker_is_told_with_its_task_and_what_to_do_next(
 ) -> None:
     error = failure(spark, build(die))
     assert isinstance(error, SparkFailed)
-    assert f"a Python worker died without a word at {place}" in str(error)
+    assert f"a Python worker died without an error at {place}" in str(error)
     assert "restore='auto'" in str(error)
     assert "\tat " not in str(error)
     assert len(str(error)) < 600

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from dataflow.runners.spark.quiet_logs import hushed
+from dataflow.runners.spark.quiet_logs import suppress_noise
 
 NOISY = "import sys; sys.stderr.write('Setting default log level to WARN\\n' + 'mine\\n' * 1_000)"
 
@@ -25,7 +25,7 @@ def test_what_a_process_says_that_was_started_inside_comes_through_without_the_n
     os.dup2(writing, 2)
     os.close(writing)
     try:
-        with hushed():
+        with suppress_noise():
             started = subprocess.Popen([sys.executable, "-c", NOISY])
     finally:
         os.dup2(found, 2)
@@ -39,7 +39,7 @@ def test_of_two_that_start_sessions_at_a_time_none_leaves_its_pipe_in_the_place_
     before, inside, on, last = place(), threading.Event(), threading.Event(), threading.Event()
 
     def hush(came: threading.Event, until: threading.Event) -> None:
-        with hushed():
+        with suppress_noise():
             came.set()
             until.wait(60)
 
@@ -58,6 +58,6 @@ def test_of_two_that_start_sessions_at_a_time_none_leaves_its_pipe_in_the_place_
 def test_a_process_without_a_standard_error_of_pythons_can_start_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     before = place()
     monkeypatch.setattr(sys, "stderr", None)
-    with hushed():
+    with suppress_noise():
         assert place() != before
     assert place() == before

@@ -1,0 +1,131 @@
+"""Metrics of a job: the reports of its tasks, summed up in the driver, and the times of its micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from dataflow.contracts.lateness import Lateness
+from dataflow.contracts.row_errors import SAMPLES, RowError
+from dataflow.planning.physical_plan import vertex_of
+from dataflow.runners.micro_batches import MicroBatch, MicroBatches, StateUse
+from dataflow.runners.run_result import OperatorMetrics
+from dataflow.runners.spark.envelopes import REPORT, TO_DRIVER, Envelope
+from dataflow.runners.spark.task_host import TaskReport
+
+__all__ = ["Counters", "MicroBatchTimes", "handles_of", "micro_batch", "read_report", "report_envelope"]
+
+
+def report_envelope(report: TaskReport, round_: int) -> Envelope:
+    """Return a report as an envelope for the driver."""
+    return Envelope(TO_DRIVER, REPORT, 0, round_, msgspec.json.encode(report))
+
+
+def read_report(payload: bytes) -> TaskReport:
+    """Return the report that ``report_envelope`` encoded."""
+    return msgspec.json.decode(payload, type=TaskReport)
+
+
+def handles_of(reports: Iterable[TaskReport]) -> Mapping[str, list[Any]]:
+    """Return the handles of the transactions that were staged, by sink."""
+    by_sink: dict[str, list[Any]] = {}
+    for report in reports:
+        for sink, handles in report.handles.items():
+            by_sink.setdefault(sink, []).extend(handles)
+    return by_sink
+
+
+@dataclass
+class Counters:
+    """The counters of every operator, over all subtasks and micro-batches of this run."""
+
+    _rows: dict[str, list[int]] = field(default_factory=dict)
+    _samples: dict[str, list[RowError]] = field(default_factory=dict)
+    _busy: dict[str, int] = field(default_factory=dict)
+    _lateness: dict[str, Lateness] = field(default_factory=dict)
+
+    def add(self, report: TaskReport) -> None:
+        """Add the report of a subtask in a micro-batch that is done."""
+        vertex = vertex_of(report.task)
+        self._busy[vertex] = self._busy.get(vertex, 0) + report.busy
+        for name, *counts, lateness, samples in report.operators:
+            before = self._lateness.get(name, Lateness())
+            self._lateness[name] = Lateness.together([before, Lateness.unpacked(lateness)])
+            self._rows[name] = [a + b for a, b in zip(self._rows.get(name, [0] * 5), counts, strict=True)]
+            earlier = self._samples.get(name, [])
+            self._samples[name] = [*earlier, *(RowError(*sample) for sample in samples[: SAMPLES - len(earlier)])]
+
+    def busy(self, vertex: str) -> int:
+        """Return the microseconds that all subtasks of a vertex were busy, operators included."""
+        return self._busy.get(vertex, 0)
+
+    def copy(self) -> Counters:
+        """Return a copy to add to. Readers and the one thread that counts need no lock."""
+        return Counters(dict(self._rows), dict(self._samples), dict(self._busy), dict(self._lateness))
+
+    def of(self, name: str) -> OperatorMetrics:
+        """Return the metrics of one operator."""
+        rows_in, rows_out, late, skipped, busy = self._rows.get(name, [0] * 5)
+        samples: Any = tuple(self._samples.get(name, ()))
+        lateness = self._lateness.get(name, Lateness())
+        return OperatorMetrics(name, rows_in, rows_out, late, skipped, busy, samples, lateness)
+
+
+class MicroBatchTimes:
+    """The times of micro-batches of ``query`` from number ``first`` on; ``query`` is set when it has started.
+
+    They come from Spark's ``StreamingQueryProgress``. A listener would get them later, on a thread of its own. But
+    Spark's query thread stores the progress of micro-batch n before n + 1 starts, and before the query ends. So no
+    micro-batch is missed if they are collected when n + 1 is delivered and when the query is over, although Spark keeps
+    only the last hundred.
+    """
+
+    def __init__(self, first: int) -> None:
+        self.query: Any = None
+        self._first = first
+        self._batches: dict[int, MicroBatch] = {}
+
+    def catch_up(self, before: int) -> None:
+        """Collect all micro-batches below ``before``: one call to the JVM if only the last one is missing."""
+        if self.query is None or not self._missing(before):
+            return
+        last = self.query.lastProgress
+        alone = last is not None and last["batchId"] == before - 1 and _is_whole(last) and not self._missing(before - 1)
+        for progress in [last] if alone else self.query.recentProgress:
+            if _is_whole(progress):
+                self._batches[progress["batchId"]] = micro_batch(progress)
+
+    def _missing(self, before: int) -> bool:
+        return before > self._first and before - 1 not in self._batches
+
+    def collected(self, done: int) -> MicroBatches:
+        """Return all micro-batches that could be collected, of the ``done`` ones of the job."""
+        with suppress(Exception):  # the JVM may be gone; earlier micro-batches are returned
+            self.catch_up(done)
+        return MicroBatches([self._batches[number] for number in sorted(self._batches)])
+
+
+def _is_whole(progress: Any) -> bool:
+    """Return whether this is the progress of a micro-batch. Spark also reports waiting, under the next number."""
+    return "addBatch" in progress["durationMs"]
+
+
+def micro_batch(progress: Any) -> MicroBatch:
+    """Return Spark's progress in our units. The rows that Spark counts are envelopes, so they are left out."""
+    times = {name: int(time) * 1_000 for name, time in progress["durationMs"].items()}
+    duration = times.pop("triggerExecution", sum(times.values()))
+    states = [
+        StateUse(
+            slots=state["numRowsTotal"],
+            updated=state["numRowsUpdated"],
+            memory=state["memoryUsedBytes"],
+            updating=state["allUpdatesTimeMs"] * 1_000,
+            committing=state["commitTimeMs"] * 1_000,
+        )
+        for state in progress["stateOperators"]
+    ]
+    return MicroBatch(progress["batchId"], duration, times, states)

@@ -1,0 +1,132 @@
+"""Progress of a job on Spark after the micro-batches that are done, and its result in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from dataflow.contracts.checkpointing import Checkpointing, Mode
+from dataflow.contracts.sink import Guarantee
+from dataflow.errors import BarrierflowWarning
+from dataflow.planning.physical_plan import task_id
+from dataflow.planning.specs import Read, Write
+from dataflow.runners.job_progress import JobProgress, rows_of, taken_by_sinks
+from dataflow.runners.run_result import RunResult, TaskMetrics, changes_of, outputs_of, together
+from dataflow.runners.run_warnings import late_rows
+from dataflow.runners.spark.driver import Driver
+from dataflow.runners.spark.source_tasks import splits_of
+from dataflow.runtime.task.progress import JobState, TaskTimes
+from dataflow.runtime.task.task_input import SplitState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["SparkMeter"]
+
+_SECOND: Final = 1_000_000
+
+
+class SparkMeter:
+    """Measures the progress of a job, with rates since the last measurement; returns the result in the end."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._started = driver.clock.now()
+        self._read_at, self._rows_in, self._rate = self._started, 0, 0.0
+        self._last: JobProgress | None = None
+
+    @property
+    def state(self) -> JobState:
+        """The state of the job."""
+        return JobState.RUNNING if self._last is None else self._last.state
+
+    def end(self, state: JobState) -> None:
+        """Store the last progress of a job that is over, because its directory may be deleted now."""
+        self._last = replace(self.read(), state=state)
+
+    def read(self) -> JobProgress:
+        """Return the current progress. No rows are in transit between tasks when a micro-batch is done."""
+        if self._last is not None:
+            return self._last
+        driver, now = self._driver, self._driver.clock.now()
+        graph = driver.assignment.spark_plan.plan.graph
+        counters = driver.metrics()
+        operators = {node.name: counters.of(node.name) for node in graph}
+        rows_in = sum(operators[node.name].rows_in for node in graph if isinstance(node.spec, Read))
+        if now > self._read_at and rows_in != self._rows_in:
+            self._rate = (rows_in - self._rows_in) * _SECOND / (now - self._read_at)
+            self._read_at, self._rows_in = now, rows_in
+        rows_out, updates_out = taken_by_sinks(graph, {name: counts.rows_in for name, counts in operators.items()})
+        total, read = self._input()
+        elapsed = now - self._started
+        return JobProgress(
+            state=self.state,
+            elapsed=elapsed,
+            rows_in=rows_in,
+            rows_out=rows_out,
+            updates_out=updates_out,
+            rows_per_second=self._rate,
+            backlog=0,
+            late=sum(o.late for o in operators.values()),
+            skipped=sum(o.skipped for o in operators.values()),
+            checkpoints=len(driver.records),
+            failed=0,
+            pending=0,
+            done=None if total is None else (read / total if total else 1.0),
+            left=None if total is None or not rows_in else (total - read) * elapsed // rows_in,
+        )
+
+    def result(self, pipeline: str, checkpoint: Checkpointing | None, tables: Mapping[str, pa.Table]) -> RunResult:
+        """Return the result of a job that is over; ``tables`` are those of collecting sinks."""
+        driver, metrics = self._driver, self._task_metrics()
+        graph = driver.assignment.spark_plan.plan.graph
+        durable = Guarantee.EXACTLY_ONCE if checkpoint is not None else Guarantee.AT_MOST_ONCE
+        rows = {o.operator: o.rows_in for task in metrics for o in task.operators}
+        return RunResult(
+            pipeline=pipeline,
+            state=self.state,
+            mode=None if checkpoint is None else Mode.ALIGNED,
+            guarantee=graph.guarantee(durable),
+            rows_in={node.name: rows[node.name] for node in graph if isinstance(node.spec, Read)},
+            rows_out={node.name: rows[node.name] for node in graph if isinstance(node.spec, Write)},
+            tables=tables,
+            checkpoints=tuple(driver.records) if checkpoint is not None else (),
+            failures=(),
+            restore_report=driver.restore_report,
+            metrics=metrics,
+            duration=driver.clock.now() - self._started,
+            micro_batches=driver.times.collected(driver.done),
+            warnings=tuple(self.warnings()),
+            outputs=outputs_of(graph),
+            changes=changes_of(graph),
+        )
+
+    def warnings(self) -> list[BarrierflowWarning]:
+        """Return the warnings of the run so far."""
+        graph = self._driver.assignment.spark_plan.plan.logical
+        return [*self._driver.notices.warnings(), *late_rows(graph, together(self._task_metrics()))]
+
+    def _task_metrics(self) -> list[TaskMetrics]:
+        counters = self._driver.metrics()
+        metrics = []
+        for vertex in self._driver.assignment.spark_plan.plan.vertices.values():
+            operators = [counters.of(node.name) for node in vertex.nodes]
+            busy = max(counters.busy(vertex.name), sum(o.busy for o in operators))
+            metrics.append(TaskMetrics(vertex.name, TaskTimes(busy=busy), operators, ()))
+        return metrics
+
+    def _input(self) -> tuple[int | None, int]:
+        """Return the rows of all splits, and how many of them were read; None: the number is unknown."""
+        counts = [rows_of(split) for split in self._splits()]
+        counted = [count for count in counts if count is not None]
+        if len(counted) < len(counts) or not counts:
+            return None, 0
+        return sum(total for total, _ in counted), sum(read for _, read in counted)
+
+    def _splits(self) -> list[SplitState]:
+        directory, spark_plan = self._driver.assignment.directory, self._driver.assignment.spark_plan
+        states = [
+            directory.read_task(task_id(vertex.name, i), self._driver.done) for vertex, i in spark_plan.source_tasks
+        ]
+        return [split for state in states if state is not None for split in splits_of(state)]

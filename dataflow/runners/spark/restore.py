@@ -1,0 +1,167 @@
+"""Starts and restores of jobs: checks of the job directory, sinks taken back to the last micro-batch, and a report.
+
+No row is delivered twice, and no row is in transit between two micro-batches. Spark stores the state of operators, so
+the report has neither its size nor the time to load it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+from dataflow.contracts.checkpointing import Mode
+from dataflow.errors import (
+    CheckpointMismatch,
+    CheckpointsExist,
+    NoCheckpoint,
+)
+from dataflow.planning.physical_plan import task_id
+from dataflow.protocol.recovery import Policy
+from dataflow.runners.spark.driver import Driver
+from dataflow.runners.spark.placement import Placement
+from dataflow.runners.spark.source_tasks import Assignment, check_input, initial_states, splits_of, stored_tasks
+from dataflow.runners.spark.user_errors import SerializedError, original_error
+from dataflow.runners.spark.worker_notes import clear_notes
+from dataflow.runtime.job.build_job import note_taken_back
+from dataflow.runtime.restore.find_checkpoint import refuse_another
+from dataflow.runtime.restore.new_input import new_input
+from dataflow.runtime.restore.report import RestoreReport
+from dataflow.runtime.task.contract_checks import naming_sink
+from dataflow.runtime.task.task_input import SplitState
+
+__all__ = ["begin", "restore_report"]
+
+
+def begin(
+    assignment: Assignment, pipeline: str, source_tasks: int, policy: Policy, readers: list[str], resources: ExitStack
+) -> Driver:
+    """Lock the outputs, and take sinks and tasks to the point where the job starts. All checks come first."""
+    directory, plan = assignment.directory, assignment.spark_plan.plan
+    if directory.has_job and policy is Policy.NEVER:
+        raise CheckpointsExist(
+            f'restore="never": {directory.path} already has a job; use another directory, or resume it with '
+            'restore="auto"'
+        )
+    if not directory.has_job and policy is Policy.LATEST:
+        raise NoCheckpoint(f'restore="latest": {directory.path} has no job; use restore="auto" to start one')
+    done = directory.done if directory.has_job else 0
+    if directory.has_job:
+        saved = directory.read_job()
+        refuse_another(saved["nodes"], saved["tasks"], f"the job in {directory.path}", saved["pipeline"], plan)
+        if saved.get("readers", []) != readers:
+            raise CheckpointMismatch(
+                f"the job in {directory.path} was started with SparkRunner(sources=) for {saved.get('readers', [])}, "
+                f"found {readers}: pass the same sources, or start over in a new directory"
+            )
+        directory.check_complete(stored_tasks(assignment, done))  # after the check of readers, on which tasks depend
+        check_input(assignment, done)
+    else:
+        directory.check_new()
+    report = restore_report(assignment, done)
+    if directory.has_job:
+        directory.drop_after(done)
+    clear_notes(directory)
+    driver = Driver(assignment, done, report)
+    with driver.notices.as_notes():
+        _bring_back(driver, source_tasks, pipeline, readers, resources)
+    return driver
+
+
+def _bring_back(driver: Driver, source_tasks: int, pipeline: str, readers: list[str], resources: ExitStack) -> None:
+    """Lock the sinks, take back commits of micro-batches that are not done, and open the sinks of the driver."""
+    assignment, done = driver.assignment, driver.done
+    directory, plan = assignment.directory, assignment.spark_plan.plan
+    for sink in driver.sinks.values():
+        resources.enter_context(sink.hold(assignment.run_id))
+    for name, sink in driver.sinks.items():
+        if directory.has_job:
+            with naming_sink(name, sink, "recover"):
+                taken_back = sink.recover(done, [])
+            note_taken_back(driver.notices, name, taken_back, f"micro-batch {done + 1} was cut short")
+        else:
+            with naming_sink(name, sink, "begin"):
+                sink.begin()
+    if not directory.has_job:
+        tasks = [task for _, _, task in plan.tasks()]
+        fixed = {"lanes": source_tasks, "key_groups": plan.max_key_groups, "readers": readers}
+        job = {"pipeline": pipeline, **fixed, "nodes": plan.describe(), "tasks": tasks}
+        directory.create(job, initial_states(assignment.spark_plan))
+    try:
+        resources.enter_context(driver)
+    except SerializedError as error:
+        raise original_error(error) from None
+
+
+def restore_report(assignment: Assignment, done: int) -> RestoreReport | None:
+    """Return the report of a restore after ``done`` micro-batches; None: no micro-batch was done.
+
+    Call it before the states of the aborted micro-batch are deleted, because they tell the number of rows read again.
+    Splits that are new since the job was started are in the report, with a warning.
+    """
+    directory, plan = assignment.directory, assignment.spark_plan.plan
+    if not assignment.spark_plan.source_tasks:  # Spark's own readers read new input
+        return _report_of_readers(assignment, done) if done else None
+    not_read = new_input(plan, _known(assignment, done), f"the job in {directory.path}") if directory.has_job else ()
+    if not done:
+        return None
+    then, later = (_splits(assignment, round_) for round_ in (done, done + 1))
+    left = {key: split for key, split in then.items() if not split.done}
+    return RestoreReport(
+        checkpoint=done,
+        location=str(directory.path),
+        mode=Mode.ALIGNED,
+        finished=not left,
+        offsets={key: split.offset for key, split in left.items()},
+        replayed={
+            key: (later[key].rows or 0) - split.rows if key in later else 0
+            for key, split in left.items()
+            if split.rows is not None
+        },
+        state_bytes=None,
+        not_read=not_read,
+    )
+
+
+def _known(assignment: Assignment, done: int) -> Mapping[str, set[str]]:
+    """Return the ids of the splits that the job was started with, by source."""
+    known: dict[str, set[str]] = {vertex.head.name: set() for vertex, _ in assignment.spark_plan.source_tasks}
+    for vertex, subtask in assignment.spark_plan.source_tasks:
+        state = assignment.directory.read_task(task_id(vertex.name, subtask), done)
+        known[vertex.head.name].update(split.split.id for split in (splits_of(state) if state is not None else ()))
+    return known
+
+
+def _report_of_readers(assignment: Assignment, done: int) -> RestoreReport:
+    """Return the report for Spark's own readers, which store positions, but no numbers of rows."""
+    spark_plan = assignment.spark_plan
+    names = [
+        v.head.name
+        for v in spark_plan.plan.vertices.values()
+        if spark_plan.placements[v.name] is Placement.NATIVE_READER
+    ]
+    offsets = assignment.directory.spark_offsets(done)
+    if len(offsets) != len(names):  # one DataFrame for two sources is read once
+        names = [", ".join(names)] * len(offsets)
+    positions = {f"{name}/{number}": offset for number, (name, offset) in enumerate(zip(names, offsets, strict=True))}
+    return RestoreReport(
+        checkpoint=done,
+        location=str(assignment.directory.path),
+        mode=Mode.ALIGNED,
+        finished=False,
+        offsets=positions,
+        state_bytes=None,
+    )
+
+
+def _splits(assignment: Assignment, round_: int) -> Mapping[str, SplitState]:
+    """Return the splits of the source tasks that have a state before micro-batch ``round_``, by "source/split"."""
+    states = [
+        (vertex.head.name, assignment.directory.read_task(task_id(vertex.name, subtask), round_))
+        for vertex, subtask in assignment.spark_plan.source_tasks
+    ]
+    return {
+        f"{source}/{split.split.id}": split
+        for source, state in states
+        if state is not None
+        for split in splits_of(state)
+    }

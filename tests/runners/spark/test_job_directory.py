@@ -1,0 +1,82 @@
+"""The directory of a job: what is missing or damaged there is named. No Spark is needed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import dataflow as flow
+import operators as op
+from dataflow.errors import CheckpointDamaged, ConfigurationError
+from dataflow.runners.spark.job_directory import JobDirectory
+from dataflow.runtime.task.parts import TaskState
+
+TASK = TaskState("in[0]", inlet={"splits": []})
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> JobDirectory:
+    """A job with one source task, two micro-batches of which are done."""
+    made = JobDirectory(tmp_path / "job")
+    with made.lock("run"):
+        made.create({"pipeline": "p"}, [TASK])
+    for round_ in (1, 2, 3):
+        made.write_task(TASK, round_)
+    for log, entries in (("offsets", 3), ("commits", 2)):
+        (tmp_path / "job" / "spark" / log).mkdir(parents=True)
+        for number in range(entries):
+            (tmp_path / "job" / "spark" / log / str(number)).touch()
+    return made
+
+
+def test_a_whole_directory_is_complete(directory: JobDirectory) -> None:
+    directory.check_complete(["in[0]"])
+    assert directory.done == 2
+
+
+@pytest.mark.parametrize(
+    ("gone", "named"),
+    [("tasks", "tasks/in.0./2"), ("spark/commits", "tasks/in|spark/commits"), ("spark/offsets", "spark/offsets")],
+)
+def test_a_part_that_was_deleted_is_named(directory: JobDirectory, gone: str, named: str) -> None:
+    shutil.rmtree(directory.path / gone)
+    directory.drop_before(4)
+    with pytest.raises(CheckpointDamaged, match=f"is not complete: .*{named}.*restore what was deleted, or start"):
+        directory.check_complete(["in[0]"])
+
+
+def test_a_job_does_not_begin_where_spark_kept_something_for_another(directory: JobDirectory, tmp_path: Path) -> None:
+    JobDirectory(tmp_path / "new").check_new()
+    (directory.path / "job.json").unlink()
+    with pytest.raises(CheckpointDamaged, match=r"expected job.json beside .*job/spark, which is an older job's"):
+        directory.check_new()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff" * 99])
+def test_a_file_that_is_damaged_is_named(directory: JobDirectory, content: bytes) -> None:
+    (directory.path / "tasks/in[0]/2").write_bytes(content)
+    (directory.path / "job.json").write_bytes(content)
+    with pytest.raises(CheckpointDamaged, match=r"tasks/in\[0\]/2 is damaged: .*restore an intact copy"):
+        directory.read_task("in[0]", 2)
+    with pytest.raises(CheckpointDamaged, match=r"job.json is damaged"):
+        directory.read_job()
+
+
+def test_files_that_are_not_ours_are_left_alone_and_rests_of_attempts_are_not(directory: JobDirectory) -> None:
+    for name in ("tasks/.DS_Store", "tasks/in[0]/note", "tasks/in[0]/0815.settling"):
+        (directory.path / name).touch()
+    directory.drop_before(3)
+    directory.drop_after(2)
+    assert sorted(file.name for file in (directory.path / "tasks").glob("*/*")) == ["1", "2", "note"]
+
+
+def test_a_job_of_more_bytes_than_the_limit_is_refused_before_spark_starts(directory: JobDirectory) -> None:
+    with flow.Pipeline("p") as p:
+        p.source(op.generate({"x": op.sequence()}, rows=1)).sink(op.collect())
+    size = directory.restored_bytes
+    assert size == sum((directory.path / name).stat().st_size for name in ("job.json", "tasks/in[0]/2"))
+    checkpoint = flow.Checkpointing(directory.path, max_restore_bytes=size - 1)
+    with pytest.raises(ConfigurationError, match=f"has at least {size} bytes, more than max_restore_bytes={size - 1}"):
+        p.run(flow.SparkRunner(), checkpoint=checkpoint)
