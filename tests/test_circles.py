@@ -34,7 +34,6 @@ LATE_IMPORTS = {
     ("dataflow.runners.spark.keyed_tasks", "dataflow.runners.spark.keyed_tasks"),
     ("dataflow.runners.spark.source_tasks", "dataflow.runners.spark.source_tasks"),
     ("dataflow.runners.summary", "dataflow.runners.run_result"),
-    ("dataflow.runtime.job.manifest_writer", "dataflow.runtime.job.job"),
     ("dataflow.runtime.restore.report", "dataflow.runtime.restore.report_text"),
     ("dataflow.runtime.restore.report_text", "dataflow.runtime.restore.report"),
     ("operators.sources.csv_rescue", "operators.sources.csv_files"),

@@ -16,7 +16,7 @@ from dataflow.planning.specs import Write
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.task.progress import JobState
-from dataflow.runtime.task.task_inputs import SplitState
+from dataflow.runtime.task.task_input import SplitState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,7 +115,7 @@ class ProgressMeter:
         for node in nodes:
             taken[node.name] += node.rows_in
         rows_out, updates_out = taken_by_sinks(job.plan.graph, taken)
-        heads = [task.chain.head for task in job.tasks.values() if task.inlet.is_source]
+        heads = [task.chain.head for task in job.tasks.values() if task.task_input.is_source]
         rows_in = sum([head.rows_in for head in heads])
         if now > self._read_at:
             self._rate = (rows_in - self._rows_in) * _SECOND / (now - self._read_at)
@@ -131,7 +131,9 @@ class ProgressMeter:
             rows_out=rows_out,
             updates_out=updates_out,
             rows_per_second=self._rate,
-            backlog=sum([channel.queued_rows for task in job.tasks.values() for channel in task.inlet.input_channels]),
+            backlog=sum(
+                [channel.queued_rows for task in job.tasks.values() for channel in task.task_input.input_channels]
+            ),
             late=sum([node.tally.late for node in nodes]),
             skipped=sum([node.tally.skipped for node in nodes]),
             checkpoints=len(job.history.checkpoints),
@@ -146,12 +148,12 @@ class ProgressMeter:
 
     def _watermark(self) -> int | None:
         """Return the lowest watermark of all tasks, or None."""
-        known = [task.inlet.watermark for task in self._job.tasks.values()]
+        known = [task.task_input.watermark for task in self._job.tasks.values()]
         return min([time for time in known if time is not None and time < MAX_WATERMARK], default=None)
 
     def _input(self) -> tuple[int | None, int]:
         """The rows of all splits, and how many of them were read, by runs before this one too; None: nobody knows."""
-        splits = [split for task in self._job.tasks.values() for split in task.inlet.splits]
+        splits = [split for task in self._job.tasks.values() for split in task.task_input.splits]
         counts = [rows_of(split) for split in splits]
         known = [count for count in counts if count is not None]
         if len(known) < len(counts):

@@ -8,7 +8,7 @@ from typing import Final
 
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_progress import NoLine, ProgressLine
-from dataflow.runtime.task.kernel_loading import Loading
+from dataflow.runtime.task.kernel_loading import KernelLoader
 
 __all__ = ["load_kernels", "wait_for_import"]
 
@@ -19,14 +19,14 @@ _SLICE: Final = 0.1
 class _Meter:
     """The text about the kernels being compiled, for a progress line."""
 
-    def __init__(self, loading: Loading) -> None:
+    def __init__(self, loading: KernelLoader) -> None:
         self._loading = loading
 
     def read(self) -> str:
         return str(self._loading) or "restoring"
 
 
-def load_kernels(loading: Loading, line: ProgressLine | NoLine) -> None:
+def load_kernels(loading: KernelLoader, line: ProgressLine | NoLine) -> None:
     """Load kernels on a separate thread while ``line`` shows what is being compiled.
 
     Raises: KeyboardInterrupt after Ctrl-C, with a note about the state of the job.
@@ -50,7 +50,7 @@ def load_kernels(loading: Loading, line: ProgressLine | NoLine) -> None:
         raise interrupt
 
 
-def wait_for_import(loading: Loading, pressed: CtrlC) -> None:
+def wait_for_import(loading: KernelLoader, pressed: CtrlC) -> None:
     """Wait until no kernels are being imported, or until Ctrl-C is pressed for the second time.
 
     A process that ends with KeyboardInterrupt reports that to the shell by the signal. CPython forgets it, and exits

@@ -77,7 +77,7 @@ class Stillness:
 
     def _check(self, now: int) -> None:
         job = self._job
-        blocked = any([task.inlet.blocked for task in job.tasks.values()])
+        blocked = any([task.task_input.blocked for task in job.tasks.values()])
         if job.coordinator.under_way or job.history.ledger.unsettled or blocked:
             raise LivenessBroken(f"nothing moves any more, but {_waiting(job, now)}")
 

@@ -26,9 +26,9 @@ from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.restore.find_checkpoint import RestoreReport
-from dataflow.runtime.task.progress import JobState, Meter
+from dataflow.runtime.task.progress import JobState, TaskTimes
 from dataflow.runtime.task.task import Task
-from dataflow.runtime.task.task_inputs import ChannelMetrics
+from dataflow.runtime.task.task_input import ChannelMetrics
 from dataflow.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class TaskMetrics:
     """The times of one subtask (microseconds), its operators and its channels."""
 
     task: str
-    meter: Meter
+    meter: TaskTimes
     operators: Sequence[OperatorMetrics]
     channels: Sequence[ChannelMetrics]
 
@@ -355,13 +355,13 @@ def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
             n.rows_out,
             n.tally.late,
             n.tally.skipped,
-            n.busy_for + (task.inlet.reading if n is task.chain.head else 0),
+            n.busy_for + (task.task_input.reading if n is task.chain.head else 0),
             tuple(n.tally.samples),
             Lateness.together([n.tally.lateness]),
         )
         for n in task.chain.nodes
     ]
-    return TaskMetrics(name, replace(task.meter), operators, task.inlet.channels(now))
+    return TaskMetrics(name, replace(task.meter), operators, task.task_input.channels(now))
 
 
 def _together(name: str, parts: Sequence[OperatorMetrics]) -> OperatorMetrics:

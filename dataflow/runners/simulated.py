@@ -310,7 +310,7 @@ class SimulatedJob:
             attempt.in_flight = sum(record.in_flight_rows for record in job.history.checkpoints)
             now = self._clock.now()
             attempt.blocked = sum(
-                channel.blocked for task in job.tasks.values() for channel in task.inlet.channels(now)
+                channel.blocked for task in job.tasks.values() for channel in task.task_input.channels(now)
             )
         if job.state is JobState.FINISHED:
             check_finished(job, self._clock.now())
@@ -433,4 +433,4 @@ class SimulatedJob:
 
 def _aligning(job: Job) -> bool:
     """Return whether some task has taken a checkpoint's first barrier and not yet its snapshot."""
-    return any(task.inlet.aligning for task in job.tasks.values())
+    return any(task.task_input.aligning for task in job.tasks.values())

@@ -61,9 +61,9 @@ class Worker(threading.Thread):
 
 def _sleep(task: Task, now: int) -> float:
     """Return how long (seconds) the worker of ``task`` may sleep. A source cannot wake it, so it is polled often."""
-    if task.inlet.is_source and task.state is Progress.WAITING:
+    if task.task_input.is_source and task.state is Progress.WAITING:
         return _NAP
-    times = [at for at in (task.chain.next_timer, task.inlet.deadline) if at is not None]
+    times = [at for at in (task.chain.next_timer, task.task_input.deadline) if at is not None]
     return min([_LONG, *(max(_NAP, (at - now) / 1e6) for at in times)])
 
 
@@ -113,7 +113,7 @@ class WorkerPool:
             workers.append(worker)
             for task in tasks:
                 task.mailbox.bell = worker.bell.set
-                for channel in task.inlet.input_channels:
+                for channel in task.task_input.input_channels:
                     channel.on_put = worker.bell.set
                 for output in task.chain.outputs:
                     for channel in output.channels:

@@ -59,7 +59,7 @@ def test_an_open_that_yields_is_an_error_because_it_did_not_run() -> None:
     def opened(self: Any) -> Iterator[None]:
         yield
 
-    with pytest.raises(ContractViolation, match=r"open\(\) is a plain method, but returned a generator"):
+    with pytest.raises(ContractViolation, match=r"open\(\) must be a plain method, but it returned a generator"):
         run(doing(open=opened))
 
 
@@ -87,8 +87,8 @@ def test_a_snapshot_that_no_checkpoint_can_hold_names_its_operator(runner: str, 
 @pytest.mark.parametrize(
     ("process", "makes_time", "problem"),
     [
-        (lambda self, port, batch, out: out.watermark(3), False, "does not say makes_time = True"),
-        (lambda self, port, batch, out: out.idle(), False, r"calls out.idle\(\), but does not say makes_time = True"),
+        (lambda self, port, batch, out: out.watermark(3), False, "does not set makes_time = True"),
+        (lambda self, port, batch, out: out.idle(), False, r"calls out.idle\(\), but does not set makes_time = True"),
         (lambda self, port, batch, out: out.watermark("3"), True, "takes microseconds as an int, got '3'"),
         (
             lambda self, port, batch, out: self.context.schedule(None),

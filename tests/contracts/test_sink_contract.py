@@ -73,7 +73,7 @@ def test_a_writer_that_prepares_handles_of_json_is_taken() -> None:
 
 @pytest.mark.parametrize(("sink", "writer"), [(Kept, preparing(())), (Staged, doing())])
 def test_a_writer_in_two_phases_belongs_to_such_a_sink_or_nothing_is_committed(sink: Any, writer: Any) -> None:
-    with pytest.raises(ContractViolation, match=r"operator 'out', subtask .*its rows would never be committed"):
+    with pytest.raises(ContractViolation, match=r"operator 'out', subtask .*otherwise rows are never committed"):
         write(writer, sink)
 
 

@@ -106,9 +106,9 @@ def test_a_reader_that_gives_something_else_is_named(runner: str, reader: Any, p
 @pytest.mark.parametrize(
     ("splits", "problem"),
     [
-        ([Split("a"), Split("a")], "two splits are called 'a'"),
-        (["a"], "a string and a dict of JSON, but has a str"),
-        ([Split(3)], "but has a dataflow.contracts.source.Split"),  # type: ignore[arg-type]
+        ([Split("a"), Split("a")], "two splits have the id 'a'"),
+        (["a"], "a string and a dict of JSON, but one is a str"),
+        ([Split(3)], "but one is a dataflow.contracts.source.Split"),  # type: ignore[arg-type]
         ([Split("a", {"n": np.int64(1)})], r"split 'a': info\['n'\] is a int64"),
         ("ab", r"splits\(\) returns a sequence of Split, but returned a str"),
     ],
@@ -161,4 +161,4 @@ def test_a_source_whose_kernels_are_no_names_is_named() -> None:
     bad.kernels = None  # type: ignore[assignment]
     with pytest.raises(TypeError, match="not iterable") as caught:
         read(bad)
-    assert "raised by the kernels of Given" in said(caught.value)
+    assert "raised by Given.kernels" in said(caught.value)

@@ -342,7 +342,9 @@ def test_updates_in_flight_that_were_dealt_out_in_turn_are_not_restored_to_a_has
 
     start("never", as_rows=True)
     full = next(n for n in store.checkpoints() if preview(store, n).in_flight_rows_of("f") is not None)
-    with pytest.raises(CheckpointMismatch, match=r"in flight on 'counts\[\d\] -> f\[\d\]' and were not spread by k"):
+    with pytest.raises(
+        CheckpointMismatch, match=r"in flight on 'counts\[\d\] -> f\[\d\]' and were not partitioned by k"
+    ):
         start(full, as_rows=False)
     assert start(full, as_rows=True).table("out").num_rows > 0
 

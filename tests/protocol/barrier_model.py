@@ -36,8 +36,8 @@ from dataflow.protocol.handler import BarrierHandler
 from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.gate_input import GateInput
 from dataflow.runtime.task.input_gate import InputGate
-from dataflow.runtime.task.task_inputs import GateInlet
 
 __all__ = ["ModelTask", "Setting", "interleavings"]
 
@@ -63,7 +63,7 @@ class Setting:
 class ModelTask:
     """One task. ``inlet`` is None for a source."""
 
-    def __init__(self, name: str, inlet: GateInlet | None, handler: BarrierHandler | None, job: ModelJob) -> None:
+    def __init__(self, name: str, inlet: GateInput | None, handler: BarrierHandler | None, job: ModelJob) -> None:
         self.name = name
         self.inlet = inlet
         self.handler = handler
@@ -193,7 +193,7 @@ class ModelJob:
             ]
             handler = _handler(setting.mode, len(before), edges)
             gate = InputGate(channels, handler, lambda ready: ready[choose(len(ready))])
-            self.tasks[name] = ModelTask(name, GateInlet(gate, [0] * len(before)), handler, self)
+            self.tasks[name] = ModelTask(name, GateInput(gate, [0] * len(before)), handler, self)
             for one, channel in zip(before, channels, strict=True):
                 self.tasks[one].outputs.append(channel)
 

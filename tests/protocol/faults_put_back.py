@@ -80,7 +80,7 @@ def keep_aborted_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def keep_durable_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let jobs keep the bookkeeping of every checkpoint that is durable."""
-    monkeypatch.setattr(CheckpointHistory, "over", lambda history, checkpoint: None)
+    monkeypatch.setattr(CheckpointHistory, "forget", lambda history, checkpoint: None)
 
 
 def commit_before_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:

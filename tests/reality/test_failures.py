@@ -39,8 +39,8 @@ def test_a_function_that_raises_ends_the_job_with_its_exception_and_where(error:
         numbers(raising(error, at=50)).run(parallelism=2)
     assert caught.value is error
     notes = "\n".join(error.__notes__)
-    assert "raised by operator 'function' (MapBatches), subtask function[" in notes
-    assert "the batch at hand has 10 rows of [n]; first:\n  {'n': 50}" in notes
+    assert "raised by operator 'function' (MapBatchesOperator), subtask function[" in notes
+    assert "the current batch has 10 rows of [n]; first:\n  {'n': 50}" in notes
 
 
 def test_a_job_that_failed_can_be_run_again() -> None:

@@ -272,8 +272,8 @@ def test_a_stalled_job_says_who_waits_for_whom(
         logging.getLogger("dataflow.local").removeHandler(handler)
     assert "no row has moved for 100.0 ms" in caplog.text
     assert "silent[0]: waiting for input" in caplog.text
-    assert "its source has nothing to give" in caplog.text
-    assert "nothing in: silent[0] -> counts[0]" in caplog.text
+    assert "its source has no rows now" in caplog.text
+    assert "empty: silent[0] -> counts[0]" in caplog.text
 
 
 class _Telling(logging.Handler):

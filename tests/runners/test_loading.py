@@ -19,7 +19,7 @@ import operators as op
 from dataflow.contracts.operator import Operator, Out
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.kernel_wait import wait_for_import
-from dataflow.runtime.task.kernel_loading import Loading
+from dataflow.runtime.task.kernel_loading import KernelLoader
 from dataflow.runtime.task.progress import JobState
 from tests.runners import loads_kernels
 
@@ -162,7 +162,7 @@ def stopped(gate: threading.Event) -> flow.Checkpointing:
 def opening(gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opens the gate when the interrupted thread begins to wait for the import, and not before."""
 
-    def wait(loading: Loading, pressed: CtrlC) -> None:
+    def wait(loading: KernelLoader, pressed: CtrlC) -> None:
         gate.set()
         wait_for_import(loading, pressed)
 
@@ -241,6 +241,6 @@ def test_in_a_simulation_kernels_are_loaded_while_its_clock_stands_still(gate: t
 
 
 def test_a_module_that_cannot_be_imported_fails_the_step_that_needs_it_and_not_the_loading() -> None:
-    loading = Loading(["no_such_module_of_a_test", "json"])
+    loading = KernelLoader(["no_such_module_of_a_test", "json"])
     loading.run()
     assert (loading.done, str(loading)) == (True, "")

@@ -44,7 +44,7 @@ def test_a_file_that_came_after_the_job_began_is_reported(tmp_path: Path, caplog
     assert "another checkpoint directory" in caplog.text
     assert result.restore_report is not None
     assert result.restore_report.not_read == tuple(f"bids/{tmp_path}/in/{name}.parquet#0" for name in "bc")
-    assert "not read     2 splits new since that job began" in str(result.restore_report)
+    assert "not read     2 splits new since the job started" in str(result.restore_report)
     assert f"{tmp_path}/in/b.parquet#0\n" in str(result.restore_report)
 
 
@@ -99,5 +99,5 @@ class Forgetful(ScriptedSource):
 def test_a_source_that_cannot_list_its_splits_any_more_is_restored_with_a_warning(tmp_path: Path) -> None:
     source = Forgetful([pa.record_batch({"x": [1, 2]})])
     run(tmp_path, source)
-    with pytest.warns(InputMissingWarning, match="'bids' cannot list its splits, so input that came since goes"):
+    with pytest.warns(InputMissingWarning, match="'bids' cannot list its splits, so new input is not detected"):
         assert run(tmp_path, source).table("rows")["x"].to_pylist() == [1, 2]

@@ -294,7 +294,7 @@ def test_a_predicate_that_is_not_stable_is_noticed(caplog: pytest.LogCaptureFixt
     answers = job.on_checkpoint(lambda state: state.snapshot == 2)
     job.wait()
     assert (answers.first, answers.lapsed) == (2, 3)
-    assert caplog.text.count("is not stable: it had held, not at checkpoint 3") == 1
+    assert caplog.text.count("is not stable: it no longer held at checkpoint 3") == 1
 
 
 # --- when it is asked
@@ -336,7 +336,7 @@ def test_a_slow_predicate_holds_up_neither_the_job_nor_its_commits_and_is_asked_
     with bank().start(slow, checkpoint=settings) as job:
         answers = job.on_checkpoint(lambda state: go_on.wait(60) and conserved(state))
         taken = [job.checkpoint(timeout="60s") for _ in range(12)]
-        assert "<lambda>' is asked about checkpoint 1" in job.who_waits()
+        assert "<lambda>' is being evaluated at checkpoint 1" in job.who_waits()
         assert not answers  # it still looks at the first, while twelve are durable and committed
         go_on.set()
         last = job.stop().checkpoints[-1].checkpoint

@@ -98,7 +98,7 @@ def test_rows_in_flight_do_not_fit_a_channel_that_carries_other_columns() -> Non
     world = Ledger()
     store = broken(world)
     with pytest.raises(
-        CheckpointMismatch, match=r"rows that were in flight on 'in\[0\] -> needed\[0\]'.*it carries .*'y'"
+        CheckpointMismatch, match=r"rows that were in flight on 'in\[0\] -> needed\[0\]'.*the channel has .*'y'"
     ):
         simulate(queued(world, y=col("x") + 1), store, 2, mode="unaligned-persisted")
 

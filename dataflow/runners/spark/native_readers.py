@@ -32,7 +32,7 @@ from dataflow.runners.spark.source_tasks import Assignment
 from dataflow.runners.spark.task_host import OutputRecorder, TaskHost
 from dataflow.runners.spark.user_errors import serialized_errors
 from dataflow.runners.spark.worker_notes import working_on
-from dataflow.runtime.task.task_inputs import SourceInlet
+from dataflow.runtime.task.source_input import SourceInput
 
 __all__ = ["NativeReaders", "gather_batches"]
 
@@ -196,7 +196,7 @@ def run_partition(
         return
     assert isinstance(source.spec, Read), f"{source.name} reads no source"
     unread: Any = source.spec.source
-    no_splits = SourceInlet(unread, [], SourceContext(source.name, partition, wide.parallelism, SystemClock()))
+    no_splits = SourceInput(unread, [], SourceContext(source.name, partition, wide.parallelism, SystemClock()))
     task = task_id(vertex.name, partition)
     with (
         working_on(assignment.directory, wide, partition),

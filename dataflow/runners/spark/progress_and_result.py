@@ -16,8 +16,8 @@ from dataflow.runners.run_result import RunResult, TaskMetrics, changes_of, outp
 from dataflow.runners.run_warnings import late_rows
 from dataflow.runners.spark.driver import Driver
 from dataflow.runners.spark.source_tasks import splits_of
-from dataflow.runtime.task.progress import JobState, Meter
-from dataflow.runtime.task.task_inputs import SplitState
+from dataflow.runtime.task.progress import JobState, TaskTimes
+from dataflow.runtime.task.task_input import SplitState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,7 +113,7 @@ class SparkMeter:
         for vertex in self._driver.assignment.spark_plan.plan.vertices.values():
             operators = [counters.of(node.name) for node in vertex.nodes]
             busy = max(counters.busy(vertex.name), sum(o.busy for o in operators))
-            metrics.append(TaskMetrics(vertex.name, Meter(busy=busy), operators, ()))
+            metrics.append(TaskMetrics(vertex.name, TaskTimes(busy=busy), operators, ()))
         return metrics
 
     def _input(self) -> tuple[int | None, int]:

@@ -18,7 +18,8 @@ from dataflow.contracts.source import Json, Source, SourceContext
 from dataflow.errors import InputChanged
 from dataflow.runners.spark.task_host import TaskHost
 from dataflow.runners.spark.user_errors import serialized_errors
-from dataflow.runtime.task.task_inputs import Input, SourceInlet, SplitState
+from dataflow.runtime.task.source_input import SourceInput
+from dataflow.runtime.task.task_input import PollResult, SplitState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +56,7 @@ class RecordedPoll:
         return RecordedPoll(tuple(ended), split, rows, whole)
 
 
-class RecordingInlet(SourceInlet):
+class RecordingInlet(SourceInput):
     """The input of the first attempt. ``polls`` records every poll, in order."""
 
     def __init__(self, source: Source, splits: Sequence[SplitState], context: SourceContext) -> None:
@@ -63,7 +64,7 @@ class RecordingInlet(SourceInlet):
         self.polls: list[RecordedPoll] = []
         self._numbers = {state.split.id: number for number, state in enumerate(splits)}
 
-    def poll(self, now: int, max_rows: int | None = None) -> Input | None:
+    def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
         live = [number for number, state in enumerate(self.splits) if not state.done]
         polled = super().poll(now, max_rows)
         ended = tuple([number for number in live if self.splits[number].done])
@@ -80,7 +81,7 @@ class RecordingInlet(SourceInlet):
         return not self.ended and left > 0
 
 
-class RepeatingInlet(SourceInlet):
+class RepeatingInlet(SourceInput):
     """The input of a later attempt. It repeats ``polls`` in order; a poll returns None until all its rows have arrived.
 
     A source that sets rows aside is asked for whole batches, because only the source knows the position of these rows
@@ -99,7 +100,7 @@ class RepeatingInlet(SourceInlet):
         self._aside: list[pa.RecordBatch] = []
         self._since: int | None = None
 
-    def poll(self, now: int, max_rows: int | None = None) -> Input | None:
+    def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
         poll = self._left[0]
         for number in poll.ended:
             self._end(number)
@@ -111,7 +112,7 @@ class RepeatingInlet(SourceInlet):
             return None
         batch, aside = joined(self._received), joined(self._aside) if self._aside else None
         self._received, self._aside = [], []
-        return self._gave(poll.split, batch, aside, whole=poll.whole)
+        return self._poll_result(poll.split, batch, aside, whole=poll.whole)
 
     def has_more(self, left: int) -> bool:
         """Return whether polls are left to repeat, whatever the number of their rows."""
@@ -175,7 +176,7 @@ class ReadAttempt:
         """Call the timers that are due, or were due in the first attempt. Return the names of their operators."""
         if self._settled is None:
             return host.call_due_timers()
-        self.inlet.go_on(self._settled, SystemClock().now())
+        self.inlet.restore_position(self._settled, SystemClock().now())
         host.call_timers_again(self._settled["rang"])
         return list(self._settled["rang"])
 

@@ -27,7 +27,7 @@ from dataflow.runtime.restore.find_checkpoint import refuse_another
 from dataflow.runtime.restore.new_input import new_input
 from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.task.contract_checks import naming_sink
-from dataflow.runtime.task.task_inputs import SplitState
+from dataflow.runtime.task.task_input import SplitState
 
 __all__ = ["restore_report", "start_or_restore"]
 

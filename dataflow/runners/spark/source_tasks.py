@@ -33,7 +33,7 @@ from dataflow.runtime.task.contract_checks import check_splits
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.source_peers import Peers
-from dataflow.runtime.task.task_inputs import SplitState
+from dataflow.runtime.task.task_input import SplitState
 
 __all__ = [
     "Assignment",
@@ -104,7 +104,7 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
         )
         attempt = ReadAttempt(_source(vertex), context, splits_of(state), None if after is None else after.inlet)
         inlet = attempt.inlet
-        inlet.go_on(state.inlet, SystemClock().now())
+        inlet.restore_position(state.inlet, SystemClock().now())
     with (
         working_on(directory, vertex, subtask),
         TaskHost(spark_plan, vertex, subtask, state, assignment.run_id, recorder, inlet, notices) as host,
@@ -123,7 +123,7 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
             report = replace(report, **cast(Any, after.inlet["counted"]))
         yield from batches_of([*recorder.envelopes(), report_envelope(report, round_)])
         with serialized_errors(task):
-            turns = inlet.turns(SystemClock().now())
+            turns = inlet.position(SystemClock().now())
             counted: Any = {"operators": report.operators, "busy": report.busy, "notices": report.notices}
             read_state = {**snapshot.inlet, **turns, "rang": called, "takes": attempt.polls, "counted": counted}
             directory.check_owner(assignment.run_id)

@@ -24,12 +24,13 @@ from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runners.spark.user_errors import SerializedError, serialized_errors, with_notes
 from dataflow.runtime.task.chain import Chain, ChainNode, Flow
 from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.gate_input import GateInput
 from dataflow.runtime.task.input_gate import InputGate, RoundRobin
 from dataflow.runtime.task.notices import Notices, Packed
 from dataflow.runtime.task.outputs import ForwardOutput, Output
 from dataflow.runtime.task.parts import TaskState
-from dataflow.runtime.task.task_inputs import GateInlet, SourceInlet
-from dataflow.runtime.task.wiring import Place, wired
+from dataflow.runtime.task.source_input import SourceInput
+from dataflow.runtime.task.wiring import SubtaskSetup, wire_chain
 
 __all__ = ["OutputRecorder", "TaskHost", "TaskReport"]
 
@@ -115,7 +116,7 @@ class TaskHost:
         state: TaskState | None,
         run_id: str,
         recorder: OutputRecorder,
-        splits: SourceInlet | None = None,
+        splits: SourceInput | None = None,
         notices: Notices | None = None,
     ) -> None:
         self.task = task_id(vertex.name, subtask)
@@ -123,18 +124,18 @@ class TaskHost:
         self._closed = False
         self.ended = state is not None and state.ended
         self._recorder = recorder
-        self._inlet: GateInlet | SourceInlet = splits or self._gate(spark_plan, vertex, subtask, state)
+        self._inlet: GateInput | SourceInput = splits or self._gate(spark_plan, vertex, subtask, state)
         self._clock = SystemClock()
         self._started = self._clock.now()
         self._state = state
-        place = Place(spark_plan.plan, vertex, subtask, self._clock, run_id, state, splits)
+        place = SubtaskSetup(spark_plan.plan, vertex, subtask, self._clock, run_id, state, splits)
         if spark_plan.placements[vertex.name] is Placement.PARTITION:  # rows of any key; Spark numbers the subtasks
             wide = Vertex(vertex.name, max(vertex.parallelism, subtask + 1), vertex.nodes)
             place = replace(place, vertex=wide, key_groups=range(spark_plan.plan.max_key_groups))
         with serialized_errors(self.task):
-            self.chain = Chain(wired(place, recorder.output))
+            self.chain = Chain(wire_chain(place, recorder.output))
 
-    def _gate(self, spark_plan: SparkPlan, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInlet:
+    def _gate(self, spark_plan: SparkPlan, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInput:
         numbers = spark_plan.channels(vertex.name, subtask)
         self._channels = {place: Channel(_PLENTY, f"{place}") for place in numbers}
         gate = InputGate(
@@ -143,7 +144,7 @@ class TaskHost:
         if state is not None:
             watermarks: Any = state.inlet["watermarks"]
             gate.restore_watermarks(watermarks)
-        return GateInlet(gate, [spark_plan.plan.links[number].port for number, _ in numbers])
+        return GateInput(gate, [spark_plan.plan.links[number].port for number, _ in numbers])
 
     def __enter__(self) -> TaskHost:
         try:

@@ -1,10 +1,10 @@
-"""From a plan to a job that is ready to step: channels, gates, operators, tasks, coordinator; restored or fresh.
+"""Build a job from a plan, restored or fresh: channels, gates, operators, tasks and the coordinator.
 
-The order matters: lock the store, find and verify the checkpoint, check sources and channels against it, lock what
-the sinks write to, let the sinks recover (which makes visible what the checkpoint holds, and deletes what it does not),
-then build. Nothing runs before all that, and nothing is changed before all checks have passed. To verify a checkpoint
-also means to restore the operators of the library from it, because they know what is damage; the tasks get these
-operators. Kernels are loaded before, because restoring calls them.
+The order matters: lock the store, find and verify the checkpoint, check sources and channels against it, lock the
+outputs of sinks, recover the sinks (which commits rows up to the checkpoint, and deletes later ones), then build.
+Nothing runs before that, and nothing is changed before all checks have passed. Verifying a checkpoint includes
+restoring the operators of the library from it, because they recognise damage; the tasks get these operators. Kernels
+are loaded first, because restoring calls them.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ from dataflow.protocol.red_log import RedLog
 from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.job.committer import Committer
 from dataflow.runtime.job.job import Job
-from dataflow.runtime.restore.find_checkpoint import Restored, find
+from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint, find
 from dataflow.runtime.restore.in_flight import put_back
 from dataflow.runtime.restore.new_input import with_new_input
-from dataflow.runtime.restore.verification import Rehearsal, two_phase_sinks
+from dataflow.runtime.restore.verification import Verification, two_phase_sinks
 from dataflow.runtime.task.chain import Chain
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
+from dataflow.runtime.task.gate_input import GateInput
 from dataflow.runtime.task.input_gate import Choose, InputGate, RoundRobin
-from dataflow.runtime.task.kernel_loading import Loading, kernels_of
+from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.library import Library
 from dataflow.runtime.task.messages import Mailbox
 from dataflow.runtime.task.notices import Notices
@@ -57,9 +58,9 @@ from dataflow.runtime.task.outputs import Output, output_for
 from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.parts import SAMPLE_ROWS, TaskState
 from dataflow.runtime.task.services import Identity, Services
+from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task import Task
-from dataflow.runtime.task.task_inputs import GateInlet, SourceInlet
-from dataflow.runtime.task.wiring import Place, wired
+from dataflow.runtime.task.wiring import SubtaskSetup, wire_chain
 from dataflow.store.base import CheckpointStore
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.memory import MemoryStore
@@ -69,21 +70,20 @@ __all__ = ["Settings", "build", "note_taken_back", "store_of"]
 log = logging.getLogger("dataflow.build")
 
 _OVERTAKABLE = (Partitioning.HASH, Partitioning.REBALANCE)
-"""Where rows may be taken out of a channel's order: on the other edges their place says to whom they belong."""
+"""Edges where a barrier may overtake rows; on other edges the order of a channel decides which task owns a row."""
 
 _FINAL_ATTEMPTS, _FINAL_PAUSE = 6, 100_000
-"""The last checkpoint is tried for about three seconds: a disk that is full for a moment does not fail the job."""
+"""The last checkpoint is retried for about three seconds, so that a disk that is full for a moment fails no job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a runner decides for a job.
+    """The settings that a runner chooses for a job.
 
     ``credit`` is the number of batches a channel holds; ``choose`` makes the rule by which a gate picks a channel;
-    ``pace`` makes the rule by which a task takes slices of batches; ``library`` is the package of operators;
-    ``store`` stands in for the location of the checkpoints, where a runner has put something in between. ``delays``
-    has, by operator, what waits for a number of rows before the operator takes them. ``load`` returns when the kernels
-    that a restore calls are loaded.
+    ``pace`` makes the rule by which a task slices batches; ``library`` is the package of operators; ``store`` replaces
+    the store at the location of the checkpoints, if a runner wraps it. ``delays`` has, by operator, a function that is
+    called with the number of rows before the operator takes them. ``load`` loads the kernels that a restore calls.
     """
 
     pipeline: str
@@ -98,14 +98,14 @@ class Settings:
     probe: Probe = no_probe
     store: CheckpointStore | None = None
     delays: Mapping[str, Callable[[int], None]] = field(default_factory=dict)
-    load: Callable[[Loading], None] = Loading.run
+    load: Callable[[KernelLoader], None] = KernelLoader.run
     library: Library = field(kw_only=True)
 
 
 def build(plan: Plan, settings: Settings) -> Job:
-    """A job that is ready to step, and holds the locks of its store and its sinks; ``job.close()`` lets go of them.
+    """Return a job that is ready to step and holds the locks of its store and sinks; ``job.close()`` releases them.
 
-    Raises: what locking, restoring, checking the input and readying the sinks can raise; then nothing is left locked.
+    Raises: errors of locking, restoring, checking the input and recovering the sinks; then nothing stays locked.
     """
     checkpointing = settings.checkpointing or Checkpointing(MemoryStore())
     _refuse_unreplayable(plan, settings.checkpointing)
@@ -122,7 +122,7 @@ def build(plan: Plan, settings: Settings) -> Job:
 
 
 def store_of(checkpointing: Checkpointing) -> CheckpointStore:
-    """The store at the location that the settings name."""
+    """Return the store at the location in the settings."""
     location = checkpointing.location
     return location if isinstance(location, CheckpointStore) else DirectoryStore(location)
 
@@ -134,7 +134,7 @@ def _refuse_unreplayable(plan: Plan, checkpointing: Checkpointing | None) -> Non
                 continue
             raise ConfigurationError(
                 f"source {node.name!r} cannot be read again from an offset, so a restore would lose rows: run it "
-                "without checkpoint=, or say replayable=False at the source to accept 'at most once'"
+                "without checkpoint=, or set replayable=False at the source to accept 'at most once'"
             )
 
 
@@ -148,7 +148,7 @@ def _refuse_unknown(plan: Plan, delays: Iterable[str]) -> None:
 
 
 class _Builder:
-    """One use: makes the parts in order and hands out the job."""
+    """Builds one job, step by step. Used once."""
 
     def __init__(
         self, plan: Plan, settings: Settings, checkpointing: Checkpointing, store: CheckpointStore, held: ExitStack
@@ -161,22 +161,22 @@ class _Builder:
         self.services = Services(store, settings.submit, settings.clock, Mailbox(), settings.library, settings.probe)
         self.notices = self.services.notices
         self.channels: dict[tuple[int, int, int], Channel] = {}
-        self.rehearsal = Rehearsal(plan, self._place, settings.clock, self.notices, settings.load)
+        self.verification = Verification(plan, self._setup, settings.clock, self.notices, settings.load)
 
     def build(self) -> Job:
         plan, settings, store = self.plan, self.settings, self.store
         started = settings.clock.now()
-        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes, self.rehearsal.perform)
+        restored = find(settings.restore, store, plan, self.checkpointing.max_restore_bytes, self.verification.verify)
         states = restored.states if restored else {}
-        if restored:  # input that changed was refused, so what is new is only new
+        if restored:  # input that changed was refused, so there can only be new splits
             restored = with_new_input(restored, plan)
         else:
-            self.rehearsal.begin()
+            self.verification.start_fresh()
         self._connect()
-        if restored:  # refuses a channel that changed, before anything is given up or committed
+        if restored:  # refuses a channel that changed, before anything is deleted or committed
             put_back(restored, plan, self.channels, settings.library)
         sinks = two_phase_sinks(plan)
-        # Also above a checkpoint from elsewhere: sinks order their output by these ids.
+        # Also above a checkpoint from another directory, because sinks order their output by these ids.
         next_id = max(store.highest_id(), restored.manifest.checkpoint if restored else 0) + 1
         for sink in sinks.values():
             self.held.enter_context(sink.hold(settings.run_id))
@@ -210,12 +210,12 @@ class _Builder:
             committer,
             self.services,
             Identity(settings.pipeline, settings.run_id, c.mode, self._guarantee(), settings.checkpointing is not None),
-            loading=Loading(kernels_of(plan, [node.operator for t in tasks.values() for node in t.chain.nodes])),
+            loading=KernelLoader(kernels_of(plan, [node.operator for t in tasks.values() for node in t.chain.nodes])),
             restore_report=replace(restored.report, duration=settings.clock.now() - started) if restored else None,
         )
 
     def _completed(self) -> list[int]:
-        """The checkpoints that count for keep-N: savepoints stay, and what cannot be read is left to the user."""
+        """Return the checkpoints that count for ``keep``: not savepoints, nor checkpoints that cannot be read."""
         found = []
         for checkpoint in self.store.checkpoints():
             try:
@@ -233,11 +233,11 @@ class _Builder:
         durable = self.settings.checkpointing is not None
         return self.plan.graph.guarantee(self.checkpointing.mode.guarantee if durable else Guarantee.AT_MOST_ONCE)
 
-    def _ready(self, restored: Restored | None, sinks: Mapping[str, TwoPhaseSink]) -> None:
-        """Bring store and sinks to the point the job starts from.
+    def _ready(self, restored: RestoredCheckpoint | None, sinks: Mapping[str, TwoPhaseSink]) -> None:
+        """Bring the store and the sinks to the checkpoint that the job starts from.
 
-        Checkpoints newer than the one restored belong to a past that is given up: they must be gone before a sink takes
-        back what it committed with them, or a crash in between would restore one whose rows are no longer there.
+        Checkpoints newer than the restored one are deleted before a sink takes back the rows committed with them.
+        Otherwise a crash in between would restore a checkpoint whose rows no longer exist.
         """
         if restored is None:
             for name, sink in sinks.items():
@@ -264,15 +264,15 @@ class _Builder:
             note_taken_back(self.notices, name, taken_back, f"checkpoint {manifest.checkpoint} was restored")
         self.settings.probe(Point.RECOVERY)
 
-    def _place(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInlet | None) -> Place:
+    def _setup(self, vertex: Vertex, subtask: int, state: TaskState | None, splits: SourceInput | None) -> SubtaskSetup:
         clock, run_id = self.settings.clock, self.settings.run_id
         red_log = partial(RedLog[str], self._sample) if self.checkpointing.mode is Mode.UNALIGNED else None
-        return Place(self.plan, vertex, subtask, clock, run_id, state, splits, red_log)
+        return SubtaskSetup(self.plan, vertex, subtask, clock, run_id, state, splits, red_log)
 
     def _task(self, vertex: Vertex, subtask: int, name: str, state: TaskState | None) -> Task:
-        splits, restored = self.rehearsal.inlets.get(name), self.rehearsal.operators.get(name)
-        place = self._place(vertex, subtask, state, splits)
-        nodes = wired(place, lambda number, link: self._output(number, link, subtask), restored)
+        splits, restored = self.verification.inputs.get(name), self.verification.operators.get(name)
+        setup = self._setup(vertex, subtask, state, splits)
+        nodes = wire_chain(setup, lambda number, link: self._output(number, link, subtask), restored)
         for node in nodes:
             node.delay = self.settings.delays.get(node.name)
         if self.checkpointing.mode is not Mode.UNALIGNED:  # which reports red rows, operator by operator
@@ -280,7 +280,7 @@ class _Builder:
             self.settings.library.fuse(self.plan.graph, chained, self.settings.submit)
         return Task(
             name,
-            self._gate_inlet(vertex, subtask, state) if splits is None else splits,
+            self._gate_input(vertex, subtask, state) if splits is None else splits,
             Chain(nodes),
             self.services,
             keep_duplicates=self.checkpointing.duplicates,
@@ -292,7 +292,7 @@ class _Builder:
         channels = [self.channels[number, s, t] for s, t in self.plan.channels(link) if s == subtask]
         return output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
 
-    def _gate_inlet(self, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInlet:
+    def _gate_input(self, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInput:
         channels, ports = [], []
         for i, link in enumerate(self.plan.links):
             if link.target == vertex.name:
@@ -304,16 +304,16 @@ class _Builder:
         if state is not None:
             watermarks: Any = state.inlet["watermarks"]
             gate.restore_watermarks(watermarks)
-        return GateInlet(gate, ports)
+        return GateInput(gate, ports)
 
     @property
     def _sample(self) -> int | None:
-        """How many duplicated rows to keep per operator and channel; None: all."""
+        """The number of duplicated rows to keep per operator and channel; None: all."""
         return SAMPLE_ROWS if self.checkpointing.duplicates == "sample" else None
 
     @property
     def _overtakes(self) -> bool:
-        """Whether barriers may overtake rows, which then are channel state."""
+        """Whether barriers may overtake rows, which then become channel state."""
         return self.checkpointing.mode in (Mode.UNALIGNED_PERSISTED, Mode.ALIGNED_TIMEOUT)
 
     def _handler(self, channels: Sequence[Channel]) -> BarrierHandler:
@@ -330,7 +330,7 @@ class _Builder:
                 assert_never(self.checkpointing.mode)
 
     def _connect(self) -> None:
-        """Make the channel between every two tasks of a link."""
+        """Make the channels between the tasks of every link."""
         for i, link in enumerate(self.plan.links):
             overtakable = self._overtakes and link.partitioning in _OVERTAKABLE
             schema = schema_json(self.plan.graph.nodes[link.node].output(link.tag))
@@ -341,7 +341,7 @@ class _Builder:
 
 
 def note_taken_back(notices: Notices, sink: str, taken: TakenBack | None, why: str) -> None:
-    """Note the committed rows that ``sink`` deleted because ``why``; it is given what ``recover`` returned."""
+    """Record the committed rows that ``sink`` deleted because ``why``; ``taken`` is the result of ``recover``."""
     if taken is not None:
         notices.add(
             RowsTakenBackWarning,

@@ -1,4 +1,4 @@
-"""A checkpoint as the job sees it: what its tasks have brought so far, and the record that stays once it is durable."""
+"""A checkpoint under way, with the parts acknowledged so far, and the record of a durable one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["CheckpointAttempt", "CheckpointRecord"]
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """A completed checkpoint: sizes in bytes, times in microseconds. Where tasks differ, the worst one counts."""
+    """A completed checkpoint: sizes in bytes, times in microseconds. The slowest task counts."""
 
     checkpoint: int
     kind: BarrierKind
@@ -27,7 +27,7 @@ class CheckpointRecord:
 
     @property
     def duplicated(self) -> int:
-        """Rows that a restore would deliver twice to the operator with the most."""
+        """Rows that a restore would deliver twice, at the operator with the most."""
         return max(_duplicated(self.tasks).values(), default=0)
 
     @property
@@ -42,53 +42,53 @@ class CheckpointRecord:
 
     @property
     def alignment(self) -> int:
-        """Between the first and the last barrier at a task."""
+        """Time from the first barrier to the snapshot at a task."""
         return max((stats.alignment for stats in self.tasks.values()), default=0)
 
     @property
     def copy(self) -> int:
-        """How long a step took to copy the state of its task: the stall that is seen by the data."""
+        """Time that a step took to copy the state of its task: no row moves meanwhile."""
         return max((stats.copy for stats in self.tasks.values()), default=0)
 
     @property
     def queued(self) -> int:
-        """How long a part waited for the background writer."""
+        """Time that a part waited for the background writer."""
         return max((stats.queued for stats in self.tasks.values()), default=0)
 
     @property
     def write(self) -> int:
-        """How long the writing of a part took."""
+        """Time that writing a part took."""
         return max((stats.write for stats in self.tasks.values()), default=0)
 
 
 @dataclass(slots=True)
 class CheckpointAttempt:
-    """A checkpoint under way. ``trouble`` is what the first task or the store that failed said."""
+    """A checkpoint under way. ``failure`` describes the first failure, at a task or the store."""
 
     checkpoint: int
     kind: BarrierKind
     triggered_at: int
     transactions: dict[str, list[Handle]] = field(default_factory=dict)
     stats: dict[str, TaskStats] = field(default_factory=dict)
-    trouble: str = ""
+    failure: str = ""
 
     def add(self, acknowledged: Acknowledged) -> None:
-        """A task's part is durable."""
+        """Add the durable part of a task."""
         self.stats[acknowledged.task] = acknowledged.stats
         for sink, handles in acknowledged.transactions.items():
             self.transactions.setdefault(sink, []).extend(handles)
 
     def waiting_for(self, tasks: Sequence[str]) -> list[str]:
-        """The ``tasks`` that have not acknowledged yet."""
+        """Return the ``tasks`` that have not acknowledged yet."""
         return [task for task in tasks if task not in self.stats]
 
     def record(self, now: int) -> CheckpointRecord:
-        """What stays of it once it is durable."""
+        """Return the record of this checkpoint, which is durable."""
         size = sum(stats.size for stats in self.stats.values())
         return CheckpointRecord(self.checkpoint, self.kind, now - self.triggered_at, size, self.stats)
 
     def summary(self, now: int) -> dict[str, Json]:
-        """For people: what the manifest says beyond what a restore needs."""
+        """Return facts for the manifest that a restore does not need."""
         record = self.record(now)
         return {
             "duplicated": _duplicated(self.stats),
@@ -100,16 +100,16 @@ class CheckpointAttempt:
         }
 
     def why_failed(self, reason: FailureReason, tasks: Sequence[str], now: int) -> str:
-        """A sentence on why it came to nothing."""
-        trouble = self.trouble
+        """Return a sentence on why this checkpoint failed."""
+        failure = self.failure
         if reason is FailureReason.EXPIRED:
             waiting = ", ".join(self.waiting_for(tasks))
-            trouble = f"after {duration_text(now - self.triggered_at)} it still waited for {waiting}"
-        return f"checkpoint {self.checkpoint}: {reason.value}: {trouble}"
+            failure = f"no acknowledgement from {waiting} after {duration_text(now - self.triggered_at)}"
+        return f"checkpoint {self.checkpoint}: {reason.value}: {failure}"
 
 
 def _duplicated(tasks: Mapping[str, TaskStats]) -> dict[str, int]:
-    """Duplicated rows by operator; never added up over operators, for one row counts at each that it reaches."""
+    """Return duplicated rows by operator. Do not add them up: a row counts at each operator that it reaches."""
     counts: dict[str, int] = {}
     for stats in tasks.values():
         for operator, rows in stats.duplicated.items():

@@ -19,19 +19,19 @@ log = logging.getLogger("dataflow.job")
 
 
 class CheckpointHistory:
-    """Of the job whose tasks are called ``tasks``.
+    """The checkpoints of the job that has these ``tasks``.
 
     Attributes:
-        checkpoints: the durable ones, in the order in which they became so.
-        failures: a sentence for each that failed.
-        ledger: the checkpoints that tasks have not settled; each task removes those whose cancel it carried out.
+        checkpoints: the durable checkpoints, in the order in which they became durable.
+        failures: a sentence for each checkpoint that failed.
+        ledger: the checkpoints that tasks have not settled; a task removes a checkpoint whose cancel it carried out.
     """
 
     def __init__(self, tasks: Sequence[str], clock: Clock) -> None:
         self._tasks = tasks
         self._clock = clock
         self._attempts: dict[int, CheckpointAttempt] = {}
-        self._gave_up_last = BarrierKind.CHECKPOINT
+        self._last_dropped = BarrierKind.CHECKPOINT
         self.checkpoints: list[CheckpointRecord] = []
         self.failures: list[str] = []
         self.ledger = BarrierLedger()
@@ -43,60 +43,60 @@ class CheckpointHistory:
 
     @property
     def under_way(self) -> Mapping[int, Sequence[str]]:
-        """The checkpoints under way, with the tasks that have not acknowledged yet. From any thread."""
+        """The checkpoints under way, each with the tasks that have not acknowledged it yet. Any thread may read it."""
         return {n: attempt.waiting_for(self._tasks) for n, attempt in list(self._attempts.items())}
 
     def attempt(self, checkpoint: int) -> CheckpointAttempt:
         """Return the attempt of a checkpoint under way."""
         return self._attempts[checkpoint]
 
-    def begin(self, injected: Inject) -> None:
+    def start(self, injected: Inject) -> None:
         """Start tracking a checkpoint that has just been triggered."""
         checkpoint = injected.checkpoint
         self._attempts[checkpoint] = CheckpointAttempt(checkpoint, injected.kind, injected.triggered_at)
         self.ledger.triggered(checkpoint, self._tasks, injected.triggered_at)
 
     def acknowledged(self, message: Acknowledged) -> None:
-        """Add a task's durable part; it is ignored if the checkpoint was given up."""
+        """Add a task's durable part, unless the checkpoint was aborted."""
         if (attempt := self._attempts.get(message.checkpoint)) is not None:
             attempt.add(message)
         self.ledger.settled(message.task, message.checkpoint)
 
     def declined(self, message: Declined) -> None:
-        """Record that a task has no part in a checkpoint, and why."""
+        """Record that a task declined a checkpoint, and why."""
         self.ledger.settled(message.task, message.checkpoint)
-        self.in_trouble(message.checkpoint, f"{message.task}: {message.detail}")
+        self.note_failure(message.checkpoint, f"{message.task}: {message.detail}")
 
-    def in_trouble(self, checkpoint: int, trouble: str) -> None:
-        """Note a failure; only the first one is kept."""
+    def note_failure(self, checkpoint: int, failure: str) -> None:
+        """Record the first failure of a checkpoint; ignore later ones."""
         attempt = self._attempts.get(checkpoint)
-        if attempt is not None and not attempt.trouble:
-            attempt.trouble = trouble
+        if attempt is not None and not attempt.failure:
+            attempt.failure = failure
 
-    def durable(self, checkpoint: int) -> None:
+    def mark_durable(self, checkpoint: int) -> None:
         """Record a checkpoint whose manifest is durable."""
         record = self._attempts[checkpoint].record(self._clock.now())
         self.checkpoints.append(record)
         log.info("checkpoint %d is durable: %d bytes, %d us", checkpoint, record.size, record.duration)
 
-    def over(self, checkpoint: int) -> None:
+    def forget(self, checkpoint: int) -> None:
         """Drop the bookkeeping of a durable checkpoint."""
         del self._attempts[checkpoint]
 
-    def gave_up(self, checkpoint: int, reason: FailureReason) -> None:
-        """Drop a checkpoint that the coordinator gave up, and note why if it failed."""
+    def drop(self, checkpoint: int, reason: FailureReason) -> None:
+        """Drop a checkpoint that the coordinator aborted, and record why if it failed."""
         attempt = self._attempts.pop(checkpoint)
-        self._gave_up_last = attempt.kind
+        self._last_dropped = attempt.kind
         if reason.is_failure:
             failure = attempt.why_failed(reason, self._tasks, self._clock.now())
             self.failures.append(failure)
             log.warning("failed: %s", failure)
 
-    def too_many(self, reason: FailureReason) -> CheckpointError:
+    def too_many_failures(self, reason: FailureReason) -> CheckpointError:
         """Return the error of a job that fails because of its checkpoints, with advice."""
         which = "too many checkpoints failed in a row"
-        if self._gave_up_last is BarrierKind.FINAL:
-            which = "the last checkpoint, at the end of the input, failed however often it was tried"
+        if self._last_dropped is BarrierKind.FINAL:
+            which = "the last checkpoint, at the end of the input, failed in every attempt"
         more = ", or give them more time: Checkpointing(timeout=)" if reason is FailureReason.EXPIRED else ""
         listing = "".join(f"\n  {failure}" for failure in self.failures[-3:])
         return CheckpointError(

@@ -1,4 +1,4 @@
-"""Checkpoints that somebody outside asked for, until each is answered: by an id, or by why there is none."""
+"""Requests for checkpoints from outside of the job, until each is completed with an id or an error."""
 
 from __future__ import annotations
 
@@ -9,96 +9,96 @@ from dataclasses import dataclass, field
 from dataflow.errors import DataflowError
 from dataflow.protocol.events import BarrierKind
 
-__all__ = ["CheckpointRequests", "Wanted"]
+__all__ = ["CheckpointRequests", "CheckpointRequest"]
 
 _PAUSE = 10_000
-"""Microseconds before a checkpoint is asked for again that came to nothing although nothing broke."""
+"""Microseconds before a request is retried whose checkpoint was dropped without a failure."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Somebody asks for a checkpoint of ``kind``; ``future`` gets its id."""
+class CheckpointRequest:
+    """A request for a checkpoint of ``kind``; ``future`` gets its id."""
 
     kind: BarrierKind
     future: Future[int] = field(default_factory=Future)
 
 
 class CheckpointRequests:
-    """Numbers requests for the coordinator, and remembers who waits for which answer.
+    """Numbers requests for the coordinator, and completes them.
 
-    Invariant: every request is in exactly one of three places: with the coordinator, waiting to be asked again, or
-    served by a checkpoint that is not yet visible everywhere; ``refuse`` empties all three.
+    Invariant: every open request is in exactly one of three places: with the coordinator, waiting to be retried, or
+    served by a checkpoint that not all sinks have committed; ``refuse_all`` fails the requests of all three.
     """
 
     def __init__(self) -> None:
-        self._asked: dict[int, Wanted] = {}
-        self._again: list[tuple[int, Wanted]] = []
-        self._served: dict[int, list[Wanted]] = {}
+        self._pending: dict[int, CheckpointRequest] = {}
+        self._retries: list[tuple[int, CheckpointRequest]] = []
+        self._served: dict[int, list[CheckpointRequest]] = {}
         self._numbers = 0
 
     @property
-    def waiting(self) -> list[Wanted]:
-        """The requests in the three places; after ``refuse`` all of them are answered."""
-        served = [wanted for waiting in self._served.values() for wanted in waiting]
-        return [*self._asked.values(), *(wanted for _, wanted in self._again), *served]
+    def open_requests(self) -> list[CheckpointRequest]:
+        """The requests in the three places; ``refuse_all`` completes all of them."""
+        served = [request for requests in self._served.values() for request in requests]
+        return [*self._pending.values(), *(request for _, request in self._retries), *served]
 
     def validate(self) -> None:
         """Assert the invariants."""
-        waiting = self.waiting
-        places = len({id(wanted.future) for wanted in waiting})
-        assert places == len(waiting), f"{len(waiting) - places} requests are in two places: {waiting}"
-        assert max(self._asked, default=0) <= self._numbers, f"{list(self._asked)} of {self._numbers} numbers"
+        requests = self.open_requests
+        twice = len(requests) - len({id(request.future) for request in requests})
+        assert not twice, f"{twice} requests are in two places: {requests}"
+        assert max(self._pending, default=0) <= self._numbers, f"{list(self._pending)} of {self._numbers} numbers"
 
-    def ask(self, wanted: Wanted) -> int:
-        """The number under which the coordinator hears of it."""
+    def add(self, request: CheckpointRequest) -> int:
+        """Register a request; return its number, by which the coordinator knows it."""
         self._numbers += 1
-        self._asked[self._numbers] = wanted
+        self._pending[self._numbers] = request
         return self._numbers
 
-    def again(self, requests: Sequence[int], now: int) -> None:
-        """Nothing broke: a task was just ending, or a newer checkpoint came in between. Ask again in a while."""
-        self._again += [(now + _PAUSE, self._asked.pop(request)) for request in requests]
+    def retry_later(self, requests: Sequence[int], now: int) -> None:
+        """Retry requests after a pause. Nothing failed: a task was just ending, or a newer checkpoint came first."""
+        self._retries += [(now + _PAUSE, self._pending.pop(number)) for number in requests]
 
-    def due(self, now: int) -> list[Wanted]:
-        """The requests to be asked again now."""
-        due = [wanted for at, wanted in self._again if at <= now]
-        self._again = [(at, wanted) for at, wanted in self._again if at > now]
+    def due(self, now: int) -> list[CheckpointRequest]:
+        """Remove and return the requests to be retried now."""
+        due = [request for at, request in self._retries if at <= now]
+        self._retries = [(at, request) for at, request in self._retries if at > now]
         return due
 
-    def served(self, requests: Sequence[int], checkpoint: int) -> None:
-        """``checkpoint`` is durable and serves these requests."""
-        self._served.setdefault(checkpoint, []).extend(self._asked.pop(request) for request in requests)
+    def serve(self, requests: Sequence[int], checkpoint: int) -> None:
+        """Assign requests to ``checkpoint``, which is durable."""
+        self._served.setdefault(checkpoint, []).extend(self._pending.pop(number) for number in requests)
 
-    def answer(self, horizon: int) -> None:
-        """Answer the served requests whose checkpoint all sinks have committed. A savepoint commits nothing."""
+    def complete(self, horizon: int) -> None:
+        """Complete the served requests whose checkpoint all sinks have committed. A savepoint commits nothing."""
         for checkpoint in list(self._served):
-            waiting = self._served.pop(checkpoint)
-            ready = [w for w in waiting if checkpoint <= horizon or w.kind is BarrierKind.SAVEPOINT]
-            for wanted in ready:
-                wanted.future.set_result(checkpoint)
-            if kept := [w for w in waiting if w not in ready]:
-                self._served[checkpoint] = kept
+            served = self._served.pop(checkpoint)
+            ready = [r for r in served if checkpoint <= horizon or r.kind is BarrierKind.SAVEPOINT]
+            for request in ready:
+                request.future.set_result(checkpoint)
+            if waiting := [r for r in served if r not in ready]:
+                self._served[checkpoint] = waiting
 
-    def fail(self, requests: Sequence[int], why: DataflowError) -> None:
-        """There will be no checkpoint for these."""
-        for request in requests:
-            self._asked.pop(request).future.set_exception(why)
+    def fail(self, requests: Sequence[int], error: DataflowError) -> None:
+        """Fail these requests with ``error``."""
+        for number in requests:
+            self._pending.pop(number).future.set_exception(error)
 
-    def answer_overtaken(self, last: int) -> None:
-        """Answer requests that wait to be asked again with ``last``, the job's last checkpoint, which covers them.
+    def complete_with_last(self, last: int) -> None:
+        """Complete requests that wait to be retried with ``last``, the job's last checkpoint, which covers them.
 
         Requests for a savepoint keep waiting, because a checkpoint does not replace one.
         """
-        kept = []
-        for at, wanted in self._again:
-            if wanted.kind is BarrierKind.CHECKPOINT:
-                wanted.future.set_result(last)
+        waiting = []
+        for at, request in self._retries:
+            if request.kind is BarrierKind.CHECKPOINT:
+                request.future.set_result(last)
             else:
-                kept.append((at, wanted))
-        self._again = kept
+                waiting.append((at, request))
+        self._retries = waiting
 
-    def refuse(self, why: BaseException) -> None:
-        """There will be no checkpoint for anybody who still waits."""
-        for wanted in self.waiting:
-            if not wanted.future.done():
-                wanted.future.set_exception(why)
+    def refuse_all(self, error: BaseException) -> None:
+        """Fail all open requests with ``error``."""
+        for request in self.open_requests:
+            if not request.future.done():
+                request.future.set_exception(error)

@@ -1,8 +1,8 @@
-"""What a checkpoint says about the whole job, in the words of the pipeline: the global state that was recorded.
+"""The global state of a job at a checkpoint, in terms of the pipeline, read from the checkpoint's parts.
 
 A checkpoint is a snapshot of Chandy and Lamport, taken along the edges of a pipeline: the state of every operator, and
-the rows that were on their way. This reads one from its parts. ``CheckpointState`` is a ``GlobalState``: its processes
-are the subtasks of operators, its channels those between tasks.
+the rows in flight. ``CheckpointState`` is a ``GlobalState``: its processes are the subtasks of operators, its channels
+are the channels between tasks.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = ["CheckpointState", "OperatorState", "state_at"]
 
 @dataclass(frozen=True, slots=True)
 class OperatorState:
-    """One subtask of an operator: ``values`` and ``tables`` as its ``snapshot()`` gave them.
+    """The state of one subtask of an operator: ``values`` and ``tables`` as its ``snapshot()`` returned them.
 
     Keyed aggregates have one table, ``rows``, with their keys and values in the columns that they emit. Sources have
-    ``values["splits"]``: of every split its ``id``, the ``offset`` it was read to, ``done`` and the ``rows`` read.
+    ``values["splits"]``: for every split its ``id``, the ``offset`` it was read to, ``done`` and the ``rows`` read.
     """
 
     values: Mapping[str, Json] = field(default_factory=dict)
@@ -50,53 +50,53 @@ class OperatorState:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState(GlobalState):
-    """The job at checkpoint ``snapshot``: what a predicate of ``job.on_checkpoint`` gets. Arrow data, never changed.
+    """The state of a job at checkpoint ``snapshot``, which predicates of ``job.on_checkpoint`` get. Never changed.
 
     Attributes:
         processes: an ``OperatorState`` for each subtask, by names like ``"counts[1]"``.
         channels: the rows in flight on each channel, as batches in order; a channel begins and ends at the first
-            operators of two tasks. Where a barrier cannot be overtaken, as in mode ``"aligned"``, nothing is in flight.
-        mode: how the checkpoint was taken.
+            operators of two tasks. If barriers cannot overtake rows, as in mode ``"aligned"``, nothing is in flight.
+        mode: the mode in which the checkpoint was taken.
         duplicates: in mode ``"unaligned"``, the rows that operators had taken too early, and that a restore delivers to
-            them again; the states count them, so that together they are the state of no moment. Else none.
+            them again. The states include them, so the states together are not consistent. Empty in other modes.
 
-    Rows in flight have the columns that somebody behind them uses. Those folded on their way to an aggregate are what
-    they come to, in the aggregate's columns.
+    Rows in flight have the columns that operators downstream use. Rows that were folded before an aggregate are shown
+    as their result, in the aggregate's columns.
     """
 
     mode: Mode = Mode.ALIGNED
     duplicates: tuple[Duplicates, ...] = ()
     empty: Mapping[str, pa.Schema] = field(default_factory=dict, repr=False)
-    """By operator, the columns of its rows in flight when there are none."""
+    """The schema of rows in flight to each operator, used if there are none."""
     subtasks: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
-    """By operator, the names of its subtasks among ``processes``."""
+    """The names of each operator's subtasks among ``processes``."""
     inputs: Mapping[str, Sequence[Channel]] = field(default_factory=dict, repr=False)
-    """By operator, the ``channels`` that end at it."""
+    """The ``channels`` that end at each operator."""
 
     def table(self, operator: str, table: str | None = None) -> pa.Table:
-        """The state of all subtasks of ``operator`` as one table: the one called ``table``, or the only one.
+        """Return the state of all subtasks of ``operator`` as one table: the one named ``table``, or the only one.
 
-        Raises: KeyError naming what there is.
+        Raises: KeyError that lists the operators or tables.
         """
         import pyarrow as pa
 
-        self._known(operator)
+        self._check_known(operator)
         states = [self.processes[name] for name in self.subtasks.get(operator, ())]
         names = list(dict.fromkeys(name for state in states for name in state.tables))
-        wanted = names[0] if table is None and len(names) == 1 else table
-        if wanted not in names:
+        name = names[0] if table is None and len(names) == 1 else table
+        if name not in names:
             raise KeyError(f"checkpoint {self.snapshot}: {operator!r} has no table {table!r}; it has {names}")
-        found = [state.tables[wanted] for state in states if wanted in state.tables]
-        return pa.concat_tables(found, promote_options="default")
+        tables = [state.tables[name] for state in states if name in state.tables]
+        return pa.concat_tables(tables, promote_options="default")
 
     def rows_to(self, operator: str) -> pa.Table:
-        """The rows in flight on all channels to ``operator``; columns that only some of them have are null elsewhere.
+        """Return the rows in flight on all channels to ``operator``; a row is null in columns that its channel lacks.
 
-        Raises: KeyError where there is no such operator.
+        Raises: KeyError that lists the operators.
         """
         import pyarrow as pa
 
-        self._known(operator)
+        self._check_known(operator)
         batches = [
             pa.Table.from_batches([batch])
             for channel in self.inputs.get(operator, ())
@@ -104,7 +104,7 @@ class CheckpointState(GlobalState):
         ]
         return pa.concat_tables(batches, promote_options="default") if batches else self.empty[operator].empty_table()
 
-    def _known(self, operator: str) -> None:
+    def _check_known(self, operator: str) -> None:
         if operator not in self.empty:
             names = list(self.empty)
             raise KeyError(f"there is no operator {operator!r}{did_you_mean(operator, names)}; there are {names}")
@@ -121,24 +121,26 @@ class CheckpointState(GlobalState):
 def state_at(
     store: CheckpointStore, checkpoint: int, plan: Plan, channels: Iterable[str], library: Library
 ) -> CheckpointState:
-    """The state at ``checkpoint``, which a job of ``plan`` with these ``channels`` took.
+    """Return the state at ``checkpoint``, which a job of ``plan`` with these ``channels`` took.
 
-    Raises: CheckpointError where it cannot be read; nothing needs to be open.
+    The store need not be open. Raises: CheckpointError if the checkpoint cannot be read.
     """
     manifest = store.manifest(checkpoint)
     parts = [TaskState.decode(store.read(checkpoint, part)) for part in manifest.parts]
     nodes = {node.name: node for node in plan.graph}
     ends = {ends.name: ends for link in plan.links for ends in plan.channel_ids(link).values()}
-    known = {name: Channel(ends[name].source, ends[name].end) for name in channels}
-    flying: dict[Channel, tuple[pa.RecordBatch, ...]] = dict.fromkeys(known.values(), ())
+    by_name = {name: Channel(ends[name].source, ends[name].end) for name in channels}
+    flying: dict[Channel, tuple[pa.RecordBatch, ...]] = dict.fromkeys(by_name.values(), ())
     inputs: dict[str, list[Channel]] = {}
-    for name, channel in known.items():
+    for name, channel in by_name.items():
         inputs.setdefault(ends[name].operator, []).append(channel)
     for part in parts:
         for state in part.in_flight:
-            flying[known[state.channel]] = _rows(plan, nodes[state.operator], state, library)
-    places = {task: (vertex, subtask) for vertex, subtask, task in plan.tasks()}
-    states = [(node, name, state) for part in parts for node, name, state in _operators(plan, *places[part.task], part)]
+            flying[by_name[state.channel]] = _rows(plan, nodes[state.operator], state, library)
+    subtask_of = {task: (vertex, subtask) for vertex, subtask, task in plan.tasks()}
+    states = [
+        (node, name, state) for part in parts for node, name, state in _operators(plan, *subtask_of[part.task], part)
+    ]
     subtasks: dict[str, list[str]] = {}
     for node, name, _ in states:
         subtasks.setdefault(node.name, []).append(name)
@@ -167,24 +169,24 @@ def _operators(plan: Plan, vertex: Vertex, subtask: int, part: TaskState) -> Ite
         state = _shown(plan, node, snapshot)
         if node is vertex.head and "splits" in part.inlet:
             splits: Any = part.inlet["splits"]
-            places = [{key: value for key, value in split.items() if key != "info"} for split in splits]
-            state = OperatorState({**state.values, "splits": places}, state.tables)
+            entries = [{key: value for key, value in split.items() if key != "info"} for split in splits]
+            state = OperatorState({**state.values, "splits": entries}, state.tables)
         yield node, task_id(name, subtask), state
 
 
 def _shown(plan: Plan, node: Node, snapshot: Snapshot) -> OperatorState:
     operator: Any = operator_class(node.spec)
-    show = getattr(operator, "show", Operator.show)  # a factory is no class
+    show = getattr(operator, "show", Operator.show)  # a factory is not a class
     shown = show(node.spec, snapshot, [plan.graph.schema_of(edge) for edge in node.inputs], node.schema)
     return OperatorState(shown.values, shown.tables)
 
 
 def _rows(plan: Plan, node: Node, state: ChannelState, library: Library) -> tuple[pa.RecordBatch, ...]:
-    """The rows on one channel to ``node``; the control elements between them are no messages of the user's."""
+    """Return the rows on one channel to ``node``, without the control elements between them."""
     taken = plan.graph.schema_of(node.inputs[0])
-    found: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     for element in state.elements:
         if isinstance(element, Data):
             batch: Any = element.rows
-            found += library.shown_rows(node.spec, batch, taken, node.schema).to_batches()
-    return tuple(found)
+            batches += library.shown_rows(node.spec, batch, taken, node.schema).to_batches()
+    return tuple(batches)

@@ -1,9 +1,9 @@
-"""Commits of two-phase sinks: once a checkpoint is durable its transactions become visible, and failure means retry.
+"""Commit the transactions of two-phase sinks when their checkpoint is durable, and retry failed commits.
 
-A job that another one has replaced in the sink's directory (``DirectoryInUse``) can never commit again, so it fails.
+A job whose sink directory another job has taken over (``DirectoryInUse``) can never commit again, so it fails.
 
-Bookkeeping around the sinks: what is to be committed, what failed and when to try again. The sinks' ``commit`` runs in
-the background, one after the other, oldest checkpoint first.
+The committer keeps the pending commit of each sink, the failures, and when to retry. Calls of ``commit`` run in the
+background, one after the other, oldest checkpoint first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SinkCommitted:
 
 @dataclass(frozen=True, slots=True)
 class SinkFailed:
-    """The commit did not go through; it will be tried again."""
+    """The commit failed; it will be retried."""
 
     checkpoint: int
     sink: str
@@ -54,10 +54,10 @@ class SinkFailed:
 
 @dataclass(slots=True)
 class _Commit:
-    """The newest checkpoint a sink has to commit. Its handles include all older ones that may be uncommitted.
+    """The newest checkpoint that a sink must commit. Its handles include all older ones that may be uncommitted.
 
-    ``missing`` is shared by the commits of one checkpoint: the sinks that have not committed it. Once these have
-    started it belongs to the lane they run in.
+    ``missing`` is shared by the commits of one checkpoint: the sinks that have not committed it. Once the commits have
+    started, only their background lane uses it.
     """
 
     checkpoint: int
@@ -68,9 +68,9 @@ class _Commit:
 
 
 class Committer:
-    """Keeps, for each two-phase sink, the commit it still owes.
+    """Keeps the pending commit of each two-phase sink.
 
-    Invariant: a sink owes at most one commit, that of the newest durable checkpoint, because handles are cumulative.
+    Invariant: a sink has at most one pending commit, of the newest durable checkpoint, because handles are cumulative.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Committer:
         self._submit = submit
         self._report = report
         self._probe = probe
-        self._owed: dict[str, _Commit] = {}
+        self._pending: dict[str, _Commit] = {}
         self._committed = dict.fromkeys(sinks, 0)
         self.failures: dict[str, tuple[int, SinkFailed]] = {}
         """The number of failed commits by sink, and the last failure."""
@@ -93,26 +93,26 @@ class Committer:
         """Start to commit every sink's transactions up to ``checkpoint``."""
         missing = set(self._sinks)
         for name in self._sinks:
-            self._owed[name] = _Commit(checkpoint, transactions.get(name, ()), missing)
+            self._pending[name] = _Commit(checkpoint, transactions.get(name, ()), missing)
             self._start(name)
 
     def committed(self, done: SinkCommitted) -> int:
-        """A commit went through; answers the checkpoint up to which *all* sinks have committed."""
-        owed = self._owed.get(done.sink)
-        if owed is not None and owed.checkpoint <= done.checkpoint:
-            del self._owed[done.sink]
+        """Record a commit; return the checkpoint up to which *all* sinks have committed."""
+        pending = self._pending.get(done.sink)
+        if pending is not None and pending.checkpoint <= done.checkpoint:
+            del self._pending[done.sink]
         self._committed[done.sink] = max(self._committed[done.sink], done.checkpoint)
         return self.horizon
 
     def failed(self, failure: SinkFailed, now: int) -> int:
-        """Note a failed commit, to be tried again after a pause that doubles; return how often it has failed."""
+        """Record a failed commit, to be retried after a pause that doubles; return the number of failed attempts."""
         times, _ = self.failures.get(failure.sink, (0, None))
         self.failures[failure.sink] = times + 1, failure
-        owed = self._owed.get(failure.sink)
+        pending = self._pending.get(failure.sink)
         attempts = 0
-        if owed is not None and owed.checkpoint == failure.checkpoint:
-            attempts = owed.attempts = owed.attempts + 1
-            owed.retry_at = now + min(_FIRST_RETRY << (attempts - 1), _LAST_RETRY)
+        if pending is not None and pending.checkpoint == failure.checkpoint:
+            attempts = pending.attempts = pending.attempts + 1
+            pending.retry_at = now + min(_FIRST_RETRY << (attempts - 1), _LAST_RETRY)
         log.warning(
             "commit of checkpoint %d by sink %r failed, attempt %d: %s",
             failure.checkpoint, failure.sink, attempts, failure.error,
@@ -120,8 +120,10 @@ class Committer:
         return attempts
 
     def tick(self, now: int) -> bool:
-        """Try again what is due; False: nothing was."""
-        due = [name for name, owed in self._owed.items() if owed.retry_at is not None and owed.retry_at <= now]
+        """Retry the commits that are due; return whether there were any."""
+        due = [
+            name for name, pending in self._pending.items() if pending.retry_at is not None and pending.retry_at <= now
+        ]
         for name in due:
             self._start(name)
         return bool(due)
@@ -136,9 +138,9 @@ class Committer:
         return self._sinks
 
     def _start(self, name: str) -> None:
-        owed = self._owed[name]
-        owed.retry_at = None
-        sink, checkpoint, handles, missing = self._sinks[name], owed.checkpoint, owed.handles, owed.missing
+        pending = self._pending[name]
+        pending.retry_at = None
+        sink, checkpoint, handles, missing = self._sinks[name], pending.checkpoint, pending.handles, pending.missing
 
         def run() -> None:
             try:
@@ -149,7 +151,7 @@ class Committer:
                     self._probe(Point.BETWEEN_COMMITS)
                 self._probe(Point.COMMITTED)
             except DirectoryInUse as error:
-                error.add_note(f"raised when sink {name!r} was to commit checkpoint {checkpoint}")
+                error.add_note(f"raised while sink {name!r} committed checkpoint {checkpoint}")
                 self._report(Crashed("coordinator", error))
             except Exception as error:
                 self._report(SinkFailed(checkpoint, name, error))

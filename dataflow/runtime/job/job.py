@@ -1,4 +1,4 @@
-"""The job: the shell around the coordinator. It carries out decisions and handles messages; ``step()`` advances it.
+"""The job: it carries out the decisions of the coordinator and handles messages; ``step()`` advances it.
 
 The order of success: every task's part durable -> manifest durable -> the checkpoint exists -> sinks commit every
 transaction up to it. A crash between any two of these neither loses nor repeats a row: before the manifest the
@@ -32,13 +32,13 @@ from dataflow.protocol.coordinator_actions import (
 )
 from dataflow.protocol.events import Barrier, BarrierKind
 from dataflow.runtime.job.checkpoint_history import CheckpointHistory
-from dataflow.runtime.job.checkpoint_requests import CheckpointRequests, Wanted
+from dataflow.runtime.job.checkpoint_requests import CheckpointRequest, CheckpointRequests
 from dataflow.runtime.job.checkpoint_state import state_at
 from dataflow.runtime.job.committer import LAST_ATTEMPTS, Committer, SinkCommitted, SinkFailed
-from dataflow.runtime.job.job_messages import Cancel, JobMessage, StopJob
+from dataflow.runtime.job.job_messages import CancelJob, JobMessage, StopJob
 from dataflow.runtime.job.manifest_writer import ManifestWriter, Persisted, PersistFailed, manifest_of
-from dataflow.runtime.job.predicates import LANE, Answers, Asked, Judged, Predicates
-from dataflow.runtime.task.kernel_loading import Loading
+from dataflow.runtime.job.predicates import LANE, AddPredicate, Answers, Predicates, PredicatesEvaluated
+from dataflow.runtime.task.kernel_loading import KernelLoader
 from dataflow.runtime.task.messages import (
     AbortCheckpoint,
     Acknowledged,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 __all__ = ["JOB_LANES", "Job"]
 
 JOB_LANES = ("store", "commit", LANE)
-"""Where the background work of the job itself is submitted; the parts of tasks have lanes of their own."""
+"""The lanes of the background work of the job itself; the parts of each task have another lane."""
 
 log = logging.getLogger("dataflow.job")
 
@@ -84,7 +84,7 @@ class Job:
         services: Services,
         identity: Identity,
         *,
-        loading: Loading | None = None,
+        loading: KernelLoader | None = None,
         restore_report: RestoreReport | None = None,
     ) -> None:
         #: Never changes; ``tasks`` are those of its vertices.
@@ -132,7 +132,7 @@ class Job:
         #: Keeps its own invariants. Its requests are all answered if the job is over, and none before.
         self._requests = CheckpointRequests()
         #: Done before ``begun`` is set.
-        self.loading = loading or Loading()
+        self.loading = loading or KernelLoader()
         #: Never unset. If False, no task was stepped and no checkpoint triggered, because kernels are still loaded.
         self.begun = False
         #: Never before ``started_at``; changes once at most, when ``begun`` is set.
@@ -150,38 +150,39 @@ class Job:
         #: Never unset. Set before the last look at ``mailbox``, so that no request is left without an answer.
         self._closed = False
 
-    # --- asked from other threads
+    # --- called from other threads
 
     def checkpoint(self, kind: BarrierKind = BarrierKind.CHECKPOINT) -> Future[int]:
-        """Ask for a checkpoint; the future answers its id when it is durable and committed."""
-        wanted = Wanted(kind)
+        """Request a checkpoint; the future returns its id when it is durable and committed."""
+        wanted = CheckpointRequest(kind)
         self.mailbox.put(wanted)
         if self._closed:
             self._refuse_late()
         return wanted.future
 
     def on_checkpoint(self, answers: Answers, then: Callable[[], None] | None = None) -> None:
-        """Have a predicate asked about the newest checkpoint and all that come, and ``then`` called where it holds."""
-        self.mailbox.put(Asked(answers, then))
+        """Evaluate a predicate at the newest checkpoint and all later ones, and call ``then`` whenever it holds."""
+        self.mailbox.put(AddPredicate(answers, then))
         if self._closed:
             self._refuse_late()
 
     def cancel(self, reason: str = "cancelled") -> None:
-        """Stop as soon as may be; nothing more is committed."""
-        self.mailbox.put(Cancel(reason))
+        """Stop as soon as possible; nothing more is committed."""
+        self.mailbox.put(CancelJob(reason))
 
     def stop(self) -> None:
-        """Take a last checkpoint, then stop. Without checkpoints of its own the job is cancelled."""
+        """Take a last checkpoint, then stop. A job without ``checkpoint=`` is cancelled."""
         self.mailbox.put(StopJob())
 
     # --- stepping
 
     @property
     def over(self) -> bool:
+        """Whether the job has ended."""
         return self.state is not JobState.RUNNING
 
     def step(self) -> bool:
-        """Handle what has come in and what is due; False: there was nothing."""
+        """Handle messages and due work; return whether there was any."""
         if self.over:
             return False
         now = self.clock.now()
@@ -202,7 +203,7 @@ class Job:
         if self._released:
             if all(task.state is Progress.DONE for task in self.tasks.values()) and self.predicates.done():
                 if self._final:
-                    self._requests.answer_overtaken(self._final)
+                    self._requests.complete_with_last(self._final)
                 self._over(JobState.FINISHED)
         elif self._stopping is not None and self._stopping.done() and self._answered(self._stopping):
             self._stopped(self._stopping)
@@ -230,8 +231,8 @@ class Job:
             assert self._final == newest, f"the last checkpoint is {self._final}, but the newest is {newest}"
         if self._released:
             assert 0 < self._final <= self._horizon, f"released with {self._horizon} committed of {self._final}"
-        for wanted in self._requests.waiting:
-            assert wanted.future.done() == self.over, f"the job is {self.state.value}, but {wanted} is kept"
+        for request in self._requests.open_requests:
+            assert request.future.done() == self.over, f"the job is {self.state.value}, but {request} is kept"
         if self.state is JobState.FINISHED:
             self._validate_finish()
 
@@ -260,7 +261,7 @@ class Job:
             match message:
                 case StopJob() if self.identity.checkpointed:
                     self._over(JobState.STOPPED)
-                case StopJob() | Cancel() | Crashed():
+                case StopJob() | CancelJob() | Crashed():
                     self._receive(message, now)
                 case _:
                     self._early.append(message)
@@ -283,28 +284,28 @@ class Job:
             case Ended(task):
                 self._act(coordinator.finish(task, now), now)
             case Persisted(checkpoint):
-                self.history.durable(checkpoint)
+                self.history.mark_durable(checkpoint)
                 self.predicates.completed(checkpoint)
                 self._act(coordinator.persisted(checkpoint, now), now)
-                self.history.over(checkpoint)
+                self.history.forget(checkpoint)
             case PersistFailed(checkpoint, why):
-                self.history.in_trouble(checkpoint, why)
+                self.history.note_failure(checkpoint, why)
                 self._act(coordinator.persist_failed(checkpoint, why, now), now)
-            case Asked():
-                self.predicates.join(message, self.history.newest)
-            case Judged(checkpoint):
-                self.predicates.judged(checkpoint)
+            case AddPredicate():
+                self.predicates.add(message, self.history.newest)
+            case PredicatesEvaluated(checkpoint):
+                self.predicates.evaluated(checkpoint)
             case SinkCommitted():
                 self._committed(self.committer.committed(message), now)
             case SinkFailed():
                 self._commit_failed(message, now)
-            case Wanted(future=future) if self._stopping is not None:
-                future.set_exception(JobCancelled("no checkpoint: the job is about to stop"))
-            case Wanted():
+            case CheckpointRequest(future=future) if self._stopping is not None:
+                future.set_exception(JobCancelled("checkpoint refused: the job is about to stop"))
+            case CheckpointRequest():
                 self._request(message, now)
             case StopJob():
                 self._stop(now)
-            case Cancel(reason):
+            case CancelJob(reason):
                 self.fail(JobCancelled(reason), JobState.CANCELLED)
             case Enough():
                 self._over(JobState.STOPPED)
@@ -319,10 +320,12 @@ class Job:
                 case Inject():
                     self._inject(action)
                 case AbortTasks(checkpoint, reason):
-                    self.history.gave_up(checkpoint, reason)
+                    self.history.drop(checkpoint, reason)
                     self._tell(AbortCheckpoint(checkpoint, reason.at_tasks))
                 case Persist():
-                    self._manifests.persist(manifest_of(self, action))
+                    attempt = self.history.attempt(action.checkpoint)
+                    manifest = manifest_of(action, attempt, self.identity, self.plan, self.clock)
+                    self._manifests.persist(manifest)
                 case Notify(checkpoint):
                     self._notify(checkpoint, now)
                 case Discard(checkpoint, parts):
@@ -330,16 +333,16 @@ class Job:
                 case Retire(checkpoint):
                     self.predicates.retire(checkpoint)
                 case RequestCompleted(requests, checkpoint):
-                    self._requests.served(requests, checkpoint)
-                    self._requests.answer(self._horizon)
+                    self._requests.serve(requests, checkpoint)
+                    self._requests.complete(self._horizon)
                 case RequestFailed(requests, reason) if reason.is_passing:
-                    self._requests.again(requests, now)
+                    self._requests.retry_later(requests, now)
                 case RequestFailed(requests, reason):
                     last = f"; {self.history.failures[-1]}" if reason.is_failure else ""
                     why = CheckpointError(f"the requested checkpoint failed: {reason.value}{last}")
                     self._requests.fail(requests, why)
                 case Failed(reason):
-                    self.fail(self.history.too_many(reason))
+                    self.fail(self.history.too_many_failures(reason))
                 case Release():
                     self._released = True
                     self._tell(Stop())
@@ -353,7 +356,7 @@ class Job:
     # --- checkpoints
 
     def _inject(self, action: Inject) -> None:
-        self.history.begin(action)
+        self.history.start(action)
         unaligned = self.identity.mode is Mode.UNALIGNED_PERSISTED and action.kind is not BarrierKind.SAVEPOINT
         barrier = Barrier(action.checkpoint, action.kind, action.triggered_at, unaligned)
         for task in action.running:
@@ -374,7 +377,7 @@ class Job:
         if horizon > self._horizon:
             self._horizon = horizon
             self._tell(Committed(horizon))
-            self._requests.answer(horizon)
+            self._requests.complete(horizon)
             self._act(self.coordinator.committed(horizon, now), now)
 
     def _commit_failed(self, failure: SinkFailed, now: int) -> None:
@@ -384,10 +387,10 @@ class Job:
 
     # --- endings
 
-    def _request(self, wanted: Wanted, now: int) -> None:
-        self._act(self.coordinator.trigger(wanted.kind, now, self._requests.ask(wanted)), now)
+    def _request(self, wanted: CheckpointRequest, now: int) -> None:
+        self._act(self.coordinator.trigger(wanted.kind, now, self._requests.add(wanted)), now)
 
-    def _ask_again(self, wanted: Wanted, now: int) -> None:
+    def _ask_again(self, wanted: CheckpointRequest, now: int) -> None:
         """Request a checkpoint again. In a job that is about to stop, its last checkpoint serves all requests."""
         if self._stopping is None or wanted.future is self._stopping:
             self._request(wanted, now)
@@ -398,26 +401,26 @@ class Job:
         if not self.identity.checkpointed:
             self.fail(JobCancelled("stopped; without checkpoints there is nothing to resume from"), JobState.CANCELLED)
         elif self._stopping is None:
-            wanted = Wanted(BarrierKind.CHECKPOINT)
+            wanted = CheckpointRequest(BarrierKind.CHECKPOINT)
             self._stopping = wanted.future
             self.coordinator.only_on_request(now)  # checkpoints that began after the last one would never be finished
             self._request(wanted, now)
 
     def _answered(self, last: Future[int]) -> bool:
-        """Whether the predicates have answered for the last checkpoint and all before it."""
+        """Return whether the predicates were evaluated at the last checkpoint and all before it."""
         return last.exception() is not None or self.predicates.done(last.result())
 
     def _stopped(self, last: Future[int]) -> None:
         error = last.exception()
         if error is None:
-            self._requests.answer_overtaken(last.result())
+            self._requests.complete_with_last(last.result())
             self._over(JobState.STOPPED)
         else:
             assert isinstance(error, Exception)
             self.fail(error)
 
     def fail(self, error: BaseException, state: JobState = JobState.FAILED) -> None:
-        """End the job with ``error``; the first one counts."""
+        """End the job with ``error``; later errors are ignored."""
         if not self.over:
             self.error = error
             self._over(state)
@@ -425,20 +428,20 @@ class Job:
     def _over(self, state: JobState) -> None:
         self.state = state
         self.ended_at = self.clock.now()
-        self._requests.refuse(self._ended_first())
+        self._requests.refuse_all(self._ended_first())
 
     def _ended_first(self) -> BaseException:
-        """Return the error of a checkpoint that was requested of a job that is over: its own, if it failed."""
-        return self.error or JobCancelled(f"no checkpoint: the job is {self.state.value}")
+        """Return the error for a checkpoint requested after the job ended: the job's own error, if it failed."""
+        return self.error or JobCancelled(f"checkpoint refused: the job is {self.state.value}")
 
     def _refuse_late(self) -> None:
-        """Answer who came too late to be heard. Any thread may do so: a message is taken once."""
+        """Answer requests that came after the job ended. Any thread may call it: each message is taken once."""
         while (message := self.mailbox.take()) is not None:
             match message:
-                case Wanted(future=future):
+                case CheckpointRequest(future=future):
                     future.set_exception(self._ended_first())
-                case Asked():
-                    self.predicates.join_late(message, self.history.newest)
+                case AddPredicate():
+                    self.predicates.evaluate_late(message, self.history.newest)
 
     def close(self) -> None:
         """Close tasks, release the locks, refuse late requests. Called when no other thread steps a task any more.
@@ -457,7 +460,7 @@ class Job:
         self.release()
 
     def release(self) -> None:
-        """Let go of the locks and leave all else as it is: what the kernel does for a process that died."""
+        """Release the locks and nothing else, as the kernel does for a dead process."""
         self.held.close()
 
 

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dataflow.runtime.job.checkpoint_requests import Wanted
+from dataflow.runtime.job.checkpoint_requests import CheckpointRequest
 from dataflow.runtime.job.committer import SinkCommitted, SinkFailed
 from dataflow.runtime.job.manifest_writer import Persisted, PersistFailed
-from dataflow.runtime.job.predicates import Asked, Judged
+from dataflow.runtime.job.predicates import AddPredicate, PredicatesEvaluated
 from dataflow.runtime.task.messages import TaskReport
 
-__all__ = ["Cancel", "JobMessage", "StopJob"]
+__all__ = ["CancelJob", "JobMessage", "StopJob"]
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
-    """End the job as soon as possible; nothing more is committed."""
+class CancelJob:
+    """Request to end the job as soon as possible; nothing more is committed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class StopJob:
-    """Take a last checkpoint, then stop."""
+    """Request to take a last checkpoint, then stop."""
 
 
 JobMessage = (
-    TaskReport | SinkCommitted | SinkFailed | Persisted | PersistFailed | Judged | Wanted | Asked | Cancel | StopJob
+    TaskReport
+    | SinkCommitted
+    | SinkFailed
+    | Persisted
+    | PersistFailed
+    | PredicatesEvaluated
+    | CheckpointRequest
+    | AddPredicate
+    | CancelJob
+    | StopJob
 )

@@ -1,21 +1,21 @@
-"""The work of a job in its checkpoint store, off its own thread: manifests are made durable, old files deleted."""
+"""Commit manifests to the checkpoint store and delete old files, off the thread of the job."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from dataflow.clock import Clock
 from dataflow.errors import CheckpointError, CleanupFailedWarning, StoreError
+from dataflow.planning.physical_plan import Plan
 from dataflow.protocol.coordinator_actions import Persist
 from dataflow.protocol.events import BarrierKind
+from dataflow.runtime.job.checkpoint_attempts import CheckpointAttempt
 from dataflow.runtime.task.crash_points import Point
 from dataflow.runtime.task.messages import Crashed
-from dataflow.runtime.task.services import Services
+from dataflow.runtime.task.services import Identity, Services
 from dataflow.store.manifest import FORMAT, Manifest, PartHandle
-
-if TYPE_CHECKING:
-    from dataflow.runtime.job.job import Job
 
 __all__ = ["ManifestWriter", "PersistFailed", "Persisted", "manifest_of"]
 
@@ -29,41 +29,40 @@ class Persisted:
 
 @dataclass(frozen=True, slots=True)
 class PersistFailed:
-    """The store did not accept the manifest."""
+    """The store could not commit the manifest."""
 
     checkpoint: int
     why: str
 
 
-def manifest_of(job: Job, action: Persist) -> Manifest:
+def manifest_of(action: Persist, attempt: CheckpointAttempt, identity: Identity, plan: Plan, clock: Clock) -> Manifest:
     """Return the manifest of a checkpoint whose parts are all durable."""
-    attempt = job.history.attempt(action.checkpoint)
     return Manifest(
         format=FORMAT,
         checkpoint=action.checkpoint,
         kind=action.kind.value,
-        pipeline=job.identity.pipeline,
-        nodes=tuple(dict(node) for node in job.plan.describe()),
-        mode=job.identity.mode.value,
-        guarantee=job.identity.guarantee.value,
+        pipeline=identity.pipeline,
+        nodes=tuple(dict(node) for node in plan.describe()),
+        mode=identity.mode.value,
+        guarantee=identity.guarantee.value,
         finished=action.kind is BarrierKind.FINAL,
-        created=job.clock.wall(),
-        run_id=job.identity.run_id,
-        parts=tuple(cast(PartHandle, action.parts[task]) for task in job.tasks),
+        created=clock.wall(),
+        run_id=identity.run_id,
+        parts=tuple(cast(PartHandle, action.parts[task]) for _, _, task in plan.tasks()),
         transactions={sink: [dict(h) for h in handles] for sink, handles in attempt.transactions.items()},
-        summary=attempt.summary(job.clock.now()),
+        summary=attempt.summary(clock.now()),
     )
 
 
 class ManifestWriter:
-    """One lane of background work on the store, in the order of the calls; the job hears what came of manifests."""
+    """Background work on the store, in the order of the calls; the outcome of each manifest is reported to the job."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._retiring: set[int] = set()  # asked for and not deleted yet; single operations on it are atomic
+        self._retiring: set[int] = set()  # checkpoints still to be deleted; single operations on it are atomic
 
     def persist(self, manifest: Manifest) -> None:
-        """Make ``manifest`` durable. Every part it names is."""
+        """Make ``manifest`` durable. All parts that it names are durable."""
 
         def run() -> None:
             try:
@@ -89,9 +88,9 @@ class ManifestWriter:
         self._clean_up(lambda: self._retire(checkpoint))
 
     def sweep(self) -> None:
-        """Delete, on the caller's thread, replaced checkpoints that are still there and every unfinished checkpoint.
+        """Delete replaced checkpoints that are left and every unfinished checkpoint, on the caller's thread.
 
-        For a job that is over and still holds the store, when no background work is left.
+        Call it after the job has ended, while it still holds the store and no background work is left.
         """
         for checkpoint in sorted(self._retiring):
             self._delete(lambda checkpoint=checkpoint: self._retire(checkpoint))  # type: ignore[misc]
@@ -105,7 +104,7 @@ class ManifestWriter:
         self._services.submit("store", lambda: self._delete(call))
 
     def _delete(self, call: Callable[[], object]) -> None:
-        """Call ``call``. If it fails, the files stay until the next start removes them."""
+        """Run ``call``. If it fails, the files stay until the next start removes them."""
         try:
             call()
         except (CheckpointError, OSError) as error:

@@ -1,10 +1,10 @@
-"""Predicates on completed checkpoints: evaluated in the background, one after the other, in the order of checkpoints.
+"""Evaluate predicates on completed checkpoints, in the background, one at a time, in the order of checkpoints.
 
-A checkpoint is read back from the store when it exists, so a predicate sees what a restore would, and nothing of the
-job waits for it: not its tasks, not the writers of state, not the sinks, which commit meanwhile.
+A checkpoint is read back from the store, so a predicate sees the state that a restore would see. Nothing in the job
+waits for it: tasks and writers of state continue, and sinks commit meanwhile.
 
-Bounds: one state is in memory at a time. A checkpoint that waits is kept in the store, also where newer ones replace
-it; when more than ``WAITING`` wait, the oldest is skipped.
+Bounds: one state is in memory at a time. A checkpoint that waits for its evaluation is kept in the store, even if newer
+ones replace it; if more than ``WAITING`` wait, the oldest is skipped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataflow.runtime.task.notices import Notices
 if TYPE_CHECKING:
     from dataflow.runtime.job.checkpoint_state import CheckpointState
 
-__all__ = ["LANE", "WAITING", "Answers", "Asked", "Judged", "Predicate", "Predicates"]
+__all__ = ["LANE", "WAITING", "Answers", "AddPredicate", "PredicatesEvaluated", "Predicate", "Predicates"]
 
 log = logging.getLogger("dataflow.job")
 
@@ -34,16 +34,16 @@ Predicate = Callable[["CheckpointState"], bool]
 
 LANE: Final = "predicates"
 WAITING: Final = 8
-"""Checkpoints that may wait for predicates."""
+"""Limit for the checkpoints that wait for predicates."""
 
 
 class Answers(Mapping[int, bool]):
-    """What a predicate said, by checkpoint: a mapping that grows while the job runs, in the order of checkpoints.
+    """The results of a predicate, by checkpoint: a mapping that grows while the job runs, in the order of checkpoints.
 
     Attributes:
-        name: the predicate's.
-        skipped: checkpoints it was not asked about, because it was too slow or they could not be read.
-        error: what it raised, if it did; it is not asked again.
+        name: the name of the predicate.
+        skipped: checkpoints at which it was not evaluated, because it was too slow or they could not be read.
+        error: the error it raised, if any; it is not evaluated again.
 
     >>> answers = Answers(lambda state: state > 3, "enough")
     >>> [answers.judge(n, n) for n in (2, 4, 5)], answers.first, dict(answers)
@@ -55,45 +55,46 @@ class Answers(Mapping[int, bool]):
         self.skipped: list[int] = []
         self.error: Exception | None = None
         self._predicate = predicate
-        self._found: dict[int, bool] = {}
+        self._results: dict[int, bool] = {}
         self._first: int | None = None
         self._lapsed: int | None = None
 
     def __getitem__(self, checkpoint: int) -> bool:
-        return self._found[checkpoint]
+        return self._results[checkpoint]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(list(self._found))  # which may be added to meanwhile
+        return iter(list(self._results))  # a copy, because results may be added meanwhile
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._results)
 
     def __repr__(self) -> str:
         return f"Answers({self.name}: {dict(self)})"
 
     @property
     def first(self) -> int | None:
-        """The first checkpoint at which it held; None: it has not yet."""
+        """The first checkpoint at which the predicate held; None: it has not held yet."""
         return self._first
 
     @property
     def lapsed(self) -> int | None:
-        """The first checkpoint at which it no longer held although it had: it is not stable. None: there is none."""
+        """The first checkpoint at which it no longer held after it had held (not stable); None: there is none."""
         return self._lapsed
 
     def judge(self, checkpoint: int, state: CheckpointState) -> bool:
-        """Ask the predicate. Raises what it raises, and TypeError for an answer that is neither True nor False."""
+        """Evaluate the predicate. Raises: its errors; TypeError for a result that is neither True nor False."""
         try:
             answer: object = self._predicate(state)
             if not isinstance(answer, bool | np.bool_):
                 raise TypeError(
-                    f"expected True or False, got {answer!r} ({type(answer).__name__}); a value of Arrow's has .as_py()"
+                    f"expected True or False, got {answer!r} ({type(answer).__name__}); convert an Arrow value with "
+                    ".as_py()"
                 )
         except Exception as error:
             error.add_note(f"raised by the predicate {self.name!r} on the state of checkpoint {checkpoint}")
             self.error = error
             raise
-        held = self._found[checkpoint] = bool(answer)
+        held = self._results[checkpoint] = bool(answer)
         if held and self._first is None:
             self._first = checkpoint
         if not held and self._first is not None and self._lapsed is None:
@@ -102,26 +103,26 @@ class Answers(Mapping[int, bool]):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A predicate joins. ``then`` is called whenever it holds, on the thread that evaluates; None: nothing is."""
+class AddPredicate:
+    """Request to add a predicate. ``then``, if given, is called whenever it holds, on the thread that evaluates."""
 
     answers: Answers
     then: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """The predicates that were asked about ``checkpoint`` have answered."""
+class PredicatesEvaluated:
+    """An evaluation of predicates at ``checkpoint`` is complete."""
 
     checkpoint: int
 
 
 class Predicates:
-    """The predicates of one job. All but ``_evaluate`` is called by the job's thread, or when there is none any more.
+    """The predicates of one job. The job's thread calls all methods but ``_evaluate``; after the job, any thread may.
 
-    ``read`` gives the state at a checkpoint and ``retire`` has one deleted; ``report`` hears of each that is done, and
-    of a predicate that raised. ``notices`` gets checkpoints that could not be read, and predicates with
-    a ``then`` that are not stable.
+    ``read`` returns the state at a checkpoint and ``retire`` deletes one. ``report`` gets each complete evaluation, and
+    the error of a predicate. ``notices`` gets checkpoints that cannot be read, and predicates with a ``then`` that are
+    not stable.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class Predicates:
         read: Callable[[int], CheckpointState],
         retire: Callable[[int], None],
         submit: Submit,
-        report: Callable[[Judged | Crashed], None],
+        report: Callable[[PredicatesEvaluated | Crashed], None],
         notices: Notices | None = None,
     ) -> None:
         self._read = read
@@ -137,8 +138,8 @@ class Predicates:
         self._submit = submit
         self._report = report
         self._notices = notices or Notices()
-        self._asked: list[Asked] = []
-        self._waiting: deque[tuple[int, tuple[Asked, ...]]] = deque()  # append and popleft are atomic
+        self._added: list[AddPredicate] = []
+        self._waiting: deque[tuple[int, tuple[AddPredicate, ...]]] = deque()  # append and popleft are atomic
         self._under_way: Counter[int] = Counter()
         self._replaced: set[int] = set()
         self._thread: int | None = None
@@ -146,34 +147,34 @@ class Predicates:
 
     @property
     def evaluating_here(self) -> bool:
-        """Whether the thread that asks is the one that is evaluating a predicate."""
+        """Whether the calling thread is evaluating a predicate."""
         return self._thread == threading.get_ident()
 
     @property
     def at_work(self) -> list[str]:
-        """A line on the predicate that is being evaluated, if one is: for who waits for the job."""
+        """A line on the predicate that is being evaluated, if any, for reports on what a job waits for."""
         at = self._at
-        return [] if at is None else [f"predicate {at[0]!r} is asked about checkpoint {at[1]}"]
+        return [] if at is None else [f"predicate {at[0]!r} is being evaluated at checkpoint {at[1]}"]
 
-    def join(self, asked: Asked, newest: int | None) -> None:
-        """Ask about ``newest``, the last checkpoint so far, and all that come."""
-        self._asked.append(asked)
+    def add(self, added: AddPredicate, newest: int | None) -> None:
+        """Evaluate a predicate at ``newest``, the last checkpoint so far, and at all later ones."""
+        self._added.append(added)
         if newest is not None:
-            self._enqueue(newest, (asked,))
+            self._enqueue(newest, (added,))
 
-    def join_late(self, asked: Asked, newest: int | None) -> None:
-        """The job is over: ask about its last checkpoint here and now."""
+    def evaluate_late(self, added: AddPredicate, newest: int | None) -> None:
+        """Evaluate a predicate at the last checkpoint of a job that has ended, on this thread."""
         if newest is not None:
-            self._judge(newest, (asked,))
+            self._judge(newest, (added,))
 
     def completed(self, checkpoint: int) -> None:
-        """``checkpoint`` exists: have it judged."""
-        if self._asked:
-            self._enqueue(checkpoint, tuple(self._asked))
+        """Queue a completed checkpoint for evaluation."""
+        if self._added:
+            self._enqueue(checkpoint, tuple(self._added))
             self._skip_beyond(WAITING)
 
-    def judged(self, checkpoint: int) -> None:
-        """The answers for ``checkpoint`` are there."""
+    def evaluated(self, checkpoint: int) -> None:
+        """Record that one evaluation at ``checkpoint`` is complete; delete the checkpoint if it was replaced."""
         self._under_way[checkpoint] -= 1
         if self._under_way[checkpoint] == 0:
             del self._under_way[checkpoint]
@@ -182,17 +183,17 @@ class Predicates:
                 self._retire(checkpoint)
 
     def retire(self, checkpoint: int) -> None:
-        """Newer checkpoints replace this one: it goes as soon as nobody has to look at it."""
+        """Delete a checkpoint that newer ones replace, when no evaluation needs it any more."""
         if checkpoint in self._under_way:
             self._replaced.add(checkpoint)
         else:
             self._retire(checkpoint)
 
     def done(self, up_to: int | None = None) -> bool:
-        """Whether no checkpoint waits for an answer, of those up to ``up_to``."""
+        """Return whether all evaluations are complete, at checkpoints up to ``up_to`` (None: at all)."""
         return not [n for n in self._under_way if up_to is None or n <= up_to]
 
-    def _enqueue(self, checkpoint: int, asked: tuple[Asked, ...]) -> None:
+    def _enqueue(self, checkpoint: int, asked: tuple[AddPredicate, ...]) -> None:
         self._under_way[checkpoint] += 1
         self._waiting.append((checkpoint, asked))
         self._submit(LANE, self._evaluate)
@@ -203,35 +204,36 @@ class Predicates:
                 checkpoint, asked = self._waiting.popleft()
             except IndexError:  # the other thread was faster
                 return
-            self._skip(checkpoint, asked, f"{most} newer ones wait, for the predicates are slow")
-            self.judged(checkpoint)
+            self._skip(checkpoint, asked, f"{most} newer ones wait, because the predicates are slow")
+            self.evaluated(checkpoint)
 
     def _evaluate(self) -> None:
-        """Runs in the background: the oldest checkpoint that waits, if it was not skipped."""
+        """Evaluate at the oldest checkpoint that waits, unless it was skipped. Runs in the background."""
         try:
             checkpoint, asked = self._waiting.popleft()
         except IndexError:
             return
         self._judge(checkpoint, asked)
 
-    def _judge(self, checkpoint: int, asked: tuple[Asked, ...]) -> None:
+    def _judge(self, checkpoint: int, asked: tuple[AddPredicate, ...]) -> None:
         try:
             state = self._read(checkpoint)
         except (CheckpointError, OSError) as error:
             self._skip(checkpoint, asked, str(error))
             for one in asked:
-                text = (
-                    f"predicate {one.answers.name!r} was not asked about checkpoint {checkpoint}, which cannot be read"
+                self._notices.add(
+                    PredicateSkippedWarning,
+                    f"predicate {one.answers.name!r} was not evaluated at checkpoint {checkpoint}, which cannot be "
+                    f"read: {error}",
                 )
-                self._notices.add(PredicateSkippedWarning, f"{text}: {error}")
-            self._report(Judged(checkpoint))
+            self._report(PredicatesEvaluated(checkpoint))
             return
         for one in asked:
             if one.answers.error is None:
                 self._ask(one, checkpoint, state)
-        self._report(Judged(checkpoint))
+        self._report(PredicatesEvaluated(checkpoint))
 
-    def _ask(self, one: Asked, checkpoint: int, state: CheckpointState) -> None:
+    def _ask(self, one: AddPredicate, checkpoint: int, state: CheckpointState) -> None:
         self._at, self._thread = (one.answers.name, checkpoint), threading.get_ident()
         try:
             held = one.answers.judge(checkpoint, state)
@@ -244,15 +246,15 @@ class Predicates:
         if held and one.then is not None:
             one.then()
         elif one.then is None and one.answers.lapsed == checkpoint:
-            log.warning("predicate %r is not stable: it had held, not at checkpoint %d", one.answers.name, checkpoint)
+            log.warning("predicate %r is not stable: it no longer held at checkpoint %d", one.answers.name, checkpoint)
         elif one.answers.lapsed == checkpoint:
             self._notices.add(
                 UnstablePredicateWarning,
-                f"predicate {one.answers.name!r} is not stable: it held at checkpoint {one.answers.first}, where the "
-                f"job was told to stop, and not at checkpoint {checkpoint}",
+                f"predicate {one.answers.name!r} is not stable: it held at checkpoint {one.answers.first}, where it "
+                f"stopped the job, but not at checkpoint {checkpoint}",
             )
 
-    def _skip(self, checkpoint: int, asked: tuple[Asked, ...], why: str) -> None:
+    def _skip(self, checkpoint: int, asked: tuple[AddPredicate, ...], why: str) -> None:
         for one in asked:
             one.answers.skipped.append(checkpoint)
-            log.warning("predicate %r is not asked about checkpoint %d: %s", one.answers.name, checkpoint, why)
+            log.warning("predicate %r is not evaluated at checkpoint %d: %s", one.answers.name, checkpoint, why)

@@ -1,4 +1,4 @@
-"""Who waits for whom: what to print when nothing moves."""
+"""Report which tasks and checkpoints wait for which, for a job that does not progress."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _TRIES = 10
 
 
 def who_waits_for_whom(job: Job, now: int) -> str:
-    """One line per task and per cause of waiting, read without locks: a picture, not a proof."""
+    """Return one line per task and per cause of waiting. Read without locks, so it may be inconsistent."""
     for _ in range(_TRIES):
-        with suppress(RuntimeError):  # a set changed size while it was read: the job does move
-            return _picture(job, now)
-    return "tasks move too fast for a picture of who waits for whom"
+        with suppress(RuntimeError):  # a set changed size while it was read, so the job progresses
+            return _report(job, now)
+    return "tasks change state too fast to show which waits for which"
 
 
-def _picture(job: Job, now: int) -> str:
+def _report(job: Job, now: int) -> str:
     lines = []
     for name, task in job.tasks.items():
         lines.append(f"{name}: {task.state.value}, {task.steps} steps")
@@ -42,4 +42,4 @@ def _causes(task: Task, now: int) -> list[str]:
     if task.state is Progress.BACK_PRESSURED:
         full = [c for output in task.chain.outputs for c in output.channels if not c.has_credit]
         causes += [f"full: {c.name} ({c.queued_rows} rows queued)" for c in full]
-    return [*causes, *task.inlet.causes(task.state, now)]
+    return [*causes, *task.task_input.causes(task.state, now)]

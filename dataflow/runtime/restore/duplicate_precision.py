@@ -4,7 +4,7 @@ A report counts deliveries: rows that an operator took before its snapshot and t
 operators a row that is read again arrives again, so the count is exact. An aggregate or window of the library emits
 results in the colour of all rows that it absorbed, whether these results are emitted again or not. So downstream of it
 the count is an upper bound for such results. There may be more updates, because their number depends on how batches are
-cut. A user's operator may hold rows in its state when the snapshot is taken. A held row that is read again is emitted
+split. A user's operator may hold rows in its state when the snapshot is taken. A held row that is read again is emitted
 twice after the restore, and no operator downstream had taken it before, so there the count may be too low. (It may also
 be too high, if held rows were emitted in the colour of later ones.)
 """
@@ -35,29 +35,29 @@ class Precision(Enum):
 def precisions(nodes: Iterable[Mapping[str, Any]], mode: Mode) -> dict[str, Precision]:
     """Return the precision of each operator among ``nodes``, which are described as in a manifest, inputs first.
 
-    Where ``mode`` is exactly once nothing is delivered twice, and that is exact.
+    If ``mode`` is exactly once, nothing is delivered twice, so all counts are exact.
 
     >>> nodes = [
     ...     {"name": "in", "kind": "read", "stateful": True, "inputs": []},
     ...     {"name": "sums", "kind": "aggregate", "stateful": True, "inputs": ["in"]},
     ...     {"name": "out", "kind": "write", "stateful": True, "inputs": ["sums"]},
     ... ]
-    >>> [found.value for found in precisions(nodes, Mode.UNALIGNED).values()]
+    >>> [precision.value for precision in precisions(nodes, Mode.UNALIGNED).values()]
     ['exact', 'exact', 'upper bound']
     """
     order = list(Precision)
-    exactly = mode.guarantee is Guarantee.EXACTLY_ONCE
+    exactly_once = mode.guarantee is Guarantee.EXACTLY_ONCE
     taken: dict[str, Precision] = {}
     given: dict[str, Precision] = {}
     for node in nodes:
         name = node["name"]
         taken[name] = max((given[source] for source in node["inputs"]), key=order.index, default=Precision.EXACT)
-        given[name] = taken[name] if exactly else max(taken[name], _added(node), key=order.index)
+        given[name] = taken[name] if exactly_once else max(taken[name], _added(node), key=order.index)
     return taken
 
 
 def _added(node: Mapping[str, Any]) -> Precision:
-    """Return the best precision that is left downstream of ``node``."""
+    """Return the best precision that is possible downstream of ``node``."""
     if not node["stateful"] or node["kind"] in _ENDS:
         return Precision.EXACT
     return Precision.UPPER_BOUND if node["kind"] in _AGGREGATES else Precision.MAY_BE_TOO_LOW

@@ -1,9 +1,9 @@
-"""Finding and reading the checkpoint to start from.
+"""Find and read the checkpoint to start from.
 
-Restoring is constructing: this module only reads. ``Restored`` is handed to the builder, which makes new tasks of it.
+This module only reads; the builder makes new tasks from the ``RestoredCheckpoint``.
 
-A checkpoint is an untrusted document (``dataflow.untrusted``). The assumptions of the plan are checked here, so that a
-restore can still fall back if there is a defect.
+A checkpoint is an untrusted document (``dataflow.untrusted``). The assumptions of the plan are checked here, while a
+restore can still fall back to an older checkpoint.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RestoreReport",
-    "Restored",
+    "RestoredCheckpoint",
     "find",
     "preview",
     "refuse_another",
@@ -52,11 +52,11 @@ log = logging.getLogger("dataflow.restore")
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredCheckpoint:
     """A checkpoint, read and verified: its manifest, the state of each task, and the report on it.
 
-    ``abandoned`` are newer checkpoints, which the restore deletes. ``damaged`` are checkpoints that would have been
-    restored first and could not be read.
+    ``abandoned`` are newer checkpoints, which the restore deletes. ``damaged`` are newer checkpoints that could not be
+    read.
     """
 
     manifest: Manifest
@@ -71,11 +71,11 @@ def find(
     store: CheckpointStore,
     plan: Plan,
     limit: int | None = None,
-    rehearse: Callable[[Manifest, Mapping[str, TaskState]], None] = lambda manifest, states: None,
-) -> Restored | None:
-    """The checkpoint that ``restore`` asks for, whole and fitting ``plan``; None: start from the beginning.
+    verify: Callable[[Manifest, Mapping[str, TaskState]], None] = lambda manifest, states: None,
+) -> RestoredCheckpoint | None:
+    """Return the checkpoint that ``restore`` selects, complete and fit for ``plan``; None: start from the beginning.
 
-    ``limit``: see ``Checkpointing(max_restore_bytes=)``. ``rehearse`` is called for checkpoints of this plan; it raises
+    ``limit``: see ``Checkpointing(max_restore_bytes=)``. ``verify`` is called for checkpoints of this plan; it raises
     ``CheckpointDamaged`` if one cannot be restored.
 
     Raises: NoCheckpoint, CheckpointsExist, CheckpointDamaged, CheckpointMismatch (listing what differs);
@@ -84,7 +84,7 @@ def find(
     request = parse(restore)
     ids = store.checkpoints()
     if isinstance(request, ByPath):
-        return _by_path(Path(request.path), store, ids, plan, limit, rehearse)
+        return _by_path(Path(request.path), store, ids, plan, limit, verify)
     read: dict[int, tuple[Manifest, Mapping[str, TaskState]]] = {}
 
     def inspect(checkpoint: int) -> Found:
@@ -97,10 +97,10 @@ def find(
             is_savepoint = manifest.kind == BarrierKind.SAVEPOINT.value
             if _fits(manifest, plan):
                 _check_states(states, plan)
-                if isinstance(request, int) or not is_savepoint:  # others are passed over
-                    rehearse(manifest, states)
+                if isinstance(request, int) or not is_savepoint:  # other requests pass savepoints over
+                    verify(manifest, states)
             read[checkpoint] = manifest, states
-        except CheckpointDamaged as damage:  # a disk that does not answer is no damage: falling back would be wrong
+        except CheckpointDamaged as damage:  # not an I/O error: falling back because of one would be wrong
             return Found(damage=str(damage))
         return Found(savepoint=is_savepoint)
 
@@ -109,12 +109,12 @@ def find(
         return None
     newer = tuple(n for n in ids if n > decision.checkpoint and not _is_savepoint(store, n))
     damaged = [skipped for skipped in decision.skipped if not _is_savepoint(store, skipped.checkpoint)]
-    found = _restored(*read[decision.checkpoint], store.location, store, plan, decision.skipped, newer, limit)
-    return replace(found, damaged=damaged)
+    restored = _restored(*read[decision.checkpoint], store.location, store, plan, decision.skipped, newer, limit)
+    return replace(restored, damaged=damaged)
 
 
 def preview(store: CheckpointStore, checkpoint: int) -> RestoreReport:
-    """What a restore of ``checkpoint`` would report as things stand; it reads only, and no pipeline is needed.
+    """Return the report that a restore of ``checkpoint`` would give now. It only reads, and needs no pipeline.
 
     Raises: NoCheckpoint, CheckpointDamaged, StoreError.
     """
@@ -125,7 +125,7 @@ def preview(store: CheckpointStore, checkpoint: int) -> RestoreReport:
 
 
 def _is_savepoint(store: CheckpointStore, checkpoint: int) -> bool:
-    """Savepoints belong to the user: a restore from before one does not give it up."""
+    """Return whether a checkpoint is a savepoint: it belongs to the user, so restoring an older one keeps it."""
     try:
         return store.manifest(checkpoint).kind == BarrierKind.SAVEPOINT.value
     except CheckpointDamaged:
@@ -138,17 +138,17 @@ def _by_path(
     ids: Sequence[int],
     plan: Plan,
     limit: int | None,
-    rehearse: Callable[[Manifest, Mapping[str, TaskState]], None],
-) -> Restored | None:
+    verify: Callable[[Manifest, Mapping[str, TaskState]], None],
+) -> RestoredCheckpoint | None:
     folder = CheckpointFolder(path)
     refuse_larger(folder.manifest_size, limit, str(path))
     if path.parent.resolve() == Path(store.location).resolve() and folder.exists:
-        return find(folder.manifest().checkpoint, store, plan, limit, rehearse)
+        return find(folder.manifest().checkpoint, store, plan, limit, verify)
     if not folder.exists:
-        words = [policy.value for policy in Policy]
+        policies = [policy.value for policy in Policy]
         raise NoCheckpoint(
-            f"restore={str(path)!r}{did_you_mean(str(path), words)}: there is no checkpoint in {path.absolute()}; "
-            f"expected a folder with a manifest.json; restore= takes such a folder, an id, or one of {words}"
+            f"restore={str(path)!r}{did_you_mean(str(path), policies)}: there is no checkpoint in {path.absolute()}; "
+            f"expected a folder with a manifest.json; restore= takes such a folder, an id, or one of {policies}"
         )
     if ids:
         raise CheckpointsExist(
@@ -160,7 +160,7 @@ def _by_path(
     states = _states(manifest, folder.read)
     if _fits(manifest, plan):
         _check_states(states, plan)
-        rehearse(manifest, states)
+        verify(manifest, states)
     return _restored(manifest, states, str(path.parent), store, plan, (), (), limit)
 
 
@@ -175,8 +175,8 @@ def refuse_larger(size: int, limit: int | None, what: str) -> None:
     """
     if limit is not None and size > limit:
         raise ConfigurationError(
-            f"{what} has {size:,} bytes or more, and max_restore_bytes={limit:,} allows no more than that: raise the "
-            "limit if you trust where the checkpoint comes from, or restore another one"
+            f"{what} has at least {size:,} bytes, more than max_restore_bytes={limit:,}: raise the limit if you trust "
+            "where the checkpoint comes from, or restore another one"
         )
 
 
@@ -191,13 +191,13 @@ def _states(manifest: Manifest, read: Callable[[PartHandle], Buffer]) -> Mapping
             raise CheckpointDamaged(f"the part of task {excerpt(part.task)}: {damage}") from damage
         if states[part.task].task != part.task:
             raise CheckpointDamaged(
-                f"the part of task {excerpt(part.task)} says that it belongs to {excerpt(states[part.task].task)}"
+                f"the part of task {excerpt(part.task)} holds the state of task {excerpt(states[part.task].task)}"
             )
     return states
 
 
 def _fits(manifest: Manifest, plan: Plan) -> bool:
-    """Whether ``_restored`` will accept the checkpoint. The states of another pipeline are not checked."""
+    """Return whether ``_restored`` will accept the checkpoint. The states of another pipeline are not checked."""
     try:
         _refuse_another(manifest, plan, "")
     except CheckpointMismatch:
@@ -220,15 +220,17 @@ def _check_states(states: Mapping[str, TaskState], plan: Plan) -> None:
             expected = f"{len(before)} watermarks" if before else "splits"
             raise CheckpointDamaged(f"task {task!r} should have {expected}, found {excerpt(entries)}")
         if state.ended and not all([states[other].ended for other in before]):
-            raise CheckpointDamaged(f"task {task!r} had ended, but not all of the tasks before it had")
+            raise CheckpointDamaged(f"task {task!r} had ended, but not all tasks upstream of it")
         for flying in state.in_flight:
             sender = senders.get(flying.channel)
             complete = bool(flying.elements) and isinstance(flying.elements[-1], EndOfInput)
             if complete and sender is not None and not states[sender].ended:
-                raise CheckpointDamaged(f"channel {flying.channel!r} holds the end of task {sender!r}, which continues")
+                raise CheckpointDamaged(
+                    f"channel {flying.channel!r} holds the end of input of task {sender!r}, which had not ended"
+                )
     channels = [flying.channel for state in states.values() for flying in state.in_flight]
     if len(set(channels)) < len(channels):
-        raise CheckpointDamaged("the state of a channel is there twice")
+        raise CheckpointDamaged("a channel has two states in flight")
 
 
 def _restored(
@@ -240,10 +242,10 @@ def _restored(
     skipped: Sequence[Skipped],
     newer: Sequence[int],
     limit: int | None,
-) -> Restored:
+) -> RestoredCheckpoint:
     _refuse_another(manifest, plan, location)
     report = _report(manifest, states, location, store, skipped, limit)
-    return Restored(manifest, states, report, newer)
+    return RestoredCheckpoint(manifest, states, report, newer)
 
 
 def _report(
@@ -273,7 +275,7 @@ def _report(
 def _mode(manifest: Manifest) -> Mode:
     """Return the mode that the checkpoint was taken with. Raises: CheckpointDamaged."""
     if manifest.mode not in [mode.value for mode in Mode]:
-        raise CheckpointDamaged(f"checkpoint {manifest.checkpoint} was taken with mode {excerpt(manifest.mode)}")
+        raise CheckpointDamaged(f"checkpoint {manifest.checkpoint} has an unknown mode: {excerpt(manifest.mode)}")
     return Mode(manifest.mode)
 
 
@@ -285,9 +287,9 @@ def _refuse_another(manifest: Manifest, plan: Plan, location: str) -> None:
 def refuse_another(
     nodes: Sequence[Mapping[str, Any]], saved_tasks: Sequence[str], what: str, pipeline: str, plan: Plan
 ) -> None:
-    """State fits if the operators that keep some are the same; stateless ones may come and go.
+    """Raise CheckpointMismatch unless state of another run fits ``plan``: its stateful operators must be the same.
 
-    ``nodes`` and ``saved_tasks`` describe the plan that ``what`` is from. Raises: CheckpointMismatch.
+    Stateless operators may be added or removed. ``nodes`` and ``saved_tasks`` describe the plan that ``what`` is from.
     """
     with damaged_by(what):
         _refuse_another_plan(nodes, saved_tasks, what, pipeline, plan)
@@ -300,18 +302,18 @@ def _refuse_another_plan(
     keyed = _keyed(nodes) & _keyed(described)
     saved = [_identity(node, keyed) for node in nodes if node["stateful"]]
     now = [_identity(node, keyed) for node in described if node["stateful"]]
-    found = differences(saved, now)
+    mismatches = differences(saved, now)
     tasks = [task for _, _, task in plan.tasks()]
-    if not found and list(saved_tasks) != tasks:
-        found = [
-            f"its tasks were {list(saved_tasks)}, now {tasks}: a task is named after its first operator, and an "
-            "operator put in or taken out there, or behind a key_by or rebalance, moves the state to another one"
+    if not mismatches and list(saved_tasks) != tasks:
+        mismatches = [
+            f"its tasks were {list(saved_tasks)}, now {tasks}: a task is named after its first operator, so an "
+            "operator added or removed there, or after a key_by or rebalance, moves the state to another task"
         ]
-    if found:
-        if any("parallelism was" in sentence for sentence in found):
-            found.append("(a checkpoint is restored at the parallelism it was taken with)")
-        found += _skipped_nulls(nodes, plan)
-        listing = "".join(f"\n  {sentence}" for sentence in found)
+    if mismatches:
+        if any("parallelism was" in sentence for sentence in mismatches):
+            mismatches.append("(a checkpoint is restored at the parallelism it was taken with)")
+        mismatches += _skipped_nulls(nodes, plan)
+        listing = "".join(f"\n  {sentence}" for sentence in mismatches)
         raise CheckpointMismatch(
             f"{what} does not fit this pipeline; compared with {pipeline!r} when it was taken:{listing}\n"
             "restore it with the pipeline that took it, or use another checkpoint directory"
@@ -319,7 +321,7 @@ def _refuse_another_plan(
 
 
 def _skipped_nulls(nodes: Sequence[Mapping[str, Any]], plan: Plan) -> list[str]:
-    """Return the reason if the checkpoint is from when first, last, arg_min and arg_max always skipped nulls."""
+    """Return an explanation if the checkpoint dates from when first, last, arg_min and arg_max always skipped nulls."""
     saved = {text for node in nodes for text in node["detail"].get("aggregations", [])}
     choosing = [
         aggregation
@@ -331,21 +333,21 @@ def _skipped_nulls(nodes: Sequence[Mapping[str, Any]], plan: Plan) -> list[str]:
     if not any(aggregation.former_fingerprint() in saved for aggregation in choosing):
         return []
     return [
-        "(it was taken when first, last, arg_min and arg_max always skipped nulls: its state does not say what the row "
-        "they choose now holds, and neither ignore_nulls=False nor True can continue it; start over in a new "
-        "checkpoint directory, or finish the job with the version that took it)"
+        "(it was taken when first, last, arg_min and arg_max always skipped nulls: its state lacks the row that they "
+        "choose now, and neither ignore_nulls=False nor True can continue it; start over in a new checkpoint "
+        "directory, or finish the job with the version that took it)"
     ]
 
 
 def _keyed(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The operators whose state is found by key."""
+    """Return the operators whose state is kept by key."""
     return {node["name"] for node in nodes if node["keys"]}
 
 
 def _identity(node: Mapping[str, Any], keyed: Collection[str]) -> dict[str, Any]:
-    """What must not change: all but the inputs, which a stateless operator put in between would rename.
+    """Return the fields that must not change: all but the inputs, which change if a stateless operator is added.
 
-    Key groups say where the state of a key is: to operators that are not ``keyed`` their number means nothing.
+    The number of key groups counts only for ``keyed`` operators, because it decides where the state of a key is.
     """
     ignored = {"inputs", "stateful"} if node["name"] in keyed else {"inputs", "stateful", "max_key_groups"}
     return {key: value for key, value in node.items() if key not in ignored}

@@ -1,6 +1,6 @@
-"""Puts the rows of a checkpoint that were in flight back into the channels of the new job.
+"""Put the rows in flight of a checkpoint back into the channels of the new job.
 
-All that is in flight is checked first: the channel must be the same, and the rows such as it carries.
+They are checked first: the channel must have the same name and columns, and the rows must match its schema.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataflow.errors import CheckpointDamaged, CheckpointMismatch
 from dataflow.planning.graph import Partitioning, schema_json
 from dataflow.planning.physical_plan import Link, Plan
 from dataflow.protocol.events import Data
-from dataflow.runtime.restore.find_checkpoint import Restored
+from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.library import Library
 from dataflow.runtime.task.parts import ChannelState
@@ -20,34 +20,37 @@ from dataflow.state.dictionaries import wide_schema
 
 __all__ = ["check_carried", "put_back"]
 
+_TO_CHANGE_IT = (
+    "Restore it with the pipeline that took it, take a checkpoint in mode 'aligned' there, then change the pipeline"
+)
+
 
 def put_back(
-    restored: Restored, plan: Plan, channels: Mapping[tuple[int, int, int], Channel], library: Library
+    restored: RestoredCheckpoint, plan: Plan, channels: Mapping[tuple[int, int, int], Channel], library: Library
 ) -> None:
-    """Put channel state back where it was in flight; ``channels`` are known by link, source and target.
+    """Put channel state back into its channels; ``channels`` is keyed by link, source and target.
 
     Raises: CheckpointMismatch if a channel is no longer the same; CheckpointDamaged.
     """
-    named = {channel.name: channel for channel in channels.values()}
-    places = {channel.name: (plan.links[i], t) for (i, _, t), channel in channels.items()}
+    by_name = {channel.name: channel for channel in channels.values()}
+    targets = {channel.name: (plan.links[i], t) for (i, _, t), channel in channels.items()}
     for state in restored.states.values():
         for captured in state.in_flight:
-            channel = named.get(captured.channel)
+            channel = by_name.get(captured.channel)
             if channel is None or channel.schema != captured.schema:
-                found = "there is no such channel" if channel is None else f"it carries {channel.schema}"
+                now = "there is no such channel" if channel is None else f"the channel has {channel.schema}"
                 raise CheckpointMismatch(
                     f"checkpoint {restored.manifest.checkpoint} holds {captured.rows} rows that were in flight on "
-                    f"{captured.channel!r}, of the columns {captured.schema}; now {found}. Restore it with the "
-                    "pipeline that took it, let that one take a checkpoint of mode 'aligned', and change it then"
+                    f"{captured.channel!r}, with the columns {captured.schema}; now {now}. {_TO_CHANGE_IT}"
                 )
-            link, subtask = places[channel.name]
+            link, subtask = targets[channel.name]
             check_carried(captured, plan, link, library)
             _refuse_strays(captured, plan, link, subtask, restored.manifest.checkpoint)
             channel.preload(captured.elements)
 
 
 def _refuse_strays(captured: ChannelState, plan: Plan, link: Link, subtask: int, checkpoint: int) -> None:
-    """Raise where rows in flight on a hash edge belong to another subtask: they would lose their order by key."""
+    """Raise CheckpointMismatch if rows on a hash edge belong to another subtask: their keys would lose their order."""
     if link.partitioning is not Partitioning.HASH:
         return
     from dataflow.state.partition import hash_partition
@@ -61,15 +64,14 @@ def _refuse_strays(captured: ChannelState, plan: Plan, link: Link, subtask: int,
         if any(part is not None for target, part in enumerate(parts) if target != subtask):
             raise CheckpointMismatch(
                 f"checkpoint {checkpoint} holds {captured.rows} rows that were in flight on {captured.channel!r} "
-                f"and were not spread by {', '.join(link.keys)}, as they are now. Restore it with the pipeline "
-                "that took it, let that one take a checkpoint of mode 'aligned', and change it then"
+                f"and were not partitioned by {', '.join(link.keys)}, as they are now. {_TO_CHANGE_IT}"
             )
 
 
 def check_carried(captured: ChannelState, plan: Plan, link: Link, library: Library) -> None:
-    """Check that rows in flight are such as the channel carries: kernels believe the types. Raises: CheckpointDamaged.
+    """Raise CheckpointDamaged unless rows in flight match the channel's schema, because kernels trust the types.
 
-    Index types of dictionaries may be narrower than declared: a batch may come with its own.
+    The index type of a dictionary may be narrower than declared, because a batch may bring its own.
     """
     expected = [wide_schema(plan.graph.nodes[link.node].output(link.tag))]
     head = plan.vertices[link.target].head
@@ -80,11 +82,11 @@ def check_carried(captured: ChannelState, plan: Plan, link: Link, library: Libra
         if not isinstance(element, Data):
             continue
         batch: Any = element.rows
-        found = wide_schema(batch.schema)
-        if not any([found.names == schema.names and found.types == schema.types for schema in expected]):
+        actual = wide_schema(batch.schema)
+        if not any([actual.names == schema.names and actual.types == schema.types for schema in expected]):
             raise CheckpointDamaged(
                 f"rows in flight on {captured.channel!r} have the columns {schema_json(batch.schema)}, expected "
                 f"{captured.schema}"
             )
-        if folded is not None and found.names == folded.names:
+        if folded is not None and actual.names == folded.names:
             library.check_folded(batch, head.spec, captured.channel)

@@ -1,4 +1,4 @@
-"""What is said about a restore: as attributes, as Arrow tables, as text."""
+"""The report on a restore, as attributes, Arrow tables, JSON and text."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["RestoreReport"]
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What a restore went back to, what it puts back on its way, and what it delivers a second time.
+    """The report on a restore: its checkpoint, the rows put back in flight, and the rows delivered a second time.
 
     A duplicate is a *delivery*: a row that an operator took before its snapshot and that is delivered there again. It
     is counted where it is delivered, so counts of different operators must not be added up: one row of a source counts
-    at every operator it reaches. ``precision`` says for each operator how precise its count is: see `Precision`.
+    at every operator that it reaches. ``precision`` is the precision of each operator's count: see `Precision`.
 
     Attributes:
         checkpoint: the id of the checkpoint that was restored.
@@ -35,21 +35,21 @@ class RestoreReport:
         finished: the job had read all its input.
         offsets: "source/split" to the offset that is read from next (None: from the beginning), without splits that
             had been read to their end.
-        replayed: "source/split" to the rows that had been read behind that offset and are read again, *at least*: the
-            count ends at the last trace that later checkpoints left in this store, finished or not, and rows read
-            behind it left none. A split whose rows the checkpoint did not count is missing here.
-        duplicates: by operator, subtask and channel.
-        in_flight: what was between tasks and is put back into its channel, ahead of everything that is read.
+        replayed: "source/split" to the rows that had been read after that offset and are read again, *at least*: the
+            count ends at the last trace that later checkpoints left in this store, complete or not; rows read after it
+            left no trace. A split whose rows the checkpoint did not count is missing here.
+        duplicates: the rows delivered again, by operator, subtask and channel.
+        in_flight: the rows and control elements between tasks, put back into their channels ahead of all input.
         precision: by operator, whether its duplicates are ``EXACT`` (the path from the sources to it is row-wise),
             an ``UPPER_BOUND`` (downstream of an aggregate or window) or ``MAY_BE_TOO_LOW`` (downstream of a user's
             operator that is not ``stateless``: rows that it held are only counted at that operator). Empty on Spark,
             where nothing is delivered twice.
         passed_over: newer checkpoints that could not be restored, with the reason.
         state_bytes: the size of the checkpoint's parts; None on Spark, which keeps the state of operators itself.
-        not_read: the "source/split" that a source has now and had not when the job began: they are not part of this
-            job and are not read.
-        duration: microseconds from the start of the search for a checkpoint until the job was built, its sinks
-            recovered; None where no job was built from it, and on Spark, which brings back state as it goes on.
+        not_read: the "source/split" that a source has now but did not have when the job started: they are not part of
+            this job and are not read.
+        duration: microseconds from the start of the search for a checkpoint until the job was built and its sinks
+            recovered; None if no job was built from it, and on Spark, which restores state while it runs.
     """
 
     checkpoint: int
@@ -68,12 +68,12 @@ class RestoreReport:
 
     @property
     def rows_replayed(self) -> int:
-        """Rows that the sources had read and read again, at least: see ``replayed``."""
+        """The least number of rows that the sources had read and read again: see ``replayed``."""
         return sum(self.replayed.values())
 
     @property
     def in_flight_rows(self) -> int:
-        """Rows that were on their way between tasks and are re-injected into their channels."""
+        """Rows that were in flight between tasks and are re-injected into their channels."""
         return sum(state.rows for state in self.in_flight)
 
     @property
@@ -82,29 +82,32 @@ class RestoreReport:
         return sum(state.bytes for state in self.in_flight)
 
     def duplicated(self, operator: str | None = None) -> int:
-        """Return the rows that are delivered again, to ``operator`` or to the one with the most: see ``precision``."""
+        """Return the number of rows delivered again to ``operator``, or to the operator with the most."""
         counts = self.duplicated_by_operator
         return counts.get(operator, 0) if operator is not None else max(counts.values(), default=0)
 
     @property
     def duplicated_by_operator(self) -> Mapping[str, int]:
+        """The number of rows delivered again to each operator."""
         counts: dict[str, int] = {}
         for d in self.duplicates:
             counts[d.operator] = counts.get(d.operator, 0) + d.rows
         return counts
 
     def rows(self, operator: str) -> pa.Table | None:
-        """The rows delivered again to ``operator``: all with ``duplicates="rows"``, else a sample; None: none.
+        """Return the rows delivered again to ``operator``: all with ``duplicates="rows"``, else a sample; None: none.
 
-        Where its inputs have different columns, a row has null in those that its own input lacks. Raises:
-        pyarrow.ArrowInvalid where inputs have the same column with different types: see ``duplicates``, by channel.
+        If its inputs have different columns, a row is null in the columns that its own input lacks.
+
+        Raises: pyarrow.ArrowInvalid if inputs have the same column with different types; use ``duplicates``, which
+        keeps channels apart.
         """
         return _together([d.table for d in self.duplicates if d.operator == operator])
 
     def in_flight_rows_of(self, operator: str) -> pa.Table | None:
-        """The rows re-injected ahead of ``operator``, channel by channel and in order; None: none.
+        """Return the rows re-injected ahead of ``operator``, channel by channel and in order; None: none.
 
-        ``operator`` is the first of its task: only there do channels end. Columns as with ``rows``.
+        ``operator`` is the first of its task, because channels end only there. Columns as with ``rows``.
         """
         import pyarrow as pa
 
@@ -113,7 +116,7 @@ class RestoreReport:
         return _together([pa.Table.from_batches([batch]) for batch in batches])
 
     def offsets_table(self) -> pa.Table:
-        """A row per split that is read on: source, split, offset (as JSON; null: from the beginning), replayed
+        """Return a row per split still to be read: source, split, offset (as JSON; null: from the beginning), replayed
         (rows read again, at least; null: not counted).
         """
         rows = []
@@ -142,8 +145,8 @@ class RestoreReport:
         return [name for name, found in self.precision.items() if found is Precision.MAY_BE_TOO_LOW]
 
     def in_flight_table(self) -> pa.Table:
-        """A row per channel with something in flight: operator, task, channel, rows, bytes (of Arrow memory), batches,
-        watermarks, ended (whether the end of the input is among it).
+        """Return a row per channel with elements in flight: operator, task, channel, rows, bytes (of Arrow memory),
+        batches, watermarks, ended (whether the end of input is among them).
         """
         rows = []
         for state in self.in_flight:
@@ -157,7 +160,7 @@ class RestoreReport:
         return _table(rows, **names, **counts, ended="bool")
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the rows, as JSON can say it."""
+        """Return the report as JSON, without the rows."""
         return {
             "checkpoint": self.checkpoint,
             "location": self.location,
@@ -195,7 +198,7 @@ def _table(rows: Sequence[Mapping[str, Any]], /, **types: str) -> pa.Table:
 
 
 def _together(tables: Sequence[pa.Table]) -> pa.Table | None:
-    """One table with the columns of all; None of none."""
+    """Return one table with the columns of all; None if there are no tables."""
     import pyarrow as pa
 
     return pa.concat_tables(tables, promote_options="default") if tables else None

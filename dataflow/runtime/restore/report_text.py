@@ -1,4 +1,4 @@
-"""The report on a restore, for people: a headline, then one short section for each thing there is to say.
+"""Format the report on a restore as text: a headline, then one short section per subject.
 
 A section has a summary, which counts everything, and lines, of which the first few are shown.
 """
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["SHOWN", "Section", "sections", "text"]
 
 SHOWN = 10
-"""Lines of a section before the rest is only counted."""
+"""Lines of a section that are shown; the rest is counted."""
 _LONGEST = 200
 _LONGEST_TEXT = 100
-"""Characters of an offset that are shown."""
+"""Limit for the characters of an offset, and of each text in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """``summary`` counts everything; each of ``lines`` is a row of cells, and ``more`` of them are left out."""
+    """A section: its ``summary`` counts everything; ``lines`` are rows of cells, and ``more`` lines are left out."""
 
     title: str
     summary: str
@@ -36,7 +36,7 @@ class Section:
 
     @staticmethod
     def of(title: str, summary: str, lines: Sequence[Sequence[str]]) -> Section:
-        """A section with the first ``SHOWN`` of ``lines``; one too many is shown, for counting it takes a line, too.
+        """Return a section with the first ``SHOWN`` of ``lines``, or one more, because counting it takes a line, too.
 
         >>> [Section.of("t", "s", [("x",)] * n).more for n in (10, 11, 12)]
         [0, 0, 2]
@@ -46,7 +46,7 @@ class Section:
 
 
 def text(report: RestoreReport) -> str:
-    """The whole report. Lists are cut; ``report`` has Arrow tables of all there is."""
+    """Return the report as text. Lists are cut; Arrow tables of ``report`` have all entries."""
     headline = f"restored checkpoint {report.checkpoint} from {report.location}, mode {report.mode}"
     lines = [headline]
     for section in sections(report):
@@ -58,23 +58,23 @@ def text(report: RestoreReport) -> str:
 
 
 def sections(report: RestoreReport) -> Iterator[Section]:
-    """What there is to say, in order; what did not happen is left out, but for duplicates and rows in flight."""
+    """Yield the sections, in order; empty ones are left out, except for duplicates and rows in flight."""
     if report.passed_over:
         skipped = [(f"{s.checkpoint}:", s.reason) for s in report.passed_over]
         yield Section.of("passed over", _count(len(skipped), "newer checkpoint"), skipped)
     if report.finished:
-        yield Section("finished", "that job had finished: nothing is left to read")
+        yield Section("finished", "the job had finished: no input is left to read")
     if report.offsets:
         yield _offsets(report)
     elif not report.finished:
         yield Section("read again", "nothing: all input had been read")
     if report.not_read:
-        summary = f"{_count(len(report.not_read), 'split')} new since that job began"
+        summary = f"{_count(len(report.not_read), 'split')} new since the job started"
         yield Section.of("not read", summary, [(split,) for split in report.not_read])
     yield _in_flight(report)
     yield _duplicates(report)
     if report.too_low:
-        summary = f"rows that an operator of yours held: duplicates may be too low at {_some(report.too_low)}"
+        summary = f"rows that your operators held: duplicates may be too low at {_some(report.too_low)}"
         yield Section("not counted", summary)
     if report.state_bytes is not None:
         yield Section("state", _count(report.state_bytes, "byte"))
@@ -83,20 +83,20 @@ def sections(report: RestoreReport) -> Iterator[Section]:
 
 
 def _offsets(report: RestoreReport) -> Section:
-    known = len(report.replayed)
+    counted = len(report.replayed)
     summary = f"{_count(len(report.offsets), 'split')}, at least {_count(report.rows_replayed, 'row')} a second time"
-    if known < len(report.offsets):
-        summary += f" (not counted for {_count(len(report.offsets) - known, 'split')})"
+    if counted < len(report.offsets):
+        summary += f" (not counted for {_count(len(report.offsets) - counted, 'split')})"
     lines = []
     for split, offset in report.offsets.items():
-        place = "from the beginning" if offset is None else f"from {_short(json.dumps(_brief(offset)))}"
+        start = "from the beginning" if offset is None else f"from {_short(json.dumps(_brief(offset)))}"
         rows = report.replayed.get(split)
-        lines.append((split, place, "rows not counted" if rows is None else _count(rows, "row")))
+        lines.append((split, start, "rows not counted" if rows is None else _count(rows, "row")))
     return Section.of("read again", summary, lines)
 
 
 def _brief(offset: Json) -> Json:
-    """Return an offset with long text cut. A watched directory has a hash of each of its files in one text."""
+    """Return an offset with long texts cut. The offset of a watched directory has one text with a hash of each file."""
     match offset:
         case str() if len(offset) > _LONGEST_TEXT:
             return f"{offset[:16]}... ({_count(len(offset), 'character')})"
@@ -108,7 +108,7 @@ def _brief(offset: Json) -> Json:
 
 
 def _short(offset: str) -> str:
-    """Return the text of an offset, cut where it is long."""
+    """Return the text of an offset, cut to a maximal length."""
     return offset if len(offset) <= _LONGEST else f"{offset[:_LONGEST]}..."
 
 
@@ -127,15 +127,17 @@ def _duplicates(report: RestoreReport) -> Section:
         return Section("duplicates", "none counted" if report.too_low else "no row is delivered again")
     lines = []
     for d in sorted(report.duplicates, key=lambda d: -d.rows):
-        kept = "all stored" if d.table.num_rows == d.rows else f"{d.table.num_rows:,} stored"
+        stored = "all stored" if d.table.num_rows == d.rows else f"{d.table.num_rows:,} stored"
         found = report.precision.get(d.operator)
-        lines.append((d.operator, f"on {d.channel}", _count(d.rows, "row"), kept, "" if found is None else found.value))
+        precision = "" if found is None else found.value
+        lines.append((d.operator, f"on {d.channel}", _count(d.rows, "row"), stored, precision))
     named = [f"{operator} {_count(rows, 'row')}" for operator, rows in counts]
     return Section.of("duplicates", "delivered again: " + _some(named), lines)
 
 
 def _some(operators: Sequence[str]) -> str:
-    """
+    """Return the first three operators, and the number of others.
+
     >>> _some(["a", "b"]), _some("abcde")
     ('a, b', 'a, b, c, 2 more operators')
     """
@@ -149,7 +151,8 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _count(number: int, what: str) -> str:
-    """
+    """Return a number with its noun, in the plural if needed.
+
     >>> _count(1, "row"), _count(1234, "row")
     ('1 row', '1,234 rows')
     """

@@ -1,11 +1,11 @@
-"""How many rows a restore reads a second time, as far as anybody still knows.
+"""Count the rows that a restore reads a second time, as a lower bound.
 
-Every checkpoint counts the rows read from each split so far. What a process had read when it died stands nowhere, but
-later checkpoints left traces: those that are passed over or given up, and parts that were written and never got their
-manifest. The difference to the latest trace is a lower bound; rows read behind it left none.
+Every checkpoint counts the rows read from each split so far. Nothing records what a dying process had already read, but
+later checkpoints left traces: checkpoints that are passed over or abandoned, and parts that were written without a
+manifest. The difference to the latest trace is a lower bound, because rows read after it left no trace.
 
-A count belongs to an offset, not to a life of the job: the rows before an offset are the same whoever reads them. So
-traces of several lives are compared as they are.
+A count belongs to an offset, not to a run of the job: the rows before an offset are the same in every run. So traces of
+several runs can be compared.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("dataflow.restore")
 
 
 def open_splits(states: Mapping[str, TaskState]) -> dict[str, Mapping[str, Any]]:
-    """The splits that were not read to their end, by "source/split"."""
+    """Return the splits that were not read to their end, by "source/split"."""
     return {
         key: split
         for task, state in states.items()
@@ -40,13 +40,13 @@ def open_splits(states: Mapping[str, TaskState]) -> dict[str, Mapping[str, Any]]
 def rows_read_again(
     store: CheckpointStore, checkpoint: int, states: Mapping[str, TaskState], limit: int | None = None
 ) -> dict[str, int]:
-    """Rows per "source/split" that were read after ``checkpoint`` and will be read again, at least.
+    """Return, per "source/split", the least number of rows read after ``checkpoint``, which will be read again.
 
-    To be asked while the traces are there: before newer checkpoints are retired and orphans removed. Splits without an
-    entry come from a checkpoint that did not count its rows. Traces of more than ``limit`` bytes are not read.
+    Call it while the traces exist: before newer checkpoints are retired and orphans removed. A split without an entry
+    comes from a checkpoint that did not count its rows. Traces of more than ``limit`` bytes are not read.
     """
-    then = {key: split["rows"] for key, split in open_splits(states).items() if split.get("rows") is not None}
-    latest = dict(then)
+    restored = {key: split["rows"] for key, split in open_splits(states).items() if split.get("rows") is not None}
+    latest = dict(restored)
     for task, state in states.items():
         if "splits" not in state.inlet:
             continue
@@ -54,7 +54,7 @@ def rows_read_again(
             for key, rows in _rows_read(task, n, data).items():
                 if key in latest:
                     latest[key] = max(latest[key], rows)
-    return {key: rows - then[key] for key, rows in latest.items()}
+    return {key: rows - restored[key] for key, rows in latest.items()}
 
 
 def _splits(task: str, inlet: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -63,7 +63,7 @@ def _splits(task: str, inlet: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
 
 
 def _traces(store: CheckpointStore, task: str, above: int, limit: int | None) -> Iterator[tuple[int, Buffer]]:
-    """The readable parts of ``task`` in later checkpoints, with their ids, whether these came to exist or not."""
+    """Yield the readable parts of ``task`` in later checkpoints, complete or not, with the checkpoints' ids."""
     for n in store.checkpoints():
         if n > above:
             try:
@@ -72,15 +72,15 @@ def _traces(store: CheckpointStore, task: str, above: int, limit: int | None) ->
                 parts = [part for part in store.manifest(n).parts if part.task == task]
                 yield from [(n, store.read(n, part)) for part in parts if limit is None or part.size <= limit]
             except CheckpointError as error:
-                log.debug("checkpoint %d does not say how far %s had read: %s", n, task, error)
+                log.debug("cannot read from checkpoint %d how far %s had read: %s", n, task, error)
     yield from store.remains(task, above) if limit is None else store.remains(task, above, limit)
 
 
 def _rows_read(task: str, checkpoint: int, data: Buffer) -> dict[str, int]:
-    """What a trace says; nothing where it cannot be understood, for a report must not be what stops a restore."""
+    """Return the rows read per split in a trace; none if it is unreadable, because a report must not stop a restore."""
     try:
         splits = _splits(task, TaskState.decode(data).inlet)
         return {key: split["rows"] for key, split in splits.items() if isinstance(split.get("rows"), int)}
     except Exception as error:
-        log.debug("what is left of checkpoint %d does not say how far %s had read: %s", checkpoint, task, error)
+        log.debug("cannot read from the remains of checkpoint %d how far %s had read: %s", checkpoint, task, error)
         return {}

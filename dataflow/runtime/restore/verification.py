@@ -1,7 +1,7 @@
-"""Verifies a checkpoint by restoring from it, and keeps what was restored for the tasks of the job.
+"""Verify a checkpoint by restoring from it, and keep the restored inputs and operators for the tasks of the job.
 
-Sources, sinks and the library's operators know best what is damage in their state. So all of it is restored while a
-restore can still fall back to an older checkpoint, and nothing is restored twice.
+Sources, sinks and the library's operators know best what counts as damage in their state. So their state is restored
+while a restore can still fall back to an older checkpoint, and nothing is restored twice.
 
 Guarantees: nothing outside of the job is changed; kernels are loaded before the first operator is restored.
 """
@@ -18,18 +18,19 @@ from dataflow.planning.physical_plan import Plan, Vertex
 from dataflow.planning.specs import Read, Write
 from dataflow.runtime.task.chain import ChainNode
 from dataflow.runtime.task.contract_checks import check_splits
-from dataflow.runtime.task.kernel_loading import Loading, kernels_of
+from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.parts import TaskState
+from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.source_peers import Peers
-from dataflow.runtime.task.task_inputs import SourceInlet, SplitState
-from dataflow.runtime.task.wiring import Place, restored_nodes
+from dataflow.runtime.task.task_input import SplitState
+from dataflow.runtime.task.wiring import SubtaskSetup, restore_nodes
 from dataflow.untrusted import excerpt
 
 if TYPE_CHECKING:
     from dataflow.store.manifest import Manifest
 
-__all__ = ["Rehearsal", "two_phase_sinks"]
+__all__ = ["Verification", "two_phase_sinks"]
 
 
 def two_phase_sinks(plan: Plan) -> dict[str, TwoPhaseSink]:
@@ -41,85 +42,87 @@ def two_phase_sinks(plan: Plan) -> dict[str, TwoPhaseSink]:
     }
 
 
-class Rehearsal:
-    """What tasks of ``plan`` begin with: fresh after ``begin``, of a checkpoint after ``perform``.
+class Verification:
+    """The inputs and operators that tasks of ``plan`` start with: new ones or, after ``verify``, restored ones.
 
-    ``place`` makes the place of a subtask from its vertex, number, state and inlet; ``load`` returns when kernels are
-    loaded.
+    ``setup`` makes the setup of a subtask from its vertex, number, state and source input; ``load`` returns when
+    kernels are loaded.
     """
 
     def __init__(
         self,
         plan: Plan,
-        place: Callable[[Vertex, int, TaskState | None, SourceInlet | None], Place],
+        setup: Callable[[Vertex, int, TaskState | None, SourceInput | None], SubtaskSetup],
         clock: Clock,
         notices: Notices,
-        load: Callable[[Loading], None],
+        load: Callable[[KernelLoader], None],
     ) -> None:
-        self.inlets: dict[str, SourceInlet] = {}
-        """By task: the inlets of sources, whose input was checked."""
+        self.inputs: dict[str, SourceInput] = {}
+        """The inputs of source tasks, by task; their splits were checked."""
         self.operators: dict[str, Mapping[int, ChainNode]] = {}
-        """By task: operators of the library that have their state, see ``restored_nodes``."""
+        """The restored operators of the library, by task: see ``restore_nodes``."""
         self._plan = plan
-        self._place = place
+        self._setup = setup
         self._clock = clock
         self._notices = notices
         self._load = load
         self._loaded = False
 
-    def begin(self) -> None:
-        """Distribute the splits of a fresh start in turn. Raises: what ``check_splits`` raises."""
-        self.inlets = self._inlets(self._splits({}))
+    def start_fresh(self) -> None:
+        """Distribute the splits of a fresh start round-robin. Raises: the errors of ``check_splits``."""
+        self.inputs = self._source_inputs(self._splits({}))
 
-    def perform(self, manifest: Manifest, states: Mapping[str, TaskState]) -> None:
-        """Restore what tasks begin with, in the place of what an earlier call restored from another checkpoint.
+    def verify(self, manifest: Manifest, states: Mapping[str, TaskState]) -> None:
+        """Restore the inputs and operators, replacing those that an earlier call restored from another checkpoint.
 
-        Raises: CheckpointDamaged; InputChanged; what restoring an operator can raise.
+        Raises: CheckpointDamaged; InputChanged; errors of restoring an operator.
         """
         self.operators.clear()
         for name, sink in two_phase_sinks(self._plan).items():
             sink.check_handles(manifest.transactions.get(name, []))
         splits = self._splits(states)
         self._load_kernels(splits)
-        self.inlets = self._inlets(splits)
+        self.inputs = self._source_inputs(splits)
         for vertex, subtask, task in self._plan.tasks():
-            place = self._place(vertex, subtask, states[task], self.inlets.get(task))
-            self.operators[task] = restored_nodes(place)
+            setup = self._setup(vertex, subtask, states[task], self.inputs.get(task))
+            self.operators[task] = restore_nodes(setup)
 
     def _load_kernels(self, splits: Mapping[str, list[SplitState]]) -> None:
-        """Load the kernels that restoring calls, as operators without state name them, unless that was done."""
+        """Load the kernels that restoring calls, once; operators that are built without state name them."""
         if self._loaded:
             return
-        inlets = self._inlets(splits)  # dropped with the operators, which tell peers where they are
+        inputs = self._source_inputs(
+            splits
+        )  # separate ones, because these operators report times to the peers of their input
         operators = [
             node.operator
             for vertex in self._plan.vertices.values()
-            for node in restored_nodes(self._place(vertex, 0, None, inlets.get(vertex.tasks[0]))).values()
+            for node in restore_nodes(self._setup(vertex, 0, None, inputs.get(vertex.tasks[0]))).values()
         ]
-        self._load(Loading(kernels_of(self._plan, operators)))
+        self._load(KernelLoader(kernels_of(self._plan, operators)))
         self._loaded = True
 
     def _splits(self, states: Mapping[str, TaskState]) -> dict[str, list[SplitState]]:
-        """Return the splits of every source subtask, as restored (and checked) or distributed in turn."""
-        found: dict[str, list[SplitState]] = {}
+        """Return the splits of every source subtask: restored and checked, or distributed round-robin."""
+        splits: dict[str, list[SplitState]] = {}
         for vertex, source in self._sources():
             name = vertex.head.name
             fresh = [] if states else check_splits(source, name)
             for i, task in enumerate(vertex.tasks):
                 saved: Any = states[task].inlet["splits"] if states else ()
-                found[task] = [_split_state(entry, source, name) for entry in saved]
-                found[task] += [SplitState(split) for split in fresh[i :: vertex.parallelism]]
-        return found
+                splits[task] = [_split_state(entry, source, name) for entry in saved]
+                splits[task] += [SplitState(split) for split in fresh[i :: vertex.parallelism]]
+        return splits
 
-    def _inlets(self, splits: Mapping[str, list[SplitState]]) -> dict[str, SourceInlet]:
-        """Return an inlet for the splits of every source subtask."""
-        inlets: dict[str, SourceInlet] = {}
+    def _source_inputs(self, splits: Mapping[str, list[SplitState]]) -> dict[str, SourceInput]:
+        """Return a source input for the splits of every source subtask."""
+        inputs: dict[str, SourceInput] = {}
         for vertex, source in self._sources():
             peers = Peers(vertex.parallelism)
             for i, task in enumerate(vertex.tasks):
                 context = SourceContext(vertex.head.name, i, vertex.parallelism, self._clock, notify=self._notices.add)
-                inlets[task] = SourceInlet(source, splits[task], context, peers)
-        return inlets
+                inputs[task] = SourceInput(source, splits[task], context, peers)
+        return inputs
 
     def _sources(self) -> Iterator[tuple[Vertex, Source]]:
         for vertex in self._plan.vertices.values():

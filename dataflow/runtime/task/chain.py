@@ -1,11 +1,11 @@
-"""The operators fused in one task: a tree in which rows go from call to call without a queue between threads.
+"""The operators fused in one task: a tree in which rows pass from call to call without a queue between threads.
 
 Each operator has an inbox. One ``advance`` does one unit of work of the operator that is furthest downstream, so rows
-leave before more are made, and a long emission (a generator) is resumed only when what it emitted has been carried
-away. A barrier may be taken only when the chain is not ``busy``: then everything it was given has left it.
+leave before more are made, and a long emission (a generator) is resumed only after its earlier rows have left. A
+barrier may be taken only if the chain is not ``busy``: then all elements that it was given have left it.
 
 Colour (EWD 864a): an operator's rows carry the epoch of the batch they come from; a stateful operator's rows carry the
-highest epoch it ever absorbed, for its state remembers.
+highest epoch it ever absorbed, because its state contains those rows.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from dataflow.runtime.task.outputs import Output
 __all__ = ["Chain", "ChainNode"]
 
 Flow = Data | Watermark | Idle | EndOfInput
-"""What travels down a chain. ``EndOfInput`` means here that *all* inputs of the task ended."""
+"""The elements of a chain. ``EndOfInput`` means here that *all* inputs of the task ended."""
 
 
 class ChainNode:
     """One operator with its inbox, its place in the tree, and its counters.
 
-    ``delay``, where it is set, is called with the number of rows before the operator takes them: it makes the operator
-    as slow as a demonstration needs it. ``declared`` has the outputs that a user's operator declared, and emitted
-    batches must match them; None: an operator of the library. ``task`` is the subtask, for messages. ``red`` gets the
+    ``delay``, if set, is called with the number of rows before the operator takes them: it slows the operator down for
+    demonstrations. ``declared`` has the outputs that a user's operator declared, and emitted batches must match them;
+    None: an operator of the library. ``task`` is the subtask, for messages. ``red`` gets the
     rows that come from ``parent``; None: a restore delivers none of them again (or, at the head, the gate counts them).
 
     Invariant: at most one generator is pending, and nothing is taken from the inbox while one is.
@@ -102,7 +102,7 @@ class ChainNode:
             raise
 
     def emit(self, batch: pa.RecordBatch, tag: str | None = None) -> None:
-        """Called by the operator (the node is its ``Out``): the rows go to children and outputs; empty ones nowhere."""
+        """Send rows to children and outputs, unless there are none. Called by the operator: the node is its ``Out``."""
         if type(batch) is not pa.RecordBatch:
             raise ContractViolation(f"{self.where} emitted a {type(batch).__name__}; emit record batches, one by one")
         declared = self.declared
@@ -125,7 +125,7 @@ class ChainNode:
 
     def _undeclared(self, declared: Declared, tag: object) -> str:
         if None not in declared:
-            return f"{self.where} emitted rows, but it is the end of a stream: nothing would take them"
+            return f"{self.where} emitted rows, but it is the end of a stream, so no operator would take them"
         tags = [known for known in declared if known is not None]
         return (
             f"{self.where} emitted with tag {tag!r}, but it has {f'the side outputs {tags}' if tags else 'none'}; "
@@ -133,23 +133,23 @@ class ChainNode:
         )
 
     def watermark(self, time: int) -> None:
-        """Called by an operator that makes time: it goes the way of the rows."""
+        """Send a watermark after the rows emitted so far. Called by an operator that makes time."""
         self._check_time("watermark", time)
-        self._send(Watermark(int(time)))  # numpy has integers of its own
+        self._send(Watermark(int(time)))  # also integers of numpy
 
     def idle(self) -> None:
-        """Called by an operator that makes time."""
+        """Send idleness downstream. Called by an operator that makes time."""
         self._check_time("idle")
         self._send(Idle())
 
     def _check_time(self, method: str, time: object = 0) -> None:
         if not self.operator.makes_time:
-            raise ContractViolation(f"{self.where} calls out.{method}(), but does not say makes_time = True")
+            raise ContractViolation(f"{self.where} calls out.{method}(), but does not set makes_time = True")
         if not isinstance(time, Integral):
             raise ContractViolation(f"{self.where}: out.{method}() takes microseconds as an int, got {time!r}")
 
     def work(self) -> None:
-        """Resume the pending emission, or take one element from the inbox; the time it takes is the operator's."""
+        """Resume the pending emission, or take one element from the inbox; the operator is charged for the time."""
         started = self._clock.now()
         self._work()
         self.busy_for += self._clock.now() - started
@@ -189,7 +189,7 @@ class ChainNode:
                 self._pass_on()
 
     def ring(self, due: int, number: int = 0) -> None:
-        """Call a timer of this operator; it is call ``number`` in the chain, which must not be busy."""
+        """Call a timer of this operator, as timer call ``number`` of the chain, which must not be busy."""
         assert not self.busy, f"a timer of {self.name} while it is busy"
         self.rang = (self._clock.now(), number)
         self._begin("timer", self.operator.timer(due, self))
@@ -203,7 +203,7 @@ class ChainNode:
         self.pending = emission
 
     def _pass_on(self) -> None:
-        """Send the control element on, once what the operator emitted because of it has been sent."""
+        """Forward the control element, after the rows that the operator emitted because of it."""
         control, self.forward = self.forward, None
         if control is None:
             return
@@ -231,13 +231,13 @@ class ChainNode:
                 child.inbox.append((0, control))
 
     def schedule(self, due: int) -> None:
-        """Called by the operator: ask for ``timer(due, out)`` at or after ``due``."""
+        """Schedule a call ``timer(due, out)`` at or after ``due``. Called by the operator."""
         if not isinstance(due, Real) or not math.isfinite(due):
             raise ContractViolation(f"operator {self.name!r}: schedule() takes microseconds of the clock, got {due!r}")
         heapq.heappush(self.timers, due)
 
     def snapshot(self, checkpoint: int, probe: Probe = no_probe) -> Snapshot:
-        """The operator's state at barrier ``checkpoint``; a two-phase writer prepares its transaction first."""
+        """Return the operator's state at barrier ``checkpoint``; a two-phase writer prepares its transaction first."""
         operator = self.operator
         if self.red is not None:
             self.duplicated = self.red.take(checkpoint)
@@ -252,11 +252,11 @@ class ChainNode:
         return snapshot
 
     def transactions(self) -> tuple[Handle, ...]:
-        """Every handle that may not be committed yet, oldest first."""
+        """Return every handle that may not be committed yet, oldest first."""
         return tuple(handle for handles in self.uncommitted.values() for handle in handles)
 
     def committed(self, checkpoint: int) -> None:
-        """All transactions up to ``checkpoint`` are visible: later checkpoints need not name them."""
+        """Drop the handles up to ``checkpoint``, which are committed: later checkpoints need not name them."""
         for done in [n for n in self.uncommitted if n <= checkpoint]:
             del self.uncommitted[done]
 
@@ -282,32 +282,32 @@ class Chain:
         return any([node.pending is not None or node.inbox for node in self.nodes])
 
     def has_credit(self) -> bool:
-        """Whether every output would take one more batch."""
+        """Return whether every output has room for one more batch."""
         return all([output.has_credit() for output in self.outputs])
 
     def forget_red(self, below: int) -> None:
-        """No checkpoint below ``below`` will be taken any more: let the rows go that only mattered to those."""
+        """Drop the rows logged only for checkpoints below ``below``, which will not be taken any more."""
         for red in self._red:
             red.forget(below)
 
     def full_channels(self) -> list[Channel]:
-        """The channels that have no room for one more batch."""
+        """Return the channels without room for one more batch."""
         return [channel for output in self.outputs for channel in output.channels if not channel.has_credit]
 
     def push(self, port: int, element: Flow) -> None:
-        """Give the head something; ``advance`` until it is no longer busy carries it through."""
+        """Give the head an element; call ``advance`` until the chain is no longer busy."""
         self.head.inbox.append((port, element))
 
     def set_aside(self, rejected: pa.RecordBatch, epoch: int) -> None:
-        """Send rows that the source could not take through side output ``errors`` of the head."""
+        """Send rows that the source rejected through side output ``errors`` of the head."""
         self.head.epoch = epoch
         self.head.emit(rejected, ERRORS)
 
     def advance(self) -> bool:
-        """Do one unit of work; False: there was none, or what there was must wait for room downstream.
+        """Do one unit of work; return False if there was none, or it must wait for credit downstream.
 
-        Only the next part of a long emission waits: what an inbox holds came of rows that were taken while there was
-        credit, and it must get out of the way of a barrier that overtakes.
+        Only a pending emission waits. Elements in an inbox stem from rows that were taken while there was credit, and
+        they must leave before a barrier that overtakes.
         """
         for node in self._deepest_first:
             if node.pending is not None and not self.has_credit():
@@ -320,7 +320,7 @@ class Chain:
         return False
 
     def due(self, now: int) -> bool:
-        """Ring the earliest timer that is due; False: none is. The chain must not be busy."""
+        """Call the earliest timer that is due; return whether there was one. The chain must not be busy."""
         node = self.first_due(now)
         if node is None:
             return False
@@ -328,7 +328,7 @@ class Chain:
         return True
 
     def first_due(self, now: int) -> ChainNode | None:
-        """Return the operator whose timer is to be called next, the earliest one; None: none is due.
+        """Return the operator with the earliest timer that is due; None: no timer is due.
 
         A timer that is due before the last timer call of its operator counts as due at the time of that call.
         Otherwise an operator that schedules a past time in each timer would keep the timers of others waiting.
@@ -337,7 +337,7 @@ class Chain:
         return min(waiting, key=lambda node: (max(node.timers[0], node.rang[0]), node.rang[1]), default=None)
 
     def ring(self, node: ChainNode) -> None:
-        """Ring the next timer of an operator, due or not. The chain must not be busy."""
+        """Call the next timer of an operator, due or not. The chain must not be busy."""
         self.working = node
         self._rings += 1
         node.ring(heapq.heappop(node.timers), self._rings)
@@ -345,7 +345,7 @@ class Chain:
 
     @property
     def next_timer(self) -> int | None:
-        """When the earliest timer is due; None: there is none."""
+        """The time of the earliest timer; None: there is none."""
         return min((node.timers[0] for node in self.nodes if node.timers), default=None)
 
     def send(self, control: Barrier | Cancel) -> None:
@@ -354,7 +354,7 @@ class Chain:
             output.send(control)
 
     def snapshot(self, checkpoint: int, probe: Probe = no_probe) -> Mapping[str, Snapshot]:
-        """Every operator's state, by name."""
+        """Return every operator's state, by name."""
         assert not self.busy, f"barrier {checkpoint} while the chain of {self.head.name} is busy"
         states = {}
         for node in self.nodes:
@@ -364,7 +364,7 @@ class Chain:
         return states
 
     def close(self) -> list[Exception]:
-        """Close every operator; answers the errors, for one must not keep the others open."""
+        """Close every operator, also after an error; return the errors."""
         errors: list[Exception] = []
         for node in self._deepest_first:
             try:

@@ -1,12 +1,12 @@
 """The queue between one producer and one consumer: rows need credit, control elements never wait.
 
-Guarantees: first in, first out, except for what is urgent: a ``Cancel``, and on a channel that is ``overtakable`` an
-unaligned barrier, or one that is promoted while it waits. These overtake everything queued, are taken by
-``take_urgent``, and keep the order they were put in among themselves. Nothing is lost, but adjacent watermarks become
-the later one.
-This code assumes: one thread puts, one thread takes, and nothing is put behind an ``EndOfInput``.
+Guarantees: first in, first out, except for urgent elements. Urgent are a ``Cancel`` and, if the channel is
+``overtakable``, an unaligned barrier or one that is promoted while it waits. Urgent elements overtake everything
+queued, are taken by ``take_urgent``, and keep their order among themselves. Nothing is lost, but of adjacent watermarks
+only the later one stays.
+This code assumes: one thread puts, one thread takes, and nothing is put after an ``EndOfInput``.
 
-Invariant: credit bounds what the producer may start, not what it may put: ``has_credit`` is asked before work.
+Invariant: credit bounds the work a producer may start, not its puts: it checks ``has_credit`` before it starts.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["Channel"]
 
 
 class Channel:
-    """A first-in-first-out queue with ``credit`` batches of room. ``name`` is for people.
+    """A first-in-first-out queue with room for ``credit`` batches. ``name`` is for messages.
 
-    ``on_put`` and ``on_take`` are called after each put and take, on the thread that did it, with no lock held; the
-    runner sets them to ring a sleeping worker.
+    ``on_put`` and ``on_take`` are called after each put and take, on the same thread, without a lock; the runner sets
+    them to wake a sleeping worker.
 
     >>> channel = Channel(1, "a", overtakable=True)
     >>> channel.put(Data(["x", "y"]))
@@ -59,23 +59,23 @@ class Channel:
     )
 
     def __init__(self, credit: int, name: str, *, overtakable: bool = False, schema: Json = None) -> None:
-        assert credit > 0, f"channel {name}: credit is at least one batch, got {credit}"
+        assert credit > 0, f"channel {name}: credit must be at least one batch, got {credit}"
         self.name = name
         self.overtakable = overtakable
-        """Whether barriers may overtake what is queued here, so that it becomes channel state."""
+        """Whether barriers may overtake the elements queued here, which then become channel state."""
         self.schema = schema
-        """The columns of the rows, as JSON: channel state fits a channel that carries the same."""
+        """The columns of the rows, as JSON: channel state is restored to a channel with the same columns."""
         self.rows = 0
         """Rows put so far, for metrics."""
         self.batches = 0
         """Batches put so far, for metrics."""
         self.back_pressured = 0
-        """Microseconds its writer had to wait for room here, for metrics; written by the writer's task."""
+        """Microseconds that its writer waited for room, for metrics; written by the writer's task."""
         self.on_put: Callable[[], None] | None = None
         self.on_take: Callable[[], None] | None = None
         self._credit = credit
         self._queue: deque[Element] = deque()
-        # An urgent element with the number of elements that had been put ahead of it.
+        # Urgent elements, each with the number of elements put before it.
         self._urgent: deque[tuple[Element, int]] = deque()
         # Barriers among the queued elements, in order.
         self._barriers: deque[Barrier] = deque()
@@ -88,12 +88,12 @@ class Channel:
 
     @property
     def has_credit(self) -> bool:
-        """Whether fewer batches are queued than there is room for."""
+        """Whether there is room for one more batch."""
         return self._queued_batches < self._credit
 
     @property
     def head(self) -> Element | None:
-        """What ``take`` would answer, or None where nothing is queued. Consumer only.
+        """The element that ``take`` would return, or None. Consumer only.
 
         A watermark may still be replaced by a later one before it is taken.
         """
@@ -102,25 +102,25 @@ class Channel:
 
     @property
     def next(self) -> Element | None:
-        """What a gate takes next: the first urgent element, else the head. Consumer only."""
+        """The element that a gate takes next: the first urgent one, else the head. Consumer only."""
         return self._urgent[0][0] if self._urgent else self.head
 
     @property
     def is_urgent(self) -> bool:
-        """Whether ``take_urgent`` has something."""
+        """Whether there is an urgent element."""
         return bool(self._urgent)
 
     @property
     def barriers(self) -> Sequence[Barrier]:
         """The barriers that keep their place in the queue, in order. Consumer only."""
-        if not self._barriers:  # nearly always, and then without the lock: one that is put just now is seen next time
+        if not self._barriers:  # the usual case, without the lock: a barrier that is put now is seen next time
             return ()
         with self._lock:
             return tuple(self._barriers)
 
     @property
     def queued(self) -> tuple[Element, ...]:
-        """What is queued now, without urgent elements. Consumer only."""
+        """The queued elements, without urgent ones. Consumer only."""
         with self._lock:
             return tuple(self._queue)
 
@@ -131,15 +131,15 @@ class Channel:
 
     @property
     def queued_rows(self) -> int:
-        """Rows put and not yet taken."""
+        """The number of rows put and not yet taken."""
         return self._queued_rows
 
     def __len__(self) -> int:
-        """Elements queued, urgent ones included."""
+        """Return the number of queued elements, urgent ones included."""
         return len(self._queue) + len(self._urgent)
 
     def put(self, element: Element) -> None:
-        """Append ``element``; what is urgent goes ahead of all that is queued. Producer only; never blocks."""
+        """Append ``element``; an urgent one overtakes all queued ones. Producer only; never blocks."""
         with self._lock:
             assert not self._ended, f"channel {self.name}: {element} after the end of input"
             if isinstance(element, Cancel) or (self.overtakable and isinstance(element, Barrier) and element.unaligned):
@@ -150,10 +150,10 @@ class Channel:
             self.on_put()
 
     def take(self, max_rows: int | None = None) -> Element:
-        """Remove and answer the head. Consumer only, and only when there is one.
+        """Remove and return the head. Consumer only, and only if there is one.
 
-        Of a batch of more than ``max_rows`` rows only so many are taken, as a slice; the rest stays at the head, where
-        it takes up the room of a batch.
+        Of a batch of more than ``max_rows`` rows, that many are taken, as a slice; the rest stays at the head, where it
+        uses the credit of one batch.
         """
         with self._lock:
             assert self._queue, f"channel {self.name}: nothing to take"
@@ -175,7 +175,7 @@ class Channel:
         return element
 
     def take_urgent(self) -> tuple[Element, tuple[Element, ...]]:
-        """Remove the first urgent element; answers it with what it overtook, which stays queued. Consumer only."""
+        """Remove the first urgent element; return it and the elements it overtook, which stay queued. Consumer only."""
         with self._lock:
             assert self._urgent, f"channel {self.name}: nothing urgent to take"
             element, ahead = self._urgent.popleft()
@@ -185,20 +185,20 @@ class Channel:
         return element, overtaken
 
     def promote(self, barrier: Barrier) -> None:
-        """Make a queued barrier urgent: from its place it overtakes all that is ahead of it. Consumer only."""
+        """Make a queued barrier urgent: it overtakes all elements queued before it. Consumer only."""
         with self._lock:
-            assert self.overtakable, f"channel {self.name}: {barrier} is promoted where nothing may be overtaken"
+            assert self.overtakable, f"channel {self.name}: {barrier} was promoted, but no barrier may overtake here"
             index = next(i for i, element in enumerate(self._queue) if element is barrier)
             del self._queue[index]
             self._barriers = deque(other for other in self._barriers if other is not barrier)
             self._put -= 1
             place = self._taken + index
             before = [(element, ahead) for element, ahead in self._urgent if ahead <= place]
-            behind = [(element, ahead - 1) for element, ahead in self._urgent if ahead > place]
-            self._urgent = deque([*before, (barrier, place), *behind])
+            after = [(element, ahead - 1) for element, ahead in self._urgent if ahead > place]
+            self._urgent = deque([*before, (barrier, place), *after])
 
     def preload(self, elements: Iterable[Element]) -> None:
-        """Queue restored channel state, in order. Called before the first put; needs no credit, but uses it up."""
+        """Queue restored channel state, in order, before the first put. It needs no credit, but uses it."""
         with self._lock:
             assert self._put == 0, f"channel {self.name}: preloaded after {self._put} elements were put"
             for element in elements:
@@ -213,7 +213,9 @@ class Channel:
                 self._queued_rows += len(rows)
             case Watermark(time=time) if self._ends_in_watermark():
                 tail = self._queue[-1]
-                assert isinstance(tail, Watermark), f"channel {self.name}: {tail} is no watermark"
+                assert isinstance(tail, Watermark), (
+                    f"channel {self.name}: expected a watermark at the tail, found {tail}"
+                )
                 if time > tail.time:
                     self._queue[-1] = element
                 return
@@ -227,5 +229,5 @@ class Channel:
         self._put += 1
 
     def _ends_in_watermark(self) -> bool:
-        # Not under an urgent element: what was put behind it must not end up ahead of it.
+        # Not if an urgent element waits: a watermark that was put after it must not be taken before it.
         return bool(self._queue) and not self._urgent and isinstance(self._queue[-1], Watermark)

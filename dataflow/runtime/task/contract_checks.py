@@ -1,6 +1,6 @@
 """Check values that users' operators, sinks and sources return, and name the one that broke its contract.
 
-The engine would otherwise fail later, on another thread and in another operator, or lose rows in silence.
+Otherwise the engine would fail later, on another thread and in another operator, or lose rows silently.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 Declared = Mapping[str | None, DeclaredSchema]
-"""By tag (None: the main output), the schema that an operator declared."""
+"""The schemas that an operator declared, by tag (None: the main output)."""
 
 
 # --- operators
@@ -63,8 +63,8 @@ def build_operator(node: Node, context: OperatorContext, task: str) -> Operator:
         commits = isinstance(node.spec.sink, TwoPhaseSink)
         if commits != isinstance(operator, TwoPhaseWriter):
             raise ContractViolation(
-                f"{where}: a TwoPhaseSink has a TwoPhaseWriter, and no other sink has one, but the writer of "
-                f"{type(node.spec.sink).__name__} is a {type(operator).__name__}; its rows would never be committed"
+                f"{where}: the writer of {type(node.spec.sink).__name__} is a {type(operator).__name__}, but a "
+                "TwoPhaseSink, and no other sink, must have a TwoPhaseWriter; otherwise rows are never committed"
             )
     return operator
 
@@ -85,9 +85,12 @@ def declared_outputs(node: Node, task: str) -> Declared | None:
 
 
 def check_opened(returned: object, where: str) -> None:
-    """Raise ContractViolation for an ``open`` that did not run: a generator, or one that is ``async``."""
+    """Raise ContractViolation for an ``open`` that did not run, because it is a generator or ``async``."""
     if isinstance(returned, Iterator | Awaitable):
-        raise ContractViolation(f"{where}: open() is a plain method, but returned {_shown(returned)}: it did not run")
+        raise ContractViolation(
+            f"{where}: open() must be a plain method, but it returned {_shown(returned)}, so it did not run; "
+            "remove yield or async from it"
+        )
 
 
 def check_emission(returned: object, method: str, where: str) -> None:
@@ -133,7 +136,7 @@ def check_handles(returned: Any, where: str) -> tuple[Handle, ...]:
 
 @contextmanager
 def naming_sink(name: str, sink: TwoPhaseSink, call: str) -> Iterator[None]:
-    """Add a note to what ``call`` of ``sink`` raises, with its name in the graph."""
+    """Add a note to an error that ``call`` of ``sink`` raises, with the sink's name in the graph."""
     try:
         yield
     except Exception as error:
@@ -147,7 +150,7 @@ def naming_sink(name: str, sink: TwoPhaseSink, call: str) -> Iterator[None]:
 def check_splits(source: Source, name: str) -> list[Split]:
     """Return the splits of a fresh start.
 
-    Raises: the errors of ``splits``, with the source as a note; ContractViolation unless each has an id of its own and
+    Raises: the errors of ``splits``, with the source as a note; ContractViolation unless each has a unique id and
     JSON.
     """
     where = f"source {name!r} ({type(source).__name__})"
@@ -159,15 +162,17 @@ def check_splits(source: Source, name: str) -> list[Split]:
     if not isinstance(returned, Iterable) or isinstance(returned, Mapping | str | bytes):
         raise ContractViolation(f"{where}: splits() returns a sequence of Split, but returned {_shown(returned)}")
     splits: list[Any] = list(returned)
-    known: set[str] = set()
+    ids: set[str] = set()
     for split in splits:
         if not isinstance(split, Split) or not isinstance(split.id, str) or not isinstance(split.info, Mapping):
             raise ContractViolation(
-                f"{where}: splits() returns Split(id, info), a string and a dict of JSON, but has {_shown(split)}"
+                f"{where}: splits() returns Split(id, info), a string and a dict of JSON, but one is {_shown(split)}"
             )
-        if split.id in known:
-            raise ContractViolation(f"{where}: two splits are called {split.id!r}; offsets are found by that name")
-        known.add(split.id)
+        if split.id in ids:
+            raise ContractViolation(
+                f"{where}: two splits have the id {split.id!r}; ids must be unique, because offsets are stored by id"
+            )
+        ids.add(split.id)
         _check_json(split.info, "info", f"{where}: split {split.id!r}")
     return splits
 
@@ -210,12 +215,14 @@ def _check_json(value: object, name: str, where: str) -> None:
         check_json(value, name)
     except (TypeError, ValueError) as error:
         raise ContractViolation(
-            f"{where}: {error}; write numbers of numpy as int(...) or float(...), times as .isoformat(), sets as lists"
+            f"{where}: {error}; convert numbers of numpy with int(...) or float(...), times with .isoformat(), "
+            "sets to lists"
         ) from None
 
 
 def _shown(value: object) -> str:
-    """
+    """Return the type of a value for a message.
+
     >>> _shown(pa.table({})), _shown([1, 2])
     ('a pyarrow.lib.Table', 'a list')
     """

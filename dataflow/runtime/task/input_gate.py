@@ -1,10 +1,10 @@
-"""The inputs of one task: which channel is polled next, and what the task must do about what came.
+"""The gate of one task: it chooses the channel to poll next, and returns each element with the task's actions.
 
-Urgent elements come first (a queued barrier becomes urgent when the handler says so), then a fair choice among the
-channels that have something and are not blocked. Barriers, cancels and ends go to the barrier handler, watermarks and
+Urgent elements come first (a queued barrier becomes urgent when the handler decides so), then a fair choice among the
+channels that have elements and are not blocked. Barriers, cancels and ends go to the barrier handler, watermarks and
 idleness to the merger; rows pass through.
 
-Invariant: who is blocked is the handler's to say; the gate asks, and keeps only since when.
+Invariant: only the handler decides which channels are blocked; the gate keeps only since when.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class RoundRobin:
 
 
 class Taken(NamedTuple):
-    """What came out of a poll: carry the ``actions`` out in order, after taking note of the ``element``.
+    """The result of a poll: process the ``element``, then carry out the ``actions`` in order.
 
     ``element`` is rows in the colour they have here; a ``Watermark`` or ``Idle`` of the whole gate; the ``Barrier`` or
-    ``Cancel`` the actions answer; an ``EndOfInput`` of that channel; None where nothing moved.
+    ``Cancel`` that caused the actions; an ``EndOfInput`` of that channel; None if merged time did not move.
     """
 
     channel: int
@@ -62,10 +62,10 @@ NO_ACTIONS: tuple[Action, ...] = ()
 
 
 class InputGate:
-    """Polls ``channels`` under the rule of ``handler``. One thread calls it.
+    """Polls ``channels`` as ``handler`` allows. One thread calls it.
 
-    An end of input speaks about time first: where it moves the merged watermark, or leaves none but idle channels, a
-    poll answers that ``Watermark`` or ``Idle``, and a later one the ``EndOfInput`` itself.
+    An end of input affects time first: if it moves the merged watermark, or leaves only idle channels, a poll returns
+    that ``Watermark`` or ``Idle``, and a later poll the ``EndOfInput`` itself.
 
     >>> from dataflow.protocol.tracking import Tracker
     >>> a = Channel(credit=2, name="a")
@@ -111,12 +111,12 @@ class InputGate:
 
     @property
     def blocked(self) -> Set[int]:
-        """The channels nothing is polled from now, urgent elements excepted."""
+        """The channels that are not polled now, except for urgent elements."""
         return self._handler.blocked
 
     @property
     def deadline(self) -> int | None:
-        """When time alone will change something here (microseconds); None: as far as is known now, never."""
+        """The time when time alone will cause actions (microseconds); None: as far as is known now, never."""
         queued = [self._handler.overtakes_from(b) for channel in self._overtakable for b in channel.barriers]
         times = [at for at in (self._handler.deadline, *queued) if at is not None]
         return min(times, default=None)
@@ -138,7 +138,7 @@ class InputGate:
 
     @property
     def watermarks(self) -> tuple[int | None, ...]:
-        """One watermark a channel, for the task's snapshot."""
+        """The watermark of each channel, for the task's snapshot."""
         return self._merger.snapshot()
 
     def restore_watermarks(self, watermarks: Sequence[int | None]) -> None:
@@ -147,16 +147,16 @@ class InputGate:
 
     @property
     def alignment(self) -> int:
-        """Microseconds from the first barrier polled to the snapshot, of the last checkpoint taken here."""
+        """Microseconds from the first barrier polled to the snapshot, for the last checkpoint taken here."""
         return self._alignment
 
     @property
     def aligning(self) -> bool:
-        """Whether some checkpoint's first barrier was polled, and neither its snapshot taken nor the wait given up."""
+        """Whether a checkpoint's first barrier was polled, but its snapshot was neither taken nor aborted."""
         return bool(self._first_barrier)
 
     def blocked_time(self, now: int) -> tuple[int, ...]:
-        """Microseconds each channel was blocked so far."""
+        """Return the microseconds that each channel was blocked so far."""
         return tuple(
             total if since is None else total + now - since
             for total, since in zip(self._blocked_time, self._blocked_since, strict=True)
@@ -174,7 +174,7 @@ class InputGate:
         return self._take(self._choose(ready), now, max_rows)
 
     def poll_control(self, now: int) -> Taken | None:
-        """Take one barrier or cancel and nothing else: what a task may do while its outputs have no credit."""
+        """Take one barrier or cancel, which a task may do while its outputs have no credit; None: there is none."""
         urgent = self._poll_urgent(now)
         if urgent is not None:
             return urgent
@@ -215,24 +215,24 @@ class InputGate:
         return f"InputGate({', '.join(channel.name for channel in self._channels)})"
 
     def _poll_urgent(self, now: int) -> Taken | None:
-        """What overtakes, which comes first whatever is asked for."""
+        """Take an urgent element, which precedes all others; None: there is none."""
         self._promote(now)
         urgent = [index for index, channel in enumerate(self._channels) if channel.is_urgent]
         return self._take_urgent(self._choose(urgent), now) if urgent else None
 
     def abort(self, checkpoint: int, reason: AbortReason, now: int) -> list[Action]:
-        """The coordinator gave ``checkpoint`` up."""
+        """Return the actions for ``checkpoint``, which the coordinator aborted."""
         return self._meter(self._handler.abort(checkpoint, reason, now), now)
 
     def tick(self, now: int) -> list[Action]:
-        """Time passed."""
+        """Return the actions that time alone makes necessary."""
         return self._meter(self._handler.tick(now), now)
 
     def start(self, barrier: Barrier, now: int) -> list[Action] | None:
-        """Start ``barrier`` where no barrier can come in, because nothing writes to the channels any more.
+        """Start the checkpoint of ``barrier`` if no barrier can come in, because the channels have no writers any more.
 
-        It overtakes everything that is queued. None: it must wait for channels that cannot be overtaken, for its time,
-        or for earlier barriers that overtake as well.
+        It overtakes everything that is queued. None: it must wait for channels where no barrier overtakes, for its
+        time, or for earlier barriers that overtake.
         """
         at = self.starts_at(barrier)
         if at is None or now < at:
@@ -246,7 +246,7 @@ class InputGate:
         return actions
 
     def starts_at(self, barrier: Barrier) -> int | None:
-        """When ``start`` may start ``barrier``; None: not by time alone."""
+        """Return the time when ``start`` may start ``barrier``; None: not by time alone."""
         if not all(self._channels[index].overtakable for index in self._open_channels):
             return None
         return 0 if barrier.unaligned else self._handler.overtakes_from(barrier)
@@ -256,7 +256,7 @@ class InputGate:
         return [index for index, ended in enumerate(self._ended) if not ended]
 
     def _promote(self, now: int) -> None:
-        """Let every queued barrier overtake whose time has come."""
+        """Make every queued barrier urgent that is now due to overtake."""
         for channel in self._overtakable:
             for barrier in channel.barriers:
                 at = self._handler.overtakes_from(barrier)
@@ -266,9 +266,9 @@ class InputGate:
     def _take(self, index: int, now: int, max_rows: int | None = None) -> Taken:
         channel = self._channels[index]
         if isinstance(channel.head, EndOfInput):
-            news = self._time(self._merger.end(index))
-            if news is not None:
-                return Taken(index, news, NO_ACTIONS)
+            time_change = self._time(self._merger.end(index))
+            if time_change is not None:
+                return Taken(index, time_change, NO_ACTIONS)
         element = channel.take(max_rows)
         match element:
             case Data():
@@ -308,14 +308,14 @@ class InputGate:
         return self._meter(actions, now)
 
     def _time(self, moved: int | None) -> Watermark | Idle | None:
-        """What the whole gate has to say about time now: a new watermark, that it fell idle, or nothing."""
+        """Return the change of time of the whole gate: a new watermark, idleness, or None."""
         was_idle, self._said_idle = self._said_idle, self._merger.all_idle
         if moved is not None:
             return Watermark(moved)
         return Idle() if self._said_idle and not was_idle else None
 
     def _meter(self, actions: list[Action], now: int) -> list[Action]:
-        """Bring the clocks of blocking and alignment up to date after the handler's answer."""
+        """Update the clocks of blocking and alignment after the handler's actions; return these."""
         for action in actions:
             match action:
                 case TakeSnapshot(barrier=Barrier(checkpoint=taken)):
@@ -325,7 +325,7 @@ class InputGate:
                     self._newest = max(self._newest, checkpoint)
                 case _:
                     pass
-        if self._first_barrier:  # which may be of a checkpoint that was given up before its barrier came
+        if self._first_barrier:  # entries may be of a checkpoint that was aborted before its barrier came
             floor = self._handler.floor
             self._first_barrier = {n: since for n, since in self._first_barrier.items() if n >= floor}
         blocked = self._handler.blocked

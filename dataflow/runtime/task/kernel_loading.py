@@ -1,9 +1,9 @@
-"""Loads the kernels that a job will call, before its first row.
+"""Load the kernels that a job will call, before its first row.
 
 A kernel is compiled, or loaded from numba's cache, when its module is imported. On a fresh machine that takes seconds,
 and in a step it would hold up every barrier. So operators and sources name such modules (``Operator.kernels``), and a
 job imports them before tasks are stepped and before its first checkpoint is due. A restore calls kernels, too, and
-imports them before it makes the first operator from its state.
+imports them before it builds the first operator from its state.
 
 Guarantees: a module that cannot be imported ends the loading and nothing else; the step that needs it raises.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dataflow.contracts.source import Source
     from dataflow.planning.physical_plan import Plan
 
-__all__ = ["Loading", "kernels_of"]
+__all__ = ["KernelLoader", "kernels_of"]
 
 _PARTITION = ("dataflow.state.kernels.hashing", "dataflow.state.kernels.partition")
 
@@ -48,22 +48,22 @@ def _kernels(owner: Operator | Source) -> Sequence[str]:
     try:
         return tuple(owner.kernels)
     except Exception as error:
-        error.add_note(f"raised by the kernels of {type(owner).__name__}, which are the names of modules")
+        error.add_note(f"raised by {type(owner).__name__}.kernels, which must return names of modules")
         raise
 
 
 def _imported(name: str) -> bool:
-    """Return whether a module is there, and no other thread is still executing it."""
+    """Return whether a module is imported, and no other thread is still executing it."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return spec is not None and not getattr(spec, "_initializing", False)
 
 
-class Loading:
-    """Imports ``modules``; those that are imported already cost nothing.
+class KernelLoader:
+    """Imports ``modules``; modules that are already imported cost nothing.
 
-    ``start`` does it on a thread of its own, ``run`` on the caller's.
+    ``start`` imports on a new thread, ``run`` on the caller's thread.
 
-    >>> Loading(["json"]).done
+    >>> KernelLoader(["json"]).done
     True
     """
 
@@ -85,7 +85,7 @@ class Loading:
         return f"compiling: {what} ({self._loaded + 1} of {len(self._modules)})"
 
     def start(self, then: Callable[[], None]) -> None:
-        """Import on a thread of its own, and call ``then`` there at the end.
+        """Import on a new thread, and call ``then`` there at the end.
 
         The thread is not a daemon: a process that ends while LLVM compiles on another thread may crash.
         """
@@ -94,13 +94,13 @@ class Loading:
         self._thread.start()
 
     def run(self) -> None:
-        """Import here, unless ``start`` was called."""
+        """Import on this thread, unless ``start`` was called."""
         if not self._started and not self.done:
             self._started = True
             self._import(lambda: None)
 
     def stop(self) -> None:
-        """Import no further module. The one that is being imported is finished."""
+        """Import no further module; the current import is finished."""
         self._stopped = True
 
     def ended(self, seconds: float) -> bool:

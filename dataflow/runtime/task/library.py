@@ -1,7 +1,7 @@
-"""What the engine needs from the package that implements operators, so that it need not import it.
+"""The functions that the engine needs from the package of operators, so that it need not import that package.
 
-``dataflow.runners.binding`` makes the one `Library`; runners hand it to the planner and to the runtime. The operator of
-a spec is not part of it: ``dataflow.planning.operator_table`` finds it by name.
+``dataflow.runners.binding`` makes the one `Library`; runners pass it to the planner and to the runtime. It does not
+contain the operators of specs: ``dataflow.planning.operator_table`` finds them by name.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Library:
         folded_schema: ``folded_schema(spec, schema)`` returns the columns of folded rows on a channel to the operator
             of ``spec``; None if it takes none.
         check_folded: ``check_folded(batch, spec, where)`` raises CheckpointDamaged for folded rows that the operator
-            must not be given.
-        shown_rows: ``shown_rows(spec, batch, taken, made)`` returns rows in flight as a user knows them: folded ones as
-            the operator would emit them. ``taken`` and ``made`` are the schemas of its input and output.
+            must not receive.
+        shown_rows: ``shown_rows(spec, batch, taken, made)`` returns rows in flight in the user's columns: folded rows
+            as the operator would emit them. ``taken`` and ``made`` are the schemas of its input and output.
         fuse: ``fuse(graph, nodes, submit)`` replaces operators of a chain by compiled loops where that saves time. The
             nodes are wired and have their operators; ``submit`` runs the compilation in the background.
     """

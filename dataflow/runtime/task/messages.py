@@ -1,4 +1,4 @@
-"""What a job and its tasks say to each other. Each side has a mailbox; nobody calls into another's state."""
+"""The messages between a job and its tasks. Each side has a mailbox and never accesses the other's state."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ M = TypeVar("M")
 
 
 class Mailbox(Generic[M]):
-    """A queue from any thread to one reader, which ``bell`` wakes."""
+    """A queue that any thread writes and one reader reads; ``bell`` wakes the reader."""
 
     def __init__(self) -> None:
         self._queue: deque[M] = deque()  # append and popleft are atomic
         self.bell: Callable[[], None] = lambda: None
 
     def put(self, message: M) -> None:
+        """Append a message and wake the reader. Any thread may call this."""
         self._queue.append(message)
         self.bell()
 
     def take(self) -> M | None:
-        """The oldest message, or None. For the reader only."""
+        """Remove and return the oldest message, or None. Reader only."""
         return self._queue.popleft() if self._queue else None
 
     def __len__(self) -> int:
@@ -56,7 +57,7 @@ class Mailbox(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Start checkpoint ``barrier`` here. ``finished``: the coordinator knows that this task's input has ended."""
+    """Start the checkpoint of ``barrier`` here. ``finished``: the coordinator knows that its input has ended."""
 
     barrier: Barrier
     finished: bool
@@ -64,7 +65,7 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class AbortCheckpoint:
-    """The coordinator gave a checkpoint up."""
+    """The coordinator aborted a checkpoint."""
 
     checkpoint: int
     reason: AbortReason
@@ -79,7 +80,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The last checkpoint is committed: there is nothing more to do."""
+    """The last checkpoint is committed: the task is done."""
 
 
 TaskMessage = Trigger | AbortCheckpoint | Committed | Stop
@@ -90,12 +91,13 @@ TaskMessage = Trigger | AbortCheckpoint | Committed | Stop
 
 @dataclass(frozen=True, slots=True)
 class TaskStats:
-    """What one checkpoint cost at one task: microseconds and bytes.
+    """The cost of one checkpoint at one task, in microseconds and bytes.
 
-    ``queued`` is how long the part waited for the background writer, ``write`` how long the writing took.
-    ``in_flight_rows`` and ``in_flight_bytes`` are the channel state. ``duplicated`` counts, by operator, the rows that
-    a restore delivers twice. ``blocked`` is what each input channel has been blocked in all, from the start of the run
-    to this checkpoint.
+    ``alignment`` is the time between the first barrier and the snapshot, ``copy`` the time to copy the state.
+    ``queued`` is how long the part waited for the background writer, ``write`` how long writing it took, ``size`` its
+    bytes. ``in_flight_rows`` and ``in_flight_bytes`` are the channel state. ``duplicated`` counts, by operator, the
+    rows that a restore delivers twice. ``blocked`` is the total time that each input channel was blocked, from the
+    start of the run to this checkpoint.
     """
 
     alignment: int = 0
@@ -111,7 +113,7 @@ class TaskStats:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """This task's part of the checkpoint is durable."""
+    """The part of this task is durable."""
 
     task: str
     checkpoint: int
@@ -132,21 +134,21 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Every input of this task ended, ``finish`` ran, and ``EndOfInput`` was sent."""
+    """Every input of this task ended, ``finish`` ran, and the task sent ``EndOfInput``."""
 
     task: str
 
 
 @dataclass(frozen=True, slots=True)
 class Enough:
-    """A collector has as many rows as were asked for: the job may stop."""
+    """A collector has all rows it needs: the job may stop."""
 
     task: str
 
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """A step raised."""
+    """A step, or background work, raised ``error``."""
 
     task: str
     error: BaseException

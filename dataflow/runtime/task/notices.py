@@ -1,4 +1,4 @@
-"""Events that the user of a run must see: any thread adds them, the thread that waits for the job warns of them."""
+"""Events that the user of a run must see: any thread adds them; the thread that waits for the job warns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Packed = tuple[str, int, Sequence[str]]
 class Notices:
     """The events of one run, by category of warning.
 
-    Guarantees: one warning per category, however many events there were; the first few texts that differ are kept, all
+    Guarantees: one warning per category, however many events there were; the first few distinct texts are kept, and all
     events are counted.
 
     >>> from dataflow.errors import CleanupFailedWarning
@@ -39,47 +39,47 @@ class Notices:
         self._counts: dict[type[BarrierflowWarning], int] = {}
 
     def add(self, category: type[BarrierflowWarning], text: str) -> None:
-        """Note an event, and log it. From any thread."""
+        """Record an event and log it. Any thread may call this."""
         log.warning("%s", text)
-        self._note(category, 1, [text])
+        self._record(category, 1, [text])
 
     def cleanup_failed(self, where: str, error: BaseException) -> None:
-        """Note what closing ``where`` raised."""
+        """Record an error that closing ``where`` raised."""
         self.add(CleanupFailedWarning, closing_raised(where, error))
 
     @contextmanager
     def as_notes(self) -> Iterator[None]:
-        """Add the warnings as notes to an error that ends the block: without a job, nothing gives them out."""
+        """Add the warnings as notes to an error that ends the block, because without a job nothing else issues them."""
         try:
             yield
         except BaseException as error:
-            known = getattr(error, "__notes__", ())
+            present = getattr(error, "__notes__", ())
             for note in [f"{type(warning).__name__}: {warning}" for warning in self.warnings()]:
-                if note not in known:
+                if note not in present:
                     error.add_note(note)
             raise
 
     def packed(self) -> list[Packed]:
-        """Return all events in a form for ``include`` of another process."""
+        """Return all events in the form that ``include`` in another process takes."""
         with self._lock:
             return [(_full_name(kind), self._counts[kind], list(texts)) for kind, texts in self._texts.items()]
 
     def include(self, packed: Iterable[Packed]) -> None:
-        """Note what another process packed. A category that this process does not know is told in the text."""
-        known = {_full_name(kind): kind for kind in _categories(BarrierflowWarning)}
+        """Record the events that another process packed. The text names a category that this process does not know."""
+        categories = {_full_name(kind): kind for kind in _categories(BarrierflowWarning)}
         for name, count, texts in packed:
-            texts = texts if name in known else [f"{name}: {text}" for text in texts]
+            texts = texts if name in categories else [f"{name}: {text}" for text in texts]
             for text in texts:
                 log.warning("%s", text)
-            self._note(known.get(name, BarrierflowWarning), count, texts)
+            self._record(categories.get(name, BarrierflowWarning), count, texts)
 
-    def _note(self, category: type[BarrierflowWarning], count: int, texts: Iterable[str]) -> None:
+    def _record(self, category: type[BarrierflowWarning], count: int, texts: Iterable[str]) -> None:
         with self._lock:
-            kept = self._texts.setdefault(category, [])
+            distinct = self._texts.setdefault(category, [])
             self._counts[category] = self._counts.get(category, 0) + count
             for text in texts:
-                if text not in kept and len(kept) <= _KEPT:  # one more than is shown tells that there were more
-                    kept.append(text)
+                if text not in distinct and len(distinct) <= _KEPT:  # one more than is shown: there were more
+                    distinct.append(text)
 
     def warnings(self) -> list[BarrierflowWarning]:
         """Return a warning for each category, in the order of the first event."""

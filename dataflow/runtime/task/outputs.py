@@ -1,6 +1,7 @@
-"""Where a task's rows leave it: one output per link, which spreads batches over channels.
+"""The outputs of a task: one per link, which distributes batches over channels.
 
-Rows need credit, asked for once before work begins (``has_credit``); control needs none, and goes to every channel.
+Rows need credit, which is checked once before work begins (``has_credit``). Control elements need none, and go to every
+channel.
 """
 
 from __future__ import annotations
@@ -28,48 +29,48 @@ class Output(ABC):
         self.rows = 0
 
     def has_credit(self) -> bool:
-        """Whether one more batch may be emitted, wherever its rows go."""
+        """Return whether one more batch may be emitted, to any of the channels."""
         return all([channel.has_credit for channel in self.channels])
 
     def emit(self, batch: pa.RecordBatch, epoch: int) -> None:
-        """Send a batch that is not empty."""
+        """Send a non-empty batch."""
         self.rows += batch.num_rows
-        self._spread(batch, epoch)
+        self._distribute(batch, epoch)
 
     def send(self, control: Element) -> None:
-        """Send a control element to every channel, in-band (a ``Cancel`` overtakes what is queued)."""
-        assert not isinstance(control, Data), "rows go through emit"
+        """Send a control element to every channel, in-band (a ``Cancel`` overtakes queued elements)."""
+        assert not isinstance(control, Data), "rows are sent with emit()"
         for channel in self.channels:
             channel.put(control)
 
     def end(self) -> None:
-        """Send the end of input to every channel that has not got it yet: restored channel state may hold it."""
+        """Send the end of input to every channel that does not have it yet: restored channel state may hold it."""
         for channel in self.channels:
             if not channel.ended:
                 channel.put(EndOfInput())
 
     @abstractmethod
-    def _spread(self, batch: pa.RecordBatch, epoch: int) -> None: ...
+    def _distribute(self, batch: pa.RecordBatch, epoch: int) -> None: ...
 
 
 class ForwardOutput(Output):
-    """One channel, to the subtask of the same index."""
+    """Sends rows on one channel, to the subtask of the same index."""
 
-    def _spread(self, batch: pa.RecordBatch, epoch: int) -> None:
+    def _distribute(self, batch: pa.RecordBatch, epoch: int) -> None:
         self.channels[0].put(Data(batch, epoch))
 
 
 class BroadcastOutput(Output):
-    """Every row to every channel; the memory is shared, for batches are immutable."""
+    """Sends every row to every channel; the channels share the memory, because batches are immutable."""
 
-    def _spread(self, batch: pa.RecordBatch, epoch: int) -> None:
+    def _distribute(self, batch: pa.RecordBatch, epoch: int) -> None:
         data = Data(batch, epoch)
         for channel in self.channels:
             channel.put(data)
 
 
 class RebalanceOutput(Output):
-    """Whole batches in turn, to the next channel that has credit; at least one must."""
+    """Sends whole batches in turn, to the next channel that has credit; at least one must."""
 
     def __init__(self, channels: Sequence[Channel]) -> None:
         super().__init__(channels)
@@ -78,7 +79,7 @@ class RebalanceOutput(Output):
     def has_credit(self) -> bool:
         return any([channel.has_credit for channel in self.channels])
 
-    def _spread(self, batch: pa.RecordBatch, epoch: int) -> None:
+    def _distribute(self, batch: pa.RecordBatch, epoch: int) -> None:
         n = len(self.channels)
         order = [(self._next + i) % n for i in range(n)]
         chosen = next((i for i in order if self.channels[i].has_credit), self._next)
@@ -87,7 +88,7 @@ class RebalanceOutput(Output):
 
 
 class HashOutput(Output):
-    """Rows to the subtask that owns the key group of their key."""
+    """Sends each row to the subtask that owns the key group of its key."""
 
     def __init__(self, channels: Sequence[Channel], keys: Sequence[str], max_key_groups: int) -> None:
         super().__init__(channels)
@@ -95,11 +96,11 @@ class HashOutput(Output):
         self.max_key_groups = max_key_groups
 
     def emit_parts(self, parts: Sequence[pa.RecordBatch | None], epoch: int) -> None:
-        """Send rows that are spread already, as ``hash_partition`` does it: a part for each channel, or None."""
+        """Send rows that ``hash_partition`` has already partitioned: a batch or None for each channel."""
         self.rows += sum(part.num_rows for part in parts if part is not None)
         self._put(parts, epoch)
 
-    def _spread(self, batch: pa.RecordBatch, epoch: int) -> None:
+    def _distribute(self, batch: pa.RecordBatch, epoch: int) -> None:
         from dataflow.state.partition import hash_partition
 
         self._put(hash_partition(batch, self.keys, len(self.channels), self.max_key_groups), epoch)
@@ -113,7 +114,7 @@ class HashOutput(Output):
 def output_for(
     partitioning: Partitioning, channels: Sequence[Channel], keys: Sequence[str], max_key_groups: int
 ) -> Output:
-    """The output of a link's partitioning."""
+    """Return the output for a link with this partitioning."""
     match partitioning:
         case Partitioning.FORWARD:
             return ForwardOutput(channels)

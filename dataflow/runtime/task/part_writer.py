@@ -1,7 +1,7 @@
-"""What comes of a task's copy of its state: a part of a checkpoint, written in the background while the task goes on.
+"""Write the copied state of a task as a part of a checkpoint, in the background, while the task continues.
 
-The queue in front of the writer is bounded: a part that nobody wants any more is let go at once, state and all, so of
-one task no more parts wait than there may be checkpoints under way.
+The queue of the writer is bounded: the part of an aborted checkpoint is dropped at once, together with its state. So at
+most as many parts of a task wait as there may be checkpoints under way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["PartWriter"]
 
 
 class PartWriter:
-    """Writes the parts of one task and tells the job what came of each: acknowledged, declined, or a crash.
+    """Writes the parts of one task and reports each outcome to the job: acknowledged, declined, or a crash.
 
     Invariant: a part is acknowledged only when it is durable.
     """
@@ -34,12 +34,12 @@ class PartWriter:
         self._task = task
         self._services = services
         self._keep_duplicates = keep_duplicates
-        # By checkpoint, what waits to be written. Single operations on it are atomic: the task adds and drops, and the
-        # writer takes out what it begins to write.
+        # The parts that wait to be written, by checkpoint. Single operations on it are atomic: the task adds and drops
+        # parts, and the writer takes a part out when it begins to write it.
         self._waiting: dict[int, tuple[TaskState, TaskStats, int]] = {}
 
     def write(self, checkpoint: int, state: TaskState, stats: TaskStats) -> None:
-        """Have ``state`` written. It owns its memory, or is read as it was at the barrier."""
+        """Write ``state`` in the background. It owns its memory, or reads as it was at the barrier."""
         duplicated: dict[str, int] = {}
         for d in state.duplicates:
             duplicated[d.operator] = duplicated.get(d.operator, 0) + d.rows
@@ -53,15 +53,15 @@ class PartWriter:
         self._services.submit(self._task, lambda: self._write(checkpoint))
 
     def drop(self, checkpoint: int) -> None:
-        """Nobody wants the part any more; one that is being written is written all the same."""
+        """Drop the part of an aborted checkpoint; a part that is being written is still finished."""
         self._waiting.pop(checkpoint, None)
 
     def _write(self, checkpoint: int) -> None:
-        """Runs in the background: it touches nothing but what it was given, the store and the mailbox."""
-        waited = self._waiting.pop(checkpoint, None)
-        if waited is None:
+        """Write a part. Runs in the background, so it uses only the part, the store and the mailbox."""
+        waiting = self._waiting.pop(checkpoint, None)
+        if waiting is None:
             return
-        state, stats, submitted = waited
+        state, stats, submitted = waiting
         started = self._services.clock.now()
         try:
             self._services.probe(Point.WRITE)
@@ -71,7 +71,7 @@ class PartWriter:
         except (StoreError, OSError) as error:
             self._services.mailbox.put(Declined(self._task, checkpoint, FailureReason.IO, str(error)))
         except Exception as error:
-            error.add_note(f"while the state of {self._task} was written for checkpoint {checkpoint}")
+            error.add_note(f"raised while the state of {self._task} was written for checkpoint {checkpoint}")
             self._services.mailbox.put(Crashed(self._task, error))
         else:
             stats = replace(

@@ -1,4 +1,4 @@
-"""What one task contributes to a checkpoint, and its form on disk."""
+"""The part of a checkpoint that one task writes, and its form on disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SAMPLE_ROWS = 5
 class Duplicates:
     """Rows that ``operator`` took before its snapshot and that a restore will deliver to it again.
 
-    ``rows`` counts them all; ``table`` holds them, or a sample of them. ``channel`` says where they came from.
+    ``rows`` is their number; ``table`` holds them, or a sample of them. ``channel`` is where they came from.
     """
 
     operator: str
@@ -40,19 +40,19 @@ class Duplicates:
 
     @staticmethod
     def of(operator: str, task: str, channel: str, rows: Sequence[Data]) -> Duplicates:
+        """Return the duplicates of one channel; ``Omitted`` entries only count their rows."""
         import pyarrow as pa
 
-        kept = [data.rows for data in rows if not isinstance(data.rows, Omitted)]
-        table = pa.Table.from_batches(kept) if kept else pa.table({})
+        batches = [data.rows for data in rows if not isinstance(data.rows, Omitted)]
+        table = pa.Table.from_batches(batches) if batches else pa.table({})
         return Duplicates(operator, task, channel, sum(len(data.rows) for data in rows), table)
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """What was in flight on ``channel``, in order, when ``task`` took its snapshot: rows, and control between them.
+    """The elements in flight on ``channel``, in order, when ``task`` took its snapshot: rows, and control between them.
 
-    ``operator`` is the head of the task: the one the rows are re-injected to. ``schema`` is the channel's, as JSON.
-    ``bytes`` counts the rows' Arrow memory.
+    ``operator`` is the head of the task: the rows are re-injected to it. ``schema`` is the channel's, as JSON.
     """
 
     operator: str
@@ -63,16 +63,22 @@ class ChannelState:
 
     @property
     def rows(self) -> int:
+        """The number of rows in flight."""
         return sum(len(element.rows) for element in self.elements if isinstance(element, Data))
 
     @property
     def bytes(self) -> int:
+        """The Arrow memory of these rows."""
         return sum(element.rows.nbytes for element in self.elements if isinstance(element, Data))  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """One task at a barrier. ``ended``: its input had ended and ``finish`` had run."""
+    """The state of one task at a barrier.
+
+    ``ended``: its input had ended and ``finish`` had run. ``inlet`` is the state of its input, under the name that
+    stored parts use.
+    """
 
     task: str
     ended: bool = False
@@ -83,7 +89,7 @@ class TaskState:
     transactions: Mapping[str, tuple[Handle, ...]] = field(default_factory=dict)
 
     def encode(self, keep: Literal["sample", "rows"]) -> Any:
-        """The bytes of the part. Reads the readers among the operators' tables, so it can be called once."""
+        """Return the bytes of the part. Call it once: it consumes the readers among the operators' tables."""
         import pyarrow as pa
 
         from dataflow.state.codec import encode
@@ -122,7 +128,7 @@ class TaskState:
 
     @staticmethod
     def decode(data: Any) -> TaskState:
-        """The state behind ``data``; transactions are in the manifest, not in the part.
+        """Return the state that ``data`` encodes; transactions are in the manifest, not in the part.
 
         Raises: CheckpointDamaged.
         """
@@ -186,14 +192,14 @@ class _Split(msgspec.Struct):
 
 
 def _check_inlet(header: _Header) -> None:
-    """Check the assumptions that every reader of an inlet makes. Raises: CheckpointDamaged."""
-    what = f"the inlet of task {excerpt(header.task)}"
+    """Check the assumptions that every reader of an input's state makes. Raises: CheckpointDamaged."""
+    what = f"the input of task {excerpt(header.task)}"
     splits = parsed(list[_Split], header.inlet.get("splits", []), what)
     parsed(list[Time | None], header.inlet.get("watermarks", []), what)
     if len({split.id for split in splits}) < len(splits):
-        raise CheckpointDamaged(f"{what} has a split twice")
+        raise CheckpointDamaged(f"{what} lists a split twice")
     if header.ended and not all([split.done for split in splits]):
-        raise CheckpointDamaged(f"{what}: the task had ended, but not all of its splits had")
+        raise CheckpointDamaged(f"{what}: the task had ended, but some of its splits had not")
 
 
 def _table(tables: Mapping[str, pa.Table], name: str) -> pa.Table:
@@ -203,20 +209,24 @@ def _table(tables: Mapping[str, pa.Table], name: str) -> pa.Table:
 
 
 def table_of(name: str, kind: int) -> str:
+    """Return the name of the table that holds the rows of one schema (``kind``) of channel state ``name``."""
     return name if kind == 0 else f"{name}/{kind}"
 
 
 def joined(table: pa.Table) -> pa.Table:
-    """One piece instead of many small ones, each of which costs a message. Dictionaries would have to be united."""
+    """Return ``table`` in one chunk, because each chunk costs an IPC message.
+
+    A table with dictionaries is returned as it is: its dictionaries would have to be united.
+    """
     return table if any("dictionary<" in str(type_) for type_ in table.schema.types) else table.combine_chunks()
 
 
 def packed(elements: Sequence[Element]) -> tuple[list[Json], list[list[pa.RecordBatch]]]:
-    """A run of channel state as JSON, in which rows are only counted, and the batches of each schema, for a table each.
+    """Return channel state as JSON, which only counts rows, and the batches of each schema, one table per schema.
 
-    Rows may be on their way as they are, or folded into records.
+    There are up to two schemas: rows in flight may be plain, or folded into records.
     """
-    found: list[Json] = []
+    entries: list[Json] = []
     numbers: dict[pa.Schema, int] = {}  # schemas that differ in metadata are equal, but have other hashes
     kinds: list[list[pa.RecordBatch]] = []
     for element in elements:
@@ -227,21 +237,21 @@ def packed(elements: Sequence[Element]) -> tuple[list[Json], list[list[pa.Record
                 if kind == len(kinds):
                     kinds.append([])
                 kinds[kind].append(batch)
-                found.append(["rows", len(rows)] if kind == 0 else ["rows", len(rows), kind])
+                entries.append(["rows", len(rows)] if kind == 0 else ["rows", len(rows), kind])
             case Watermark(time=time):
-                found.append(["watermark", time])
+                entries.append(["watermark", time])
             case Idle():
-                found.append(["idle"])
+                entries.append(["idle"])
             case EndOfInput():
-                found.append(["end"])
+                entries.append(["end"])
             case _:
-                raise AssertionError(f"{element} is no channel state")
-    return found, kinds
+                raise AssertionError(f"{element} cannot be channel state")
+    return entries, kinds
 
 
 def unpacked(elements: Sequence[Any], tables: Mapping[str, pa.Table], name: str) -> tuple[Element, ...]:
-    """The inverse of ``packed``. The rows are of epoch 0: for the job that is restored they are old."""
-    found: list[Element] = []
+    """Return the elements that ``packed`` encoded. Rows get epoch 0, because they precede the restored job."""
+    restored: list[Element] = []
     starts: dict[int, int] = {}
     what = f"channel state {name}"
     for element in elements:
@@ -251,18 +261,20 @@ def unpacked(elements: Sequence[Any], tables: Mapping[str, pa.Table], name: str)
                 table, start = _table(tables, table_of(name, kind)), starts.get(kind, 0)
                 starts[kind] = start + parsed(Count, length, what)
                 if starts[kind] > table.num_rows:
-                    raise CheckpointDamaged(f"{what} counts {starts[kind]} rows, its table has {table.num_rows}")
-                found += [Data(batch) for batch in table.slice(start, length).combine_chunks().to_batches()]
+                    raise CheckpointDamaged(
+                        f"{what} counts at least {starts[kind]} rows, but its table has {table.num_rows}"
+                    )
+                restored += [Data(batch) for batch in table.slice(start, length).combine_chunks().to_batches()]
             case ["watermark", time]:
-                found.append(Watermark(parsed(Time, time, what)))
+                restored.append(Watermark(parsed(Time, time, what)))
             case ["idle"]:
-                found.append(Idle())
+                restored.append(Idle())
             case ["end"]:
-                found.append(EndOfInput())
-            case [word, *_]:
-                raise CheckpointDamaged(f"{what} holds {excerpt(word)}, which this release does not know")
+                restored.append(EndOfInput())
+            case [entry, *_]:
+                raise CheckpointDamaged(f"{what} holds {excerpt(entry)}, which this release does not know")
             case _:
                 raise CheckpointDamaged(f"{what} holds {excerpt(element)}, which this release does not know")
-    if any([isinstance(element, EndOfInput) for element in found[:-1]]):
+    if any([isinstance(element, EndOfInput) for element in restored[:-1]]):
         raise CheckpointDamaged(f"{what} has elements after the end of the input")
-    return tuple(found)
+    return tuple(restored)

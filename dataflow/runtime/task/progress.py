@@ -1,4 +1,4 @@
-"""Where a job stands, what a task is doing, and where its time went."""
+"""The state of a job, what a task is doing, and how it spent its time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-__all__ = ["JobState", "Meter", "Progress"]
+__all__ = ["JobState", "TaskTimes", "Progress"]
 
 
 class Progress(Enum):
@@ -21,7 +21,7 @@ class Progress(Enum):
 
 
 class JobState(Enum):
-    """Where a job stands. The last four are final."""
+    """The state of a job. The last four are final."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -31,8 +31,8 @@ class JobState(Enum):
 
 
 @dataclass(slots=True)
-class Meter:
-    """Where a task's time went, in microseconds; the sum is the time since it was built."""
+class TaskTimes:
+    """How a task spent its time, in microseconds; the sum is the time since it was built."""
 
     busy: int = 0
     waiting: int = 0
@@ -41,7 +41,7 @@ class Meter:
     ready: int = 0
 
     def add(self, state: Progress, elapsed: int) -> None:
-        """Account the time between two steps to the state the earlier one left."""
+        """Add the time between two steps to the state that the earlier one ended in."""
         match state:
             case Progress.WORKED:
                 self.ready += elapsed

@@ -1,4 +1,4 @@
-"""What the tasks and the job share of the process that runs them, and what identifies the job."""
+"""The services of the process that tasks and their job share, and the identity of the job."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["Identity", "Services"]
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The surroundings of tasks and of their job.
+    """The services that tasks and their job use.
 
     Attributes:
         store: the checkpoints.
         submit: runs work in the background.
         clock: the time of the job.
-        mailbox: takes messages to the job, from any thread.
+        mailbox: receives messages to the job, from any thread.
         library: the functions of the package of operators.
-        probe: is called at the points where tests let a process crash.
-        notices: events that the user is warned of.
+        probe: called at the points where tests crash a process.
+        notices: collects the events that the user is warned of.
     """
 
     store: CheckpointStore
@@ -45,7 +45,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a job is called, and what its checkpoints promise. ``checkpointed``: the user asked for checkpoints."""
+    """The names of a job, and the guarantee of its checkpoints. ``checkpointed``: the user asked for checkpoints."""
 
     pipeline: str
     run_id: str

@@ -1,7 +1,7 @@
-"""What the tasks of one source know of each other: how far each is in event time, so that none runs far ahead.
+"""The event times of the tasks of one source, shared so that no task reads too far ahead of the others.
 
-Behind a shuffle the least watermark counts. Where one task reads an hour ahead of another, everything of that hour is
-state; which task is ahead is the operating system's choice, and without a limit so is the size of the state.
+After a shuffle the lowest watermark counts. If one task reads an hour ahead of another, all rows of that hour become
+state. Scheduling by the operating system decides which task is ahead, and without a limit also the size of the state.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class _Clock:
 class Peers:
     """The clocks of the tasks 0 .. ``tasks`` - 1: one per ``with_watermark`` with a limit, known by its name.
 
-    Shared by threads without a lock: a task writes its own place alone, and to read an old time of another makes one
-    wait too long by a moment, no more. The slowest task never waits, so there is always one that goes on.
+    Threads share it without a lock: each task writes only its own entry, and an old time of another task only makes a
+    task wait a moment too long. The slowest task never waits, so at least one always continues.
 
     >>> peers = Peers(2)
     >>> peers.reached("clock", 0, 50, 10), peers.ahead(0)
@@ -36,21 +36,21 @@ class Peers:
         self._clocks: dict[str, _Clock] = {}
 
     def reached(self, clock: str, task: int, time: int | None, drift: int) -> None:
-        """``task`` is at ``time`` (microseconds); None: it is not known, idle or at its end, and nobody waits for it.
+        """Record the event ``time`` of ``task`` (microseconds); None: unknown, idle or ended, and no task waits for it.
 
         The first call for a clock comes before the tasks run.
         """
-        found = self._clocks.get(clock)
-        if found is None:
-            found = self._clocks[clock] = _Clock(drift, [None] * self._tasks)
-        found.times[task] = time
+        entry = self._clocks.get(clock)
+        if entry is None:
+            entry = self._clocks[clock] = _Clock(drift, [None] * self._tasks)
+        entry.times[task] = time
 
-    def told(self, task: int) -> Mapping[str, tuple[int | None, int]]:
-        """What ``task`` said last by each clock: where it is, and how far ahead it may be."""
+    def clocks_of(self, task: int) -> Mapping[str, tuple[int | None, int]]:
+        """Return the last time of ``task`` on each clock, with the clock's drift limit."""
         return {name: (clock.times[task], clock.drift) for name, clock in self._clocks.items()}
 
     def ahead(self, task: int) -> bool:
-        """Whether ``task`` is more than ``drift`` ahead of another one by any of the clocks."""
+        """Return whether ``task`` is more than ``drift`` ahead of another task on any clock."""
         for clock in self._clocks.values():
             own = clock.times[task]
             if own is not None and any([time is not None and own - time > clock.drift for time in clock.times]):

@@ -1,10 +1,10 @@
-"""A task: one subtask of a vertex. ``step()`` is the only way it moves, and the only caller of operators.
+"""A task: one subtask of a vertex. Only ``step()`` advances it and calls its operators.
 
-A step, in this order: messages; what the chain still has to carry; a checkpoint whose time has come; a timer; barriers
-and cancels; the next element. Rows are taken only when every output has credit; barriers and cancels are taken without.
-A timer does not come first in two steps in a row, or timers that are always due would keep barriers and rows waiting.
+A step handles, in this order: messages; elements left in the chain; a checkpoint that may start; a timer; barriers and
+cancels; the next element. Rows are taken only if every output has credit; barriers and cancels need none. A timer does
+not come first in two consecutive steps, because timers that are always due would keep barriers and rows waiting.
 
-At barrier n (and nothing in between): the barrier leaves on ALL outputs, then every operator's state is copied, or kept
+At barrier n, with nothing in between: the barrier leaves on ALL outputs, then every operator's state is copied, or kept
 for copying on write. It is written in the background once the checkpoint is complete here, with the channel state
 recorded since; the acknowledgement follows when it is durable.
 
@@ -45,9 +45,9 @@ from dataflow.runtime.task.messages import (
 from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.part_writer import PartWriter
 from dataflow.runtime.task.parts import ChannelState, Duplicates, TaskState
-from dataflow.runtime.task.progress import Meter, Progress
+from dataflow.runtime.task.progress import Progress, TaskTimes
 from dataflow.runtime.task.services import Services
-from dataflow.runtime.task.task_inputs import Inlet, Input
+from dataflow.runtime.task.task_input import PollResult, TaskInput
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,28 +56,28 @@ if TYPE_CHECKING:
 __all__ = ["Task"]
 
 _UNITS_PER_STEP = 64
-"""Bound on the operator calls of one step, so that one long emission does not hold up the tasks of the same thread."""
+"""Limit for the operator calls of one step, so that a long emission does not delay other tasks of the same thread."""
 
 
 class _Phase(Enum):
-    """How near a task is to its end."""
+    """The phase of a task, up to its end."""
 
     RUNNING = "running"
-    FINISHING = "finishing"  # every input ended; what ``finish`` emits is being carried away
-    ENDED = "ended"  # EndOfInput left; only the last checkpoint is still to come
+    FINISHING = "finishing"  # every input ended; the rows that ``finish`` emits are being sent
+    ENDED = "ended"  # EndOfInput was sent; only the last checkpoint is still to come
 
 
 class Task:
-    """One subtask: an inlet, a chain of operators, outputs.
+    """One subtask: an input, a chain of operators, outputs.
 
     Invariant: no row, timer or watermark passes between ``TakeSnapshot`` and the copy of the state.
-    Invariant: in phase ENDED nothing leaves any more, not even a barrier.
+    Invariant: in phase ENDED nothing is sent any more, not even a barrier.
     """
 
     def __init__(
         self,
         name: str,
-        inlet: Inlet,
+        task_input: TaskInput,
         chain: Chain,
         services: Services,
         *,
@@ -87,19 +87,19 @@ class Task:
     ) -> None:
         #: Never changes; the key of this task in the job, the plan and the ledger.
         self.name = name
-        #: Never changes. Keeps its own invariants; ``inlet.finished`` if and only if ``_phase`` is ENDED.
-        self.inlet = inlet
+        #: Never changes. Keeps its own invariants; ``task_input.finished`` if and only if ``_phase`` is ENDED.
+        self.task_input = task_input
         #: Never changes. Not busy in phase ENDED; no operator in it is ``working`` between two steps.
         self.chain = chain
         #: Never changes. Any thread puts; only ``step`` takes.
         self.mailbox: Mailbox[TaskMessage] = Mailbox()
         #: Of the job, which sets it before the first step; has every checkpoint in ``_snapshots`` as unsettled here.
         self.ledger = BarrierLedger()
-        #: What the last step returned. ENDED only in phase ENDED; BLOCKED if and only if it waits and the inlet blocks
+        #: What the last step returned. ENDED only in phase ENDED; BLOCKED if and only if it waits and the input blocks
         #: a channel; DONE is never left, and means that the task was released or crashed.
         self.state = Progress.WORKED
         #: Accounts for all time from the start to ``_since``.
-        self.meter = Meter()
+        self.meter = TaskTimes()
         #: Never reduced: the number of steps that returned WORKED.
         self.steps = 0
         #: Never changes, and is shared with ``_writer``.
@@ -122,7 +122,7 @@ class Task:
         self._pace: Pace = pace or Unpaced()
         #: Of the batch that the chain works on, over all steps that it takes. Rows are not zero only if it is busy.
         self._rows, self._spent = 0, 0
-        #: By checkpoint, at most one, below the inlet's floor: the copied state, until its channel state is complete.
+        #: By checkpoint, at most one, below the input's floor: the copied state, until its channel state is complete.
         self._snapshots: dict[int, tuple[TaskState, TaskStats]] = {}
         #: Empty unless the state is BACK_PRESSURED: the channels whose room the task waits for.
         self._full: Sequence[Channel] = ()
@@ -134,7 +134,7 @@ class Task:
     # --- stepping
 
     def step(self) -> Progress:
-        """Do a little. What an operator raises is reported to the job, with where and on what it happened as notes."""
+        """Do one step. An operator's error is reported to the job, with the operator and the batch as notes."""
         before = self._clock.now()
         self.meter.add(self.state, before - self._since)
         for channel in self._full:
@@ -151,12 +151,12 @@ class Task:
         return self.state
 
     def crash(self, error: BaseException) -> None:
-        """End here, and tell the job of ``error`` with where it happened. On the thread that steps the task."""
+        """End this task and report ``error`` to the job, with its location. On the thread that steps the task."""
         self.state = Progress.DONE
         try:
             _annotate(error, self)
         finally:
-            self._services.mailbox.put(Crashed(self.name, error))  # unheard, the job would wait for ever
+            self._services.mailbox.put(Crashed(self.name, error))  # otherwise the job would wait for ever
 
     def _step(self, now: int) -> Progress:
         if self.state is Progress.DONE:
@@ -171,41 +171,41 @@ class Task:
         if self._phase is _Phase.FINISHING:
             self._ended()
             return Progress.WORKED
-        while actions := self.inlet.triggered(now):
-            self._act(actions, now)  # every one of them, for none may come behind the end of input
+        while actions := self.task_input.triggered(now):
+            self._act(actions, now)  # all of them, because none may come after the end of input
             worked = True
-        if actions := self.inlet.tick(now):
+        if actions := self.task_input.tick(now):
             self._act(actions, now)
             worked = True
         if self._phase is _Phase.ENDED:
             return Progress.WORKED if worked else Progress.ENDED
-        return Progress.WORKED if self._advance(now) or worked else self._why()
+        return Progress.WORKED if self._advance(now) or worked else self._idle_state()
 
     def _advance(self, now: int) -> bool:
-        """Take one element that flows on, and the control elements ahead of it; False: there is nothing to take.
+        """Take one element for the chain, and the control elements ahead of it; return whether there was any.
 
-        Control is for free: however many barriers come in ahead of the rows, every step that can move rows moves some.
+        Control elements do not count: however many barriers precede the rows, a step that can move rows moves some.
         """
         chain, worked = self.chain, False
-        after_timer, self._rang = self._rang, False  # else timers that are always due would keep all else waiting
+        after_timer, self._rang = self._rang, False  # otherwise timers that are always due would keep all else waiting
         while True:
             if not chain.has_credit():
-                taken = self.inlet.poll_control(now)
+                taken = self.task_input.poll_control(now)
             elif not after_timer and chain.due(now):
                 self._rang = True
                 self._carry()
                 return True
-            elif self.inlet.ended:
+            elif self.task_input.ended:
                 if worked:
                     return True  # a trigger that waited for this end comes first
                 self._phase = _Phase.FINISHING
-                if self.inlet.is_source:  # channels have carried it already
+                if self.task_input.is_source:  # channels have carried it already
                     chain.push(0, Watermark(MAX_WATERMARK))
                 chain.push(0, EndOfInput())
                 self._carry()
                 return True
             else:
-                taken = self.inlet.poll(now, self._pace.max_rows)
+                taken = self.task_input.poll(now, self._pace.max_rows)
             if taken is None and after_timer:
                 after_timer = False
                 continue
@@ -229,10 +229,10 @@ class Task:
 
     def _ended(self) -> None:
         self._phase = _Phase.ENDED
-        self.inlet.finished = True
+        self.task_input.finished = True
         self._services.mailbox.put(Ended(self.name))
 
-    def _take(self, taken: Input, now: int) -> None:
+    def _take(self, taken: PollResult, now: int) -> None:
         if taken.flow is not None:
             if taken.rejected is not None and isinstance(taken.flow, Data):
                 self.chain.set_aside(taken.rejected, taken.flow.epoch)
@@ -243,10 +243,10 @@ class Task:
             assert not self.chain.busy, f"{self.name}: a barrier was taken while the chain is busy"
             self._act(taken.actions, now)
         elif taken.flow is None:
-            self.chain.forget_red(self.inlet.floor)
+            self.chain.forget_red(self.task_input.floor)
 
     def _carry(self) -> bool:
-        """Work the chain off, as far as there is room; False: nothing could be done."""
+        """Advance the chain as far as there is credit; return whether it could advance."""
         chain, worked = self.chain, False
         started = self._clock.now()
         for _ in range(_UNITS_PER_STEP):
@@ -261,11 +261,11 @@ class Task:
             self._services.mailbox.put(Enough(self.name))
         return worked
 
-    def _why(self) -> Progress:
-        """What a task waits for that has nothing to do."""
+    def _idle_state(self) -> Progress:
+        """Return why the task has nothing to do."""
         if not self.chain.has_credit():
             return Progress.BACK_PRESSURED
-        return Progress.BLOCKED if self.inlet.blocked else Progress.WAITING
+        return Progress.BLOCKED if self.task_input.blocked else Progress.WAITING
 
     # --- checkpoints
 
@@ -277,14 +277,14 @@ class Task:
                 case Trigger(barrier, finished):
                     ready = _Phase.ENDED if finished else _Phase.RUNNING
                     if self._phase is ready:
-                        self.inlet.trigger(barrier)
+                        self.task_input.trigger(barrier)
                     else:
                         self._decline(
                             barrier.checkpoint, FailureReason.NOT_READY, f"{self.name} is {self._phase.value}"
                         )
                 case AbortCheckpoint(checkpoint, reason):
                     self._writer.drop(checkpoint)
-                    self._act(self.inlet.abort(checkpoint, reason, now), now)
+                    self._act(self.task_input.abort(checkpoint, reason, now), now)
                     self.ledger.settled(self.name, checkpoint)
                 case Committed(checkpoint):
                     for node in self.chain.nodes:
@@ -312,11 +312,11 @@ class Task:
                     pass
                 case _:
                     assert_never(action)
-        self.chain.forget_red(self.inlet.floor)
+        self.chain.forget_red(self.task_input.floor)
 
     @property
     def recording(self) -> bool:
-        """Whether a snapshot is taken whose channel state is not complete: barriers are still to come."""
+        """Whether a snapshot was taken whose channel state is not complete, because barriers are still to come."""
         return bool(self._snapshots)
 
     def _take_snapshot(self, barrier: Barrier, now: int) -> None:
@@ -333,11 +333,11 @@ class Task:
         state = TaskState(
             task=self.name,
             ended=self._phase is _Phase.ENDED,
-            inlet=self.inlet.snapshot(),
+            inlet=self.task_input.snapshot(),
             operators=states,
             transactions={node.name: node.transactions() for node in self.chain.nodes if node.uncommitted},
         )
-        stats = TaskStats(alignment=self.inlet.alignment, copy=self._clock.now() - now)
+        stats = TaskStats(alignment=self.task_input.alignment, copy=self._clock.now() - now)
         self._snapshots[barrier.checkpoint] = (state, stats)
 
     def _persist(self, complete: Complete, now: int) -> None:
@@ -346,13 +346,13 @@ class Task:
             return  # the snapshot failed and was declined
         state, stats = self._snapshots.pop(n)
         state = replace(state, duplicates=self._duplicates(complete), in_flight=self._in_flight(complete))
-        blocked = {channel.name: channel.blocked for channel in self.inlet.channels(now)}
+        blocked = {channel.name: channel.blocked for channel in self.task_input.channels(now)}
         self._writer.write(n, state, replace(stats, blocked=blocked))
 
     @property
     def channels(self) -> Sequence[Channel]:
         """The input channels, by number; a source has none."""
-        return self.inlet.input_channels
+        return self.task_input.input_channels
 
     def _in_flight(self, complete: Complete) -> list[ChannelState]:
         channels, head = self.channels, self.chain.head.name
@@ -363,11 +363,11 @@ class Task:
 
     def _duplicates(self, complete: Complete) -> list[Duplicates]:
         channels, head = self.channels, self.chain.head.name
-        found = [Duplicates.of(head, self.name, channels[i].name, rows) for i, rows in complete.duplicated.items()]
+        duplicates = [Duplicates.of(head, self.name, channels[i].name, rows) for i, rows in complete.duplicated.items()]
         for node in self.chain.nodes:
             for parent, red in node.duplicated.items():
-                found.append(Duplicates.of(node.name, self.name, parent, red))
-        return found
+                duplicates.append(Duplicates.of(node.name, self.name, parent, red))
+        return duplicates
 
     def _cancel(self, checkpoint: int) -> None:
         if self._phase is not _Phase.ENDED:
@@ -383,14 +383,14 @@ class Task:
         name, phase, state, chain = self.name, self._phase, self.state, self.chain
         if state is Progress.DONE and not self._released:
             return
-        self.inlet.validate()
+        self.task_input.validate()
         assert state is Progress.DONE or not self._released, f"{name}: released, but {state.value}"
         assert chain.working is None, f"{name}: {chain.working and chain.working.where} is at work between two steps"
         assert not self._rows or chain.busy, f"{name}: counts {self._rows} rows in a chain that is not busy"
         assert not self._full or state is Progress.BACK_PRESSURED, f"{name}: {state.value}, but waits for room"
         assert self._since <= self._clock.now(), f"{name}: its last step ended at {self._since}, in the future"
         if state in (Progress.WAITING, Progress.BLOCKED):
-            blocked = set(self.inlet.blocked)
+            blocked = set(self.task_input.blocked)
             assert (state is Progress.BLOCKED) == bool(blocked), f"{name}: {state.value}, blocked are {blocked}"
         if not self._opened:
             assert self.steps == 0, f"{name}: {self.steps} steps before it was opened"
@@ -398,15 +398,15 @@ class Task:
         if phase is not _Phase.RUNNING:
             self._validate_end()
         else:
-            assert not self.inlet.finished, f"{name}: running, but its inlet is finished"
+            assert not self.task_input.finished, f"{name}: running, but its input is finished"
             assert state is not Progress.ENDED, f"{name}: running, but {state.value}"
         if self._snapshots:
             self._validate_snapshots()
 
     def _validate_end(self) -> None:
         name, phase, ended = self.name, self._phase, self._phase is _Phase.ENDED
-        assert self.inlet.ended or self._restored_ended, f"{name}: {phase.value}, but its input has not ended"
-        assert self.inlet.finished == ended, f"{name}: {phase.value}, inlet finished: {self.inlet.finished}"
+        assert self.task_input.ended or self._restored_ended, f"{name}: {phase.value}, but its input has not ended"
+        assert self.task_input.finished == ended, f"{name}: {phase.value}, input finished: {self.task_input.finished}"
         assert ended or self.state is not Progress.ENDED, f"{name}: {phase.value}, but {self.state.value}"
         assert not self._rang, f"{name}: {phase.value}, but a timer was called last"
         if ended:
@@ -417,18 +417,19 @@ class Task:
     def _validate_snapshots(self) -> None:
         name, taken = self.name, list(self._snapshots)
         assert len(taken) == 1, f"{name}: waits for the channel state of {taken}, at most one may be incomplete"
-        assert taken[0] < self.inlet.floor, f"{name}: {taken[0]} was taken, but the floor is {self.inlet.floor}"
+        floor = self.task_input.floor
+        assert taken[0] < floor, f"{name}: {taken[0]} was taken, but the floor is {floor}"
         unsettled = [n for task, n in self.ledger.unsettled if task == name]
         assert taken[0] in unsettled, f"{name}: {taken[0]} is recorded, but only {unsettled} are unsettled"
 
     def close(self) -> list[Exception]:
-        """Close readers and operators; answers what they raised. Not while another thread is in ``step``."""
+        """Close readers and operators; return their errors. Not while another thread is in ``step``."""
         errors = self.chain.close() if self._opened else []
-        return [*errors, *self.inlet.close()]
+        return [*errors, *self.task_input.close()]
 
 
 def _annotate(error: BaseException, task: Task) -> None:
-    """Say where an error came from: operator, subtask, and a sample of the batch at hand."""
+    """Add notes on the origin of an error: operator, subtask, and a sample of the current batch."""
     node = task.chain.working
     if node is None:
         error.add_note(f"raised in task {task.name}")
@@ -438,5 +439,5 @@ def _annotate(error: BaseException, task: Task) -> None:
         batch: pa.RecordBatch = node.current.rows
         sample = "\n".join(f"  {row}" for row in render_rows(batch.slice(0, 3)))
         error.add_note(
-            f"the batch at hand has {batch.num_rows} rows of [{', '.join(batch.schema.names)}]; first:\n{sample}"
+            f"the current batch has {batch.num_rows} rows of [{', '.join(batch.schema.names)}]; first:\n{sample}"
         )

@@ -1,7 +1,7 @@
-"""From a vertex of a plan to the chain of its operators in one subtask: each with its context, wired to the next.
+"""Build the chain of operators of one subtask: each with its context, wired to the next.
 
-Who hosts the chain decides where rows leave it: a task of this process has channels to other tasks, other runners have
-outputs of their own.
+The host of the chain supplies its outputs: a task of this process has channels to other tasks, other runners have their
+own outputs.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from dataflow.runtime.task.chain import ChainNode
 from dataflow.runtime.task.contract_checks import build_operator, declared_outputs
 from dataflow.runtime.task.outputs import Output
 from dataflow.runtime.task.parts import TaskState
-from dataflow.runtime.task.task_inputs import SourceInlet
+from dataflow.runtime.task.source_input import SourceInput
 from dataflow.state.hashing import key_group_range
 from dataflow.untrusted import damaged_by
 
-__all__ = ["Place", "restored_nodes", "wired"]
+__all__ = ["SubtaskSetup", "restore_nodes", "wire_chain"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Subtask ``subtask`` of ``vertex``: where a chain runs, as part of run ``run_id``, from ``state`` on.
+class SubtaskSetup:
+    """The setup of a chain: it is for ``subtask`` of ``vertex`` in run ``run_id``, and starts from ``state``.
 
-    ``splits`` is the inlet of a source. ``red_log`` makes the log of the rows that a restore delivers again to an
+    ``splits`` is the input of a source task. ``red_log`` makes the log of the rows that a restore delivers again to an
     operator (see ``ChainNode``); None: there are no such rows, because the mode is exactly once.
-    ``key_groups`` says whose rows come here, if that is not the subtask's share.
+    ``key_groups`` are the key groups of the rows that come here, if not those of the subtask.
     """
 
     plan: Plan
@@ -41,69 +41,70 @@ class Place:
     clock: Clock
     run_id: str
     state: TaskState | None = None
-    splits: SourceInlet | None = None
+    splits: SourceInput | None = None
     red_log: Callable[[], RedLog[str]] | None = None
     key_groups: range | None = None
 
 
-def wired(
-    place: Place, output_of: Callable[[int, Link], Output], restored: Mapping[int, ChainNode] | None = None
+def wire_chain(
+    setup: SubtaskSetup, output_of: Callable[[int, Link], Output], restored: Mapping[int, ChainNode] | None = None
 ) -> list[ChainNode]:
-    """Return the chain of a place, parents before children.
+    """Return the wired chain, parents before children.
 
     Args:
         output_of: makes the output of a link, given its number.
-        restored: by node, what ``restored_nodes`` returned for this place.
+        restored: by node, what ``restore_nodes`` returned for this setup.
     """
-    nodes = {node.id: _chain_node(place, node) for node in place.vertex.nodes if node.id not in (restored or {})}
+    nodes = {node.id: _chain_node(setup, node) for node in setup.vertex.nodes if node.id not in (restored or {})}
     nodes.update(restored or {})
-    for node in place.vertex.nodes[1:]:
+    for node in setup.vertex.nodes[1:]:
         edge = node.inputs[0]
         nodes[edge.source].children.setdefault(edge.tag, []).append(nodes[node.id])
-    for number, link in enumerate(place.plan.links):
-        if link.source == place.vertex.name:
+    for number, link in enumerate(setup.plan.links):
+        if link.source == setup.vertex.name:
             nodes[link.node].outputs.setdefault(link.tag, []).append(output_of(number, link))
-    return [nodes[node.id] for node in place.vertex.nodes]
+    return [nodes[node.id] for node in setup.vertex.nodes]
 
 
-def restored_nodes(place: Place) -> dict[int, ChainNode]:
-    """Return the operators of the library in a place, made from its state, not wired yet, by node.
+def restore_nodes(setup: SubtaskSetup) -> dict[int, ChainNode]:
+    """Return the library's operators, restored from the state of ``setup`` and not wired yet, by node.
 
-    Writers are left out: they keep no state, and what they write to is not locked yet. So are a user's operators.
+    Writers are left out, because they keep no state and their output is not locked yet. A user's operators are left
+    out, too.
 
     Raises: CheckpointDamaged, naming the operator; other errors of restoring an operator.
     """
     return {
-        node.id: _chain_node(place, node)
-        for node in place.vertex.nodes
+        node.id: _chain_node(setup, node)
+        for node in setup.vertex.nodes
         if not (node.is_users or isinstance(node.spec, Read | Write))
     }
 
 
-def _chain_node(place: Place, node: Node) -> ChainNode:
-    plan, vertex, state = place.plan, place.vertex, place.state
+def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
+    plan, vertex, state = setup.plan, setup.vertex, setup.state
     parent = None if node is vertex.head else plan.graph.nodes[node.inputs[0].source].name
-    red = None if parent is None or place.red_log is None else place.red_log()
-    made = ChainNode(node.name, parent, red, place.clock)
-    if node is vertex.head and place.splits is not None:
-        made.tally = place.splits.tally
+    red = None if parent is None or setup.red_log is None else setup.red_log()
+    made = ChainNode(node.name, parent, red, setup.clock)
+    if node is vertex.head and setup.splits is not None:
+        made.tally = setup.splits.tally
     context = OperatorContext(
         name=node.name,
-        subtask=place.subtask,
+        subtask=setup.subtask,
         parallelism=vertex.parallelism,
         input_schemas=tuple(plan.graph.schema_of(edge) for edge in node.inputs),
         output_schema=node.schema,
-        key_groups=place.key_groups or key_group_range(place.subtask, vertex.parallelism, plan.max_key_groups),
+        key_groups=setup.key_groups or key_group_range(setup.subtask, vertex.parallelism, plan.max_key_groups),
         max_key_groups=plan.max_key_groups,
         restored=state.operators.get(node.name) if state is not None else None,
-        clock=place.clock,
+        clock=setup.clock,
         schedule=made.schedule,
-        run_id=place.run_id,
+        run_id=setup.run_id,
         tally=made.tally,
-        splits=place.splits,
-        repeats=place.red_log is not None,
+        splits=setup.splits,
+        repeats=setup.red_log is not None,
     )
-    made.task = task_id(vertex.name, place.subtask)
+    made.task = task_id(vertex.name, setup.subtask)
     made.declared = declared_outputs(node, made.task)
     made.operator = _operator(node, context, made.task)
     return made

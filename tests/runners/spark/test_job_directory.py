@@ -78,5 +78,5 @@ def test_a_job_of_more_bytes_than_the_limit_is_refused_before_spark_starts(direc
     size = directory.restored_bytes
     assert size == sum((directory.path / name).stat().st_size for name in ("job.json", "tasks/in[0]/2"))
     checkpoint = flow.Checkpointing(directory.path, max_restore_bytes=size - 1)
-    with pytest.raises(ConfigurationError, match=f"has {size} bytes or more, and max_restore_bytes={size - 1} allows"):
+    with pytest.raises(ConfigurationError, match=f"has at least {size} bytes, more than max_restore_bytes={size - 1}"):
         p.run(flow.SparkRunner(), checkpoint=checkpoint)

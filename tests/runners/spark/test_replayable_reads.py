@@ -23,7 +23,7 @@ from dataflow.runners.spark.placement import plan_for_spark
 from dataflow.runners.spark.replayable_reads import RecordedPoll, RepeatingInlet
 from dataflow.runners.spark.source_tasks import Assignment, initial_states, read, splits_of
 from dataflow.runners.spark.user_errors import SerializedError
-from dataflow.runtime.task.task_inputs import SplitState
+from dataflow.runtime.task.task_input import SplitState
 from dataflow.testing import Pause, ScriptedSource
 
 Put = Callable[[str, int], None]

@@ -19,7 +19,7 @@ from dataflow.runners.spark.placement import plan_for_spark
 from dataflow.runners.spark.restore import restore_report
 from dataflow.runners.spark.source_tasks import Assignment, check_input, initial_states
 from dataflow.runtime.task.parts import TaskState
-from dataflow.runtime.task.task_inputs import SplitState
+from dataflow.runtime.task.task_input import SplitState
 
 SPLITS = ["rows-0-5", "rows-5-10"]
 A, B = (f"in/{split}" for split in SPLITS)

@@ -25,8 +25,9 @@ from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.restore.find_checkpoint import _check_states
 from dataflow.runtime.task import wiring
 from dataflow.runtime.task.contract_checks import build_operator
+from dataflow.runtime.task.gate_input import GateInput
 from dataflow.runtime.task.parts import ChannelState, TaskState
-from dataflow.runtime.task.task_inputs import GateInlet, SourceInlet
+from dataflow.runtime.task.source_input import SourceInput
 
 PARALLELISM = 2
 TABLE = pa.table({"k": [n % 5 for n in range(40)], "x": list(range(40))})
@@ -71,8 +72,8 @@ def test_a_restored_gate_starts_with_the_watermarks_of_its_part() -> None:
     settings = Settings(
         "totals", "run", flow.Checkpointing(store), number, ManualClock(), lambda lane, job: job(), library=LIBRARY
     )
-    inlet = build(plan, settings).tasks[task].inlet
-    assert isinstance(inlet, GateInlet)
+    inlet = build(plan, settings).tasks[task].task_input
+    assert isinstance(inlet, GateInput)
     assert (inlet.gate.watermarks, inlet.gate.watermark) == ((30, 20), 20)
 
 
@@ -86,7 +87,7 @@ def test_a_split_that_was_read_to_its_end_is_not_opened_again() -> None:
             "totals", "run", flow.Checkpointing(store), number, ManualClock(), lambda lane, job: job(), library=LIBRARY
         )
         job = build(plan, settings)
-        inlets = [task.inlet for task in job.tasks.values() if isinstance(task.inlet, SourceInlet)]
+        inlets = [task.task_input for task in job.tasks.values() if isinstance(task.task_input, SourceInput)]
         built.append([split.done for inlet in inlets for split in inlet.splits])
         job.release()
     assert built == stored
@@ -101,7 +102,7 @@ def test_the_state_of_a_channel_that_is_there_twice_is_damage() -> None:
         "in[0]": TaskState("in[0]", inlet={"splits": []}),
         "out[0]": TaskState("out[0]", inlet={"watermarks": [None]}, in_flight=[flying, flying]),
     }
-    with pytest.raises(CheckpointDamaged, match="the state of a channel is there twice"):
+    with pytest.raises(CheckpointDamaged, match="a channel has two states in flight"):
         _check_states(states, make_plan(p.graph))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataflow.errors import CheckpointError
 from dataflow.protocol.events import BarrierKind
 from dataflow.runtime.job.checkpoint_attempts import CheckpointAttempt
-from dataflow.runtime.job.checkpoint_requests import CheckpointRequests, Wanted
+from dataflow.runtime.job.checkpoint_requests import CheckpointRequest, CheckpointRequests
 from dataflow.runtime.task.messages import Acknowledged, TaskStats
 from dataflow.store.manifest import PartHandle
 
@@ -15,7 +15,7 @@ class Rig:
 
     def __init__(self, *kinds: BarrierKind) -> None:
         self.requests = CheckpointRequests()
-        self.asked = {self.requests.ask(wanted): wanted for wanted in map(Wanted, kinds)}
+        self.asked = {self.requests.add(wanted): wanted for wanted in map(CheckpointRequest, kinds)}
 
     def answers(self) -> dict[int, int]:
         """The checkpoints that askers have got."""
@@ -32,37 +32,37 @@ def test_each_request_has_a_number_of_its_own() -> None:
 
 def test_a_plain_checkpoint_is_answered_when_all_sinks_have_committed_it() -> None:
     rig = Rig(PLAIN, PLAIN)
-    rig.requests.served([1], 4)
-    rig.requests.served([2], 6)
-    rig.requests.answer(horizon=3)
+    rig.requests.serve([1], 4)
+    rig.requests.serve([2], 6)
+    rig.requests.complete(horizon=3)
     assert rig.answers() == {}
-    rig.requests.answer(horizon=4)
+    rig.requests.complete(horizon=4)
     assert rig.answers() == {1: 4}
-    rig.requests.answer(horizon=9)
+    rig.requests.complete(horizon=9)
     assert rig.answers() == {1: 4, 2: 6}
 
 
 def test_a_savepoint_does_not_wait_for_a_commit_though_others_do() -> None:
     rig = Rig(PLAIN, SAVEPOINT)
-    rig.requests.served([1, 2], 4)
-    rig.requests.answer(horizon=0)
+    rig.requests.serve([1, 2], 4)
+    rig.requests.complete(horizon=0)
     assert rig.answers() == {2: 4}
-    rig.requests.answer(horizon=4)
+    rig.requests.complete(horizon=4)
     assert rig.answers() == {1: 4, 2: 4}
 
 
 def test_requests_served_at_different_times_by_one_checkpoint_are_all_answered() -> None:
     rig = Rig(PLAIN, PLAIN)
-    rig.requests.served([1], 4)
-    rig.requests.served([2], 4)
-    rig.requests.answer(horizon=4)
+    rig.requests.serve([1], 4)
+    rig.requests.serve([2], 4)
+    rig.requests.complete(horizon=4)
     assert rig.answers() == {1: 4, 2: 4}
 
 
 def test_a_request_is_made_again_after_the_pause_and_once() -> None:
     rig = Rig(PLAIN, PLAIN)
-    rig.requests.again([1], now=5)
-    rig.requests.again([2], now=6)
+    rig.requests.retry_later([1], now=5)
+    rig.requests.retry_later([2], now=6)
     assert rig.requests.due(10_004) == []
     assert rig.requests.due(10_005) == [rig.asked[1]]
     assert rig.requests.due(10_006) == [rig.asked[2]]
@@ -78,11 +78,11 @@ def test_those_that_failed_are_told_why_and_no_others() -> None:
 
 def test_a_refusal_reaches_everybody_who_still_waits_wherever() -> None:
     rig, why = Rig(PLAIN, PLAIN, PLAIN, PLAIN), CheckpointError("over")
-    rig.requests.again([1], now=0)
-    rig.requests.served([2], 4)
-    rig.requests.served([3], 3)
-    rig.requests.answer(horizon=3)
-    rig.requests.refuse(why)
+    rig.requests.retry_later([1], now=0)
+    rig.requests.serve([2], 4)
+    rig.requests.serve([3], 3)
+    rig.requests.complete(horizon=3)
+    rig.requests.refuse_all(why)
     assert [wanted.future.exception() for wanted in rig.asked.values()] == [why, why, None, why]
 
 

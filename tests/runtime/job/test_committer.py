@@ -232,5 +232,5 @@ def test_a_sink_whose_directory_another_job_took_over_ends_the_job_and_is_not_tr
     rig = closed("a").commit(3)
     rig.sinks["a"].refusal = DirectoryInUse("taken over")
     assert rig.background() == [Crashed("coordinator", rig.sinks["a"].refusal)]
-    assert rig.sinks["a"].refusal.__notes__ == ["raised when sink 'a' was to commit checkpoint 3"]
+    assert rig.sinks["a"].refusal.__notes__ == ["raised while sink 'a' committed checkpoint 3"]
     assert not rig.committer.tick(now=10_000_000)

@@ -20,7 +20,7 @@ from dataflow.protocol.events import Barrier, BarrierKind
 from dataflow.runners.binding import LIBRARY
 from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.job.job import Job
-from dataflow.runtime.task.kernel_loading import Loading
+from dataflow.runtime.task.kernel_loading import KernelLoader
 from dataflow.runtime.task.messages import (
     Acknowledged,
     Committed,
@@ -329,7 +329,7 @@ def test_a_periodic_checkpoint_is_work() -> None:
     assert [message.barrier.checkpoint for message in rig.said(SOURCE)] == [1]
 
 
-class Elsewhere(Loading):
+class Elsewhere(KernelLoader):
     """Modules that another thread imports."""
 
     def run(self) -> None: ...

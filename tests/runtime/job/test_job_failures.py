@@ -55,7 +55,7 @@ def test_an_expired_checkpoint_names_the_tasks_it_waited_for() -> None:
     rig.hear(Acknowledged(SOURCE, 1, rig.store.write(1, SOURCE, b"")))
     rig.clock.advance(1_000_000)
     rig.job.step()
-    assert rig.job.history.failures == ["checkpoint 1: expired: after 1.00 s it still waited for sums[0]"]
+    assert rig.job.history.failures == ["checkpoint 1: expired: no acknowledgement from sums[0] after 1.00 s"]
     assert rig.said() == [AbortCheckpoint(1, AbortReason.EXPIRED)]
 
 

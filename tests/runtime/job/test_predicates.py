@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dataflow.errors import CheckpointDamaged, PredicateSkippedWarning
-from dataflow.runtime.job.predicates import LANE, WAITING, Answers, Asked, Judged, Predicates
+from dataflow.runtime.job.predicates import LANE, WAITING, AddPredicate, Answers, Predicates, PredicatesEvaluated
 from dataflow.runtime.task.messages import Crashed
 from dataflow.runtime.task.notices import Notices
 
@@ -28,7 +28,7 @@ class Rig:
 
     def joins(self, predicate: Callable[[Any], bool], newest: int | None = None) -> Answers:
         answers = Answers(predicate, "rig")
-        self.predicates.join(Asked(answers, lambda: self.reports.append("held")), newest)
+        self.predicates.add(AddPredicate(answers, lambda: self.reports.append("held")), newest)
         return answers
 
     def _read(self, checkpoint: int) -> Any:
@@ -49,8 +49,8 @@ class Rig:
         while self.lane:
             self.lane.popleft()()
         for report in self.reports:
-            if isinstance(report, Judged):
-                self.predicates.judged(report.checkpoint)
+            if isinstance(report, PredicatesEvaluated):
+                self.predicates.evaluated(report.checkpoint)
 
 
 def test_checkpoints_are_judged_in_their_order_and_each_is_reported() -> None:
@@ -86,9 +86,9 @@ def test_a_checkpoint_that_two_wait_for_is_kept_for_both() -> None:
     rig.completed(1)
     rig.joins(lambda state: True, newest=1)
     rig.predicates.retire(1)
-    rig.predicates.judged(1)
+    rig.predicates.evaluated(1)
     assert rig.retired == []
-    rig.predicates.judged(1)
+    rig.predicates.evaluated(1)
     assert rig.retired == [1]
 
 
@@ -98,7 +98,7 @@ def test_of_too_many_that_wait_the_oldest_are_skipped_and_go(caplog: pytest.LogC
         rig.completed(checkpoint)
         rig.predicates.retire(checkpoint)
     assert rig.answers.skipped == [1, 2]
-    assert "'rig' is not asked about checkpoint 2: 8 newer ones wait" in caplog.text
+    assert "'rig' is not evaluated at checkpoint 2: 8 newer ones wait" in caplog.text
     rig.evaluate()
     assert list(rig.answers) == list(range(3, WAITING + 3))
     assert sorted(rig.retired) == list(range(1, WAITING + 3))
@@ -111,14 +111,14 @@ def test_a_checkpoint_that_cannot_be_read_is_skipped() -> None:
     assert (list(rig.answers), rig.answers.skipped) == ([12, 14], [13])
     (warning,) = rig.notices.warnings()
     assert isinstance(warning, PredicateSkippedWarning)
-    assert str(warning).startswith("predicate 'rig' was not asked about checkpoint 13, which cannot be read: ")
+    assert str(warning).startswith("predicate 'rig' was not evaluated at checkpoint 13, which cannot be read: ")
     assert rig.predicates.done()
 
 
 def test_waiting_can_be_for_the_checkpoints_up_to_one() -> None:
     rig = Rig()
     rig.completed(4, 5)
-    rig.predicates.judged(4)
+    rig.predicates.evaluated(4)
     assert rig.predicates.done(4)
     assert not rig.predicates.done(5)
 
@@ -139,12 +139,12 @@ def test_what_is_to_be_done_where_it_holds_is_done_there_and_by_the_one_that_hol
     rig.answers.error = ValueError("out of the way")
     rig.completed(1, 2)
     rig.evaluate()
-    assert rig.reports == [Judged(1), "held", Judged(2)]
+    assert rig.reports == [PredicatesEvaluated(1), "held", PredicatesEvaluated(2)]
 
 
 def test_one_that_comes_when_the_job_is_over_is_asked_at_once() -> None:
     rig = Rig()
     late = Answers(lambda state: state == 7, "late")
-    rig.predicates.join_late(Asked(late, lambda: None), 7)
+    rig.predicates.evaluate_late(AddPredicate(late, lambda: None), 7)
     assert dict(late) == {7: True}
     assert rig.predicates.done()

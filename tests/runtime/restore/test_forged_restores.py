@@ -299,7 +299,7 @@ def test_a_checkpoint_above_the_limit_is_refused_with_both_figures(directory: Pa
     store = DirectoryStore(directory / "ckpt")
     (checkpoint,) = store.checkpoints()
     size = store.manifest_size(checkpoint) + sum(part.size for part in store.manifest(checkpoint).parts)
-    with pytest.raises(ConfigurationError, match=rf"has .* bytes or more, and max_restore_bytes={size - 1:,}"):
+    with pytest.raises(ConfigurationError, match=rf"has at least .* bytes, more than max_restore_bytes={size - 1:,}"):
         restore(directory, max_restore_bytes=size - 1)
     with pytest.raises(ConfigurationError, match="max_restore_bytes=10"):
         restore(directory, max_restore_bytes=10)
@@ -363,5 +363,5 @@ def test_the_end_of_a_task_that_continues_is_damage_whatever_its_name() -> None:
         "in -> put[0]": TaskState("in -> put[0]", inlet={"splits": []}),
         "out[0]": TaskState("out[0]", inlet={"watermarks": [None]}, in_flight=[end]),
     }
-    with pytest.raises(CheckpointDamaged, match=r"holds the end of task 'in -> put\[0\]'"):
+    with pytest.raises(CheckpointDamaged, match=r"holds the end of input of task 'in -> put\[0\]'"):
         _check_states(states, make_plan(p.graph))

@@ -90,14 +90,14 @@ def test_where_a_count_may_be_too_low_the_text_says_so_also_without_duplicates()
     low = report(precision={f"out-{i}": Precision.MAY_BE_TOO_LOW for i in range(5)})
     assert str(low).splitlines()[3:5] == [
         "  duplicates   none counted",
-        "  not counted  rows that an operator of yours held: duplicates may be too low at out-0, out-1, out-2, "
+        "  not counted  rows that your operators held: duplicates may be too low at out-0, out-1, out-2, "
         "2 more operators",
     ]
 
 
 def test_a_job_that_had_finished_has_nothing_to_read() -> None:
     finished = RestoreReport(7, "ckpt", Mode.ALIGNED, finished=True)
-    assert "finished     that job had finished: nothing is left to read" in str(finished)
+    assert "finished     the job had finished: no input is left to read" in str(finished)
     assert "read again" not in str(finished)
 
 

@@ -23,8 +23,9 @@ from dataflow.protocol.events import Data, EndOfInput, Watermark
 from dataflow.runtime.task.chain import Chain
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.outputs import ForwardOutput, Output
-from dataflow.runtime.task.task_inputs import SourceInlet, SplitState
-from dataflow.runtime.task.wiring import Place, wired
+from dataflow.runtime.task.source_input import SourceInput
+from dataflow.runtime.task.task_input import SplitState
+from dataflow.runtime.task.wiring import SubtaskSetup, wire_chain
 from operators.aggregation.aggregate import AggregateOperator
 from operators.windows.aggregate import WindowAggregateOperator
 
@@ -80,10 +81,10 @@ class _Noting(ForwardOutput):
 
 
 def chain_of(
-    plan: Plan, vertex: str, clock: ManualClock, output: Callable[[], Output], splits: SourceInlet | None = None
+    plan: Plan, vertex: str, clock: ManualClock, output: Callable[[], Output], splits: SourceInput | None = None
 ) -> Chain:
-    place = Place(plan, plan.vertices[vertex], 0, clock, "run", splits=splits)
-    return Chain(wired(place, lambda number, link: output()))
+    place = SubtaskSetup(plan, plan.vertices[vertex], 0, clock, "run", splits=splits)
+    return Chain(wire_chain(place, lambda number, link: output()))
 
 
 def batch(second: int) -> pa.RecordBatch:
@@ -176,7 +177,7 @@ def test_rows_keep_their_colour_where_watermarks_are_made() -> None:
     plan, clock, epochs = make_plan(p.graph), ManualClock(), list[int]()
     source: Any = plan.graph.nodes[0].spec
     splits = [SplitState(split) for split in source.source.splits()]
-    inlet = SourceInlet(source.source, splits, SourceContext("in", 0, 1, clock))
+    inlet = SourceInput(source.source, splits, SourceContext("in", 0, 1, clock))
     chain = chain_of(plan, "in", clock, lambda: _Noting(epochs), inlet)
     for epoch in (0, RED):
         inlet.epoch = epoch

@@ -11,7 +11,7 @@ import pytest
 import dataflow as flow
 import operators as op
 from dataflow.planning.physical_plan import make_plan
-from dataflow.runtime.task.kernel_loading import Loading, kernels_of
+from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 
 PARTITION = "dataflow.state.kernels.partition"
 
@@ -29,7 +29,7 @@ def test_after_a_stop_no_further_module_is_imported(tmp_path: Path, monkeypatch:
     (tmp_path / f"{names[0]}.py").write_text("import sys\nsys.loading_of_a_test.stop()\n")
     (tmp_path / f"{names[1]}.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    loading = Loading(names)
+    loading = KernelLoader(names)
     monkeypatch.setattr(sys, "loading_of_a_test", loading, raising=False)
     loading.run()
     assert [sys.modules.pop(name, None) is not None for name in names] == [True, False]

@@ -146,7 +146,7 @@ def test_a_trigger_that_is_held_tells_when_it_may_start() -> None:
     bench.run()
     bench.task.mailbox.put(Trigger(Barrier(1, triggered_at=5), finished=False))
     bench.run()
-    assert bench.task.inlet.deadline == 106
+    assert bench.task.task_input.deadline == 106
 
 
 def test_an_aligned_barrier_past_its_timeout_overtakes_where_it_stands() -> None:
@@ -165,7 +165,7 @@ def test_an_aligned_barrier_in_time_keeps_its_place() -> None:
 
 def test_a_barrier_that_is_queued_tells_when_it_will_overtake() -> None:
     bench = overtaking(timeout=100).put(0, Data(batch(1)), Barrier(1, triggered_at=7))
-    assert bench.task.inlet.deadline == 108
+    assert bench.task.task_input.deadline == 108
 
 
 def test_a_task_without_live_inputs_overtakes_what_is_left_in_its_queues() -> None:
@@ -183,7 +183,7 @@ def pair() -> tuple[Bench, Bench]:
     """An upstream task whose first output is the first input of the downstream one."""
     up, down = overtaking(), overtaking()
     down.inputs[0] = up.outputs[0]
-    down.task.inlet.gate._channels = tuple(down.inputs)  # type: ignore[attr-defined]
+    down.task.task_input.gate._channels = tuple(down.inputs)  # type: ignore[attr-defined]
     return up, down
 
 

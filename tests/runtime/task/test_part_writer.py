@@ -111,7 +111,7 @@ def test_a_store_that_refuses_is_a_part_declined(error: Exception) -> None:
 def test_any_other_error_is_a_crash_that_says_where() -> None:
     error = ValueError("a defect")
     assert Rig(fault=error).write(3).background() == [Crashed("t[0]", error)]
-    assert error.__notes__ == ["while the state of t[0] was written for checkpoint 3"]
+    assert error.__notes__ == ["raised while the state of t[0] was written for checkpoint 3"]
 
 
 def test_parts_are_acknowledged_in_order() -> None:

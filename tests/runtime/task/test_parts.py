@@ -98,5 +98,5 @@ def test_a_part_of_a_release_without_channel_state_has_none() -> None:
 
 def test_a_barrier_is_no_channel_state() -> None:
     state = TaskState("t[0]", in_flight=[ChannelState("op", "t[0]", "a", [Barrier(1)])])
-    with pytest.raises(AssertionError, match="is no channel state"):
+    with pytest.raises(AssertionError, match="cannot be channel state"):
         state.encode("sample")

@@ -13,7 +13,8 @@ from dataflow.contracts.row_errors import ERRORS, errors_schema
 from dataflow.contracts.source import END, Json, Source, SourceContext, Split, SplitReader
 from dataflow.protocol.actions import AbortReason
 from dataflow.protocol.events import Barrier, Data
-from dataflow.runtime.task.task_inputs import SourceInlet, SplitState
+from dataflow.runtime.task.source_input import SourceInput
+from dataflow.runtime.task.task_input import SplitState
 from dataflow.testing import Pause, ScriptedSource
 
 
@@ -21,16 +22,16 @@ def batch(*values: int) -> pa.RecordBatch:
     return pa.record_batch({"x": pa.array(values, pa.int64())})
 
 
-def inlet(*scripts: list[pa.RecordBatch | Pause]) -> SourceInlet:
+def inlet(*scripts: list[pa.RecordBatch | Pause]) -> SourceInput:
     return inlet_of(ScriptedSource(*scripts))
 
 
-def inlet_of(source: Source) -> SourceInlet:
+def inlet_of(source: Source) -> SourceInput:
     context = SourceContext("in", 0, 1, ManualClock())
-    return SourceInlet(source, [SplitState(split) for split in source.splits()], context)
+    return SourceInput(source, [SplitState(split) for split in source.splits()], context)
 
 
-def poll(head: SourceInlet) -> tuple[list[int], int] | None:
+def poll(head: SourceInput) -> tuple[list[int], int] | None:
     """The next rows with their epoch."""
     taken = head.poll(0)
     if taken is None or not isinstance(taken.flow, Data):
@@ -116,7 +117,7 @@ def test_an_inlet_that_continues_knows_for_how_long_its_splits_were_quiet() -> N
     script = [Pause(3), batch(1)]
     before, after = inlet(script), inlet(script)
     before.poll(10)
-    after.go_on(before.turns(70), now=1_000)
+    after.restore_position(before.position(70), now=1_000)
     assert after.quiet("script-0") == 60
 
 
@@ -174,7 +175,7 @@ def test_a_reader_that_cannot_be_closed_at_its_end_is_noted_then(monkeypatch: py
     noted: list[str] = []
     source = ScriptedSource([batch(1)])
     context = SourceContext("in", 0, 1, ManualClock(), notify=lambda category, text: noted.append(text))
-    head = SourceInlet(source, [SplitState(split) for split in source.splits()], context)
+    head = SourceInput(source, [SplitState(split) for split in source.splits()], context)
     assert poll(head) == ([1], 0)
     (reader,) = head._readers.values()
     monkeypatch.setattr(type(reader), "close", close)

@@ -27,6 +27,7 @@ from dataflow.runners.binding import LIBRARY
 from dataflow.runtime.task.chain import Chain, ChainNode
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.crash_points import Point
+from dataflow.runtime.task.gate_input import GateInput
 from dataflow.runtime.task.input_gate import InputGate, RoundRobin
 from dataflow.runtime.task.messages import (
     AbortCheckpoint,
@@ -42,8 +43,9 @@ from dataflow.runtime.task.outputs import ForwardOutput
 from dataflow.runtime.task.parts import TaskState
 from dataflow.runtime.task.progress import Progress
 from dataflow.runtime.task.services import Services
+from dataflow.runtime.task.source_input import SourceInput
 from dataflow.runtime.task.task import Task
-from dataflow.runtime.task.task_inputs import GateInlet, SourceInlet, SplitState
+from dataflow.runtime.task.task_input import SplitState
 from dataflow.store.memory import MemoryStore
 from dataflow.testing import ScriptedSource
 
@@ -78,7 +80,7 @@ class Bench:
         gate = InputGate(self.inputs, handler or aligner(2), RoundRobin())
         self.task = Task(
             "op[0]",
-            GateInlet(gate, [0, 0]),
+            GateInput(gate, [0, 0]),
             Chain([self.node]),
             Services(self.store, submit, self.clock, self.reports, LIBRARY),
         )
@@ -439,14 +441,14 @@ def test_a_stateful_operator_that_took_red_rows_emits_red_until_its_snapshot() -
 def test_a_source_sends_the_last_watermark_before_its_operators_finish() -> None:
     bench, source = Bench(), ScriptedSource([batch(1)])
     splits = [SplitState(split) for split in source.splits()]
-    bench.task.inlet = SourceInlet(source, splits, SourceContext("in", 0, 1, bench.clock))
+    bench.task.task_input = SourceInput(source, splits, SourceContext("in", 0, 1, bench.clock))
     ends = [said for said in [*bench.run(), *bench.run()] if said.startswith(("advance", "finish"))]
     assert ends == [f"advance({MAX_WATERMARK})", "finish"]
 
 
 def test_a_snapshot_between_the_last_end_and_finish_is_of_a_task_that_runs() -> None:
     bench = Bench(handler=Overtaker(2), overtakable="ab").put(0, EndOfInput()).put(1, EndOfInput())
-    while not bench.task.inlet.ended:
+    while not bench.task.task_input.ended:
         bench.task.step()
     bench.task.mailbox.put(Trigger(Barrier(1, unaligned=True), finished=False))
     assert bench.run().count("finish") == 1

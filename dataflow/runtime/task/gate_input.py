@@ -1,0 +1,114 @@
+"""The input of a task that reads from other tasks: an input gate and the operator ports that its channels feed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from dataflow.clock import duration_text
+from dataflow.contracts.source import Json
+from dataflow.protocol.actions import AbortReason, Action
+from dataflow.protocol.events import Data, Idle, Watermark
+from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.input_gate import InputGate
+from dataflow.runtime.task.progress import Progress
+from dataflow.runtime.task.task_input import ChannelMetrics, PollResult, TaskInput
+
+__all__ = ["GateInput"]
+
+
+class GateInput(TaskInput):
+    """The input from other tasks. ``ports[i]`` is the input port that channel i of the gate feeds."""
+
+    def __init__(self, gate: InputGate, ports: Sequence[int]) -> None:
+        super().__init__()
+        self.gate = gate
+        self._ports = tuple(ports)
+
+    @property
+    def ended(self) -> bool:
+        return self.gate.ended
+
+    @property
+    def floor(self) -> int:
+        return self.gate.floor
+
+    @property
+    def _may_start(self) -> bool:
+        return self.gate.ended
+
+    def triggered(self, now: int) -> Sequence[Action]:
+        if not self._held or self.finished or self.gate.ended:
+            return super().triggered(now)
+        actions = self.gate.start(self._held[0], now)
+        if actions is None:
+            return ()
+        self._held.pop(0)
+        return actions
+
+    @property
+    def deadline(self) -> int | None:
+        started = [self.gate.starts_at(barrier) for barrier in self._held[:1]]
+        return min([at for at in (self.gate.deadline, *started) if at is not None], default=None)
+
+    def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
+        taken = self.gate.poll(now, max_rows)
+        if taken is None:
+            return None
+        element = taken.element
+        flow = element if isinstance(element, Data | Watermark | Idle) else None
+        return PollResult(self._ports[taken.channel], flow, taken.actions)
+
+    def poll_control(self, now: int) -> PollResult | None:
+        taken = self.gate.poll_control(now)
+        return None if taken is None else PollResult(self._ports[taken.channel], None, taken.actions)
+
+    def abort(self, checkpoint: int, reason: AbortReason, now: int) -> Sequence[Action]:
+        return self._forget(checkpoint, reason) or self.gate.abort(checkpoint, reason, now)
+
+    def tick(self, now: int) -> Sequence[Action]:
+        return self.gate.tick(now)
+
+    def validate(self) -> None:
+        self.gate.validate()
+
+    @property
+    def alignment(self) -> int:
+        return self.gate.alignment
+
+    @property
+    def input_channels(self) -> Sequence[Channel]:
+        return self.gate.channels
+
+    @property
+    def blocked(self) -> Collection[int]:
+        return self.gate.blocked
+
+    @property
+    def aligning(self) -> bool:
+        return self.gate.aligning
+
+    @property
+    def watermark(self) -> int | None:
+        return self.gate.watermark
+
+    def causes(self, state: Progress, now: int) -> list[str]:
+        gate, times = self.gate, self.gate.blocked_time(now)
+        causes = [
+            f"blocked until the other barriers come: {gate.channels[i].name} "
+            f"({gate.channels[i].queued_rows} rows queued, {duration_text(times[i])} in all)"
+            for i in sorted(gate.blocked)
+        ]
+        if state in (Progress.WAITING, Progress.BLOCKED):
+            empty = [c.name for i, c in enumerate(gate.channels) if i not in gate.blocked and len(c) == 0]
+            causes += [f"empty: {name}" for name in empty]
+        return causes
+
+    def channels(self, now: int) -> Sequence[ChannelMetrics]:
+        blocked = self.gate.blocked_time(now)
+        return [
+            ChannelMetrics(c.name, c.rows, b, c.back_pressured)
+            for c, b in zip(self.gate.channels, blocked, strict=True)
+        ]
+
+    def snapshot(self) -> Mapping[str, Json]:
+        return {"watermarks": list(self.gate.watermarks)}

@@ -1,0 +1,242 @@
+"""The input of a source task: the splits of one subtask, the readers that are open, and how far each split was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from dataflow.contracts.declared_schema import DeclaredSchema
+from dataflow.contracts.row_errors import ERRORS
+from dataflow.contracts.source import END, Json, Source, SourceContext, SplitReader
+from dataflow.errors import CheckpointDamaged, CleanupFailedWarning, closing_raised
+from dataflow.protocol.actions import AbortReason, Action, TakeSnapshot
+from dataflow.protocol.events import Data
+from dataflow.runtime.task.contract_checks import check_offset, check_polled, check_reader, check_rejected
+from dataflow.runtime.task.progress import Progress
+from dataflow.runtime.task.source_peers import Peers
+from dataflow.runtime.task.task_input import PollResult, SplitState, TaskInput
+from dataflow.untrusted import Count, parsed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["SourceInput"]
+
+_WHOLE = 1 << 30
+"""No limit on a batch: the batch size of the source applies."""
+
+
+class SourceInput(TaskInput):
+    """The input from the splits of a source that belong to one subtask.
+
+    A split of a bounded source is read to its end before the next begins, unless it has no rows now; the splits of an
+    unbounded source take turns. The epoch of a batch is the id of the last barrier that was sent ahead of it. Operators
+    of the task ask here which split their rows come from (``LiveSplits``). While the task is too far ahead of its
+    ``peers``, nothing is read.
+    """
+
+    current = ""
+    current_batch = 0
+
+    is_source = True
+
+    def __init__(
+        self, source: Source, splits: Sequence[SplitState], context: SourceContext, peers: Peers | None = None
+    ) -> None:
+        super().__init__()
+        self._source = source
+        self._context = context
+        self._peers = peers or Peers(context.parallelism)
+        self.splits = list(splits)
+        self._readers: dict[int, SplitReader] = {}
+        self._declared: dict[str | None, DeclaredSchema] = {}
+        self._current = 0
+        self._quiet: dict[str, tuple[int, int]] = {}  # first and last poll without rows, since the last rows
+        self._batches: dict[str, int] = {}
+        self.tally = context.tally
+        self.epoch = 0
+        self.reading = 0
+        """Microseconds that its readers worked, or waited for data."""
+
+    @property
+    def ended(self) -> bool:
+        return all([state.done for state in self.splits])
+
+    @property
+    def floor(self) -> int:
+        return self.epoch + 1
+
+    @property
+    def _may_start(self) -> bool:
+        return True
+
+    def triggered(self, now: int) -> Sequence[Action]:
+        actions = super().triggered(now)
+        for action in actions:
+            if isinstance(action, TakeSnapshot):
+                self.epoch = action.barrier.checkpoint
+        return actions
+
+    def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
+        if self._peers.ahead(self._context.subtask):
+            return None
+        for _ in range(len(self.splits)):
+            index = self._current
+            state = self.splits[index]
+            try:
+                batch = None if state.done else self._poll(index, state, max_rows)
+                rejected = None if batch is None else self._rejected(index)
+            except Exception as error:
+                self._blame(error, index)
+                raise
+            if batch is None or not self._source.bounded:  # an unbounded split must not keep the others waiting
+                self._current = (index + 1) % len(self.splits)
+            if batch is not None:
+                return self._poll_result(index, batch, rejected, whole=not self._readers[index].mid_batch)
+            if not state.done:
+                self._quiet[state.split.id] = (self._quiet.get(state.split.id, (now, now))[0], now)
+        return None
+
+    def _poll_result(
+        self, index: int, batch: pa.RecordBatch, rejected: pa.RecordBatch | None, *, whole: bool
+    ) -> PollResult:
+        """Wrap rows read from a split; ``whole``: they complete a batch of the source."""
+        self.current = self.splits[index].split.id
+        self._quiet.pop(self.current, None)
+        self.current_batch = self.next_batch(self.current)
+        self._batches[self.current] = self.current_batch + whole
+        return PollResult(0, Data(batch, self.epoch), rejected=rejected)
+
+    def _rejected(self, index: int) -> pa.RecordBatch | None:
+        rejected = self._readers[index].rejected()
+        if rejected is None:
+            return None
+        check_rejected(rejected, self._source, self._where_in(index))
+        return self._conformed(index, rejected, ERRORS)
+
+    @property
+    def _where(self) -> str:
+        name = self._context.name
+        return f"source {name!r} ({type(self._source).__name__}), subtask {name}[{self._context.subtask}]"
+
+    def _where_in(self, index: int) -> str:
+        return f"{self._where}, split {self.splits[index].split.id!r}"
+
+    def _conformed(self, index: int, batch: pa.RecordBatch, tag: str | None = None) -> pa.RecordBatch:
+        """Return a reader's rows in the schema that the source declares for them."""
+        declared = self._declared.get(tag)
+        if declared is None:
+            schema = self._source.schema if tag is None else self._source.sides[tag]
+            data, advice = f"{self._where}: a batch of its reader", "change the reader or the schema of the source"
+            declared = self._declared[tag] = DeclaredSchema(schema, data, advice)
+        return declared.conformed(batch)
+
+    def _blame(self, error: Exception, index: int) -> None:
+        """Add a note to ``error`` that names the source and the split whose reader raised it."""
+        name, split = self._context.name, self.splits[index].split.id
+        error.add_note(f"raised by source {name!r} ({type(self._source).__name__}), split {split!r}")
+
+    def next_batch(self, split: str) -> int:
+        return self._batches.get(split, 0)
+
+    def all(self) -> Sequence[str]:
+        return [state.split.id for state in self.splits]
+
+    def live(self) -> Sequence[str]:
+        return [state.split.id for state in self.splits if not state.done]
+
+    def earliest(self, split: str, column: str) -> int | None:
+        (named,) = [state.split for state in self.splits if state.split.id == split]
+        return self._source.earliest(named, column)
+
+    def quiet(self, split: str) -> int:
+        first, last = self._quiet.get(split, (0, 0))
+        return last - first
+
+    def reached(self, clock: str, time: int | None, drift: int) -> None:
+        self._peers.reached(clock, self._context.subtask, time, drift)
+
+    def _poll(self, index: int, state: SplitState, max_rows: int | None) -> pa.RecordBatch | None:
+        reader = self._readers.get(index)
+        if reader is None:
+            reader = self._source.reader(state.split, state.offset, self._context)
+            check_reader(reader, self._where_in(index))
+            self._readers[index] = reader
+        started = self._context.clock.now()
+        batch = reader.poll(_WHOLE if max_rows is None else max_rows)
+        self.reading += self._context.clock.now() - started
+        check_polled(batch, lambda: self._where_in(index))
+        if batch is END:
+            self._end(index)
+            return None
+        if batch is not None:
+            batch = self._conformed(index, batch)
+        if batch is not None and state.rows is not None:
+            state.rows += batch.num_rows
+        return batch
+
+    def _end(self, index: int) -> None:
+        state = self.splits[index]
+        state.done = True
+        self._quiet.pop(state.split.id, None)
+        reader = self._readers.pop(index, None)
+        if reader is not None:
+            self._keep_offset(index, reader)
+            error = self._closed(index, reader)
+            if error is not None:  # warn now: the job may never end
+                where = f"source {self._context.name!r}, subtask {self._context.subtask}"
+                self._context.notify(CleanupFailedWarning, closing_raised(where, error))
+
+    def _closed(self, index: int, reader: SplitReader) -> Exception | None:
+        """Close a reader and return the error it raised, if any. Its rows were read, so the job does not fail."""
+        try:
+            reader.close()
+        except Exception as error:
+            self._blame(error, index)
+            return error
+        return None
+
+    def _keep_offset(self, index: int, reader: SplitReader) -> None:
+        offset = reader.offset
+        check_offset(offset, lambda: self._where_in(index))
+        self.splits[index].offset = offset
+
+    def causes(self, state: Progress, now: int) -> list[str]:
+        return ["its source has no rows now"] if state is Progress.WAITING else []
+
+    def position(self, now: int) -> Mapping[str, Json]:
+        """Return the position to resume from: the current split, idle times, and clocks of the drift limit."""
+        quiet: Json = {split: now - first for split, (first, _) in self._quiet.items()}
+        clocks: Json = {name: list(clock) for name, clock in self._peers.clocks_of(self._context.subtask).items()}
+        return {"turn": self._current, "quiet": quiet, "clocks": clocks}
+
+    def restore_position(self, position: Mapping[str, Json], now: int) -> None:
+        """Restore a position that ``position()`` returned; entries may be missing. Raises: CheckpointDamaged."""
+        what = f"the read position of source {self._context.name!r}"
+        turn = parsed(Count, position.get("turn", 0), what)
+        if turn and turn >= len(self.splits):
+            raise CheckpointDamaged(f"{what}: the current split is number {turn}, but there are {len(self.splits)}")
+        self._current = turn
+        quiet = parsed(dict[str, Count], position.get("quiet", {}), what)
+        self._quiet = {split: (now - time, now) for split, time in quiet.items()}
+
+    def poll_control(self, now: int) -> PollResult | None:
+        return None
+
+    def abort(self, checkpoint: int, reason: AbortReason, now: int) -> Sequence[Action]:
+        return self._forget(checkpoint, reason)
+
+    def snapshot(self) -> Mapping[str, Json]:
+        for index, reader in self._readers.items():  # not after each poll, because an offset may be large
+            try:
+                self._keep_offset(index, reader)
+            except Exception as error:
+                self._blame(error, index)
+                raise
+        return {"splits": [state.to_json() for state in self.splits]}
+
+    def close(self) -> list[Exception]:
+        """Close the open readers. Returns: the errors they raised."""
+        errors = [self._closed(index, reader) for index, reader in self._readers.items()]
+        self._readers.clear()
+        return [error for error in errors if error is not None]
