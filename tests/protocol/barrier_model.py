@@ -36,7 +36,7 @@ from dataflow.protocol.handler import BarrierHandler
 from dataflow.protocol.overtaking import Overtaker
 from dataflow.protocol.tracking import Tracker
 from dataflow.runtime.task.channel import Channel
-from dataflow.runtime.task.gate_input import GateInput
+from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.input_gate import InputGate
 
 __all__ = ["ModelTask", "Setting", "interleavings"]
@@ -61,11 +61,13 @@ class Setting:
 
 
 class ModelTask:
-    """One task. ``inlet`` is None for a source."""
+    """One task. ``task_input`` is None for a source."""
 
-    def __init__(self, name: str, inlet: GateInput | None, handler: BarrierHandler | None, job: ModelJob) -> None:
+    def __init__(
+        self, name: str, task_input: ChannelInput | None, handler: BarrierHandler | None, job: ModelJob
+    ) -> None:
         self.name = name
-        self.inlet = inlet
+        self.task_input = task_input
         self.handler = handler
         self.outputs: list[Channel] = []
         self.mailbox: deque[Inject | AbortTasks] = deque()
@@ -78,19 +80,19 @@ class ModelTask:
         worked = bool(self.mailbox)
         while self.mailbox:
             self._receive(self.mailbox.popleft())
-        if self.inlet is None:
+        if self.task_input is None:
             return self._step_source() or worked
-        while actions := self.inlet.triggered(self._job.now):
+        while actions := self.task_input.triggered(self._job.now):
             self._act(actions)
             worked = True
-        actions = self.inlet.tick(self._job.now)
+        actions = self.task_input.tick(self._job.now)
         self._act(actions)
         if self.phase == "ended":
             return worked or bool(actions)
-        if self.inlet.ended:
+        if self.task_input.ended:
             self._end()
             return True
-        taken = self.inlet.gate.poll(self._job.now)
+        taken = self.task_input.gate.poll(self._job.now)
         if taken is None:
             return worked or bool(actions)
         self._act(taken.actions)
@@ -108,8 +110,8 @@ class ModelTask:
     def _end(self) -> None:
         self._send(EndOfInput())
         self.phase = "ended"
-        if self.inlet is not None:
-            self.inlet.finished = True
+        if self.task_input is not None:
+            self.task_input.finished = True
         self._job.inbox.append(("finish", self.name, 0))
 
     def _receive(self, message: Inject | AbortTasks) -> None:
@@ -118,14 +120,14 @@ class ModelTask:
                 finished = self.name in inject.finished
                 if finished != (self.phase == "ended"):
                     self._answer("decline", checkpoint)
-                elif self.inlet is None:
+                elif self.task_input is None:
                     self.held.append(self._job.barrier(inject))
                 else:
-                    self.inlet.trigger(self._job.barrier(inject))
+                    self.task_input.trigger(self._job.barrier(inject))
             case AbortTasks(checkpoint, reason):
                 self.held = [barrier for barrier in self.held if barrier.checkpoint != checkpoint]
-                if self.inlet is not None:
-                    self._act(self.inlet.abort(checkpoint, reason.at_tasks, self._job.now))
+                if self.task_input is not None:
+                    self._act(self.task_input.abort(checkpoint, reason.at_tasks, self._job.now))
                 self._job.ledger.settled(self.name, checkpoint)
 
     def _act(self, actions: Sequence[Action]) -> None:
@@ -161,10 +163,12 @@ class ModelTask:
     @property
     def content(self) -> str:
         gate: Sequence[Any] = ()
-        if self.inlet is not None:
-            queues = [(list(c._queue), [(e, n - c._taken) for e, n in c._urgent]) for c in self.inlet.gate.channels]
-            gate = (queues, self.inlet.gate.watermarks, self.inlet.gate._ended)
-        held = self.held if self.inlet is None else self.inlet._held
+        if self.task_input is not None:
+            queues = [
+                (list(c._queue), [(e, n - c._taken) for e, n in c._urgent]) for c in self.task_input.gate.channels
+            ]
+            gate = (queues, self.task_input.gate.watermarks, self.task_input.gate._ended)
+        held = self.held if self.task_input is None else self.task_input._held
         return repr((self.phase, held, list(self.mailbox), sorted(self.taken), gate, _content(self.handler)))
 
 
@@ -193,7 +197,7 @@ class ModelJob:
             ]
             handler = _handler(setting.mode, len(before), edges)
             gate = InputGate(channels, handler, lambda ready: ready[choose(len(ready))])
-            self.tasks[name] = ModelTask(name, GateInput(gate, [0] * len(before)), handler, self)
+            self.tasks[name] = ModelTask(name, ChannelInput(gate, [0] * len(before)), handler, self)
             for one, channel in zip(before, channels, strict=True):
                 self.tasks[one].outputs.append(channel)
 

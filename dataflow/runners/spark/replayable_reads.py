@@ -24,7 +24,7 @@ from dataflow.runtime.task.task_input import PollResult, SplitState
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ReadAttempt", "RecordedPoll", "RecordingInlet", "RepeatingInlet"]
+__all__ = ["ReadAttempt", "RecordedPoll", "RecordingInput", "RepeatingInput"]
 
 _PATIENCE: Final = 0.5
 """Seconds that a source task waits for its first rows: an empty micro-batch costs as much as a full one."""
@@ -56,7 +56,7 @@ class RecordedPoll:
         return RecordedPoll(tuple(ended), split, rows, whole)
 
 
-class RecordingInlet(SourceInput):
+class RecordingInput(SourceInput):
     """The input of the first attempt. ``polls`` records every poll, in order."""
 
     def __init__(self, source: Source, splits: Sequence[SplitState], context: SourceContext) -> None:
@@ -81,7 +81,7 @@ class RecordingInlet(SourceInput):
         return not self.ended and left > 0
 
 
-class RepeatingInlet(SourceInput):
+class RepeatingInput(SourceInput):
     """The input of a later attempt. It repeats ``polls`` in order; a poll returns None until all its rows have arrived.
 
     A source that sets rows aside is asked for whole batches, because only the source knows the position of these rows
@@ -140,26 +140,28 @@ class RepeatingInlet(SourceInput):
 class ReadAttempt:
     """A source task's attempt at a micro-batch. ``settled``: the state that an earlier attempt stored, or None."""
 
-    inlet: RecordingInlet | RepeatingInlet
+    task_input: RecordingInput | RepeatingInput
 
     def __init__(self, source: Source, context: SourceContext, splits: Sequence[SplitState], settled: Any) -> None:
         self._settled = settled
         if settled is None:
-            self.inlet = RecordingInlet(source, splits, context)
+            self.task_input = RecordingInput(source, splits, context)
         else:
-            self.inlet = RepeatingInlet(source, splits, context, [RecordedPoll.of(poll) for poll in settled["takes"]])
+            self.task_input = RepeatingInput(
+                source, splits, context, [RecordedPoll.of(poll) for poll in settled["takes"]]
+            )
 
     @property
     def polls(self) -> Json:
         """The recorded polls, as JSON."""
-        return [poll.to_json() for poll in self.inlet.polls]
+        return [poll.to_json() for poll in self.task_input.polls]
 
     def steps(self, host: TaskHost, share: int) -> Iterator[int]:
         """Read ``share`` rows in whole batches, and run the chain on each; yield the number of batches after each."""
         taken, left, since = 0, share, time.monotonic()
-        while self.inlet.has_more(left):
+        while self.task_input.has_more(left):
             with serialized_errors(host.task):
-                polled = self.inlet.poll(SystemClock().now())
+                polled = self.task_input.poll(SystemClock().now())
             if polled is not None and polled.flow is not None:
                 if polled.rejected is not None:
                     host.chain.set_aside(polled.rejected, 0)
@@ -167,7 +169,7 @@ class ReadAttempt:
                 host.push(0, polled.flow)
                 taken += 1
                 yield taken
-            elif self.inlet.has_more(left):
+            elif self.task_input.has_more(left):
                 if self._settled is None and time.monotonic() - since > _PATIENCE:
                     return
                 time.sleep(_PAUSE)
@@ -176,7 +178,7 @@ class ReadAttempt:
         """Call the timers that are due, or were due in the first attempt. Return the names of their operators."""
         if self._settled is None:
             return host.call_due_timers()
-        self.inlet.restore_position(self._settled, SystemClock().now())
+        self.task_input.restore_position(self._settled, SystemClock().now())
         host.call_timers_again(self._settled["rang"])
         return list(self._settled["rang"])
 

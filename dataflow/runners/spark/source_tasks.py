@@ -103,27 +103,27 @@ def read(assignment: Assignment, number: int, round_: int) -> Iterator[pa.Record
             notify=notices.add,
         )
         attempt = ReadAttempt(_source(vertex), context, splits_of(state), None if after is None else after.inlet)
-        inlet = attempt.inlet
-        inlet.restore_position(state.inlet, SystemClock().now())
+        task_input = attempt.task_input
+        task_input.restore_position(state.inlet, SystemClock().now())
     with (
         working_on(directory, vertex, subtask),
-        TaskHost(spark_plan, vertex, subtask, state, assignment.run_id, recorder, inlet, notices) as host,
+        TaskHost(spark_plan, vertex, subtask, state, assignment.run_id, recorder, task_input, notices) as host,
     ):
         batches = 0
         for batches in attempt.steps(host, 0 if waits else max(1, assignment.rows // len(spark_plan.source_tasks))):
             recorder.step((batches - 1) * len(spark_plan.source_tasks) + number)
         called = attempt.call_timers(host)
-        if inlet.ended:
+        if task_input.ended:
             host.finish()
         recorder.step(batches * len(spark_plan.source_tasks) + number)
         snapshot = host.snapshot(round_ + 1)
         host.close()  # before the report, which includes errors of closing
-        report = host.report(inlet.reading)
+        report = host.report(task_input.reading)
         if after is not None:  # Spark gives up a micro-batch if a second attempt sends other bytes than the first
             report = replace(report, **cast(Any, after.inlet["counted"]))
         yield from batches_of([*recorder.envelopes(), report_envelope(report, round_)])
         with serialized_errors(task):
-            turns = inlet.position(SystemClock().now())
+            turns = task_input.position(SystemClock().now())
             counted: Any = {"operators": report.operators, "busy": report.busy, "notices": report.notices}
             read_state = {**snapshot.inlet, **turns, "rang": called, "takes": attempt.polls, "counted": counted}
             directory.check_owner(assignment.run_id)

@@ -24,7 +24,7 @@ from dataflow.runners.spark.placement import Placement, SparkPlan
 from dataflow.runners.spark.user_errors import SerializedError, serialized_errors, with_notes
 from dataflow.runtime.task.chain import Chain, ChainNode, Flow
 from dataflow.runtime.task.channel import Channel
-from dataflow.runtime.task.gate_input import GateInput
+from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.input_gate import InputGate, RoundRobin
 from dataflow.runtime.task.notices import Notices, Packed
 from dataflow.runtime.task.outputs import ForwardOutput, Output
@@ -124,7 +124,7 @@ class TaskHost:
         self._closed = False
         self.ended = state is not None and state.ended
         self._recorder = recorder
-        self._inlet: GateInput | SourceInput = splits or self._gate(spark_plan, vertex, subtask, state)
+        self._task_input: ChannelInput | SourceInput = splits or self._gate(spark_plan, vertex, subtask, state)
         self._clock = SystemClock()
         self._started = self._clock.now()
         self._state = state
@@ -135,7 +135,7 @@ class TaskHost:
         with serialized_errors(self.task):
             self.chain = Chain(wire_chain(place, recorder.output))
 
-    def _gate(self, spark_plan: SparkPlan, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInput:
+    def _gate(self, spark_plan: SparkPlan, vertex: Vertex, subtask: int, state: TaskState | None) -> ChannelInput:
         numbers = spark_plan.channels(vertex.name, subtask)
         self._channels = {place: Channel(_PLENTY, f"{place}") for place in numbers}
         gate = InputGate(
@@ -144,7 +144,7 @@ class TaskHost:
         if state is not None:
             watermarks: Any = state.inlet["watermarks"]
             gate.restore_watermarks(watermarks)
-        return GateInput(gate, [spark_plan.plan.links[number].port for number, _ in numbers])
+        return ChannelInput(gate, [spark_plan.plan.links[number].port for number, _ in numbers])
 
     def __enter__(self) -> TaskHost:
         try:
@@ -173,7 +173,7 @@ class TaskHost:
         """Close readers and operators. Later calls do nothing."""
         if not self._closed:
             self._closed = True
-            for problem in [*self.chain.close(), *self._inlet.close()]:
+            for problem in [*self.chain.close(), *self._task_input.close()]:
                 self.notices.cleanup_failed(self.task, problem)
 
     @contextmanager
@@ -202,17 +202,17 @@ class TaskHost:
         self._recorder.step(max([step for content in contents.values() for step in content.steps], default=0))
 
     def _work(self) -> None:
-        while (taken := self._inlet.poll(0)) is not None:
+        while (taken := self._task_input.poll(0)) is not None:
             if taken.flow is not None:
                 self.push(taken.port, taken.flow)
-        if self._inlet.ended:
+        if self._task_input.ended:
             self.finish()
 
     def finish(self) -> None:
         """End the input. Later calls do nothing."""
         if not self.ended:
             self.ended = True
-            if self._inlet.is_source:  # channels have delivered the watermark already
+            if self._task_input.is_source:  # channels have delivered the watermark already
                 self.push(0, Watermark(MAX_WATERMARK))
             self.push(0, EndOfInput())
 
@@ -253,7 +253,7 @@ class TaskHost:
             operators = self.chain.snapshot(round_)
         wall = int(self._clock.wall() * 1_000_000) - self._clock.now()
         timers: dict[str, Json] = {node.name: node.timers[0] + wall for node in self.chain.nodes if node.timers}
-        return TaskState(self.task, self.ended, {**self._inlet.snapshot(), "timers": timers}, operators)
+        return TaskState(self.task, self.ended, {**self._task_input.snapshot(), "timers": timers}, operators)
 
     def _restore_timers(self, state: TaskState) -> None:
         timers: Any = state.inlet.get("timers", {})

@@ -46,9 +46,9 @@ from dataflow.runtime.restore.new_input import with_new_input
 from dataflow.runtime.restore.verification import Verification, two_phase_sinks
 from dataflow.runtime.task.chain import Chain
 from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
-from dataflow.runtime.task.gate_input import GateInput
 from dataflow.runtime.task.input_gate import Choose, InputGate, RoundRobin
 from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.library import Library
@@ -280,7 +280,7 @@ class _Builder:
             self.settings.library.fuse(self.plan.graph, chained, self.settings.submit)
         return Task(
             name,
-            self._gate_input(vertex, subtask, state) if splits is None else splits,
+            self._channel_input(vertex, subtask, state) if splits is None else splits,
             Chain(nodes),
             self.services,
             keep_duplicates=self.checkpointing.duplicates,
@@ -292,7 +292,7 @@ class _Builder:
         channels = [self.channels[number, s, t] for s, t in self.plan.channels(link) if s == subtask]
         return output_for(link.partitioning, channels, link.keys, self.plan.max_key_groups)
 
-    def _gate_input(self, vertex: Vertex, subtask: int, state: TaskState | None) -> GateInput:
+    def _channel_input(self, vertex: Vertex, subtask: int, state: TaskState | None) -> ChannelInput:
         channels, ports = [], []
         for i, link in enumerate(self.plan.links):
             if link.target == vertex.name:
@@ -304,7 +304,7 @@ class _Builder:
         if state is not None:
             watermarks: Any = state.inlet["watermarks"]
             gate.restore_watermarks(watermarks)
-        return GateInput(gate, ports)
+        return ChannelInput(gate, ports)
 
     @property
     def _sample(self) -> int | None:

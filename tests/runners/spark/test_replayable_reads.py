@@ -20,7 +20,7 @@ from dataflow.protocol.events import Idle
 from dataflow.runners.spark.envelopes import REPORT, Content, Envelope, envelopes_of
 from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.placement import plan_for_spark
-from dataflow.runners.spark.replayable_reads import RecordedPoll, RepeatingInlet
+from dataflow.runners.spark.replayable_reads import RecordedPoll, RepeatingInput
 from dataflow.runners.spark.source_tasks import Assignment, initial_states, read, splits_of
 from dataflow.runners.spark.user_errors import SerializedError
 from dataflow.runtime.task.task_input import SplitState
@@ -114,13 +114,13 @@ def batch(*values: int) -> pa.RecordBatch:
     return pa.record_batch({"x": pa.array(values, pa.int64())})
 
 
-def repeating(takes: list[RecordedPoll], *scripts: list[pa.RecordBatch | Pause]) -> RepeatingInlet:
+def repeating(takes: list[RecordedPoll], *scripts: list[pa.RecordBatch | Pause]) -> RepeatingInput:
     source = ScriptedSource(*scripts)
     context = SourceContext("in", 0, 1, ManualClock())
-    return RepeatingInlet(source, [SplitState(split) for split in source.splits()], context, takes)
+    return RepeatingInput(source, [SplitState(split) for split in source.splits()], context, takes)
 
 
-def polled(inlet: RepeatingInlet, now: int = 0) -> list[int] | None:
+def polled(inlet: RepeatingInput, now: int = 0) -> list[int] | None:
     found: Any = inlet.poll(now)
     return None if found is None else found.flow.rows["x"].to_pylist()
 

@@ -19,9 +19,15 @@ def test_a_worker_whose_work_failed_or_was_stopped_is_idle(error: type[BaseExcep
     assert wait_until_idle(directory, seconds=0)
 
 
-def test_a_worker_at_work_or_about_to_exit_is_not_idle(tmp_path: Path) -> None:
+def test_a_worker_at_work_is_not_idle(tmp_path: Path) -> None:
+    directory = JobDirectory(tmp_path)
+    with working_on(directory, Vertex("counts", 2), 1):
+        assert not wait_until_idle(directory, seconds=0)
+    assert wait_until_idle(directory, seconds=0)
+
+
+def test_the_note_of_a_worker_that_may_exit_stays(tmp_path: Path) -> None:
     directory = JobDirectory(tmp_path)
     with pytest.raises(SystemExit), working_on(directory, Vertex("counts", 2), 1):
-        assert not wait_until_idle(directory, seconds=0)
         raise SystemExit
     assert not wait_until_idle(directory, seconds=0)

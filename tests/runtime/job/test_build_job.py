@@ -1,4 +1,4 @@
-"""From a checkpoint to tasks: what a part says about an inlet is what the inlet starts with."""
+"""From a checkpoint to tasks: what a part says about an input is what the input starts with."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from dataflow.runners.simulated import SimulatedRunner
 from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.restore.find_checkpoint import _check_states
 from dataflow.runtime.task import wiring
+from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.contract_checks import build_operator
-from dataflow.runtime.task.gate_input import GateInput
 from dataflow.runtime.task.parts import ChannelState, TaskState
 from dataflow.runtime.task.source_input import SourceInput
 
@@ -73,7 +73,7 @@ def test_a_restored_gate_starts_with_the_watermarks_of_its_part() -> None:
         "totals", "run", flow.Checkpointing(store), number, ManualClock(), lambda lane, job: job(), library=LIBRARY
     )
     inlet = build(plan, settings).tasks[task].task_input
-    assert isinstance(inlet, GateInput)
+    assert isinstance(inlet, ChannelInput)
     assert (inlet.gate.watermarks, inlet.gate.watermark) == ((30, 20), 20)
 
 
@@ -87,8 +87,8 @@ def test_a_split_that_was_read_to_its_end_is_not_opened_again() -> None:
             "totals", "run", flow.Checkpointing(store), number, ManualClock(), lambda lane, job: job(), library=LIBRARY
         )
         job = build(plan, settings)
-        inlets = [task.task_input for task in job.tasks.values() if isinstance(task.task_input, SourceInput)]
-        built.append([split.done for inlet in inlets for split in inlet.splits])
+        inputs = [task.task_input for task in job.tasks.values() if isinstance(task.task_input, SourceInput)]
+        built.append([split.done for task_input in inputs for split in task_input.splits])
         job.release()
     assert built == stored
     assert {done for splits in stored for done in splits} == {True, False}

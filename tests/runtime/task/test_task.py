@@ -26,8 +26,8 @@ from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.runners.binding import LIBRARY
 from dataflow.runtime.task.chain import Chain, ChainNode
 from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.crash_points import Point
-from dataflow.runtime.task.gate_input import GateInput
 from dataflow.runtime.task.input_gate import InputGate, RoundRobin
 from dataflow.runtime.task.messages import (
     AbortCheckpoint,
@@ -80,7 +80,7 @@ class Bench:
         gate = InputGate(self.inputs, handler or aligner(2), RoundRobin())
         self.task = Task(
             "op[0]",
-            GateInput(gate, [0, 0]),
+            ChannelInput(gate, [0, 0]),
             Chain([self.node]),
             Services(self.store, submit, self.clock, self.reports, LIBRARY),
         )
@@ -435,7 +435,7 @@ def test_a_stateful_operator_that_took_red_rows_emits_red_until_its_snapshot() -
     assert epochs == [0, 3, 3]
 
 
-# --- the inlet's ends
+# --- the input's ends
 
 
 def test_a_source_sends_the_last_watermark_before_its_operators_finish() -> None:

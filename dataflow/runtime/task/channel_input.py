@@ -13,10 +13,10 @@ from dataflow.runtime.task.input_gate import InputGate
 from dataflow.runtime.task.progress import Progress
 from dataflow.runtime.task.task_input import ChannelMetrics, PollResult, TaskInput
 
-__all__ = ["GateInput"]
+__all__ = ["ChannelInput"]
 
 
-class GateInput(TaskInput):
+class ChannelInput(TaskInput):
     """The input from other tasks. ``ports[i]`` is the input port that channel i of the gate feeds."""
 
     def __init__(self, gate: InputGate, ports: Sequence[int]) -> None:
