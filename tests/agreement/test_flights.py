@@ -16,6 +16,7 @@ from dataflow.demo.flights import prepare
 from dataflow.runners.faults import Faults
 from tests.agreement.data import by_key, near
 from tests.agreement.running import Asked, aggregated, grouped, queried
+from tests.seeds import in_soak
 
 pytestmark = pytest.mark.filterwarnings("ignore::dataflow.errors.LateRowsWarning")
 
@@ -82,7 +83,7 @@ def test_airlines_of_each_airport_agree(parallelism: int, asked: dict[str, Asked
 
 
 @pytest.mark.parametrize("asked", ASKED)
-@pytest.mark.parametrize("parallelism", [1, 2, 4])
+@pytest.mark.parametrize("parallelism", [1, 2, *in_soak(4)])
 def test_airlines_of_each_day_agree(parallelism: int, asked: str, flights: list[str], expected: dict[str, Any]) -> None:
     result = days(op.read_parquet(flights), ASKED[asked], delay="24h").run(parallelism=parallelism, timeout="60s")
     assert result.late == 0

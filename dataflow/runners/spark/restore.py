@@ -29,10 +29,10 @@ from dataflow.runtime.restore.report import RestoreReport
 from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.task_input import SplitState
 
-__all__ = ["begin", "restore_report"]
+__all__ = ["restore_report", "start_or_restore"]
 
 
-def begin(
+def start_or_restore(
     assignment: Assignment, pipeline: str, source_tasks: int, policy: Policy, readers: list[str], resources: ExitStack
 ) -> Driver:
     """Lock the outputs, and take sinks and tasks to the point where the job starts. All checks come first."""
@@ -63,11 +63,11 @@ def begin(
     clear_notes(directory)
     driver = Driver(assignment, done, report)
     with driver.notices.as_notes():
-        _bring_back(driver, source_tasks, pipeline, readers, resources)
+        _restore_sinks(driver, source_tasks, pipeline, readers, resources)
     return driver
 
 
-def _bring_back(driver: Driver, source_tasks: int, pipeline: str, readers: list[str], resources: ExitStack) -> None:
+def _restore_sinks(driver: Driver, source_tasks: int, pipeline: str, readers: list[str], resources: ExitStack) -> None:
     """Lock the sinks, take back commits of micro-batches that are not done, and open the sinks of the driver."""
     assignment, done = driver.assignment, driver.done
     directory, plan = assignment.directory, assignment.spark_plan.plan

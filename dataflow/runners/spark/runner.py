@@ -40,7 +40,7 @@ from dataflow.runners.spark.native_readers import NativeReaders
 from dataflow.runners.spark.placement import Placement, SparkPlan, plan_for_spark
 from dataflow.runners.spark.progress_and_result import SparkMeter
 from dataflow.runners.spark.quiet_logs import is_spark_handler
-from dataflow.runners.spark.restore import begin
+from dataflow.runners.spark.restore import start_or_restore
 from dataflow.runners.spark.routing import routing_function
 from dataflow.runners.spark.session import active_session, parallelism_of, pyspark, session_for
 from dataflow.runners.spark.source_tasks import Assignment, data_source_class
@@ -168,7 +168,7 @@ class SparkRunner:
             if location is None:
                 resources.callback(directory.remove)
             resources.enter_context(directory.lock(assignment.run_id))
-            driver = begin(assignment, pipeline.name, source_tasks, policy, self._readers.names, resources)
+            driver = start_or_restore(assignment, pipeline.name, source_tasks, policy, self._readers.names, resources)
             try:
                 query = _query(session, assignment, driver, self._readers, bounded=pipeline.graph.bounded)
             except Exception as error:

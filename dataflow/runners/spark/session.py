@@ -252,16 +252,16 @@ def python_for_workers(master: str) -> Iterator[None]:
     if _WORKER_PYTHON in os.environ:
         yield
         return
-    chosen = _chosen(master)
-    os.environ.update(chosen)
+    environment = _worker_environment(master)
+    os.environ.update(environment)
     try:
         yield
     finally:
-        for name in chosen:
+        for name in environment:
             del os.environ[name]
 
 
-def _chosen(master: str) -> Mapping[str, str]:
+def _worker_environment(master: str) -> Mapping[str, str]:
     """Return the environment variables for workers. On this machine, with the installed Spark, a script runs first.
 
     The script removes Spark's archives from the path.

@@ -31,8 +31,14 @@ def working_on(directory: JobDirectory, vertex: Vertex, subtask: int) -> Iterato
     """Note that this process runs a subtask of ``vertex`` while inside. Errors of the disk are ignored."""
     note = json.dumps([task_id(vertex.name, subtask), [node.name for node in vertex.nodes]])
     _write(directory.path, note if len(note) <= _WIDTH else json.dumps([task_id(vertex.name, subtask), []]))
-    yield
-    _write(directory.path, "")  # an exception names its subtask itself; only the note of a dead process stays
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt):
+        raise  # the process may end, and the note names what it was doing
+    except BaseException:  # the error names the subtask itself; a worker that lives on is idle
+        _write(directory.path, "")
+        raise
+    _write(directory.path, "")
 
 
 def _write(directory: Path, note: str) -> None:

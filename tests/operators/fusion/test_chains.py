@@ -153,7 +153,7 @@ def test_a_run_ends_where_rows_have_two_readers_or_an_expression_has_no_loop() -
         bids = p.source(op.from_arrow(TABLE), name="bids").filter(col("price") > 1, name="a")
         bids.filter(col("price") > 2, name="b").filter(col("channel") != "c1", name="c").sink(op.collect(), name="out")
         bids.filter(col("price") > 3, name="d").filter(col("price") > 4, name="e").sink(op.collect(), name="two")
-    assert fused(job(AT_ONCE, p=p)) == ["a+0", "b+0", "d+1"]
+    assert fused(job(NEVER, p=p)) == ["a+0", "b+0", "d+1"]
 
 
 def test_an_error_names_the_operator_inside_a_run() -> None:

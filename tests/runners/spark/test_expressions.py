@@ -113,7 +113,7 @@ SCHEMA = pa.schema(
         (col("u").is_null(), "uint64"),
         (flow.from_epoch("i", "ns"), r"no type for the values of timestamp\[ns, tz=UTC\]; .* timestamp\[us\]"),
         (when(col("i") != 0).then((col("i") * 2).hash()), "of rows that do not take the branch"),
-        (when(col("a") > 0).then(0.0).otherwise(-0.0), "the constants 0.0 and -0.0 for one"),
+        (when(col("a") > 0).then(0.0).otherwise(-0.0), "does not distinguish the constants 0.0 and -0.0"),
     ],
     ids=str,
 )

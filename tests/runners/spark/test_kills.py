@@ -188,7 +188,7 @@ def test_a_job_that_is_killed_leaves_what_an_undisturbed_one_does(expected: Path
 
 def test_a_job_is_refused_a_directory_that_another_process_holds(spark: Any, tmp_path: Path) -> None:
     job = tmp_path / "job"
-    with JobDirectory(job).hold("first"):
+    with JobDirectory(job).lock("first"):
         before = (job / "FENCE").read_text()
         with pytest.raises(DirectoryInUse, match=rf"job is in use by process {os.getpid()} on .* wait for that job"):
             pipeline(tmp_path).run(flow.SparkRunner(spark), checkpoint=flow.Checkpointing(job))

@@ -161,7 +161,7 @@ def test_either_all_sources_are_read_by_spark_or_none(spark: Any, folder: Path) 
         for name in ("orders", "more"):
             p.source(op.read_parquet(folder), name=name).sink(op.collect(), name=f"{name}-out")
     frame = streamed(spark, folder)
-    with pytest.raises(UnsupportedOnRunner, match=r"source 'more'.*a DataFrame for 'more', too, or for none"):
+    with pytest.raises(UnsupportedOnRunner, match=r"source 'more'.*a DataFrame for 'more', too, or for no source"):
         on_reader(p, spark, orders=frame)
     found = p.run(flow.SparkRunner(spark, sources={"orders": frame, "more": frame}))
     assert [rows(found.table(f"{name}-out")) for name in ("orders", "more")] == [rows(orders())] * 2
@@ -187,7 +187,7 @@ def test_the_death_of_a_worker_is_told_with_its_operators(spark: Any, folder: Pa
     with flow.Pipeline("dying") as p:
         read = p.source(op.read_parquet(folder), name="orders")
         read.map_batches(die, schema=read.schema, name="dying").sink(op.collect(), name="out")
-    with pytest.raises(SparkFailed, match=r"without a word at orders\[\d\] \(operators 'orders', 'dying'\)"):
+    with pytest.raises(SparkFailed, match=r"without an error at orders\[\d\] \(operators 'orders', 'dying'\)"):
         p.run(flow.SparkRunner(spark, sources={"orders": streamed(spark, folder)}))
 
 

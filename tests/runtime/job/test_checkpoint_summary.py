@@ -11,8 +11,9 @@ from dataflow.planning.physical_plan import make_plan
 from dataflow.runtime.restore.find_checkpoint import find
 from operators.sinks.collect import collect
 from operators.sources.arrow import from_arrow
+from tests.seeds import seeds
 
-_SEEDS = range(5)
+_SEEDS = seeds(2, 5)
 
 
 def _skewed(mode: str, seed: int) -> tuple[flow.Pipeline, flow.MemoryStore, flow.RunResult]:
