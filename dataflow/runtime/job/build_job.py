@@ -216,18 +216,18 @@ class _Builder:
 
     def _completed(self) -> list[int]:
         """Return the checkpoints that count for ``keep``: not savepoints, nor checkpoints that cannot be read."""
-        found = []
+        counted = []
         for checkpoint in self.store.checkpoints():
             try:
                 if self.store.manifest(checkpoint).kind != BarrierKind.SAVEPOINT.value:
-                    found.append(checkpoint)
+                    counted.append(checkpoint)
             except CheckpointError as error:
                 self.notices.add(
                     CheckpointSkippedWarning,
                     f"checkpoint {checkpoint} in {self.store.location} cannot be read, so it is not counted for keep= "
                     f"and is not deleted: {error}",
                 )
-        return found
+        return counted
 
     def _guarantee(self) -> Guarantee:
         durable = self.settings.checkpointing is not None

@@ -101,7 +101,7 @@ class Job:
         self.restore_report = restore_report
         #: Never changes: the clock of the services.
         self.clock = services.clock
-        #: Never changes. Any thread puts; only ``step`` takes, and after ``_closed`` whoever comes too late.
+        #: Never changes. Any thread puts; only ``step`` takes, after ``_closed`` any thread, to refuse requests.
         self.mailbox = services.mailbox
         #: Leaves RUNNING once, for good.
         self.state = JobState.RUNNING
@@ -154,11 +154,11 @@ class Job:
 
     def checkpoint(self, kind: BarrierKind = BarrierKind.CHECKPOINT) -> Future[int]:
         """Request a checkpoint; the future returns its id when it is durable and committed."""
-        wanted = CheckpointRequest(kind)
-        self.mailbox.put(wanted)
+        request = CheckpointRequest(kind)
+        self.mailbox.put(request)
         if self._closed:
             self._refuse_late()
-        return wanted.future
+        return request.future
 
     def on_checkpoint(self, answers: Answers, then: Callable[[], None] | None = None) -> None:
         """Evaluate a predicate at the newest checkpoint and all later ones, and call ``then`` whenever it holds."""
@@ -195,8 +195,8 @@ class Job:
         if self.over:
             return True
         worked = self.committer.tick(now) or worked
-        for wanted in self._requests.due(now):
-            self._ask_again(wanted, now)
+        for request in self._requests.due(now):
+            self._ask_again(request, now)
             worked = True
         actions = self.coordinator.tick(now)
         self._act(actions, now)
@@ -210,7 +210,7 @@ class Job:
         return worked or bool(actions)
 
     def validate(self) -> None:
-        """Assert the invariants that hold between two steps. Those of tasks and their gates are their own."""
+        """Assert the invariants that hold between two steps. Tasks and gates assert their own."""
         self.coordinator.validate()
         self._requests.validate()
         under_way, attempts = self.coordinator.under_way, tuple(self.history.under_way)
@@ -218,7 +218,7 @@ class Job:
         newest = max(self.coordinator.completed, default=0)
         assert self._horizon <= newest, f"committed is {self._horizon}, but the newest durable one is {newest}"
         horizon = self.committer.horizon
-        assert not self.committer.sinks or self._horizon == horizon, f"{self._horizon} is passed on of {horizon}"
+        assert not self.committer.sinks or self._horizon == horizon, f"{self._horizon} passed on, {horizon} committed"
         assert self._stopping is None or self.identity.checkpointed, "a job without checkpoints waits for its last one"
         failed = self.state in (JobState.FAILED, JobState.CANCELLED)
         assert failed == (self.error is not None), f"the job is {self.state.value} with the error {self.error!r}"
@@ -230,9 +230,9 @@ class Job:
         if self._final:
             assert self._final == newest, f"the last checkpoint is {self._final}, but the newest is {newest}"
         if self._released:
-            assert 0 < self._final <= self._horizon, f"released with {self._horizon} committed of {self._final}"
+            assert 0 < self._final <= self._horizon, f"released, but {self._horizon} of {self._final} is committed"
         for request in self._requests.open_requests:
-            assert request.future.done() == self.over, f"the job is {self.state.value}, but {request} is kept"
+            assert request.future.done() == self.over, f"the job is {self.state.value}, but {request} disagrees"
         if self.state is JobState.FINISHED:
             self._validate_finish()
 
@@ -387,24 +387,24 @@ class Job:
 
     # --- endings
 
-    def _request(self, wanted: CheckpointRequest, now: int) -> None:
-        self._act(self.coordinator.trigger(wanted.kind, now, self._requests.add(wanted)), now)
+    def _request(self, request: CheckpointRequest, now: int) -> None:
+        self._act(self.coordinator.trigger(request.kind, now, self._requests.add(request)), now)
 
-    def _ask_again(self, wanted: CheckpointRequest, now: int) -> None:
+    def _ask_again(self, request: CheckpointRequest, now: int) -> None:
         """Request a checkpoint again. In a job that is about to stop, its last checkpoint serves all requests."""
-        if self._stopping is None or wanted.future is self._stopping:
-            self._request(wanted, now)
+        if self._stopping is None or request.future is self._stopping:
+            self._request(request, now)
         else:
-            self._stopping.add_done_callback(partial(_same_outcome, wanted.future))
+            self._stopping.add_done_callback(partial(_same_outcome, request.future))
 
     def _stop(self, now: int) -> None:
         if not self.identity.checkpointed:
             self.fail(JobCancelled("stopped; without checkpoints there is nothing to resume from"), JobState.CANCELLED)
         elif self._stopping is None:
-            wanted = CheckpointRequest(BarrierKind.CHECKPOINT)
-            self._stopping = wanted.future
+            request = CheckpointRequest(BarrierKind.CHECKPOINT)
+            self._stopping = request.future
             self.coordinator.only_on_request(now)  # checkpoints that began after the last one would never be finished
-            self._request(wanted, now)
+            self._request(request, now)
 
     def _answered(self, last: Future[int]) -> bool:
         """Return whether the predicates were evaluated at the last checkpoint and all before it."""

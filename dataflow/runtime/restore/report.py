@@ -132,17 +132,17 @@ class RestoreReport:
         """
         rows = []
         for d in self.duplicates:
-            found = self.precision.get(d.operator)
+            precision = self.precision.get(d.operator)
             where = {"operator": d.operator, "task": d.task, "channel": d.channel}
             size = {"rows": d.rows, "kept": d.table.num_rows}
-            rows.append({**where, **size, "precision": None if found is None else found.value})
+            rows.append({**where, **size, "precision": precision and precision.value})
         names = dict.fromkeys(("operator", "task", "channel"), "string")
         return _table(rows, **names, rows="int64", kept="int64", precision="string")
 
     @property
     def too_low(self) -> Sequence[str]:
         """The operators whose count of duplicates may be too low."""
-        return [name for name, found in self.precision.items() if found is Precision.MAY_BE_TOO_LOW]
+        return [name for name, precision in self.precision.items() if precision is Precision.MAY_BE_TOO_LOW]
 
     def in_flight_table(self) -> pa.Table:
         """Return a row per channel with elements in flight: operator, task, channel, rows, bytes (of Arrow memory),
@@ -171,7 +171,7 @@ class RestoreReport:
             "in_flight_rows": self.in_flight_rows,
             "in_flight_bytes": self.in_flight_bytes,
             "duplicated": dict(self.duplicated_by_operator),
-            "precision": {name: found.value for name, found in self.precision.items()},
+            "precision": {name: precision.value for name, precision in self.precision.items()},
             "state_bytes": self.state_bytes,
             "duration_us": self.duration,
             "passed_over": [

@@ -128,8 +128,7 @@ def _duplicates(report: RestoreReport) -> Section:
     lines = []
     for d in sorted(report.duplicates, key=lambda d: -d.rows):
         stored = "all stored" if d.table.num_rows == d.rows else f"{d.table.num_rows:,} stored"
-        found = report.precision.get(d.operator)
-        precision = "" if found is None else found.value
+        precision = report.precision[d.operator].value if d.operator in report.precision else ""
         lines.append((d.operator, f"on {d.channel}", _count(d.rows, "row"), stored, precision))
     named = [f"{operator} {_count(rows, 'row')}" for operator, rows in counts]
     return Section.of("duplicates", "delivered again: " + _some(named), lines)

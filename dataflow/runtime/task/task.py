@@ -93,7 +93,7 @@ class Task:
         self.chain = chain
         #: Never changes. Any thread puts; only ``step`` takes.
         self.mailbox: Mailbox[TaskMessage] = Mailbox()
-        #: Of the job, which sets it before the first step; has every checkpoint in ``_snapshots`` as unsettled here.
+        #: The job's, set before the first step; has every checkpoint in ``_snapshots`` as unsettled here.
         self.ledger = BarrierLedger()
         #: What the last step returned. ENDED only in phase ENDED; BLOCKED if and only if it waits and the input blocks
         #: a channel; DONE is never left, and means that the task was released or crashed.
@@ -120,7 +120,7 @@ class Task:
         self._rang = False
         #: Has every batch reported once, with the time of all steps that it took.
         self._pace: Pace = pace or Unpaced()
-        #: Of the batch that the chain works on, over all steps that it takes. Rows are not zero only if it is busy.
+        #: Rows and time (over all steps) of the batch that the chain works on. Rows are not zero only if it is busy.
         self._rows, self._spent = 0, 0
         #: By checkpoint, at most one, below the input's floor: the copied state, until its channel state is complete.
         self._snapshots: dict[int, tuple[TaskState, TaskStats]] = {}

@@ -85,9 +85,9 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
     plan, vertex, state = setup.plan, setup.vertex, setup.state
     parent = None if node is vertex.head else plan.graph.nodes[node.inputs[0].source].name
     red = None if parent is None or setup.red_log is None else setup.red_log()
-    made = ChainNode(node.name, parent, red, setup.clock)
+    chain_node = ChainNode(node.name, parent, red, setup.clock)
     if node is vertex.head and setup.splits is not None:
-        made.tally = setup.splits.tally
+        chain_node.tally = setup.splits.tally
     context = OperatorContext(
         name=node.name,
         subtask=setup.subtask,
@@ -98,16 +98,16 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
         max_key_groups=plan.max_key_groups,
         restored=state.operators.get(node.name) if state is not None else None,
         clock=setup.clock,
-        schedule=made.schedule,
+        schedule=chain_node.schedule,
         run_id=setup.run_id,
-        tally=made.tally,
+        tally=chain_node.tally,
         splits=setup.splits,
         repeats=setup.red_log is not None,
     )
-    made.task = task_id(vertex.name, setup.subtask)
-    made.declared = declared_outputs(node, made.task)
-    made.operator = _operator(node, context, made.task)
-    return made
+    chain_node.task = task_id(vertex.name, setup.subtask)
+    chain_node.declared = declared_outputs(node, chain_node.task)
+    chain_node.operator = _operator(node, context, chain_node.task)
+    return chain_node
 
 
 def _operator(node: Node, context: OperatorContext, task: str) -> Operator:
