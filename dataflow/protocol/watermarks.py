@@ -71,14 +71,17 @@ class WatermarkMerger:
     def snapshot(self) -> tuple[int | None, ...]:
         """Return one watermark a channel, which together restore the merged watermark; idleness is not kept.
 
-        An idle channel gets the merged watermark: it will report idleness again if it is still idle.
+        An idle channel gets the merged watermark: it will report idleness again if it is still idle. So do all live
+        channels if a row has just ended the idleness of the last one: the merged watermark moves with the next event.
         """
-        if self._merged is None:
-            return tuple(None if channel in self._idle else time for channel, time in enumerate(self._times))
-        return tuple(
-            self._merged if channel in self._idle or time is None else max(time, self._merged)
+        merged = self._merged
+        times = [
+            merged if channel in self._idle or time is None else time if merged is None else max(time, merged)
             for channel, time in enumerate(self._times)
-        )
+        ]
+        if merged not in times:
+            times = [time if time == MAX_WATERMARK else merged for time in times]
+        return tuple(times)
 
     def restore(self, times: Sequence[int | None]) -> None:
         """Restore the watermarks returned by ``snapshot``, with no channel idle. Call this before any event."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +82,18 @@ def test_an_idle_channel_that_was_ahead_is_given_the_merged_watermark() -> None:
     merger = WatermarkMerger(2)
     moves = [merger.advance(0, 3), merger.advance(1, 8), merger.idle(1)]
     assert (moves, merger.snapshot()) == ([None, 3, None], (3, 3))
+
+
+@pytest.mark.parametrize("first", [None, 3])
+def test_a_row_that_ends_the_idleness_of_the_last_channel_moves_no_time_in_a_restore(first: int | None) -> None:
+    merger, restored = WatermarkMerger(2), WatermarkMerger(2)
+    if first is not None:
+        merger.advance(0, first)
+    moves = [merger.advance(1, 9), merger.idle(1), merger.end(0)]
+    merger.resume(1)
+    restored.restore(merger.snapshot())
+    assert (moves, merger.merged, restored.merged) == ([first, None, None], first, first)
+    assert [each.advance(1, 9) for each in (merger, restored)] == [9, 9]
 
 
 def test_an_end_stays_an_end_in_the_snapshot() -> None:
