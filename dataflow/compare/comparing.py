@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, assert_never
 
-from dataflow.clock import Clock, SystemClock
+from dataflow.clock import SystemClock
 from dataflow.compare.claims import Claim, LastRows, Unsettled, claims
 from dataflow.compare.killing import Moment, kill_at, kill_moment
 from dataflow.compare.mode_report import Cost, ModeReport, Restoration
@@ -50,7 +50,6 @@ def compare(
     options: Options,
     *,
     say: Say = lambda _: None,
-    clock: Clock | None = None,
 ) -> CompareReport:
     """Run ``subject`` with each mode, without a kill and with one, and compare the outputs.
 
@@ -61,7 +60,6 @@ def compare(
         folder: an empty directory; each run gets a folder in it.
         options: the modes, and how they are run and killed.
         say: is called with one sentence before each phase.
-        clock: measures the duration of the comparison; None: the system's clock.
 
     Returns: the report. A mode that did not keep its guarantee is in its ``problems``, and raises nothing.
 
@@ -72,7 +70,7 @@ def compare(
     Example: ``barrierflow compare MODULE:PIPELINE`` calls
     ``compare(Subject("jobs.orders:pipeline"), Path("runs"), Options(every="50ms"), say=print).tables``.
     """
-    clock = clock or SystemClock()
+    clock = SystemClock()
     started = clock.now()
     pipeline = replace_sinks(subject.pipeline(), folder)
     claim_of = claims(pipeline.graph)

@@ -35,13 +35,15 @@ class Spec:
     """The settings of one kind of operator; a frozen dataclass.
 
     The defaults are safe for any operator of a user: it keeps state, needs all columns, and takes no updates.
-    Attributes may be class attributes or properties.
+    Attributes may be class attributes or properties, except where their text says otherwise.
 
     Attributes:
         stateful: whether a checkpoint holds state of the operator, so that its name must not change.
         blocking: whether a call may wait for something outside the engine. Such an operator has its own thread.
         row_wise: whether the output for a row depends on that row alone.
         assigns_time: whether the operator emits watermarks.
+        holds_rows: whether the state may hold rows that are emitted later, unchanged. Then, in mode "unaligned", the
+            report of a restore says that counts of duplicates downstream may be too low. Must be a class attribute.
         is_users: whether a user wrote the operator: its batches are compared with the declared schema, and its errors
             over restored state are passed on unchanged.
         is_helper: whether the planner added the operator, so that its state and rows are not shown to users.
@@ -61,6 +63,7 @@ class Spec:
     blocking: bool = False
     row_wise: bool = False
     assigns_time: bool = False
+    holds_rows: bool = True
     is_users: bool = True
     is_helper: bool = False
     kernels: Sequence[str] = ()

@@ -14,7 +14,7 @@ from dataflow.contracts.spec import Spec
 from dataflow.errors import ConfigurationError
 from dataflow.planning import specs
 
-__all__ = ["make_operator", "operator_class", "register"]
+__all__ = ["make_operator", "operator_class", "register", "specs_of"]
 
 _TABLE: dict[type[Spec], str | Callable[..., Operator]] = {
     specs.Read: "operators.transforms.pass_through:PassThrough",
@@ -99,6 +99,15 @@ def make_operator(spec: Spec, context: OperatorContext) -> Operator:
     Raises: ConfigurationError if no operator is registered for the spec; the errors of its constructor.
     """
     return operator_class(spec)(context, *spec.arguments())
+
+
+def specs_of(kind: str) -> list[type[Spec]]:
+    """Return the registered specs that checkpoints call ``kind``, by the name of the class.
+
+    >>> specs_of("aggregate")
+    [<class 'dataflow.planning.specs.Aggregate'>]
+    """
+    return [spec for spec in _TABLE if spec.__name__.lower() == kind]
 
 
 def _name(operator: str | Callable[..., Operator]) -> str:

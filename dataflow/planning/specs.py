@@ -222,6 +222,7 @@ class Grouped(Spec, ABC):
     """
 
     is_users = False
+    holds_rows = False
     windowed: bool = False
     folds_alone: bool = False
 

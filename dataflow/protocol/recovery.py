@@ -8,7 +8,7 @@ all checkpoints are damaged, it raises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, assert_never
@@ -155,13 +155,10 @@ def _newest(policy: Policy, newest_first: list[int], inspect: Callable[[int], Fo
 _MISSING = object()
 
 
-def differences(
-    saved: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], *, ignore: Collection[str] = ()
-) -> list[str]:
+def differences(saved: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return how the operators of a checkpoint differ from those of a pipeline, one sentence per difference.
 
-    Operators are matched by ``name``. A field that is a mapping is compared entry by entry. Fields in ``ignore`` are
-    not compared (parallelism, for a restore that rescales).
+    Operators are matched by ``name``. A field that is a mapping is compared entry by entry.
 
     >>> differences([{"name": "counts", "detail": {"keys": ["origin"]}}, {"name": "x"}],
     ...             [{"name": "counts", "detail": {"keys": ["origin", "carrier"]}}])
@@ -175,11 +172,7 @@ def differences(
         if name not in after:
             sentences.append(f"operator {name!r} is gone{did_you_mean(name, added)}")
             continue
-        sentences += [
-            f"operator {name!r}: {sentence}"
-            for sentence in _changes(node, after[name])
-            if sentence.split(" ", 1)[0] not in ignore
-        ]
+        sentences += [f"operator {name!r}: {sentence}" for sentence in _changes(node, after[name])]
     return sentences + [f"operator {name!r} is new" for name in added]
 
 

@@ -19,11 +19,11 @@ from dataflow.runtime.task.progress import JobState
 from dataflow.runtime.task.task_input import SplitState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from dataflow.planning.graph import Graph
 
-__all__ = ["JobProgress", "Meter", "NoLine", "ProgressLine", "ProgressMeter", "rows_of", "taken_by_sinks"]
+__all__ = ["JobProgress", "Meter", "NoLine", "ProgressLine", "ProgressMeter", "ReadInput", "RowRate", "taken_by_sinks"]
 
 _SECOND: Final = 1_000_000
 _DAY: Final = 86_400 * _SECOND
@@ -105,7 +105,7 @@ class ProgressMeter:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._read_at, self._rows_in, self._rate = job.started_at, 0, 0.0
+        self._rate = RowRate(job.started_at)
 
     def read(self) -> JobProgress:
         """Return a snapshot of the job."""
@@ -117,20 +117,17 @@ class ProgressMeter:
         rows_out, updates_out = taken_by_sinks(job.plan.graph, taken)
         heads = [task.chain.head for task in job.tasks.values() if task.task_input.is_source]
         rows_in = sum([head.rows_in for head in heads])
-        if now > self._read_at:
-            self._rate = (rows_in - self._rows_in) * _SECOND / (now - self._read_at)
-            self._read_at, self._rows_in = now, rows_in
+        self._rate.update(rows_in, now)
         watermark = self._watermark()
-        total, read = self._input()
+        read_input = ReadInput.of(split for task in job.tasks.values() for split in task.task_input.splits)
         elapsed = now - job.started_at
-        left = None if total is None or not rows_in else (total - read) * (now - job.began_at) // rows_in
         return JobProgress(
             state=job.state,
             elapsed=elapsed,
             rows_in=rows_in,
             rows_out=rows_out,
             updates_out=updates_out,
-            rows_per_second=self._rate,
+            rows_per_second=self._rate.per_second,
             backlog=sum(
                 [channel.queued_rows for task in job.tasks.values() for channel in task.task_input.input_channels]
             ),
@@ -141,8 +138,8 @@ class ProgressMeter:
             pending=len(job.history.under_way),
             watermark=watermark,
             lag=None if watermark is None else int(job.clock.wall() * _SECOND) - watermark,
-            done=None if total is None else (read / total if total else 1.0),
-            left=left,
+            done=None if read_input is None else read_input.share,
+            left=None if read_input is None else read_input.time_left(rows_in, now - job.began_at),
             compiling=str(job.loading),
         )
 
@@ -150,15 +147,6 @@ class ProgressMeter:
         """Return the lowest watermark of all tasks, or None."""
         known = [task.task_input.watermark for task in self._job.tasks.values()]
         return min([time for time in known if time is not None and time < MAX_WATERMARK], default=None)
-
-    def _input(self) -> tuple[int | None, int]:
-        """The rows of all splits, and how many of them were read, by runs before this one too; None: nobody knows."""
-        splits = [split for task in self._job.tasks.values() for split in task.task_input.splits]
-        counts = [rows_of(split) for split in splits]
-        known = [count for count in counts if count is not None]
-        if len(known) < len(counts):
-            return None, 0
-        return sum(total for total, _ in known), sum(read for _, read in known)
 
 
 def taken_by_sinks(graph: Graph, taken: Mapping[str, int]) -> tuple[int, int]:
@@ -170,8 +158,60 @@ def taken_by_sinks(graph: Graph, taken: Mapping[str, int]) -> tuple[int, int]:
     return sums["rows"], sums["updates"]
 
 
-def rows_of(state: SplitState) -> tuple[int, int] | None:
-    """How many rows a split has, and how many were read; None: its source does not say, or an old checkpoint."""
+class RowRate:
+    """Rows per second between the last two updates.
+
+    >>> rate = RowRate(now=0)
+    >>> rate.update(30, now=2_000_000)
+    >>> rate.per_second, rate.rows
+    (15.0, 30)
+    """
+
+    def __init__(self, now: int) -> None:
+        self.rows = 0
+        self.per_second = 0.0
+        self._updated_at = now
+
+    def update(self, rows: int, now: int) -> None:
+        """Set the number of rows at the time ``now`` (microseconds). A second update at the same time is ignored."""
+        if now > self._updated_at:
+            self.per_second = (rows - self.rows) * _SECOND / (now - self._updated_at)
+            self.rows, self._updated_at = rows, now
+
+
+@dataclass(frozen=True, slots=True)
+class ReadInput:
+    """The rows of all splits, and how many of them were read, by earlier runs too.
+
+    >>> read_input = ReadInput(rows=100, read=25)
+    >>> read_input.share, read_input.time_left(20, elapsed=4_000_000)
+    (0.25, 15000000)
+    """
+
+    rows: int
+    read: int
+
+    @staticmethod
+    def of(splits: Iterable[SplitState]) -> ReadInput | None:
+        """Return the sums over ``splits``; None: the number of rows of a split is not known."""
+        counts = [_rows_of(split) for split in splits]
+        known = [count for count in counts if count is not None]
+        if len(known) < len(counts):
+            return None
+        return ReadInput(sum(total for total, _ in known), sum(read for _, read in known))
+
+    @property
+    def share(self) -> float:
+        """The share of the rows that was read, 0 to 1; 1 if there are no rows."""
+        return self.read / self.rows if self.rows else 1.0
+
+    def time_left(self, rows_in: int, elapsed: int) -> int | None:
+        """Return the time for the rest at the rate so far, ``rows_in`` in ``elapsed``; None: no row was read."""
+        return (self.rows - self.read) * elapsed // rows_in if rows_in else None
+
+
+def _rows_of(state: SplitState) -> tuple[int, int] | None:
+    """Return the rows of a split, and how many were read; None: its source or an old checkpoint does not say."""
     total = state.split.info.get("rows")
     if not isinstance(total, int) or state.rows is None:
         return None

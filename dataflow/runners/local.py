@@ -11,20 +11,20 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from dataflow.background import Background
 from dataflow.clock import Clock, Duration, SystemClock, microseconds
 from dataflow.contracts.checkpointing import Checkpointing, input_identity
-from dataflow.errors import ConfigurationError, JobTimeout, StillRunningWarning
+from dataflow.errors import BarrierflowWarning, ConfigurationError, JobTimeout, StillRunningWarning
 from dataflow.planning.graph import NamedGraph, Node
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.runners.binding import LIBRARY, can_preaggregate
 from dataflow.runners.explain_table import Explanation, explain_plan
 from dataflow.runners.interrupts import CtrlC
+from dataflow.runners.job_handle import WatchedJob
 from dataflow.runners.job_progress import JobProgress, NoLine, ProgressLine, ProgressMeter
 from dataflow.runners.kernel_wait import load_kernels, wait_for_import
 from dataflow.runners.predicate_requests import make_answers
@@ -37,7 +37,7 @@ from dataflow.runners.run_result import (
     together,
     warn_of_unnamed_state,
 )
-from dataflow.runners.run_warnings import note_failure_left, raise_warnings, warnings_of
+from dataflow.runners.run_warnings import raise_warnings, warnings_of
 from dataflow.runners.worker_pool import WorkerPool
 from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
@@ -56,7 +56,7 @@ __all__ = ["LocalJob", "LocalRunner"]
 log = logging.getLogger("dataflow.local")
 
 _LONG = 0.1
-"""Seconds between two looks at signals, and at the line about the job, of a thread that waits for it."""
+"""Seconds between two checks of signals, by a thread that waits for a last checkpoint."""
 _GRACE = 5.0
 """Seconds that ``cancel`` waits for calls of users' functions to return."""
 
@@ -211,7 +211,7 @@ def _delay(cost: int, stop: threading.Event) -> Callable[[int], None]:
     return wait
 
 
-class LocalJob:
+class LocalJob(WatchedJob):
     """A job running on threads of this process.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
@@ -223,15 +223,12 @@ class LocalJob:
     """
 
     def __init__(self, job: Job, pool: WorkerPool, clock: Clock, line: ProgressLine | NoLine) -> None:
+        super().__init__(job.identity.pipeline, job.notices, clock, line)
         self._job = job
-        self._clock = clock
         self._meter = ProgressMeter(job)
-        self._line = line
         self._done = pool.done
         self._abandoned = False
         self._left_running = False  # set when the user is warned that the job outlived its cancel
-        self._warned = threading.Lock()  # taken by the first call that gives out the warnings of the job, and kept
-        self._waited = False  # set by the thread that waits, when the job is over
 
     @property
     def state(self) -> JobState:
@@ -268,37 +265,9 @@ class LocalJob:
         limit = None if timeout is None else microseconds(timeout, "checkpoint(timeout=)") / 1e6
         return self._job.checkpoint().result(limit)
 
-    def on_checkpoint(self, predicate: Predicate) -> Answers:
-        """Ask ``predicate`` about every checkpoint from now on, the newest there is included: what state was recorded.
-
-        It gets a `CheckpointState` once the checkpoint exists, on a thread of its own, while the job goes on; the end
-        of the job waits for it. One that is so slow that 8 checkpoints wait is not asked about the oldest of them.
-        Answers a mapping from checkpoints to what it said. A predicate that raises, as an ``assert`` does, or that
-        answers neither True nor False, fails the job.
-
-        >>> import pyarrow as pa, dataflow as flow, operators as op
-        >>> with flow.Pipeline("x") as p:
-        ...     p.source(op.from_arrow(pa.table({"a": [1, 2]})), name="in").sink(op.collect(), name="out")
-        >>> with p.start(checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1h")) as job:
-        ...     answers = job.on_checkpoint(lambda state: state.table("out").num_rows == 2)
-        ...     result = job.wait()
-        >>> dict(answers)  # of the last checkpoint, at the end of the input
-        {1: True}
-
-        Raises: ConfigurationError for a job without checkpoints.
-        """
-        answers = make_answers(predicate, "on_checkpoint", checkpointed=self._job.identity.checkpointed)
-        self._job.on_checkpoint(answers)
-        return answers
-
-    def stop_when(self, predicate: Predicate) -> Answers:
-        """Like `on_checkpoint`, and where ``predicate`` holds the job takes a last checkpoint and stops.
-
-        Meant for stable predicates: what held at a checkpoint then holds in all later ones. ``answers.lapsed`` says
-        where one did not.
-        """
-        answers = make_answers(predicate, "stop_when", checkpointed=self._job.identity.checkpointed)
-        self._job.on_checkpoint(answers, self._job.stop)
+    def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None] | None) -> Answers:
+        answers = make_answers(predicate, where, checkpointed=self._job.identity.checkpointed)
+        self._job.on_checkpoint(answers, None if then is None else partial(then, self._job))
         return answers
 
     def _not_in_a_predicate(self, call: str) -> None:
@@ -333,11 +302,8 @@ class LocalJob:
             f"job {name!r} was cancelled and still waits for a call to return:\n{self.who_waits()}"
         )
 
-    def _warn(self, *, result: RunResult | None = None, error: BaseException | None = None) -> None:
-        """Give out the warnings of the run, once, in the caller's thread."""
-        if self._warned.acquire(blocking=False):
-            found = warnings_of(self._job, together(metrics_of(self._job))) if result is None else result.warnings
-            raise_warnings(found, result=result, error=error)
+    def _warnings(self, result: RunResult | None) -> Sequence[BarrierflowWarning]:
+        return warnings_of(self._job, together(metrics_of(self._job))) if result is None else result.warnings
 
     def stop(self) -> RunResult:
         """Take a last checkpoint, then stop; a later run with ``restore="auto"`` resumes from it.
@@ -356,47 +322,53 @@ class LocalJob:
         return self.wait()
 
     def wait(self, timeout: Duration | None = None) -> RunResult:
-        """Until the job is over (or cancelled, after ``timeout``, with JobTimeout); raises what made it fail.
+        """Wait until the job is over, and return its result.
 
-        Warns once, when all is committed, of failures that did not end the job: see ``RunResult.warnings`` and
-        ``dataflow.errors.BarrierflowWarning``. If a filter turns these warnings into errors, the first is raised, with
-        the result as its ``result``; a second ``wait()`` returns the result.
+        Problems that did not end the job are given as warnings, once, after the last commit: see
+        ``RunResult.warnings`` and ``dataflow.errors.BarrierflowWarning``. If a filter turns these warnings into errors,
+        the first is raised, with the result as its ``result``; a second ``wait()`` returns the result.
 
-        Ctrl-C takes a last checkpoint and stops the job before KeyboardInterrupt goes on; a second one leaves at once.
+        Ctrl-C takes a last checkpoint, stops the job, and then raises KeyboardInterrupt. A second Ctrl-C ends the wait
+        at once, without a last checkpoint.
+
+        Args:
+            timeout: cancel the job after this duration, for example "10s"; None: wait as long as it runs.
+
+        Returns: the result of the run.
+
+        Raises: the error that made the job fail; JobTimeout after ``timeout``; JobCancelled if it was cancelled;
+            RuntimeError if a predicate calls this method, because the job waits for the predicate.
         """
         self._not_in_a_predicate("wait")
-        try:
-            self._wait(timeout)
-            self._waited = True
-            result = result_of(self._job, checkpointed=self._job.identity.checkpointed)
-        except JobTimeout as error:
-            if self._done.is_set():  # else the next wait() warns
-                self._warn(error=error)
-            raise
-        except BaseException as error:
-            self._warn(error=error)
-            raise
-        self._warn(result=result)
-        return result
+        return super().wait(timeout)
 
-    def _wait(self, timeout: Duration | None) -> None:
-        started = self._clock.now()
-        limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
-        with CtrlC() as pressed, closing(self._line):
-            while not self._done.wait(_LONG if limit is None else min(_LONG, limit / 1e6)):
-                self._line.tick()
-                if pressed.count:
-                    raise self._interrupted(pressed)
-                if limit is not None and self._clock.now() - started > limit:
-                    waiting = self.who_waits()
-                    still = self._cancel()
-                    if self._done.is_set() and self._job.state is not JobState.CANCELLED:
-                        break  # it finished or failed before it could be cancelled
-                    late = JobTimeout(f"the job was not done in time and was cancelled; at that moment:\n{waiting}")
-                    raise_warnings([still] if still else [], error=late)
-                    raise late
-            if pressed.count:
-                raise self._interrupted(pressed)
+    def _wait(self, limit: int | None) -> RunResult:
+        self._watch(limit)
+        return result_of(self._job, checkpointed=self._job.identity.checkpointed)
+
+    def _over_within(self, seconds: float) -> bool:
+        return self._done.wait(seconds)
+
+    def _timed_out(self, limit: int) -> JobTimeout | None:
+        waiting = self.who_waits()
+        still = self._cancel()
+        if self._done.is_set() and self._job.state is not JobState.CANCELLED:
+            return None  # it finished or failed before it could be cancelled
+        late = JobTimeout(f"the job was not done in time and was cancelled; at that moment:\n{waiting}")
+        raise_warnings([still] if still else [], error=late)
+        return late
+
+    @property
+    def _is_over(self) -> bool:
+        return self._done.is_set() or self._abandoned
+
+    @property
+    def _failed_with(self) -> BaseException | None:
+        return self._job.error if self._job.state is JobState.FAILED else None
+
+    def _leave(self) -> None:
+        if not self._done.is_set() and (still := self._cancel()):
+            self._job.notices.add(StillRunningWarning, str(still))
 
     def _interrupted(self, pressed: CtrlC) -> KeyboardInterrupt:
         """Stop with a last checkpoint, unless Ctrl-C is pressed again; return the exception to raise, with notes."""
@@ -440,17 +412,9 @@ class LocalJob:
             return "; there is no checkpoint, so the next run starts from the beginning"
         return "; run again with restore='auto' to resume from the newest checkpoint"
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._abandoned:
-            return
-        if not self._done.is_set() and (still := self._cancel()):
-            self._job.notices.add(StillRunningWarning, str(still))
-        if self._job.state is JobState.FAILED and not self._waited and error is not self._job.error:
-            note_failure_left(self._job.notices, self._job.identity.pipeline, self._job.error)
-        self._warn(error=error)
+        if not self._abandoned:
+            super().__exit__(kind, error, tb)
 
     def __repr__(self) -> str:
         return (

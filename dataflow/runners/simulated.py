@@ -15,10 +15,8 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Self
 
-from dataflow.clock import Duration, ManualClock, microseconds
+from dataflow.clock import ManualClock
 from dataflow.contracts.checkpointing import Checkpointing, Mode, input_identity
 from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.errors import (
@@ -37,6 +35,7 @@ from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.specs import Write
 from dataflow.runners.binding import LIBRARY, can_preaggregate
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
+from dataflow.runners.job_handle import JobHandle
 from dataflow.runners.liveness_check import Stillness, check_age, check_finished
 from dataflow.runners.predicate_requests import make_answers
 from dataflow.runners.run_result import RunResult, combines, metrics_of, result_of, together, warn_of_unnamed_state
@@ -46,6 +45,7 @@ from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.task.crash_points import Point
+from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.progress import JobState, Progress
 from dataflow.store.memory import MemoryStore
@@ -148,10 +148,13 @@ class SimulatedRunner:
         )
 
 
-class SimulatedJob:
+class SimulatedJob(JobHandle):
     """A job in a simulated process that may die and be started again.
 
-    ``attempts`` tells each life; the last one finished.
+    ``attempts`` describes each attempt; the last one finished. ``wait`` runs the job. Its timeout is simulated time,
+    and an attempt of more than ``max_turns`` turns is a JobTimeout, too. It gives no warnings of failures that
+    ``faults`` injected, and raises LivenessBroken if a task will never acknowledge or decline a checkpoint. Predicates
+    are called for the checkpoints of every attempt, unless a crash comes before the call.
     """
 
     def __init__(
@@ -165,8 +168,8 @@ class SimulatedJob:
         faults: Faults,
         max_turns: int,
     ) -> None:
+        super().__init__(pipeline, Notices())
         self.attempts: list[Attempt] = []
-        self._pipeline = pipeline
         self._plan = plan
         self._checkpoint = checkpoint
         self._restore = restore
@@ -178,7 +181,10 @@ class SimulatedJob:
         self._clock = ManualClock()
         self._turn = 0
         self._idle = 0
-        self._asked: list[tuple[Answers, Callable[[Job], None] | None]] = []
+        self._predicates: list[tuple[Answers, Callable[[Job], None] | None]] = []
+        self._failure_warnings: Sequence[BarrierflowWarning] = ()  # of the last attempt that failed
+        self._result: RunResult | None = None
+        self._failure: BaseException | None = None
         self._lanes: dict[str, deque[tuple[int, Callable[[], None]]]] = {}
         self._stalled: dict[str, int] = {}
         self._slowness: dict[str, float] = {}
@@ -195,13 +201,14 @@ class SimulatedJob:
         if checkpoint is not None:
             self._store = FaultyStore(store_of(checkpoint), self._maybe_fail, self._one_more_durable)
 
-    def wait(self, timeout: Duration | None = None) -> RunResult:
-        """Run to the end. Warns as `LocalJob.wait` does, but not of failures that ``faults`` injected.
+    def _wait(self, limit: int | None) -> RunResult:
+        if self._failure is not None:
+            raise self._failure
+        self._result = self._result or self._run_attempts(limit)
+        return self._result
 
-        Raises: what made the job fail; JobTimeout after ``max_turns`` turns of a life, or simulated ``timeout``;
-            LivenessBroken if a task will never acknowledge or decline a checkpoint.
-        """
-        limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
+    def _run_attempts(self, limit: int | None) -> RunResult:
+        """Run attempts until one finishes. Raises: the error of an attempt after which there is no restart."""
         restore = self._restore
         while True:
             attempt = Attempt(highest=self._store.highest_id() if self._store is not None else 0)
@@ -210,9 +217,7 @@ class SimulatedJob:
             attempt.mode = settings.mode if settings is not None else None
             self._aim()
             try:
-                result = self._live(settings, restore, limit)
-                raise_warnings(self._unasked(result.warnings), result=result)
-                return result
+                return self._live(settings, restore, limit)
             except _Crash as crash:
                 attempt.crash = str(crash)
                 self._crashes_left -= 1
@@ -221,35 +226,35 @@ class SimulatedJob:
                 if self._restarts_left == 0:
                     raise
                 self._restarts_left -= 1
+                self._failure = None
+                raise_warnings(self._warnings(None), error=failure)
+                self._failure_warnings = ()
             finally:
                 self._bury()
             restore = "auto"
 
-    def on_checkpoint(self, predicate: Predicate) -> Answers:
-        """Ask ``predicate`` about the checkpoints of every life, as `LocalJob.on_checkpoint` does.
-
-        A crash may come before it was asked about a checkpoint, which it then never is.
-        """
-        return self._ask(predicate, "on_checkpoint", None)
-
-    def stop_when(self, predicate: Predicate) -> Answers:
-        """Like `on_checkpoint`, and where ``predicate`` holds the job takes a last checkpoint and stops."""
-        return self._ask(predicate, "stop_when", Job.stop)
-
     def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None] | None) -> Answers:
         answers = make_answers(predicate, where, checkpointed=self._checkpoint is not None)
-        self._asked.append((answers, then))
+        self._predicates.append((answers, then))
         return answers
 
     def cancel(self) -> None:
-        """Nothing runs unless somebody waits."""
+        """Do nothing: the job runs only during ``wait``."""
 
-    def __enter__(self) -> Self:
-        return self
+    def _leave(self) -> None: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None: ...
+    @property
+    def _is_over(self) -> bool:
+        return self._result is not None or self._failure is not None
+
+    @property
+    def _failed_with(self) -> BaseException | None:
+        return self._failure
+
+    def _warnings(self, result: RunResult | None) -> Sequence[BarrierflowWarning]:
+        """Return the warnings that no injected fault caused."""
+        warnings = self._failure_warnings if result is None else result.warnings
+        return [warning for warning in warnings if self._faults == Faults() or not isinstance(warning, _INJECTED)]
 
     # --- one life
 
@@ -283,7 +288,7 @@ class SimulatedJob:
         job = build(self._plan, settings)
         job.loading.run()  # the clock does not move meanwhile, so a run is the same whatever was loaded before
         attempt.restored = job.restore_report
-        for answers, then in self._asked:
+        for answers, then in self._predicates:
             job.on_checkpoint(answers, None if then is None else partial(then, job))
         for task in job.tasks:
             slow = self._random.random() < self._faults.skew
@@ -316,12 +321,8 @@ class SimulatedJob:
             check_finished(job, self._clock.now())
         job.close()
         if job.error is not None:
-            raise_warnings(self._unasked(warnings_of(job, together(metrics_of(job)))), error=job.error)
+            self._failure_warnings, self._failure = warnings_of(job, together(metrics_of(job))), job.error
         return result_of(job, checkpointed=job.identity.checkpointed)
-
-    def _unasked(self, found: Sequence[BarrierflowWarning]) -> list[BarrierflowWarning]:
-        """Return the warnings that no injected fault caused."""
-        return [warning for warning in found if self._faults == Faults() or not isinstance(warning, _INJECTED)]
 
     def _settings(self) -> Checkpointing | None:
         """Return the settings of the next attempt."""

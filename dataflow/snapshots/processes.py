@@ -391,8 +391,3 @@ class ProcessGraph:
         """Check that the graph has a process. Raises: GraphError if it has none."""
         if not self._processes:
             raise GraphError("expected a graph with a process, found none: add one by graph.add(name, process)")
-
-    @property
-    def strongly_connected(self) -> bool:
-        """True if a snapshot begun by any single process reaches all processes."""
-        return not any([self.unreachable([name]) for name in self._processes])

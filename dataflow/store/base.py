@@ -17,9 +17,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-from dataflow.errors import CheckpointDamaged
-from dataflow.protocol.events import BarrierKind
-from dataflow.protocol.recovery import Found
 from dataflow.store.files import Buffer
 from dataflow.store.manifest import Manifest, PartHandle
 
@@ -113,17 +110,6 @@ class CheckpointStore(ABC):
         ``Checkpointing(max_restore_bytes=)`` limits the sum of this and the sizes of the parts.
         """
         return 0
-
-    def inspect(self, checkpoint: int) -> Found:
-        """Read an existing checkpoint completely and return the result, for ``recovery.choose``.
-
-        Raises: StoreError if the disk fails, CheckpointError for a newer format. Neither is damage, so a fallback to an
-        older checkpoint would be wrong.
-        """
-        try:
-            return Found(savepoint=self.verify(checkpoint).kind == BarrierKind.SAVEPOINT.value)
-        except CheckpointDamaged as damage:
-            return Found(damage=str(damage))
 
     def verify(self, checkpoint: int) -> Manifest:
         """Read every part and return the manifest. Raises the same as ``manifest`` and ``read``."""

@@ -35,7 +35,6 @@ __all__ = [
     "Buffer",
     "FileSystem",
     "NotAFile",
-    "PlainSync",
     "is_directory",
     "is_entry_of",
     "storing",
@@ -216,13 +215,6 @@ def is_entry_of(file: io.FileIO, path: Path) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
     except (FileNotFoundError, NotADirectoryError):
         return False
-
-
-class PlainSync(FileSystem):
-    """A file system that only calls ``fsync``: on macOS much faster, and only as durable as the drive's cache."""
-
-    def sync(self, file: io.FileIO) -> None:
-        os.fsync(file.fileno())
 
 
 DISK: Final = FileSystem()

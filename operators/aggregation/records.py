@@ -49,14 +49,14 @@ class SumOverflow(OverflowError):
         self.column = column
 
 
-def partial_type(aggregations: Sequence[Aggregation], schema: pa.Schema, where: str = "aggregate") -> pa.DataType:
+def partial_type(aggregations: Sequence[Aggregation], schema: pa.Schema) -> pa.DataType:
     """Return the type of ``Records.partials``.
 
     >>> from dataflow.expressions import col, count
     >>> partial_type([count(), col("x").mean()], pa.schema({"x": pa.int32()}))
     FixedSizeBinaryType(fixed_size_binary[32])
     """
-    return RecordLayout(aggregations, schema, where).partial_type
+    return RecordLayout(aggregations, schema, "aggregate").partial_type
 
 
 def is_mergeable(aggregations: Sequence[Aggregation], schema: pa.Schema) -> bool:

@@ -135,17 +135,16 @@ def chosen(name: str, value: object, choices: Any) -> None:
         raise ConfigurationError(f"{name}= must be one of {get_args(choices)}, got {value!r}")
 
 
-def committed_files(directory: str | os.PathLike[str], *, files: FileSystem = DISK) -> list[Path]:
+def committed_files(directory: str | os.PathLike[str]) -> list[Path]:
     """Return the files of all completely committed checkpoints, oldest checkpoint first.
 
     Args:
         directory: the directory that a sink writes to.
-        files: the file system, for tests.
 
     Raises: StoreError if the commit lists cannot be read.
     """
     path = Path(directory)
-    names = [committed.file for listed in CommitLists(path, files).all().values() for committed in listed]
+    names = [committed.file for listed in CommitLists(path, DISK).all().values() for committed in listed]
     return [path / name for name in dict.fromkeys(names)]
 
 

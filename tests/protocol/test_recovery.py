@@ -190,7 +190,3 @@ def node(name: str, **fields: Any) -> dict[str, Any]:
 )
 def test_differences_read_as_sentences(saved: list[Any], now: list[Any], expected: list[str]) -> None:
     assert differences(saved, now) == expected
-
-
-def test_a_rescale_may_ignore_parallelism() -> None:
-    assert differences([node("a")], [node("a", parallelism=4)], ignore={"parallelism"}) == []

@@ -105,8 +105,9 @@ def test_collect_and_head_warn_the_caller() -> None:
     assert [warning.filename for warning in found] == [__file__]
 
 
-def test_a_warning_that_is_an_error_comes_after_the_last_commit_and_has_the_result(tmp_path: Path) -> None:
-    with late_pipeline(tmp_path / "out").start() as job:
+@pytest.mark.parametrize("runner", ["local", "simulated"])
+def test_a_warning_that_is_an_error_comes_after_the_last_commit_and_has_the_result(tmp_path: Path, runner: str) -> None:
+    with late_pipeline(tmp_path / "out").start(runner) as job:
         with pytest.raises(LateRowsWarning) as raised:  # the tests run with warnings as errors
             job.wait()
         assert op.read_committed(tmp_path / "out").num_rows == 2

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.errors import CheckpointDamaged, CheckpointError, DirectoryInUse, NoCheckpoint, StoreError
-from dataflow.protocol.recovery import Policy, Restore, choose
+from dataflow.protocol.recovery import Found, Policy, Restore, choose
 from dataflow.store.directory import DirectoryStore
 from dataflow.store.folder import CheckpointFolder
 from dataflow.store.manifest import Manifest
@@ -278,7 +278,14 @@ def test_recovery_falls_back_to_the_newest_valid_checkpoint(store: DirectoryStor
         save(store, checkpoint)
     save(store, 4, kind="savepoint")
     flip(store.folder(3).path / "task-0.1.part", 0)
-    chosen = choose(Policy.AUTO, store.checkpoints(), store.inspect, store.location)
+
+    def inspect(checkpoint: int) -> Found:
+        try:
+            return Found(savepoint=store.verify(checkpoint).kind == "savepoint")
+        except CheckpointDamaged as damage:
+            return Found(damage=str(damage))
+
+    chosen = choose(Policy.AUTO, store.checkpoints(), inspect, store.location)
     assert isinstance(chosen, Restore)
     assert chosen.checkpoint == 2
     assert [skipped.checkpoint for skipped in chosen.skipped] == [4, 3]

@@ -12,9 +12,9 @@ import pytest
 
 from dataflow.errors import CheckpointDamaged, StoreError
 from dataflow.store.directory import DirectoryStore
-from dataflow.store.faults import Crash, Fault, FaultyFileSystem, crash_at, fail_at, fail_from, no_fault
 from dataflow.store.folder import CheckpointFolder
 from dataflow.store.manifest import Manifest
+from dataflow.testing.faulty_files import Crash, Fault, FaultyFileSystem, crash_at, fail_at, fail_from, no_fault
 from tests.seeds import seeds
 
 Save = Callable[..., Manifest]

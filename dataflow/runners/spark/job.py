@@ -5,23 +5,23 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from dataflow.clock import Duration, microseconds
+from dataflow.clock import duration_text
 from dataflow.contracts.checkpointing import Checkpointing
 from dataflow.errors import (
+    BarrierflowWarning,
     JobCancelled,
     JobTimeout,
     StillRunningWarning,
     UnsupportedOnRunner,
 )
 from dataflow.runners.interrupts import CtrlC
+from dataflow.runners.job_handle import WatchedJob
 from dataflow.runners.job_progress import JobProgress, NoLine, ProgressLine
 from dataflow.runners.run_result import RunResult
-from dataflow.runners.run_warnings import note_failure_left, raise_warnings
 from dataflow.runners.spark.driver import Driver
 from dataflow.runners.spark.progress_and_result import SparkMeter
 from dataflow.runners.spark.quiet_logs import is_spark_handler
@@ -32,18 +32,23 @@ from dataflow.runtime.task.progress import JobState
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dataflow.runtime.job.job import Job
+    from dataflow.runtime.job.predicates import Predicate
+
 __all__ = ["SparkJob"]
 
 log = logging.getLogger("dataflow.spark")
 
-_LONG = 0.1
-"""Seconds between two checks of a query."""
 _GRACE = 5.0
 """Seconds to wait, when a query is stopped, for a call of a user's function in the driver to return."""
 
 
-class SparkJob:
+class SparkJob(WatchedJob):
     """A job running on Spark; a context manager that cancels the job if it is left early.
+
+    During ``wait``, Ctrl-C stops the query and then raises KeyboardInterrupt. If a user's function in the driver does
+    not return within seconds, neither Ctrl-C nor a timeout waits for it. The query ends, and the job's directory is
+    unlocked, when the function returns.
 
     ``query`` is Spark's ``StreamingQuery``. `Pipeline.start` returns a job:
 
@@ -62,16 +67,13 @@ class SparkJob:
         line: ProgressLine | NoLine,
         meter: SparkMeter,
     ) -> None:
+        super().__init__(pipeline, driver.notices, driver.clock, line)
         self.query = query
-        self._pipeline = pipeline
         self._driver = driver
         self._checkpoint = checkpoint
         self._resources = resources
-        self._line = line
         self._meter = meter
         self._ending = threading.Lock()
-        self._once = threading.Lock()  # acquired for good by the call that gives out the warnings
-        self._asked = False  # whether a caller asked for the outcome, and so got the error if there is one
         self._stopped = threading.Event()
         self._released = threading.Event()
         self._stopping = threading.Thread(target=self._stop_query, name="spark-query", daemon=True)
@@ -90,18 +92,13 @@ class SparkJob:
                     raise
         return self._meter.state
 
-    def on_checkpoint(self, predicate: Any) -> NoReturn:
-        """Raise UnsupportedOnRunner, because Spark's state cannot be read between micro-batches."""
+    def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None] | None) -> NoReturn:
         raise UnsupportedOnRunner(
-            "job.on_checkpoint",
+            f"job.{where}",
             "spark",
             "Spark stores the state between micro-batches, and it cannot be read while the job runs",
             "use LocalRunner or SimulatedRunner",
         )
-
-    def stop_when(self, predicate: Any) -> NoReturn:
-        """Raise UnsupportedOnRunner, as `on_checkpoint` does."""
-        self.on_checkpoint(predicate)
 
     def progress(self) -> JobProgress:
         """Return the progress after the micro-batches that are done; ``query.lastProgress`` has Spark's own."""
@@ -116,72 +113,29 @@ class SparkJob:
 
         Raises: the error that made the job fail; JobCancelled if it was cancelled.
         """
-        return self._warned(self._stop)
+        return self._deliver(self._stop)
 
     def _stop(self) -> RunResult:
         if self.state is JobState.RUNNING:
             self._end(JobState.STOPPED)
         return self._outcome()
 
-    def wait(self, timeout: Duration | None = None) -> RunResult:
-        """Wait until the job is over, and return its result.
+    def _warnings(self, result: RunResult | None) -> Sequence[BarrierflowWarning]:
+        return self._meter.warnings() if result is None else result.warnings
 
-        Ctrl-C stops the query and then raises KeyboardInterrupt. If a user's function in the driver does not return
-        within seconds, this method does not wait for it. The query ends, and the job's directory is unlocked, when the
-        function returns. Problems that did not end the job are given as warnings, once, as in `LocalJob.wait`.
-
-        Args:
-            timeout: cancel the job after this duration, for example "10s"; None: wait as long as it runs.
-
-        Raises: the error that made the job fail; JobTimeout after ``timeout``; JobCancelled if it was cancelled.
-        """
-        return self._warned(lambda: self._wait(timeout))
-
-    def _warned(self, outcome: Callable[[], RunResult]) -> RunResult:
-        """Return or raise what ``outcome`` does; the first call also issues the warnings of the run."""
-        self._asked = True
-        try:
-            result = outcome()
-        except BaseException as error:
-            self._warn(error=error)
-            raise
-        self._warn(result=result)
-        return result
-
-    def _warn(self, *, result: RunResult | None = None, error: BaseException | None = None) -> None:
-        if self._once.acquire(blocking=False):
-            collected = self._meter.warnings() if result is None else result.warnings
-            raise_warnings(collected, result=result, error=error)
-
-    def _wait(self, timeout: Duration | None) -> RunResult:
-        if self._meter.state is not JobState.RUNNING:
+    def _wait(self, limit: int | None) -> RunResult:
+        if self._is_over:
             return self._outcome()
-        began = self._driver.clock.now()
-        limit = None if timeout is None else microseconds(timeout, "wait(timeout=)")
-        with CtrlC(replaces=is_spark_handler) as pressed, closing(self._line):
-            try:
-                while not self._over():
-                    self._line.tick()
-                    if pressed.count:
-                        raise KeyboardInterrupt
-                    if self._driver.full:
-                        return self._stop()
-                    if limit is not None and self._driver.clock.now() - began > limit:
-                        reached = self.progress()
-                        self.cancel()
-                        raise JobTimeout(
-                            f"the job did not end within wait(timeout={timeout!r}) and was cancelled; run it again "
-                            f"with a longer timeout, or none: {reached}"
-                        )
-            except BaseException as error:
-                if isinstance(error, KeyboardInterrupt) and error is not self._failure:
-                    self._interrupted(error)
-                else:
-                    self._end(JobState.FAILED)
-                raise
-        job, done = self._driver.assignment, self._driver.done
-        self._end(JobState.FINISHED if job.directory.ended(job.source_task_ids, done) else JobState.STOPPED)
+        self._watch(limit)
+        self._end_if_running()
         return self._outcome()
+
+    def _end_if_running(self) -> None:
+        """End the job, if it is not over: finished if its query reached the end of the input, else stopped."""
+        if not self._is_over:
+            job, done = self._driver.assignment, self._driver.done
+            finished = not self._is_active() and job.directory.ended(job.source_task_ids, done)
+            self._end(JobState.FINISHED if finished else JobState.STOPPED)
 
     def _outcome(self) -> RunResult:
         """Return the result of a job that is over, the same in each call. Raises as ``wait`` does."""
@@ -198,13 +152,32 @@ class SparkJob:
         except _query_errors():
             return False
 
-    def _interrupted(self, interrupt: KeyboardInterrupt) -> None:
+    def _timed_out(self, limit: int) -> JobTimeout:
+        reached = self.progress()
+        self.cancel()
+        return JobTimeout(
+            f"the job did not end within the timeout of {duration_text(limit)} and was cancelled; run it again with a "
+            f"longer timeout, or none: {reached}"
+        )
+
+    def _interrupted(self, pressed: CtrlC) -> KeyboardInterrupt:
+        return KeyboardInterrupt()  # as a user's handler would raise; _wait_failed stops the query for both
+
+    def _wait_failed(self, error: BaseException) -> None:
+        if isinstance(error, KeyboardInterrupt) and error is not self._failure:
+            self._stop_at_interrupt(error)
+        else:
+            self._end(JobState.FAILED)
+
+    def _stop_at_interrupt(self, interrupt: KeyboardInterrupt) -> None:
         """Stop, and add a note to ``interrupt`` that says how to resume."""
         self._line.close()
         # to the terminal, not to the log: the user who pressed Ctrl-C needs to see it
         print("interrupted: stopping the query", file=sys.stderr, flush=True)
-        self._end(JobState.STOPPED)
-        if self._checkpoint is None:
+        self._end_if_running()
+        if self._meter.state is JobState.FINISHED:
+            interrupt.add_note("the job had finished: its output is complete")
+        elif self._checkpoint is None:
             interrupt.add_note("the job had no checkpoints: run it again from the beginning")
         else:
             done = f"{self._driver.done} micro-batches were done" if self._driver.done else "no micro-batch was done"
@@ -259,11 +232,32 @@ class SparkJob:
         if self._stopped.is_set():
             self._stopping.join()
 
-    def _over(self) -> bool:
+    @property
+    def _is_over(self) -> bool:
+        return self._meter.state is not JobState.RUNNING
+
+    @property
+    def _failed_with(self) -> BaseException | None:
+        return self._failure
+
+    def _replaces(self, handler: Any) -> bool:
+        return is_spark_handler(handler)
+
+    def _leave(self) -> None:
+        if self.state is JobState.RUNNING:  # not if its query is over
+            self.cancel()
+
+    def _over_within(self, seconds: float) -> bool:
+        over = self._query_over(max(seconds, 0.001))  # Spark takes whole milliseconds
+        if not over and self._driver.full:
+            self._stop()
+        return over or self._is_over
+
+    def _query_over(self, seconds: float) -> bool:
         directory = self._driver.assignment.directory
         failure: BaseException | None = None
         try:
-            over = bool(self.query.awaitTermination(_LONG))
+            over = bool(self.query.awaitTermination(seconds))
         except _query_errors() as error:
             failure, over = original_error(self._driver.error or error, directory), True
         else:
@@ -276,16 +270,6 @@ class SparkJob:
                 self._failure = self._failure or failure
                 raise self._failure from None
         return True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self.state is JobState.RUNNING:  # not if its query is over
-            self.cancel()
-        if self._meter.state is JobState.FAILED and not self._asked and error is not self._failure:
-            note_failure_left(self._driver.notices, self._pipeline, self._failure)
-        self._warn(error=error)
 
 
 def _query_errors() -> tuple[type[Exception], ...]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.sink import Guarantee
 from dataflow.errors import BarrierflowWarning
 from dataflow.planning.physical_plan import task_id
 from dataflow.planning.specs import Read, Write
-from dataflow.runners.job_progress import JobProgress, rows_of, taken_by_sinks
+from dataflow.runners.job_progress import JobProgress, ReadInput, RowRate, taken_by_sinks
 from dataflow.runners.run_result import RunResult, TaskMetrics, changes_of, outputs_of, together
 from dataflow.runners.run_warnings import late_rows
 from dataflow.runners.spark.driver import Driver
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkMeter"]
 
-_SECOND: Final = 1_000_000
-
 
 class SparkMeter:
     """Measures the progress of a job, with rates since the last measurement; returns the result in the end."""
@@ -33,7 +31,7 @@ class SparkMeter:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._started = driver.clock.now()
-        self._read_at, self._rows_in, self._rate = self._started, 0, 0.0
+        self._rate = RowRate(self._started)
         self._last: JobProgress | None = None
 
     @property
@@ -54,11 +52,11 @@ class SparkMeter:
         counters = driver.metrics()
         operators = {node.name: counters.of(node.name) for node in graph}
         rows_in = sum(operators[node.name].rows_in for node in graph if isinstance(node.spec, Read))
-        if now > self._read_at and rows_in != self._rows_in:
-            self._rate = (rows_in - self._rows_in) * _SECOND / (now - self._read_at)
-            self._read_at, self._rows_in = now, rows_in
+        if rows_in != self._rate.rows:  # else no micro-batch was done since
+            self._rate.update(rows_in, now)
         rows_out, updates_out = taken_by_sinks(graph, {name: counts.rows_in for name, counts in operators.items()})
-        total, read = self._input()
+        splits = self._splits()
+        read_input = ReadInput.of(splits) if splits else None
         elapsed = now - self._started
         return JobProgress(
             state=self.state,
@@ -66,15 +64,15 @@ class SparkMeter:
             rows_in=rows_in,
             rows_out=rows_out,
             updates_out=updates_out,
-            rows_per_second=self._rate,
+            rows_per_second=self._rate.per_second,
             backlog=0,
             late=sum(o.late for o in operators.values()),
             skipped=sum(o.skipped for o in operators.values()),
             checkpoints=len(driver.records),
             failed=0,
             pending=0,
-            done=None if total is None else (read / total if total else 1.0),
-            left=None if total is None or not rows_in else (total - read) * elapsed // rows_in,
+            done=None if read_input is None else read_input.share,
+            left=None if read_input is None else read_input.time_left(rows_in, elapsed),
         )
 
     def result(self, pipeline: str, checkpoint: Checkpointing | None, tables: Mapping[str, pa.Table]) -> RunResult:
@@ -115,14 +113,6 @@ class SparkMeter:
             busy = max(counters.busy(vertex.name), sum(o.busy for o in operators))
             metrics.append(TaskMetrics(vertex.name, TaskTimes(busy=busy), operators, ()))
         return metrics
-
-    def _input(self) -> tuple[int | None, int]:
-        """Return the rows of all splits, and how many of them were read; None: the number is unknown."""
-        counts = [rows_of(split) for split in self._splits()]
-        counted = [count for count in counts if count is not None]
-        if len(counted) < len(counts) or not counts:
-            return None, 0
-        return sum(total for total, _ in counted), sum(read for _, read in counted)
 
     def _splits(self) -> list[SplitState]:
         directory, spark_plan = self._driver.assignment.directory, self._driver.assignment.spark_plan

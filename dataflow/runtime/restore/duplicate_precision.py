@@ -1,12 +1,12 @@
 """The precision of a restore report's count of duplicates at each operator, derived from the checkpoint's graph.
 
 A report counts deliveries: rows that an operator took before its snapshot and takes again. On a path of row-wise
-operators a row that is read again arrives again, so the count is exact. An aggregate or window of the library emits
-results in the colour of all rows that it absorbed, whether these results are emitted again or not. So downstream of it
-the count is an upper bound for such results. There may be more updates, because their number depends on how batches are
-split. A user's operator may hold rows in its state when the snapshot is taken. A held row that is read again is emitted
-twice after the restore, and no operator downstream had taken it before, so there the count may be too low. (It may also
-be too high, if held rows were emitted in the colour of later ones.)
+operators a row that is read again arrives again, so the count is exact. An operator with state, such as an aggregate,
+emits results in the colour of all rows that it absorbed, whether these results are emitted again or not. So downstream
+of it the count is an upper bound for such results. There may be more updates, because their number depends on how
+batches are split. An operator whose spec has ``holds_rows``, the default, may hold rows in its state when a snapshot is
+taken. A held row that is read again is emitted twice after the restore, and no operator downstream had taken it before,
+so there the count may be too low. (It may also be too high, if held rows were emitted in the colour of later ones.)
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 from dataflow.contracts.checkpointing import Mode
 from dataflow.contracts.sink import Guarantee
+from dataflow.planning.operator_table import specs_of
 
 __all__ = ["Precision", "precisions"]
 
-_AGGREGATES = ("aggregate", "windowaggregate")
 _ENDS = ("read", "write")
 
 
@@ -60,4 +60,6 @@ def _added(node: Mapping[str, Any]) -> Precision:
     """Return the best precision that is possible downstream of ``node``."""
     if not node["stateful"] or node["kind"] in _ENDS:
         return Precision.EXACT
-    return Precision.UPPER_BOUND if node["kind"] in _AGGREGATES else Precision.MAY_BE_TOO_LOW
+    specs = specs_of(node["kind"])
+    holds_rows = not specs or any(spec.holds_rows is not False for spec in specs)
+    return Precision.MAY_BE_TOO_LOW if holds_rows else Precision.UPPER_BOUND

@@ -19,7 +19,7 @@ from types import GeneratorType
 
 import pyarrow as pa
 
-from dataflow.clock import Clock, ManualClock
+from dataflow.clock import Clock
 from dataflow.contracts.operator import Operator, Snapshot
 from dataflow.contracts.row_errors import ERRORS, RowTally
 from dataflow.contracts.sink import Handle, TwoPhaseWriter
@@ -54,9 +54,7 @@ class ChainNode:
     declared: Declared | None = None
     task: str = ""
 
-    def __init__(
-        self, name: str, parent: str | None, red: RedLog[str] | None = None, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, name: str, parent: str | None, clock: Clock, red: RedLog[str] | None = None) -> None:
         self.name = name
         self.parent = parent
         self.children: dict[str | None, list[ChainNode]] = {}
@@ -75,7 +73,7 @@ class ChainNode:
         self.rows_out = 0
         self.tally = RowTally()
         self.busy_for = 0
-        self._clock = clock or ManualClock()
+        self._clock = clock
 
     @property
     def busy(self) -> bool:

@@ -85,7 +85,7 @@ def _chain_node(setup: SubtaskSetup, node: Node) -> ChainNode:
     plan, vertex, state = setup.plan, setup.vertex, setup.state
     parent = None if node is vertex.head else plan.graph.nodes[node.inputs[0].source].name
     red = None if parent is None or setup.red_log is None else setup.red_log()
-    chain_node = ChainNode(node.name, parent, red, setup.clock)
+    chain_node = ChainNode(node.name, parent, setup.clock, red)
     if node is vertex.head and setup.splits is not None:
         chain_node.tally = setup.splits.tally
     context = OperatorContext(

@@ -23,9 +23,9 @@ from dataflow.clock import ManualClock
 from dataflow.contracts.operator import OperatorContext
 from dataflow.contracts.sink import Handle
 from dataflow.errors import SinkBroken, StoreError
-from dataflow.store.faults import Crash, Fault, FaultyFileSystem, crash_at, fail_at, fail_from, no_fault
 from dataflow.store.files import FileSystem
 from dataflow.store.staging import StagedFile
+from dataflow.testing.faulty_files import Crash, Fault, FaultyFileSystem, crash_at, fail_at, fail_from, no_fault
 from operators.sinks.file_writer import FileWriter
 from operators.sinks.files import FileSink, IfExists, committed_files, read_committed
 from operators.sinks.parquet import write_parquet

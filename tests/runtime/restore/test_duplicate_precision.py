@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -48,6 +49,16 @@ def found(make: Callable[[flow.Stream], flow.Stream], mode: Mode = Mode.UNALIGNE
     return precisions(p.graph.describe(), mode)["out"]
 
 
+@dataclass(frozen=True)
+class Counting(flow.Spec):
+    """A user's kind of operator that keeps numbers and no rows."""
+
+    holds_rows = False
+
+
+flow.register(Counting, Same)
+
+
 def counted(stream: flow.Stream) -> flow.Stream:
     return stream.key_by("k").agg(n=op.count(), emit="updates").as_rows()
 
@@ -65,6 +76,7 @@ def counted(stream: flow.Stream) -> flow.Stream:
         (lambda s: counted(s.apply(Linger)), LOW),
         (lambda s: counted(s).apply(Linger), LOW),
         (lambda s: s.union(s.apply(Linger)), LOW),
+        (lambda s: s.then(Counting(), schema=s.schema), UPPER),
     ],
 )
 def test_the_precision_follows_from_the_path_to_an_operator(make: Any, expected: Precision) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
+from dataflow.clock import ManualClock
 from dataflow.contracts.operator import Operator, Out, Snapshot
 from dataflow.contracts.row_errors import ERRORS
 from dataflow.protocol.events import Barrier, Data, EndOfInput, Idle, Watermark
@@ -50,11 +51,12 @@ class Notes(Operator):
 def tree(tag: str | None = None) -> tuple[Chain, list[str]]:
     """A root with the children a and b, and c for what it emits under the tag "late"."""
     log: list[str] = []
+    clock = ManualClock()
     root, a, b, c = nodes = [
-        ChainNode("root", None),
-        ChainNode("a", "root", RedLog()),
-        ChainNode("b", "root", RedLog()),
-        ChainNode("c", "root"),
+        ChainNode("root", None, clock),
+        ChainNode("a", "root", clock, RedLog()),
+        ChainNode("b", "root", clock, RedLog()),
+        ChainNode("c", "root", clock),
     ]
     root.children = {None: [a, b], "late": [c]}
     for node in nodes:

@@ -74,7 +74,7 @@ class Bench:
         self.reports: Mailbox[Any] = Mailbox()
         self.inputs = [Channel(8, name, overtakable=name in overtakable) for name in "ab"]
         self.outputs = [_Tapped(credit, name, self.log, overtakable=name in overtakable) for name in "yz"]
-        self.node = ChainNode("op", None)
+        self.node = ChainNode("op", None, self.clock)
         self.node.operator = operator or Recorder(self)
         self.node.outputs = {None: [ForwardOutput([self.outputs[0]]), ForwardOutput([self.outputs[1]])]}
         gate = InputGate(self.inputs, handler or aligner(2), RoundRobin())
@@ -275,7 +275,7 @@ def test_a_commit_covers_all_older_transactions() -> None:
 
 def test_every_operator_of_a_task_hears_of_a_commit() -> None:
     bench = Bench()
-    bench.node.children = {None: [last := ChainNode("out", "op")]}
+    bench.node.children = {None: [last := ChainNode("out", "op", bench.clock)]}
     last.operator = Writer()
     bench.task.chain = Chain([bench.node, last])
     checkpoints(bench, 1)

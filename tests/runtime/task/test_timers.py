@@ -60,7 +60,8 @@ def test_the_end_of_input_comes_between_two_timers() -> None:
 
 
 def test_a_timer_that_is_always_due_does_not_keep_timers_of_other_operators_waiting() -> None:
-    always, once = ChainNode("always", None), ChainNode("once", "always")
+    clock = ManualClock()
+    always, once = ChainNode("always", None, clock), ChainNode("once", "always", clock)
     always.timers, once.timers = [50], [20]
     chain = Chain([always, once])
     assert chain.first_due(19) is None
@@ -70,7 +71,7 @@ def test_a_timer_that_is_always_due_does_not_keep_timers_of_other_operators_wait
 @pytest.mark.parametrize("passing", [0, 1])
 def test_an_operator_that_schedules_the_past_in_each_timer_does_not_keep_others_waiting(passing: int) -> None:
     clock = ManualClock(60)
-    always, late, later = (ChainNode(name, None, clock=clock) for name in ("always", "late", "later"))
+    always, late, later = (ChainNode(name, None, clock) for name in ("always", "late", "later"))
     chain = Chain([always, late, later])
     always.operator = late.operator = later.operator = Silent()
     always.timers, late.timers, later.timers = [5], [20], [60]

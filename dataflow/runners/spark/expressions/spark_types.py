@@ -102,12 +102,11 @@ def _instead(dtype: pa.DataType) -> str:
     return "cast to another type where the rows are made, or run this pipeline on the local runner"
 
 
-def spark_schema(schema: pa.Schema, what: str = "schema") -> Any:
+def spark_schema(schema: pa.Schema) -> Any:
     """Return the ``StructType`` of a DataFrame for rows of ``schema``.
 
     Args:
         schema: an Arrow schema.
-        what: start of the error's message.
 
     Raises: UnsupportedOnRunner, naming the column, if Spark has no type for it.
 
@@ -117,7 +116,7 @@ def spark_schema(schema: pa.Schema, what: str = "schema") -> Any:
     t = pyspark("pyspark.sql.types")
     return t.StructType(
         [
-            t.StructField(field.name, spark_type(field.type, f"{what}: column {field.name!r}"), field.nullable)
+            t.StructField(field.name, spark_type(field.type, f"schema: column {field.name!r}"), field.nullable)
             for field in schema
         ]
     )

@@ -1,4 +1,4 @@
-"""A file system with injected failures, crashes and power losses: for tests and for the simulator.
+"""A file system with injected failures, crashes and power losses, for tests of stores and sinks.
 
 It works on real files. Before each primitive it calls ``fault(number, name, path)``, which may raise: an ``OSError``
 for a failing disk, a ``Crash`` for a process that ends there. ``lose_power`` then also removes everything that was not
