@@ -391,3 +391,15 @@ class ProcessGraph:
         """Check that the graph has a process. Raises: GraphError if it has none."""
         if not self._processes:
             raise GraphError("expected a graph with a process, found none: add one by graph.add(name, process)")
+
+    @property
+    def strongly_connected(self) -> bool:
+        """True if a snapshot begun by any single process reaches all processes.
+
+        >>> graph = ProcessGraph().add("a", Automaton(0, lambda state, sender, message: (state, None)))
+        >>> graph.add("b", Automaton(0, lambda state, sender, message: (state, None))).connect("a", "b")
+        ProcessGraph(a, b; a -> b, b -> a)
+        >>> graph.strongly_connected
+        True
+        """
+        return not any([self.unreachable([name]) for name in self._processes])
