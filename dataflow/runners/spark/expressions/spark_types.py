@@ -110,7 +110,7 @@ def spark_schema(schema: pa.Schema) -> Any:
 
     Raises: UnsupportedOnRunner, naming the column, if Spark has no type for it.
 
-    >>> spark_schema(pa.schema({"shop": pa.string(), "price": pa.uint8()})).simpleString()  # doctest: +SKIP
+    >>> spark_schema(pa.schema({"shop": pa.string(), "price": pa.uint8()})).simpleString()
     'struct<shop:string,price:smallint>'
     """
     t = pyspark("pyspark.sql.types")
