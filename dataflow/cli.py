@@ -369,6 +369,11 @@ def _run_and_report(
         if not is_kept:
             error.add_note("The files and logs of the runs are deleted; use --keep or --directory to keep them.")
         raise
+    except KeyboardInterrupt:  # its notes are about a single run, which cannot be resumed from outside
+        files = f"are in {folder}" if is_kept else "are deleted; use --keep or --directory to keep them"
+        interrupt = KeyboardInterrupt()
+        interrupt.add_note(f"The files and logs of the runs so far {files}.")
+        raise interrupt from None
     finally:
         if not is_kept:
             shutil.rmtree(folder, ignore_errors=True)

@@ -163,6 +163,7 @@ def test_ctrl_c_ends_it_with_130_and_without_a_traceback(tmp_path: Path) -> None
     # A shell sees 130 both times: Python itself dies of SIGINT where the signal struck inside an ``exec`` of an import.
     assert process.returncode in (130, -signal.SIGINT), errors
     assert "interrupted" in errors
+    assert "restore='auto'" not in errors  # a run within the demo cannot be resumed
     assert "Traceback" not in errors
 
 
