@@ -122,7 +122,7 @@ class DemoReport:
         if killed := next((mode.killed for mode in self.compared.modes if mode.killed), None):
             checkpoints = shlex.join([sys.executable, "-m", "dataflow", "checkpoints", str(killed / "checkpoints")])
             lines.append(
-                f"To list the checkpoints of a run that was killed and restored, as they are at its end: {checkpoints}"
+                f"To list the checkpoints of a killed run, as they are after its restore: {checkpoints}"
             )
         return lines
 
