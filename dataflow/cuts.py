@@ -1,4 +1,4 @@
-"""Old path of ``dataflow.snapshots.cuts``."""
+"""Old import path of ``dataflow.snapshots.cuts``, kept because the guides named it; it only re-exports."""
 
 from dataflow.snapshots.cuts import (
     Consistency,

@@ -1,4 +1,4 @@
-"""Old path of ``dataflow.snapshots.processes``."""
+"""Old import path of ``dataflow.snapshots.processes``, kept because the guides named it; it only re-exports."""
 
 from dataflow.snapshots.processes import (
     Action,

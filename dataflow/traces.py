@@ -1,4 +1,4 @@
-"""Old path of ``dataflow.snapshots.traces``."""
+"""Old import path of ``dataflow.snapshots.traces``, kept because the guides named it; it only re-exports."""
 
 from dataflow.snapshots.traces import (
     Event,

@@ -23,7 +23,7 @@ _PROOF_LEGEND = {
     "deliveries": "flights that the restored job counted; a flight that is delivered twice is counted twice",
     "repeated": "deliveries minus rows; it must be 0 for exactly once",
     "reported": "repeated deliveries that the restore reported; it must equal the column before",
-    "promise": "held, if both are so and the mean delays are right, too; pyarrow computes them without the engine",
+    "promise": "held, if repeated and reported are as promised and the mean delays equal pyarrow's",
 }
 
 

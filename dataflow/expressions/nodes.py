@@ -188,7 +188,7 @@ class Expr(Methods, Aggregated):
     def __bool__(self) -> NoReturn:
         raise TypeError(
             f"{self} has no single truth value, but one for each row: use & | ~ instead of and/or/not, write a chain "
-            f"(a < b < c) as (a < b) & (b < c), and compare trees with .equals()"
+            f"(a < b < c) as (a < b) & (b < c), and compare expressions with .equals()"
         )
 
     def __contains__(self, value: object) -> NoReturn:

@@ -139,8 +139,8 @@ class Plan:
 
     def channel_ids(self, link: Link) -> Mapping[tuple[int, int], ChannelId]:
         """Return the ends of each channel of a link, by (source subtask, target subtask)."""
-        twins = [other for other in self.links if (other.source, other.target) == (link.source, link.target)]
-        port = link.port if len(twins) > 1 else None
+        parallel_links = [other for other in self.links if (other.source, other.target) == (link.source, link.target)]
+        port = link.port if len(parallel_links) > 1 else None
         return {
             (s, t): ChannelId(task_id(link.source, s), task_id(link.target, t), link.target, port)
             for s, t in self.channels(link)

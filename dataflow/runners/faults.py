@@ -1,7 +1,7 @@
 """Faults of a simulated run, the record of each simulated process, and a store that fails on purpose.
 
-Faults are data: the scheduler draws which of them happens when, from the seed of the run. An *attempt* is one simulated
-process: it ends when the job ends or when a fault kills it.
+Faults are data: the scheduler draws from the seed of the run which faults happen, and when. An *attempt* is one
+simulated process: it ends when the job ends or a fault kills it.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class Faults:
     """The faults that may happen in a simulated run, and how often.
 
     Attributes:
-        crashes: how many times the process dies, at most. An attempt may end before its crash is due.
+        crashes: the maximum number of crashes. An attempt may end before its crash is due.
         crash_at: the places of crashes: points, and ``"alignment"`` (a snapshot waits for barriers), ``"recording"`` (a
-            snapshot is taken, and its channel state waits for barriers) or ``"step"`` (anywhere). Each crash draws one
-            that the attempt can reach, and how often that place is passed before the crash. A place that is listed
-            twice is drawn twice as often.
-        crash_after: how many checkpoints an attempt makes durable before its crash is due; drawn for each.
-        skew: chance that a task is slow for a whole attempt, so that barriers arrive far apart.
-        stall: chance per scheduler turn that a task stops for a while.
-        slices: chance that a task takes no more than a few rows per step, for a whole attempt.
-        slow: chance that a background job waits a while before it runs.
-        fail: chance that a writing operation of the store raises StoreError.
-        damage: chance that a crash leaves a part of the newest checkpoint damaged, if there is an older one.
-        restarts: how often a job is started again after a failed checkpoint made it fail.
+            snapshot is taken, and its channel state waits for barriers) or ``"step"`` (anywhere). Each crash draws
+            one place that the attempt can reach, and how often it is passed before the crash. A place listed twice is
+            drawn twice as often.
+        crash_after: the numbers of durable checkpoints, one drawn per attempt, before its crash is due.
+        skew: probability that a task is slow for a whole attempt, so that barriers arrive far apart.
+        stall: probability per scheduler turn that a task stops for a while.
+        slices: probability that a task takes no more than a few rows per step, for a whole attempt.
+        slow: probability that a background job is delayed.
+        fail: probability that a writing operation of the store raises StoreError.
+        damage: probability that a crash damages a part of the newest checkpoint, if there is an older one.
+        restarts: the maximum number of restarts of a job that a checkpoint's failure made fail.
         restart_with: settings from which each attempt after the first draws, such as another mode; empty: all attempts
-            have the job's own. The job's own settings decide where checkpoints are kept.
+            use the job's own. Checkpoints are always stored where the job's own settings say.
 
     >>> Faults(crashes=2, crash_at=["alignment"]).crashes
     2
@@ -60,11 +60,12 @@ class Faults:
 
 @dataclass(slots=True)
 class Attempt:
-    """One simulated process: what it restored, what it completed, and where it crashed (None: it did not).
+    """The record of one simulated process.
 
-    ``highest`` is the highest checkpoint id in the store at its start. ``mode`` is the mode of its checkpoints, None if
-    it takes none. ``failure`` is the error of the job, if it failed. ``time`` is the simulated time that it ran, in
-    microseconds.
+    ``highest`` is the highest checkpoint id in the store at its start. ``mode`` is its checkpoint mode; None: no
+    checkpoints. ``restored`` is the report of its restore, ``checkpoints`` has the ids that it completed, ``crash``
+    is the place of its crash, and ``failure`` the error of the job; each is None or empty if there is none. ``blocked``
+    (channels, summed) and ``time`` (simulated) are in microseconds.
     """
 
     highest: int = 0

@@ -1,10 +1,10 @@
-"""A started job as its user holds it, the same on every runner: waiting, warnings, predicates, the end of a block.
+"""The handle of a started job, the same on every runner: waiting, warnings, predicates, and use as a context manager.
 
-The job class of a runner implements how the job is waited for, left, and called with predicates. All methods run in the
-caller's thread.
+The job class of each runner implements waiting, leaving the block, and the registration of predicates. All methods run
+in the caller's thread.
 
-Invariant: the warnings of a run are given once, by the first call that returns or raises the outcome of the job, or
-else at the end of its block.
+Invariant: the warnings of a run are given once: by the first call that returns the result or raises the error of the
+job, else at the end of its block.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class JobHandle(ABC):
     def __init__(self, pipeline: str, notices: Notices) -> None:
         self._pipeline = pipeline
         self._notices = notices
-        self._warned = threading.Lock()  # acquired for good by the call that gives the warnings
-        self._delivered = False  # whether a call returned the result, or raised the error that the job failed with
+        self._warned = threading.Lock()  # acquired by the call that gives the warnings, and never released
+        self._delivered = False  # whether a call returned the result or raised the job's error
 
     # --- implemented by each runner
 
@@ -51,25 +51,25 @@ class JobHandle(ABC):
 
     @abstractmethod
     def _warnings(self, result: RunResult | None) -> Sequence[BarrierflowWarning]:
-        """Return the warnings of a run that had ``result``; None: it failed, was cancelled, or was left."""
+        """Return the warnings of a run with ``result``; None: it failed, was cancelled, or its block was left."""
 
     @abstractmethod
     def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None] | None) -> Answers:
-        """Call ``predicate`` with the state at each checkpoint, and ``then`` with the job whenever it holds."""
+        """Evaluate ``predicate`` at each checkpoint; whenever it holds, call ``then`` with the job."""
 
     @abstractmethod
     def _leave(self) -> None:
-        """Cancel the job, if it is not over, because its block ends."""
+        """Cancel the job if it is not over when its block ends."""
 
     @property
     @abstractmethod
     def _is_over(self) -> bool:
-        """Whether the job is over, or no call will wait for it any more."""
+        """Whether the job is over, or was abandoned: no later call waits for it."""
 
     @property
     @abstractmethod
     def _failed_with(self) -> BaseException | None:
-        """The error that the job failed with; None: it has not failed."""
+        """The error of a job that failed; None: it has not failed."""
 
     # --- called by users
 
@@ -91,16 +91,16 @@ class JobHandle(ABC):
         return self._deliver(lambda: self._wait(limit))
 
     def on_checkpoint(self, predicate: Predicate) -> Answers:
-        """Call ``predicate`` with the state at every checkpoint from now on, the newest existing one included.
+        """Evaluate ``predicate`` on the newest checkpoint and on each later one.
 
-        The calls are made on a thread of their own while the job continues, and the end of the job waits for them. If
-        more than 8 checkpoints wait for a slow predicate, it is not called for the oldest of them. A predicate that
-        raises, as an ``assert`` does, or that returns neither True nor False, fails the job.
+        The calls run on a separate thread while the job continues; the job ends only after them. If more than 8
+        checkpoints wait for a slow predicate, it is not called for the oldest of them. A predicate that raises, for
+        example by ``assert``, or that returns neither True nor False, fails the job.
 
         Args:
             predicate: a function from `CheckpointState` to bool.
 
-        Returns: a mapping from checkpoints to the values that ``predicate`` returned; it grows with the job.
+        Returns: a mapping from checkpoint to result, which grows while the job runs.
 
         Raises: ConfigurationError for a job without checkpoints; UnsupportedOnRunner on Spark, whose state cannot be
             read between micro-batches.
@@ -111,33 +111,33 @@ class JobHandle(ABC):
         >>> with p.start(checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1h")) as job:
         ...     answers = job.on_checkpoint(lambda state: state.table("out").num_rows == 2)
         ...     result = job.wait()
-        >>> dict(answers)  # of the last checkpoint, at the end of the input
+        >>> dict(answers)  # the checkpoint at the end of the input
         {1: True}
         """
         return self._ask(predicate, "on_checkpoint", None)
 
     def stop_when(self, predicate: Predicate) -> Answers:
-        """Call ``predicate`` as `on_checkpoint` does; when it holds, take a last checkpoint and stop the job.
+        """Evaluate ``predicate`` as `on_checkpoint` does. If it holds, take a last checkpoint and stop.
 
-        Meant for stable predicates: one that held at a checkpoint holds at all later ones. ``answers.lapsed`` is the
-        first checkpoint at which it no longer did.
+        Use it with stable predicates, which hold at every checkpoint after the first at which they hold.
+        ``answers.lapsed`` is the first checkpoint at which the predicate no longer held.
 
         Args:
             predicate: a function from `CheckpointState` to bool.
 
-        Returns: the mapping of `on_checkpoint`.
+        Returns: a mapping from checkpoint to result, as `on_checkpoint` does.
 
         Raises: the errors of `on_checkpoint`.
         """
         return self._ask(predicate, "stop_when", lambda job: job.stop())
 
     def _deliver(self, outcome: Callable[[], RunResult]) -> RunResult:
-        """Return or raise what ``outcome`` does; the first call also gives the warnings of the run."""
+        """Call ``outcome`` and return its result; the first call also gives the warnings of the run."""
         try:
             result = outcome()
         except BaseException as error:
             self._delivered = self._delivered or error is self._failed_with
-            if self._is_over:  # else the next wait() warns
+            if self._is_over:  # else the next wait() gives the warnings
                 self._warn(error=error)
             raise
         self._delivered = True
@@ -160,7 +160,7 @@ class JobHandle(ABC):
 
 
 class WatchedJob(JobHandle):
-    """A job that runs while its user waits, with a progress line, and with Ctrl-C."""
+    """A job that runs in the background; waiting for it shows a progress line and handles Ctrl-C."""
 
     def __init__(self, pipeline: str, notices: Notices, clock: Clock, line: ProgressLine | NoLine) -> None:
         super().__init__(pipeline, notices)
@@ -180,7 +180,7 @@ class WatchedJob(JobHandle):
         """Stop the job because of Ctrl-C, and return the exception to raise."""
 
     def _wait_failed(self, error: BaseException) -> None:
-        """End the job if ``error``, which ends the wait, requires that."""
+        """End the job if ``error``, which interrupts the wait, requires it."""
 
     def _replaces(self, handler: Any) -> bool:
         """Return whether a signal handler other than Python's own may be replaced while the job is waited for."""

@@ -37,21 +37,21 @@ class JobProgress:
 
     Attributes:
         state: whether the job is running, finished, cancelled, ...
-        elapsed: since the job began.
+        elapsed: time since the job began.
         rows_in: rows read by all sources of this run.
         rows_out: rows written by all sinks of this run.
         updates_out: updates written by all sinks of this run (see `Stream.changes`).
         rows_per_second: rows read per second since the previous snapshot (the first one: since the job began).
-        backlog: rows between tasks, sent and not yet taken.
-        late: rows that came after their window was closed.
+        backlog: rows in channels, sent and not yet received.
+        late: rows that arrived after their window was closed.
         skipped: rows that a function or a parser rejected.
         checkpoints: the number of completed checkpoints.
         failed: the number of failed checkpoints.
         pending: the number of checkpoints in progress.
-        watermark: the lowest event time that a task waits for, since 1970; None: there is none (yet).
-        lag: how far the watermark is behind wall-clock time; None if there is no watermark.
-        done: the part of the input that was read, 0 to 1; None if the size of the input is not known.
-        left: how long the rest will take at the average rate so far; None: not known.
+        watermark: the lowest watermark of all tasks, since 1970; None: no task has one (yet).
+        lag: wall-clock time minus the watermark; None if there is no watermark.
+        done: the share of the input that was read, 0 to 1; None if the size of the input is unknown.
+        left: time for the rest of the input at the average rate so far; None if unknown.
         compiling: the kernels being compiled or loaded before the first row; "" once rows are read.
 
     >>> str(JobProgress(JobState.RUNNING, 2_000_000, 1_500_000, 7, 1e6, 40, 0, 2, 3, 1, 0, done=0.25, left=6_000_000))
@@ -84,7 +84,7 @@ class JobProgress:
             parts.append(f"{self.done:.0%} done")
         if self.left:
             parts.append(f"{duration_text(self.left)} left")
-        if self.lag is not None and self.lag < _DAY:  # more than that is a replay, where it says nothing
+        if self.lag is not None and self.lag < _DAY:  # a larger lag means a replay, where the lag has no use
             parts.append(f"lag {duration_text(max(0, self.lag))}")
         troubles = [f"{n} {what}" for n, what in ((self.failed, "failed"), (self.pending, "under way")) if n]
         parts.append(f"{self.checkpoints:,} checkpoints" + (f" ({', '.join(troubles)})" if troubles else ""))
@@ -96,12 +96,12 @@ class Meter(Protocol):
     """The source of the text of a progress line."""
 
     def read(self) -> object:
-        """Return an object whose text is drawn."""
+        """Return an object; the progress line shows its text."""
         ...
 
 
 class ProgressMeter:
-    """Takes snapshots of one job. Each watcher has its own, because rates are computed since its last snapshot."""
+    """Takes snapshots of one job. Each reader has its own meter, because a rate is computed since the last snapshot."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -145,12 +145,12 @@ class ProgressMeter:
 
     def _watermark(self) -> int | None:
         """Return the lowest watermark of all tasks, or None."""
-        known = [task.task_input.watermark for task in self._job.tasks.values()]
-        return min([time for time in known if time is not None and time < MAX_WATERMARK], default=None)
+        watermarks = [task.task_input.watermark for task in self._job.tasks.values()]
+        return min([time for time in watermarks if time is not None and time < MAX_WATERMARK], default=None)
 
 
 def taken_by_sinks(graph: Graph, taken: Mapping[str, int]) -> tuple[int, int]:
-    """Return the rows, and the updates, that sinks took, given the rows that each operator of ``graph`` took."""
+    """Return the rows and the updates that sinks received, given the rows that each operator of ``graph`` received."""
     sums = {"rows": 0, "updates": 0}
     for node in graph:
         if isinstance(node.spec, Write):
@@ -181,7 +181,7 @@ class RowRate:
 
 @dataclass(frozen=True, slots=True)
 class ReadInput:
-    """The rows of all splits, and how many of them were read, by earlier runs too.
+    """The number of rows in all splits, and of those that were read, by this run and earlier ones.
 
     >>> read_input = ReadInput(rows=100, read=25)
     >>> read_input.share, read_input.time_left(20, elapsed=4_000_000)
@@ -193,12 +193,12 @@ class ReadInput:
 
     @staticmethod
     def of(splits: Iterable[SplitState]) -> ReadInput | None:
-        """Return the sums over ``splits``; None: the number of rows of a split is not known."""
+        """Return the sums over ``splits``, or None if the number of rows of a split is unknown."""
         counts = [_rows_of(split) for split in splits]
-        known = [count for count in counts if count is not None]
-        if len(known) < len(counts):
+        complete = [count for count in counts if count is not None]
+        if len(complete) < len(counts):
             return None
-        return ReadInput(sum(total for total, _ in known), sum(read for _, read in known))
+        return ReadInput(sum(total for total, _ in complete), sum(read for _, read in complete))
 
     @property
     def share(self) -> float:
@@ -206,12 +206,12 @@ class ReadInput:
         return self.read / self.rows if self.rows else 1.0
 
     def time_left(self, rows_in: int, elapsed: int) -> int | None:
-        """Return the time for the rest at the rate so far, ``rows_in`` in ``elapsed``; None: no row was read."""
+        """Return the time for the rest at the rate of ``rows_in`` rows in ``elapsed``, or None if no row was read."""
         return (self.rows - self.read) * elapsed // rows_in if rows_in else None
 
 
 def _rows_of(state: SplitState) -> tuple[int, int] | None:
-    """Return the rows of a split, and how many were read; None: its source or an old checkpoint does not say."""
+    """Return (total, read) of a split, or None if its source or an old checkpoint does not record the rows."""
     total = state.split.info.get("rows")
     if not isinstance(total, int) or state.rows is None:
         return None
@@ -221,8 +221,8 @@ def _rows_of(state: SplitState) -> tuple[int, int] | None:
 class ProgressLine:
     """A line about a job on ``stream``: rewritten in place on a terminal, else a new line every few seconds.
 
-    It needs a meter, or ``follow``, before it is drawn. If the stream cannot be written to, drawing stops, never the
-    job.
+    It needs a meter, at construction or by ``follow``, before it is drawn. If the stream cannot be written to, drawing
+    stops, and the job continues.
     """
 
     def __init__(self, name: str, meter: Meter | None, stream: TextIO, clock: Clock) -> None:
@@ -242,7 +242,7 @@ class ProgressLine:
         self._meter = meter
 
     def leave(self) -> None:
-        """End the line unchanged, because the job did not start. Later calls do nothing."""
+        """End the line as it is, because the job did not start. Later calls do nothing."""
         if self._drawn and self._terminal and not self._closed:
             self._write("\n")
         self._closed = True

@@ -1,9 +1,9 @@
 """Check the liveness of checkpoints: tasks settle every checkpoint without waiting for a timeout.
 
-``BarrierLedger`` states the property; this module checks it. A job is *still* if all its actors have been stepped
-since something last moved, and none of them did anything: from then on only time changes anything. In a still job
-every checkpoint is settled and no channel is blocked. In a finished job every checkpoint is settled, too. In any job
-the coordinator aborts a checkpoint after its timeout, and tasks execute the cancel soon after that.
+``BarrierLedger`` defines the property; this module checks it. A job is *still* if each of its actors has been stepped
+without effect since the last step with an effect: then only time can change its state. In a still job every checkpoint
+is settled and no channel is blocked. In a finished job every checkpoint is settled, too. In any job the coordinator
+aborts a checkpoint after its timeout, and tasks execute the cancel soon after that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LivenessBroken(BaseException):
 def check_age(job: Job, now: int, longest: int | None = None) -> None:
     """Raise LivenessBroken if a checkpoint has been unsettled for more than ``longest`` microseconds.
 
-    None: until ``LONGEST`` after its timeout. A job may be slow, so nothing less is certain to be a fault.
+    The default is the checkpoint timeout plus ``LONGEST``. A shorter limit could report a job that is only slow.
     """
     longest = job.coordinator.timeout + LONGEST if longest is None else longest
     since = job.history.ledger.unsettled_since
@@ -45,9 +45,9 @@ def check_finished(job: Job, now: int) -> None:
 
 
 class Stillness:
-    """Detects when ``job`` is still, and checks it then. The scheduler reports every step.
+    """Detects when ``job`` is still, and then checks it. The scheduler reports every step.
 
-    Invariant: all of ``_idle`` have been stepped without doing anything since something last moved.
+    Invariant: each actor in ``_idle`` has been stepped without effect since the last step with an effect.
     """
 
     def __init__(self, job: Job) -> None:
@@ -55,18 +55,17 @@ class Stillness:
         self._idle: set[str] = set()
 
     def moved(self) -> None:
-        """Record that an actor did something."""
+        """Record that a step had an effect."""
         self._idle.clear()
 
     def idle(self, actor: str, now: int, actors: Iterable[str], *, writing: bool) -> bool:
-        """Record that ``actor`` was stepped and did nothing; return whether the job is still, except for background
-        work.
+        """Record that a step of ``actor`` had no effect; return whether the job is still, except for background work.
 
         Args:
-            actors: all actors that could do something.
+            actors: all actors that can be stepped.
             writing: whether background work is pending, so that tasks may still settle checkpoints.
 
-        Raises: LivenessBroken if the job is still, and a checkpoint is unsettled or a channel blocked.
+        Raises: LivenessBroken if the job is still and a checkpoint is unsettled or a channel is blocked.
         """
         self._idle.add(actor)
         if not self._idle.issuperset(actors):
@@ -83,7 +82,7 @@ class Stillness:
 
 
 def _waiting(job: Job, now: int) -> str:
-    """Return what is unsettled and who waits for whom, for messages."""
+    """Return a text for messages: the unsettled checkpoints, and the tasks that wait for each other."""
     under_way = ", ".join(map(str, job.coordinator.under_way)) or "none"
     unsettled = str(job.history.ledger) or "every task has settled its checkpoints"
     return f"{unsettled}; checkpoints under way: {under_way}:\n{who_waits_for_whom(job, now)}"

@@ -41,7 +41,7 @@ from dataflow.runners.run_warnings import raise_warnings, warnings_of
 from dataflow.runners.worker_pool import WorkerPool
 from dataflow.runtime.job.build_job import Settings, build
 from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
-from dataflow.runtime.job.job import JOB_LANES, Job
+from dataflow.runtime.job.job import JOB_QUEUES, Job
 from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.restore.find_checkpoint import RestoreReport
@@ -66,13 +66,14 @@ class LocalRunner:
 
     Args:
         threads: workers for tasks that never block; None: one per core, but no more than there are such tasks.
-        step_budget: how long one step of a task should take at most. A barrier waits for the step in progress, so a
-            slow function gets its batches in slices.
-        stall_after: if no row moved for this long, a warning with who waits for whom is logged (once per stall).
-        slow: operators by name, and how long each waits for every row it takes, to demonstrate back-pressure.
-        combine: fold the rows of a batch per key before they are sent to the subtasks of an aggregate, so that
-            fewer rows move. Never in mode ``"unaligned"``, which reports rows unchanged, nor before an operator
-            that is ``slow``.
+        step_budget: the target for the longest step of a task. A barrier waits for the step in progress, so a slow
+            function gets its batches in slices.
+        stall_after: if no row moves for this long, log a warning with the tasks that wait for each other, once per
+            stall.
+        slow: an artificial delay per row, by operator name, to demonstrate back-pressure.
+        combine: fold the rows of a batch per key before they are sent to the subtasks of an aggregate, so that fewer
+            rows move. Has no effect in mode ``"unaligned"``, because its restores report rows unchanged, nor before an
+            operator that is ``slow``.
 
     Raises: ConfigurationError for a value out of range.
 
@@ -152,8 +153,8 @@ class LocalRunner:
     ) -> LocalJob:
         """Start ``pipeline``; the returned job is a context manager.
 
-        A restore is complete when this returns. It begins when the kernels that it calls are loaded; until then the
-        progress line shows what is compiled, and Ctrl-C leaves everything unchanged.
+        A restore is complete when this returns. The job reads its first row after its kernels are loaded; until then
+        the progress line names the kernels being compiled, and Ctrl-C leaves everything unchanged.
 
         Args:
             parallelism: subtasks of each operator that has no parallelism of its own.
@@ -162,8 +163,8 @@ class LocalRunner:
                 if there are checkpoints), ``"latest"`` (refused if there are none), an id, or a path.
             channel_credit: batches a channel holds before its writer must wait.
             max_key_groups: the number of key groups, which bounds the parallelism of keyed operators.
-            progress: while a thread waits for the job, keep a line about it on standard error: rewritten in place on a
-                terminal, else a line every 5 s. See `LocalJob.progress` for the numbers.
+            progress: while a thread waits for the job, show a progress line on standard error: rewritten in place on a
+                terminal, else a new line every 5 s. See `LocalJob.progress` for the numbers.
 
         Raises: ConfigurationError and GraphError for settings that cannot work; the errors of a restore, such as
             CheckpointMismatch and NoCheckpoint; DirectoryInUse if another job holds the checkpoint directory.
@@ -174,7 +175,7 @@ class LocalRunner:
             raise ConfigurationError(f"channel_credit= must be at least 1, got {channel_credit}")
         plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups)
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
-        background = Background(apart=JOB_LANES)
+        background = Background(apart=JOB_QUEUES)
         clock = SystemClock()
         stop = threading.Event()
         line = ProgressLine(pipeline.name, None, sys.stderr, clock) if progress else NoLine()
@@ -228,7 +229,7 @@ class LocalJob(WatchedJob):
         self._meter = ProgressMeter(job)
         self._done = pool.done
         self._abandoned = False
-        self._left_running = False  # set when the user is warned that the job outlived its cancel
+        self._left_running = False  # set when the user is warned that the job still runs after cancel()
 
     @property
     def state(self) -> JobState:
@@ -242,7 +243,7 @@ class LocalJob(WatchedJob):
 
     @property
     def restore_report(self) -> RestoreReport | None:
-        """What was restored and which rows are delivered twice; None for a fresh start."""
+        """The report of the restore, with the rows that are delivered twice; None for a fresh start."""
         return self._job.restore_report
 
     def metrics(self) -> Sequence[TaskMetrics]:
@@ -254,7 +255,7 @@ class LocalJob(WatchedJob):
         return self._meter.read()
 
     def checkpoint(self, *, timeout: Duration | None = None) -> int:
-        """Take a checkpoint now and return its id, when it is durable and its output committed.
+        """Take a checkpoint now, and return its id once it is durable and its output is committed.
 
         Args:
             timeout: the longest time to wait; None: no limit.
@@ -277,22 +278,22 @@ class LocalJob(WatchedJob):
             )
 
     def who_waits(self) -> str:
-        """Return a text with the current action of every task and the tasks that it waits for."""
+        """Return a text with the current action of every task, and the tasks that it waits for."""
         return who_waits_for_whom(self._job, self._clock.now())
 
     def cancel(self) -> None:
         """Stop as soon as possible. Commits of the last checkpoint stay; nothing more is committed.
 
-        Parts of unfinished checkpoints and staged rows stay until the next start, which deletes them.
+        Parts of unfinished checkpoints and staged rows remain until the next start deletes them.
 
-        If a call of a user's function does not return within seconds, its thread is left running, with a
-        `StillRunningWarning`. It ends, and the checkpoint directory is free, when the function returns.
+        If a call of a user's function does not return within 5 s, its thread continues, and a `StillRunningWarning` is
+        given. When the function returns, the thread ends and the checkpoint directory is released.
         """
         if still := self._cancel():
-            raise_warnings([still])  # the others come when the job is over
+            raise_warnings([still])  # the other warnings are given when the job is over
 
     def _cancel(self) -> StillRunningWarning | None:
-        """Cancel, and return a warning if the job does not end within seconds; it is returned once."""
+        """Cancel the job. Return a warning if it has not ended after `_GRACE` seconds; later calls return None."""
         self._job.cancel()
         if self._done.wait(_GRACE) or self._left_running:
             return None
@@ -308,8 +309,8 @@ class LocalJob(WatchedJob):
     def stop(self) -> RunResult:
         """Take a last checkpoint, then stop; a later run with ``restore="auto"`` resumes from it.
 
-        Nothing unfinished is left: no part of another checkpoint, none beyond ``keep``, no staged rows. A checkpoint
-        that is requested after this call fails with JobCancelled.
+        No unfinished checkpoint, no checkpoint beyond ``keep`` and no staged row is left. A checkpoint requested after
+        this call fails with JobCancelled.
 
         While kernels are still being compiled, before the first row, there is nothing to checkpoint: the job stops.
 
@@ -353,7 +354,7 @@ class LocalJob(WatchedJob):
         waiting = self.who_waits()
         still = self._cancel()
         if self._done.is_set() and self._job.state is not JobState.CANCELLED:
-            return None  # it finished or failed before it could be cancelled
+            return None  # the job finished or failed before it was cancelled
         late = JobTimeout(f"the job was not done in time and was cancelled; at that moment:\n{waiting}")
         raise_warnings([still] if still else [], error=late)
         return late
@@ -371,11 +372,11 @@ class LocalJob(WatchedJob):
             self._job.notices.add(StillRunningWarning, str(still))
 
     def _interrupted(self, pressed: CtrlC) -> KeyboardInterrupt:
-        """Stop with a last checkpoint, unless Ctrl-C is pressed again; return the exception to raise, with notes."""
+        """Stop, with a last checkpoint unless Ctrl-C is pressed again; return the exception to raise, with notes."""
         self._line.close()
         interrupt = KeyboardInterrupt()
         before = len(self._job.history.checkpoints)
-        # to the terminal, not to the log, because the user who pressed Ctrl-C must see it
+        # printed, not logged, because the user who pressed Ctrl-C must see it
         if self._job.identity.checkpointed:
             # while kernels are compiled there is nothing to checkpoint
             doing = "taking a last checkpoint" if self._job.begun else "stopping, because no row has been read yet"

@@ -1,6 +1,6 @@
-"""The time of a run by micro-batch and phase, as the underlying engine reports it: only Spark so far.
+"""The time of a run by micro-batch and phase, as the underlying engine (only Spark so far) reports it.
 
-The work of operators is in ``RunResult.metrics``, as for every runner. This is the time around them.
+``RunResult.metrics`` has the times of operators, as for every runner. This module has the time spent around them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["MicroBatch", "MicroBatches", "StateUse"]
 
 @dataclass(frozen=True, slots=True)
 class StateUse:
-    """The state behind one shuffle after a micro-batch. Times are microseconds, summed over partitions.
+    """The state of the keyed tasks of one shuffle, after a micro-batch. Times are microseconds, summed over partitions.
 
     Attributes:
-        slots: how many slots have state: key groups, or subtasks.
-        updated: slots that this micro-batch updated.
-        memory: bytes that the store holds in memory.
-        updating: time spent in the tasks that host the slots, operators included.
-        committing: time spent on making the state durable.
+        slots: the number of keyed tasks with state: one per key group, or one per subtask.
+        updated: the number of keyed tasks that this micro-batch updated.
+        memory: bytes of the store that are in memory.
+        updating: time spent in Spark's tasks that run the keyed tasks, operators included.
+        committing: time spent making the state durable.
     """
 
     slots: int
@@ -59,7 +59,7 @@ class MicroBatches:
     >>> first = MicroBatch(0, 900_000, {"addBatch": 800_000}, [StateUse(4, 4, 2_000_000, 300_000, 5_000)])
     >>> second = MicroBatch(1, 1_500_000, {"addBatch": 1_000_000, "walCommit": 400_000}, [StateUse(4, 2, 7, 0, 5_000)])
     >>> MicroBatches([first, second])
-    2 micro-batches in 2.40 s, slowest 1.50 s; state: 4 slots, 0.0 MB in memory, 10.0 ms to commit
+    2 micro-batches in 2.40 s, slowest 1.50 s; state: 4 keyed tasks, 0.0 MB in memory, 10.0 ms to commit
       addBatch   1.80 s
       walCommit  400.0 ms
       (other)    200.0 ms
@@ -74,7 +74,7 @@ class MicroBatches:
 
     @property
     def phases(self) -> Mapping[str, int]:
-        """Microseconds by phase over all micro-batches, the longest first; ``(other)`` is outside of Spark's phases."""
+        """Microseconds by phase over all micro-batches, longest first; ``(other)``: outside Spark's phases."""
         total: Counter[str] = Counter()
         for batch in self.batches:
             total.update(batch.phases)
@@ -83,7 +83,7 @@ class MicroBatches:
 
     @property
     def states(self) -> Sequence[StateUse]:
-        """The state behind each shuffle after the last micro-batch; its times are summed over all micro-batches."""
+        """The state of each shuffle after the last micro-batch, with times summed over all micro-batches."""
         if not self.batches:
             return ()
         columns = zip(*[batch.states for batch in self.batches], strict=False)
@@ -100,18 +100,19 @@ class MicroBatches:
 
     @property
     def headline(self) -> str:
-        """Their number and duration and the size of the state, in one line."""
+        """The number and duration of the micro-batches and the size of the state, in one line."""
         slowest = max((batch.duration for batch in self.batches), default=0)
         line = (
             f"{len(self.batches):,} micro-batches in {duration_text(self.duration)}, slowest {duration_text(slowest)}"
         )
         if not self.states:
             return line
-        slots, memory, committing = (
+        tasks, memory, committing = (
             sum(getattr(s, name) for s in self.states) for name in ("slots", "memory", "committing")
         )
         return (
-            f"{line}; state: {slots:,} slots, {memory / 1e6:,.1f} MB in memory, {duration_text(committing)} to commit"
+            f"{line}; state: {tasks:,} keyed tasks, {memory / 1e6:,.1f} MB in memory, "
+            f"{duration_text(committing)} to commit"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -123,7 +124,7 @@ class MicroBatches:
             "phases_us": dict(self.phases),
             "state": [
                 {
-                    "slots": state.slots,
+                    "slots": state.slots,  # a published name, for keyed tasks
                     "memory_bytes": state.memory,
                     "updating_us": state.updating,
                     "committing_us": state.committing,

@@ -1,4 +1,4 @@
-"""The old import path of ``dataflow.snapshots.runs``."""
+"""Old import path of ``dataflow.snapshots.runs``, kept because the guides named it; it only re-exports."""
 
 from dataflow.snapshots.runs import (
     Detection,

@@ -63,11 +63,11 @@ class OperatorMetrics:
         operator: its name.
         rows_in: rows received.
         rows_out: rows emitted (main output).
-        late: rows that were too late for it.
-        skipped: rows it could not take; ``samples`` has some of them.
-        busy: microseconds it worked; for a source, reading included.
+        late: rows that arrived too late for it.
+        skipped: rows that it rejected; ``samples`` has some of them.
+        busy: microseconds spent working; for a source, including reading.
         samples: some of the skipped rows, with their errors.
-        lateness: how late rows were: ``lateness.share``, ``lateness.quantile(0.9)`` and ``lateness.most``.
+        lateness: the distribution of lateness: ``lateness.share``, ``lateness.quantile(0.9)`` and ``lateness.most``.
     """
 
     operator: str
@@ -96,20 +96,20 @@ class RunResult:
 
     Attributes:
         pipeline: the name of the pipeline.
-        state: how it ended: finished, or stopped early (`Stream.head`, ``job.stop()``).
-        mode: the mode of its checkpoints; None: it had none.
-        guarantee: end to end, the weakest of sources, checkpoint mode and sinks.
+        state: finished, or stopped early (`Stream.head`, ``job.stop()``).
+        mode: the checkpoint mode; None: the run took no checkpoints.
+        guarantee: the end-to-end guarantee: the weakest of sources, checkpoint mode and sinks.
         rows_in: rows read by this run, by source; after a restore, rows since then.
         rows_out: rows written by this run, by sink; after a restore, rows since then.
-        tables: per collecting sink, its rows; see `table`.
-        changes: per sink, the meaning of its rows: ``"rows"``, each counts, or ``"updates"`` (see `Stream.changes`).
+        tables: the rows of each collecting sink; see `table`.
+        changes: the meaning of each sink's rows: ``"rows"`` or ``"updates"`` (see `Stream.changes`).
         checkpoints: the checkpoints completed by this run.
-        failures: checkpoints that failed, and why.
-        restore_report: what was restored and which rows were delivered twice; None for a fresh start.
-        metrics: per subtask; times in microseconds.
+        failures: the checkpoints that failed, with reasons.
+        restore_report: the report of the restore, with the rows delivered twice; None for a fresh start.
+        metrics: the metrics of each subtask; times in microseconds.
         duration: microseconds.
-        micro_batches: on Spark, the time spent outside of operators; None on other runners.
-        outputs: where each sink's committed rows are found, such as ``out/*.parquet``, for sinks that know it.
+        micro_batches: on Spark, the time spent outside operators; None on other runners.
+        outputs: the location of each sink's committed rows, such as ``out/*.parquet``, for sinks that have one.
         warnings: the warnings that ``run()`` or ``wait()`` gave: damaged checkpoints, rows taken back, failed
             checkpoints, late rows, ...; see ``dataflow.errors.BarrierflowWarning``.
 
@@ -161,10 +161,10 @@ class RunResult:
 
         Raises: KeyError with the names of the operators.
         """
-        found = {o.operator: o for o in self.operators}
-        if name not in found:
-            raise KeyError(f"there is no operator {name!r}; operators: {list(found)}")
-        return found[name]
+        operators = {o.operator: o for o in self.operators}
+        if name not in operators:
+            raise KeyError(f"there is no operator {name!r}; operators: {list(operators)}")
+        return operators[name]
 
     @property
     def operators(self) -> Sequence[OperatorMetrics]:
@@ -173,12 +173,12 @@ class RunResult:
 
     @property
     def late(self) -> int:
-        """The number of rows that were too late for a window, over all operators; ``operator(name).late`` is of one."""
+        """The number of rows too late for a window, over all operators; ``operator(name).late`` counts those of one."""
         return sum(o.late for o in self.operators)
 
     @property
     def skipped(self) -> int:
-        """The number of rows that functions, parsers and sources could not take and that were left out or set aside."""
+        """The number of rows that functions, parsers and sources rejected, and that were dropped or set aside."""
         return sum(o.skipped for o in self.operators)
 
     @property
@@ -188,7 +188,7 @@ class RunResult:
 
     @property
     def blocked(self) -> Mapping[str, int]:
-        """Microseconds that each channel was blocked by a barrier, for channels that were."""
+        """Microseconds that each channel was blocked by a barrier; channels that never were are absent."""
         return {c.name: c.blocked for task in self.metrics for c in task.channels if c.blocked}
 
     @property
@@ -197,7 +197,7 @@ class RunResult:
         return Persistence.of(self.checkpoints)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the summary as JSON values: counts, checkpoints, times in microseconds. Tables are not in it."""
+        """Return the summary as JSON values: counts, checkpoints, times in microseconds. Tables are omitted."""
         return summary.as_dict(self)
 
     def to_json(self) -> str:
@@ -241,11 +241,11 @@ class RunningJob(Protocol):
         ...
 
     def on_checkpoint(self, predicate: Predicate) -> Answers:
-        """Call ``predicate`` with the state at every checkpoint. Raises: UnsupportedOnRunner if not supported."""
+        """Evaluate ``predicate`` at every checkpoint. Raises: UnsupportedOnRunner if not supported."""
         ...
 
     def stop_when(self, predicate: Predicate) -> Answers:
-        """Also stop, with a last checkpoint, if ``predicate`` holds. Raises: UnsupportedOnRunner if not supported."""
+        """Stop with a last checkpoint if ``predicate`` holds. Raises: UnsupportedOnRunner if not supported."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -272,9 +272,9 @@ class Runner(Protocol):
 
 
 def warn_of_unnamed_state(pipeline: str, graph: Graph, checkpoint: Checkpointing | None) -> None:
-    """Warn, once per run, of operators whose state can only be found under an automatic name.
+    """Warn, once per run, of operators whose state is stored under an automatic name.
 
-    Checkpoints in memory end with the process, so no later version of the pipeline can miss its state in them.
+    Checkpoints in memory are exempt: they end with the process, so no later version of the pipeline restores them.
     """
     if checkpoint is None or isinstance(checkpoint.location, MemoryStore):
         return
@@ -289,7 +289,7 @@ def warn_of_unnamed_state(pipeline: str, graph: Graph, checkpoint: Checkpointing
 
 
 def combines(checkpoint: Checkpointing | None) -> bool:
-    """Return whether rows may be folded before a shuffle: not if a restore has to report them unchanged."""
+    """Return whether rows may be folded before a shuffle: not if a restore must report them unchanged."""
     return checkpoint is None or checkpoint.mode is not Mode.UNALIGNED
 
 
@@ -323,18 +323,18 @@ def result_of(job: Job, *, checkpointed: bool) -> RunResult:
 
 
 def outputs_of(graph: Graph) -> Mapping[str, str]:
-    """Return where the rows of each sink are found, for sinks that know it."""
+    """Return the location of each sink's rows, for sinks that have one."""
     writing = {node.name: node.spec.sink.readable for node in graph if isinstance(node.spec, Write)}
     return {name: where for name, where in writing.items() if where is not None}
 
 
 def together(metrics: Iterable[TaskMetrics]) -> list[OperatorMetrics]:
     """Return the counts of every operator over all its subtasks, in the order of the pipeline."""
-    found: dict[str, list[OperatorMetrics]] = {}
+    subtasks: dict[str, list[OperatorMetrics]] = {}
     for task in metrics:
         for o in task.operators:
-            found.setdefault(o.operator, []).append(o)
-    return [_together(name, parts) for name, parts in found.items()]
+            subtasks.setdefault(o.operator, []).append(o)
+    return [_together(name, parts) for name, parts in subtasks.items()]
 
 
 def changes_of(graph: Graph) -> Mapping[str, Changes]:
@@ -381,9 +381,9 @@ def _together(name: str, parts: Sequence[OperatorMetrics]) -> OperatorMetrics:
 def _tables(job: Job) -> Mapping[str, pa.Table]:
     import pyarrow as pa
 
-    found: dict[str, list[pa.Table]] = {}
+    parts: dict[str, list[pa.Table]] = {}
     for task in job.tasks.values():
         for node in task.chain.nodes:
             if isinstance(node.operator, Collector):
-                found.setdefault(node.name, []).append(node.operator.result())
-    return {name: pa.concat_tables(tables) for name, tables in found.items()}
+                parts.setdefault(node.name, []).append(node.operator.result())
+    return {name: pa.concat_tables(tables) for name, tables in parts.items()}

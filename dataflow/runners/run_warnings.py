@@ -1,7 +1,7 @@
 """The warnings of a run: failures that did not end it. The thread that waits for the job gives them once.
 
-They come after the last commit, when the job has released its threads and locks. So nothing is lost if a user turns
-warnings into errors: the first is raised with the others as notes, and its ``result`` is the result of the run.
+They are given after the last commit, when the job has released its threads and locks. So a user who turns warnings into
+errors loses nothing: the first is raised with the others as notes, and its ``result`` is the result of the run.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ __all__ = ["late_rows", "lateness_text", "note_failure_left", "raise_warnings", 
 
 
 _ENDED: Final = 1 << 61
-"""Microseconds; rows with more lateness came after the last watermark, which is the largest time."""
+"""Microseconds. A row with more lateness arrived after the last watermark, which is the largest time."""
 
 
 def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[BarrierflowWarning]:
-    """Return the warnings of a job that is over; ``operators`` are its operators over all subtasks."""
-    found = job.notices.warnings()
+    """Return the warnings of a job that is over; ``operators`` are its counts over all subtasks."""
+    collected = job.notices.warnings()
     failures, completed = job.history.failures, len(job.history.checkpoints)
     if failures:
-        found.append(
+        collected.append(
             CheckpointsFailedWarning(
                 f"{len(failures):,} of {len(failures) + completed:,} checkpoints failed, so a restart would have "
                 f"repeated work of more than every=; the last failure: {failures[-1]}"
             )
         )
     for sink, (times, failure) in job.committer.failures.items():
-        found.append(
+        collected.append(
             CommitsRetriedWarning(
                 f"{times:,} {'commit' if times == 1 else 'commits'} of sink {sink!r} failed and had to be retried, so "
                 f"its rows appeared late"
@@ -55,11 +55,11 @@ def warnings_of(job: Job, operators: Iterable[OperatorMetrics]) -> list[Barrierf
                 f"{failure.checkpoint}: {failure.error}"
             )
         )
-    return [*found, *late_rows(job.plan.logical, operators)]
+    return [*collected, *late_rows(job.plan.logical, operators)]
 
 
 def note_failure_left(notices: Notices, pipeline: str, error: BaseException | None) -> None:
-    """Add a warning that the block of a job ended without a call that raises the job's ``error``."""
+    """Add a warning that the block of a failed job ended without a call that raised its ``error``."""
     notices.add(
         JobFailedWarning,
         f"job {pipeline!r} failed, but its block ended without job.wait(), which raises the error: {error!r}",
@@ -70,7 +70,7 @@ def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[Barrie
     """Return a warning for each operator whose late rows are neither in its result nor read from a side output."""
     nodes = {node.name: node for node in graph}
     read = {graph.nodes[edge.source].name for node in graph for edge in node.inputs if edge.tag == LATE}
-    found: list[BarrierflowWarning] = []
+    collected: list[BarrierflowWarning] = []
     for o in operators:
         if not o.late or o.operator in read:
             continue
@@ -78,17 +78,17 @@ def late_rows(graph: Graph, operators: Iterable[OperatorMetrics]) -> list[Barrie
         how = lateness_text(o.lateness)
         has_side = o.operator in nodes and LATE in nodes[o.operator].sides
         instead = "; read them with .side('late'), or wait longer with delay= or lateness=" if has_side else ""
-        found.append(
+        collected.append(
             LateRowsWarning(
                 f"{o.late:,} {'row' if o.late == 1 else 'rows'}{share and f' ({share})'} came too late for "
                 f"{o.operator!r}, whose result lacks them{how and f': {how}'}{instead}"
             )
         )
-    return found
+    return collected
 
 
 def share_text(lateness: Lateness) -> str:
-    """Return the share of late rows as text; "" if the operator does not count the rows that it checks.
+    """Return the share of late rows as text, or "" if the operator does not count the rows that it checks.
 
     >>> share_text(Lateness(checked=3, buckets={0: 1})), share_text(Lateness())
     ('33.3% of its rows', '')
@@ -97,7 +97,7 @@ def share_text(lateness: Lateness) -> str:
 
 
 def lateness_text(lateness: Lateness) -> str:
-    """Return the quantiles as text; "" if no lateness is known.
+    """Return the quantiles of lateness as text, or "" if none was recorded.
 
     >>> lateness_text(Lateness(buckets={0: 1}, most=0))
     'half of them at most 0 us late, 90% at most 0 us, all at most 0 us'
@@ -117,24 +117,24 @@ def lateness_text(lateness: Lateness) -> str:
 
 
 def raise_warnings(
-    found: Sequence[BarrierflowWarning], *, result: RunResult | None = None, error: BaseException | None = None
+    collected: Sequence[BarrierflowWarning], *, result: RunResult | None = None, error: BaseException | None = None
 ) -> None:
-    """Give each warning, attributed to the line of the user's code that called the library.
+    """Give each warning, with the line of the user's code that called the library.
 
     Args:
-        found: the warnings.
-        result: the result of the run; a warning that is raised as an exception carries it.
-        error: the error that is about to be raised. It must not be replaced, so warnings that a filter turns into
-            errors become notes of it.
+        collected: the warnings.
+        result: the result of the run, which becomes an attribute of a warning that is raised as an exception.
+        error: the error that the caller will raise. Warnings that a filter turns into errors become its notes, because
+            they must not replace it.
 
-    Raises: the first warning that the user's filters turn into an error, after all were given.
+    Raises: the first warning that the user's filters turn into an error, after all have been given.
     """
     raised: list[BaseException] = [] if error is None else [error]
-    for warning in found:
+    for warning in collected:
         try:
             warnings.warn(warning, stacklevel=user_frame())
         except BarrierflowWarning as exception:
-            exception.result = result  # only here, because result.warnings must not refer to the tables of the result
+            exception.result = result  # only here: result.warnings must not refer to the tables of the result
             raised.append(exception)
     for other in raised[1:]:
         raised[0].add_note(f"{type(other).__name__}: {other}")

@@ -1,10 +1,10 @@
 """The simulated runner: the same tasks, job and store as on threads, but every choice comes from a seed.
 
-The scheduler steps one actor at a time: a task, the job, the oldest job of a background lane, or the clock. What runs
-next, which channel a gate polls, who stalls, which write fails and where the process dies is drawn from one random
-generator, so a seed is a reproduction. After a crash everything but the store (and what sinks made durable) is thrown
-away, and a new job is built from the newest checkpoint. After each step its actor asserts its invariants, and every
-life is checked for liveness: see ``liveness``.
+The scheduler steps one actor at a time: a task, the job, the oldest job of a background queue, or the clock. One
+random generator draws the next actor, the channel that a gate polls, stalls, failing writes and crashes, so a seed
+reproduces its run. A crash discards everything but the store and the durable output of sinks; then a new job is built
+from the newest checkpoint. After each step its actor asserts its invariants, and every attempt is checked for liveness:
+see ``liveness_check``.
 
 Assumes: operators, sources and sinks have no randomness of their own.
 """
@@ -53,7 +53,7 @@ from dataflow.store.memory import MemoryStore
 __all__ = ["Attempt", "Faults", "SimulatedJob", "SimulatedRunner"]
 
 
-_CHANCES = {
+_MAX_PASSES = {
     "step": 400,
     "alignment": 12,
     "recording": 5,
@@ -65,11 +65,11 @@ _CHANCES = {
     Point.COMMITTED: 3,
     Point.RECOVERY: 3,
 }
-"""The most chances that pass before a crash: many for turns, else about as many as two checkpoints have."""
+"""How often a crash point is passed before the crash (exclusive bound): for all but steps, about two checkpoints."""
 
 
 _PATIENCE = 50
-"""Turns of a still job after which time passes twice as fast, because only the clock can move it."""
+"""Turns of a still job after which the clock advances twice as fast, because only time can move the job."""
 
 
 _INJECTED = (
@@ -83,7 +83,7 @@ _INJECTED = (
 
 
 class _FewRows:
-    """A pace drawn anew for each step: no clock moves within a step, so no pace can be learned from it."""
+    """A random pace for each step: the clock does not move within a step, so no pace can be learned from it."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
@@ -103,7 +103,7 @@ class SimulatedRunner:
     Args:
         seed: selects the schedule and the faults; equal seeds give equal runs.
         faults: the faults that may happen; None: none.
-        max_turns: the most steps of one attempt, after which JobTimeout is raised.
+        max_turns: the maximum number of scheduler turns of one attempt, after which JobTimeout is raised.
 
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> with flow.Pipeline("x") as p:
@@ -127,7 +127,7 @@ class SimulatedRunner:
         channel_credit: int = 2,
         max_key_groups: int = 128,
     ) -> SimulatedJob:
-        """Return the job, which runs when ``wait`` is called.
+        """Return the job, which runs only inside ``wait``.
 
         Args: as for `LocalRunner.start`, except ``progress``.
 
@@ -149,12 +149,12 @@ class SimulatedRunner:
 
 
 class SimulatedJob(JobHandle):
-    """A job in a simulated process that may die and be started again.
+    """A job in a simulated process that may crash and be started again.
 
-    ``attempts`` describes each attempt; the last one finished. ``wait`` runs the job. Its timeout is simulated time,
-    and an attempt of more than ``max_turns`` turns is a JobTimeout, too. It gives no warnings of failures that
-    ``faults`` injected, and raises LivenessBroken if a task will never acknowledge or decline a checkpoint. Predicates
-    are called for the checkpoints of every attempt, unless a crash comes before the call.
+    ``attempts`` lists each attempt; the last one finished. ``wait`` runs the job. Its timeout is simulated time, and it
+    raises JobTimeout also after ``max_turns`` turns of one attempt. It gives no warnings of failures that ``faults``
+    injected, and raises LivenessBroken if a task will never acknowledge or decline a checkpoint. Predicates are called
+    for the checkpoints of every attempt, unless a crash precedes the call.
     """
 
     def __init__(
@@ -185,13 +185,13 @@ class SimulatedJob(JobHandle):
         self._failure_warnings: Sequence[BarrierflowWarning] = ()  # of the last attempt that failed
         self._result: RunResult | None = None
         self._failure: BaseException | None = None
-        self._lanes: dict[str, deque[tuple[int, Callable[[], None]]]] = {}
+        self._queues: dict[str, deque[tuple[int, Callable[[], None]]]] = {}
         self._stalled: dict[str, int] = {}
         self._slowness: dict[str, float] = {}
         self._crashes_left = faults.crashes
         self._restarts_left = faults.restarts
         self._target: Point | str | None = None
-        self._chances = 0
+        self._passes_left = 0
         self._due_after = 0
         self._durable = 0
         self._can_align = any(len(plan.channels(link)) > plan.vertices[link.target].parallelism for link in plan.links)
@@ -199,7 +199,7 @@ class SimulatedJob(JobHandle):
         self._committing = sum(isinstance(n.spec, Write) and isinstance(n.spec.sink, TwoPhaseSink) for n in plan.graph)
         self._store = None
         if checkpoint is not None:
-            self._store = FaultyStore(store_of(checkpoint), self._maybe_fail, self._one_more_durable)
+            self._store = FaultyStore(store_of(checkpoint), self._maybe_fail, self._count_durable)
 
     def _wait(self, limit: int | None) -> RunResult:
         if self._failure is not None:
@@ -208,16 +208,16 @@ class SimulatedJob(JobHandle):
         return self._result
 
     def _run_attempts(self, limit: int | None) -> RunResult:
-        """Run attempts until one finishes. Raises: the error of an attempt after which there is no restart."""
+        """Run attempts until one finishes. Raises: the error of an attempt that is not restarted."""
         restore = self._restore
         while True:
             attempt = Attempt(highest=self._store.highest_id() if self._store is not None else 0)
             self.attempts.append(attempt)
             settings = self._settings()
             attempt.mode = settings.mode if settings is not None else None
-            self._aim()
+            self._draw_crash()
             try:
-                return self._live(settings, restore, limit)
+                return self._run_attempt(settings, restore, limit)
             except _Crash as crash:
                 attempt.crash = str(crash)
                 self._crashes_left -= 1
@@ -230,7 +230,7 @@ class SimulatedJob(JobHandle):
                 raise_warnings(self._warnings(None), error=failure)
                 self._failure_warnings = ()
             finally:
-                self._bury()
+                self._discard_process()
             restore = "auto"
 
     def _ask(self, predicate: Predicate, where: str, then: Callable[[Job], None] | None) -> Answers:
@@ -239,7 +239,7 @@ class SimulatedJob(JobHandle):
         return answers
 
     def cancel(self) -> None:
-        """Do nothing: the job runs only during ``wait``."""
+        """Do nothing: the job runs only inside ``wait``."""
 
     def _leave(self) -> None: ...
 
@@ -252,15 +252,15 @@ class SimulatedJob(JobHandle):
         return self._failure
 
     def _warnings(self, result: RunResult | None) -> Sequence[BarrierflowWarning]:
-        """Return the warnings that no injected fault caused."""
+        """Return the warnings, without those that injected faults caused."""
         warnings = self._failure_warnings if result is None else result.warnings
         return [warning for warning in warnings if self._faults == Faults() or not isinstance(warning, _INJECTED)]
 
-    # --- one life
+    # --- one attempt
 
-    def _bury(self) -> None:
-        """Discard the memory of the process after it ended, and release its locks as the kernel does."""
-        self._lanes.clear()
+    def _discard_process(self) -> None:
+        """Discard the memory of a process that ended, and release its locks, as an operating system does."""
+        self._queues.clear()
         self._stalled.clear()
         if self._store is not None:
             self._store.close()
@@ -268,7 +268,7 @@ class SimulatedJob(JobHandle):
             if len(sound) > 1 and self._random.random() < self._faults.damage:
                 self._store.damaged.add(sound[-1])
 
-    def _live(self, checkpointing: Checkpointing | None, restore: object, timeout: int | None) -> RunResult:
+    def _run_attempt(self, checkpointing: Checkpointing | None, restore: object, timeout: int | None) -> RunResult:
         """Run one attempt until the job ends or crashes."""
         attempt = self.attempts[-1]
         settings = Settings(
@@ -286,7 +286,7 @@ class SimulatedJob(JobHandle):
             library=LIBRARY,
         )
         job = build(self._plan, settings)
-        job.loading.run()  # the clock does not move meanwhile, so a run is the same whatever was loaded before
+        job.loading.run()  # takes no simulated time, so a run does not depend on the kernels loaded before
         attempt.restored = job.restore_report
         for answers, then in self._predicates:
             job.on_checkpoint(answers, None if then is None else partial(then, job))
@@ -347,44 +347,44 @@ class SimulatedJob(JobHandle):
                 continue
             if self._slowness[name] == 0.0 or draw.random() >= self._slowness[name]:
                 actors.append((name, job.tasks[name].step))
-        for lane, jobs in self._lanes.items():
+        for queue, jobs in self._queues.items():
             if jobs[0][0] <= self._turn:
-                actors.append(("", partial(self._run, lane)))
+                actors.append(("", partial(self._run, queue)))
         actor, step = draw.choice(actors)
         moved, now = step(), self._clock.now()
-        if actor:  # background work changes neither the job nor a task: they hear of it by message
+        if actor:  # background work changes neither the job nor a task: it sends them messages
             (job if actor == "job" else job.tasks[actor]).validate()
-        # a task is stepped to DONE once: what it reported then is still to be read
+        # DONE counts as a move: the job has not yet read the reports of the task's last step
         if moved is False or (isinstance(moved, Progress) and moved not in (Progress.WORKED, Progress.DONE)):
-            if stillness.idle(actor, now, ("job", *running), writing=bool(self._lanes)):
+            if stillness.idle(actor, now, ("job", *running), writing=bool(self._queues)):
                 self._idle += 1
         else:
             self._idle = 0
             stillness.moved()
         check_age(job, now)
 
-    def _submit(self, lane: str, job: Callable[[], None]) -> None:
-        """Append a background job to its lane, to run after a random number of turns."""
+    def _submit(self, queue: str, job: Callable[[], None]) -> None:
+        """Append a background job to its queue, to run after a random number of turns."""
         delay = self._random.randrange(10, 400) if self._random.random() < self._faults.slow else 0
-        self._lanes.setdefault(lane, deque()).append((self._turn + delay, job))
+        self._queues.setdefault(queue, deque()).append((self._turn + delay, job))
 
-    def _run(self, lane: str) -> None:
-        """Run the oldest job of a lane."""
-        _, job = self._lanes[lane].popleft()
-        if not self._lanes[lane]:
-            del self._lanes[lane]
+    def _run(self, queue: str) -> None:
+        """Run the oldest job of a queue."""
+        _, job = self._queues[queue].popleft()
+        if not self._queues[queue]:
+            del self._queues[queue]
         job()
 
     # --- faults
 
-    def _aim(self) -> None:
-        """Draw where this attempt crashes, and how often that place is passed before."""
+    def _draw_crash(self) -> None:
+        """Draw the place where this attempt crashes, and how often it is passed before the crash."""
         self._target, self._durable = None, 0
         reachable = [target for target in self._faults.crash_at if self._reachable(target)]
         if self._crashes_left == 0 or not reachable:
             return
         self._target = self._random.choice(reachable)
-        self._chances = self._random.randrange(_CHANCES.get(self._target, 8))
+        self._passes_left = self._random.randrange(_MAX_PASSES.get(self._target, 8))
         self._due_after = self._random.choice(list(self._faults.crash_after))
         if self._target is Point.RECOVERY:
             self._due_after = 0
@@ -404,27 +404,27 @@ class SimulatedJob(JobHandle):
             return self._can_align and mode in (Mode.UNALIGNED_PERSISTED, Mode.ALIGNED_TIMEOUT)
         return True
 
-    def _one_more_durable(self) -> None:
+    def _count_durable(self) -> None:
         self._durable += 1
 
-    def _chance(self, what: Point | str) -> None:
-        """Crash if ``what`` is the drawn place and its chances have passed."""
-        if what != self._target or self._durable < self._due_after:
+    def _reach(self, place: Point | str) -> None:
+        """Crash if ``place`` is the drawn place and was passed as often as drawn."""
+        if place != self._target or self._durable < self._due_after:
             return
-        if self._chances == 0:
+        if self._passes_left == 0:
             self._target = None
-            raise _Crash(what.name.lower() if isinstance(what, Point) else what)
-        self._chances -= 1
+            raise _Crash(place.name.lower() if isinstance(place, Point) else place)
+        self._passes_left -= 1
 
     def _probe(self, point: Point) -> None:
-        self._chance(point)
+        self._reach(point)
 
     def _crash_here(self, job: Job) -> None:
-        self._chance("step")
+        self._reach("step")
         if self._target == "alignment" and _aligning(job):
-            self._chance("alignment")
+            self._reach("alignment")
         if self._target == "recording" and any(task.recording for task in job.tasks.values()):
-            self._chance("recording")
+            self._reach("recording")
 
     def _maybe_fail(self, what: str) -> None:
         """Raise StoreError with the probability of ``Faults.fail``."""
@@ -433,5 +433,5 @@ class SimulatedJob(JobHandle):
 
 
 def _aligning(job: Job) -> bool:
-    """Return whether some task has taken a checkpoint's first barrier and not yet its snapshot."""
+    """Return whether a task has received a checkpoint's first barrier and not yet taken its snapshot."""
     return any(task.task_input.aligning for task in job.tasks.values())

@@ -1,6 +1,6 @@
 """The summary of a run: plain text, a table for a terminal or a notebook, and JSON for programs.
 
-Late and skipped rows are always shown, also if there are none: otherwise a user would not know to look for them.
+Late and skipped rows are shown even if there are none, because a user may not know to look for them.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
 
 
 def _lines(result: RunResult) -> list[str]:
-    """Return everything but the tables."""
+    """Return the lines above the tables."""
     mode = "no checkpoints" if result.mode is None else f"mode {result.mode}"
     lines = [
         f"{result.pipeline}: {result.state.value} in {duration_text(result.duration)}; {mode}; "
@@ -148,7 +148,7 @@ def _phases(batches: MicroBatches) -> list[tuple[str, ...]]:
 
 
 def _operators(result: RunResult) -> list[tuple[str, ...]]:
-    """Return a row for each operator, and one for the engine: queues, checkpoints, and polls without rows."""
+    """Return a row per operator, and one for the time in the engine: queues, checkpoints, polls without rows."""
     total = sum(task.meter.busy for task in result.metrics)
     rest = max(0, total - sum(o.busy for o in result.operators))
     rows = [
@@ -166,12 +166,12 @@ def _tasks(result: RunResult) -> list[tuple[str, ...]]:
 
 
 def _aligned(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the table as text: the first column aligned left, the others right."""
-    everything = [tuple(heads), *map(tuple, rows)]
-    widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
+    """Return the table as lines of text: the first column aligned left, the others right."""
+    lines = [tuple(heads), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
-        for row in everything
+        for row in lines
     ]
 
 
@@ -195,7 +195,7 @@ def _html(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _counted(by_operator: Mapping[str, int]) -> str:
-    """Return the total number of rows, and the operators that have some.
+    """Return a text with the total number of rows, and the operators that have some.
 
     >>> _counted({"a": 0, "b": 2, "c": 1000}), _counted({"a": 0})
     ("1,002 rows (2 at 'b', 1,000 at 'c')", '0 rows')

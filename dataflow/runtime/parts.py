@@ -1,4 +1,4 @@
-"""Old path of ``dataflow.runtime.task.parts``."""
+"""Old import path of ``dataflow.runtime.task.parts``, kept because the guides named it; it only re-exports."""
 
 from dataflow.runtime.task.parts import (
     SAMPLE_ROWS,

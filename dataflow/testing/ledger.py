@@ -57,7 +57,7 @@ class Ledger:
             The sink raises what it raises; ``StoreError`` means that the sink is temporarily unavailable.
 
     Attributes:
-        life: the number of jobs that have begun to write here; only the writers of the last one are valid.
+        jobs: the number of jobs that have begun to write here; only the writers of the last one are valid.
         rolled_back: the number of visible rows that were taken back because an older checkpoint was restored.
     """
 
@@ -69,7 +69,7 @@ class Ledger:
     ) -> None:
         self.durable = durable
         self.fault = fault
-        self.life = 0
+        self.jobs = 0
         self._count = 0
         self._staged: dict[str, _Transaction] = {}
         self._visible: dict[str, _Transaction] = {}
@@ -103,7 +103,7 @@ class Ledger:
         """Begin a job without a checkpoint. Raises: OutputExists if there are visible rows."""
         if self._visible:
             raise OutputExists(f"the ledger has {self.rows().total()} visible rows of another run; use a new Ledger()")
-        self.life += 1
+        self.jobs += 1
         self._staged.clear()
 
     def prepare(self, checkpoint: int, subtask: int, batches: Sequence[pa.RecordBatch]) -> Handle:
@@ -125,7 +125,7 @@ class Ledger:
 
     def recover(self, checkpoint: int, handles: Sequence[Handle]) -> None:
         """Restore ``checkpoint``: make its transactions visible, take back later ones, drop staged ones."""
-        self.life += 1
+        self.jobs += 1
         self._show(checkpoint, handles)
         self._staged.clear()
         for handle, transaction in list(self._visible.items()):
@@ -176,7 +176,7 @@ class _LedgerWriter(TwoPhaseWriter):
 
     def __init__(self, world: Ledger, name: str, subtask: int) -> None:
         self._world = world
-        self._life = world.life
+        self._job = world.jobs
         self._name = name
         self._subtask = subtask
         self._batches: list[pa.RecordBatch] = []
@@ -207,7 +207,7 @@ class _LedgerWriter(TwoPhaseWriter):
         return [handle]
 
     def _check(self, what: str) -> None:
-        if self._life != self._world.life:
+        if self._job != self._world.jobs:
             raise ContractBroken(f"{self._name}[{self._subtask}]: {what} from a job that has ended")
 
 

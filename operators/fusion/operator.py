@@ -32,8 +32,8 @@ __all__ = ["Beyond", "Fused", "Patience", "Spread"]
 
 Array = npt.NDArray[Any]
 
-LANE = "loops"
-"""The name of the background lane that compiles."""
+QUEUE = "loops"
+"""The name of the background queue that compiles loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class _Loop:
 class Fused(Operator):
     """Does the work of a run of operators; ``first`` is the operator of its first step.
 
-    ``submit`` runs a function in the background, in the given lane. ``spread`` is the distribution of rows, required if
+    ``submit`` runs a function in the given background queue. ``spread`` is the distribution of rows, required if
     the run has keys. Raises: Unfusable.
     """
 
@@ -156,7 +156,7 @@ class Fused(Operator):
         module = loop.kernel.module
         if module is None:
             if loop.asks(batch.num_rows):
-                self._submit(LANE, loop.kernel.load)
+                self._submit(QUEUE, loop.kernel.load)
             return False
         return self._do(module, loop.generated, batch, nulls)
 

@@ -61,7 +61,7 @@ def test_a_prepared_transaction_without_a_manifest_is_deleted_and_its_rows_come_
     store = LoggedStore()
     world = LoggedLedger(store)
     prepared: list[int] = []
-    world.fault = lambda what: prepared.append(world.life) if what == "prepare" else None
+    world.fault = lambda what: prepared.append(world.jobs) if what == "prepare" else None
     attempts = simulate(straight(world), store, seed, Faults(crashes=1, crash_at=[point], crash_after=[1]))
     assert attempts[0].crash == point.name.lower()
     assert prepared.count(1) > 0

@@ -93,7 +93,7 @@ class JobDirectory:
     @property
     def parallelism(self) -> int | None:
         """The source tasks of each source that the job was started with; None: no job was started here."""
-        return self.read_job()["lanes"] if self.has_job else None
+        return self.read_job()["lanes"] if self.has_job else None  # a stored name
 
     @property
     def key_groups(self) -> int | None:

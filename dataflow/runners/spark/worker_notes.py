@@ -35,7 +35,7 @@ def working_on(directory: JobDirectory, vertex: Vertex, subtask: int) -> Iterato
         yield
     except (SystemExit, KeyboardInterrupt):
         raise  # the process may end, and the note names what it was doing
-    except BaseException:  # the error names the subtask itself; a worker that lives on is idle
+    except BaseException:  # the error names the subtask itself; a worker that continues is idle
         _write(directory.path, "")
         raise
     _write(directory.path, "")
@@ -54,7 +54,7 @@ def _file(directory: Path, pid: int) -> int:
 
 
 def clear_notes(directory: JobDirectory) -> None:
-    """Clear all notes when a job starts. The files stay, because workers that still live keep them open."""
+    """Clear all notes when a job starts. The files stay, because running workers keep them open."""
     for file in (directory.path / "working").glob("*-*"):
         os.truncate(file, 0)
 
@@ -73,7 +73,7 @@ def _busy(directory: JobDirectory) -> bool:
     """Return whether a living process on this machine has a note."""
     for file in (directory.path / "working").glob(f"{socket.gethostname()}-*"):
         with suppress(OSError, ValueError):
-            if file.read_bytes().strip() and _lives(int(file.name.rpartition("-")[2])):
+            if file.read_bytes().strip() and _is_running(int(file.name.rpartition("-")[2])):
                 return True
     return False
 
@@ -88,13 +88,13 @@ def unfinished_work(directory: JobDirectory) -> list[tuple[str, list[str]]]:
         host, _, pid = file.name.rpartition("-")
         with suppress(OSError, ValueError):
             note = file.read_bytes().strip()
-            if note and not (host == socket.gethostname() and _lives(int(pid))):
+            if note and not (host == socket.gethostname() and _is_running(int(pid))):
                 task, operators = json.loads(note)
                 unfinished.append((task, operators))
     return unfinished
 
 
-def _lives(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -57,7 +57,7 @@ class _Commit:
     """The newest checkpoint that a sink must commit. Its handles include all older ones that may be uncommitted.
 
     ``missing`` is shared by the commits of one checkpoint: the sinks that have not committed it. Once the commits have
-    started, only their background lane uses it.
+    started, only their background queue uses it.
     """
 
     checkpoint: int

@@ -37,7 +37,7 @@ from dataflow.runtime.job.checkpoint_state import state_at
 from dataflow.runtime.job.committer import LAST_ATTEMPTS, Committer, SinkCommitted, SinkFailed
 from dataflow.runtime.job.job_messages import CancelJob, JobMessage, StopJob
 from dataflow.runtime.job.manifest_writer import ManifestWriter, Persisted, PersistFailed, manifest_of
-from dataflow.runtime.job.predicates import LANE, AddPredicate, Answers, Predicates, PredicatesEvaluated
+from dataflow.runtime.job.predicates import QUEUE, AddPredicate, Answers, Predicates, PredicatesEvaluated
 from dataflow.runtime.task.kernel_loading import KernelLoader
 from dataflow.runtime.task.messages import (
     AbortCheckpoint,
@@ -59,10 +59,10 @@ if TYPE_CHECKING:
     from dataflow.planning.physical_plan import Plan
     from dataflow.runtime.restore.find_checkpoint import RestoreReport
 
-__all__ = ["JOB_LANES", "Job"]
+__all__ = ["JOB_QUEUES", "Job"]
 
-JOB_LANES = ("store", "commit", LANE)
-"""The lanes of the background work of the job itself; the parts of each task have another lane."""
+JOB_QUEUES = ("store", "commit", QUEUE)
+"""The background queues of the job itself; the parts of each task have a queue of their own."""
 
 log = logging.getLogger("dataflow.job")
 

@@ -26,13 +26,14 @@ from dataflow.runtime.task.notices import Notices
 if TYPE_CHECKING:
     from dataflow.runtime.job.checkpoint_state import CheckpointState
 
-__all__ = ["LANE", "WAITING", "Answers", "AddPredicate", "PredicatesEvaluated", "Predicate", "Predicates"]
+__all__ = ["QUEUE", "WAITING", "Answers", "AddPredicate", "PredicatesEvaluated", "Predicate", "Predicates"]
 
 log = logging.getLogger("dataflow.job")
 
 Predicate = Callable[["CheckpointState"], bool]
 
-LANE: Final = "predicates"
+QUEUE: Final = "predicates"
+"""The name of the background queue that calls predicates."""
 WAITING: Final = 8
 """Limit for the checkpoints that wait for predicates."""
 
@@ -196,7 +197,7 @@ class Predicates:
     def _enqueue(self, checkpoint: int, asked: tuple[AddPredicate, ...]) -> None:
         self._under_way[checkpoint] += 1
         self._waiting.append((checkpoint, asked))
-        self._submit(LANE, self._evaluate)
+        self._submit(QUEUE, self._evaluate)
 
     def _skip_beyond(self, most: int) -> None:
         while len(self._waiting) > most:

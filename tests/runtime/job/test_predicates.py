@@ -1,4 +1,4 @@
-"""The predicates of a job, their lane stepped by hand: in which order they are asked, what waits, and what is kept."""
+"""The predicates of a job, their queue stepped by hand: order of calls, waiting checkpoints, and limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dataflow.errors import CheckpointDamaged, PredicateSkippedWarning
-from dataflow.runtime.job.predicates import LANE, WAITING, AddPredicate, Answers, Predicates, PredicatesEvaluated
+from dataflow.runtime.job.predicates import QUEUE, WAITING, AddPredicate, Answers, Predicates, PredicatesEvaluated
 from dataflow.runtime.task.messages import Crashed
 from dataflow.runtime.task.notices import Notices
 
@@ -18,7 +18,7 @@ class Rig:
     """Predicates of a job whose states are the numbers of its checkpoints; checkpoint 13 cannot be read."""
 
     def __init__(self) -> None:
-        self.lane: deque[Callable[[], None]] = deque()
+        self.queue: deque[Callable[[], None]] = deque()
         self.retired: list[int] = []
         self.reports: list[Any] = []
         self.asked: list[int] = []
@@ -36,9 +36,9 @@ class Rig:
             raise CheckpointDamaged("checkpoint 13 is damaged")
         return checkpoint
 
-    def _submit(self, lane: str, job: Callable[[], None]) -> None:
-        assert lane == LANE
-        self.lane.append(job)
+    def _submit(self, queue: str, job: Callable[[], None]) -> None:
+        assert queue == QUEUE
+        self.queue.append(job)
 
     def completed(self, *checkpoints: int) -> None:
         for checkpoint in checkpoints:
@@ -46,8 +46,8 @@ class Rig:
 
     def evaluate(self) -> None:
         """All that waits; the job hears of it."""
-        while self.lane:
-            self.lane.popleft()()
+        while self.queue:
+            self.queue.popleft()()
         for report in self.reports:
             if isinstance(report, PredicatesEvaluated):
                 self.predicates.evaluated(report.checkpoint)
@@ -64,10 +64,10 @@ def test_checkpoints_are_judged_in_their_order_and_each_is_reported() -> None:
 
 
 def test_nothing_is_submitted_for_jobs_without_predicates() -> None:
-    lane: list[Any] = []
-    idle = Predicates(lambda n: n, lane.append, lambda lane_, job: lane.append(job), lane.append)  # type: ignore[arg-type, return-value]
+    queue: list[Any] = []
+    idle = Predicates(lambda n: n, queue.append, lambda name, job: queue.append(job), queue.append)  # type: ignore[arg-type, return-value]
     idle.completed(1)
-    assert (lane, idle.done()) == ([], True)
+    assert (queue, idle.done()) == ([], True)
 
 
 def test_a_checkpoint_that_waits_is_deleted_when_it_was_judged_and_not_before() -> None:
