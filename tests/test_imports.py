@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -25,6 +27,19 @@ HEAVY = {
     "pyarrow.parquet",
     "pyarrow.dataset",
 }
+LOGGERS = {
+    "dataflow",
+    "dataflow.build",
+    "dataflow.fusion",
+    "dataflow.job",
+    "dataflow.local",
+    "dataflow.restore",
+    "dataflow.source",
+    "dataflow.spark",
+    "dataflow.store",
+    "py4j.clientserver",
+}
+"""The names that a user's settings of logging may have; modules move, and they stay."""
 ENGINE = ("dataflow.runners", "dataflow.runtime", "dataflow.store.directory", "operators.")
 
 
@@ -75,3 +90,13 @@ def test_a_name_that_is_not_there_is_an_attribute_error(package: ModuleType) -> 
 def test_public_names_are_listed_once_and_by_dir(package: ModuleType) -> None:
     assert len(package.__all__) == len(set(package.__all__))
     assert set(package.__all__) <= set(dir(package))
+
+
+def test_loggers_keep_their_names() -> None:
+    root = Path(dataflow.__file__).parents[1]
+    names = {
+        name
+        for path in [*root.glob("dataflow/**/*.py"), *root.glob("operators/**/*.py")]
+        for name in re.findall(r'getLogger\("(.*?)"\)', path.read_text())
+    }
+    assert names == LOGGERS

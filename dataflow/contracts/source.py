@@ -39,7 +39,7 @@ InputIdentity = Literal["mtime", "content"]
 """How a source recognises its input: by size, content and time of modification, or by size and content alone."""
 
 
-log = logging.getLogger("dataflow.contracts.source")
+log = logging.getLogger("dataflow.source")
 
 
 def _log_notice(category: type[BarrierflowWarning], text: str) -> None:

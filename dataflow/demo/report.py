@@ -121,9 +121,7 @@ class DemoReport:
         ]
         if killed := next((mode.killed for mode in self.compared.modes if mode.killed), None):
             checkpoints = shlex.join([sys.executable, "-m", "dataflow", "checkpoints", str(killed / "checkpoints")])
-            lines.append(
-                f"To list the checkpoints of a killed run, as they are after its restore: {checkpoints}"
-            )
+            lines.append(f"To list the checkpoints of a killed run, as they are after its restore: {checkpoints}")
         return lines
 
     def to_json(self) -> dict[str, Any]:
