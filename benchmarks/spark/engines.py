@@ -114,7 +114,7 @@ def _stateless(order: Order) -> Any:
     return p
 
 
-def _on_our_lanes(session: Any, order: Order) -> Answer:
+def _on_our_source(session: Any, order: Order) -> Answer:
     import dataflow as flow
 
     _run(_stateless(order), flow.SparkRunner(session, rows_per_trigger=order.rows_per_trigger), order)
@@ -215,7 +215,7 @@ def _finish(writer: Any, order: Order) -> None:
 JOBS: Mapping[str, Mapping[str, Engine]] = {
     "J2": {"ours": _our_totals, "native": _totals},
     "J3": {"ours": _ours, "native": _windows},
-    "S1": {"ours": _on_our_lanes, "on Spark's reader": _on_sparks_reader, "native": _plain},
+    "S1": {"ours": _on_our_source, "on Spark's reader": _on_sparks_reader, "native": _plain},
     "K1": {"ours": _many_keys, "native": _many_keys_in_spark},
 }
 """Engines by job; ``native`` is what ours are compared with."""

@@ -23,7 +23,7 @@ AHEAD = 32
 
 
 @njit(types.uint64(types.int64, types.uint64), nogil=True, cache=True)
-def home(key: Any, shift: Any) -> Any:
+def preferred_position(key: Any, shift: Any) -> Any:
     """Return the preferred position of a key in a table of ``2**(64 - shift)`` entries (Fibonacci hashing)."""
     word = types.uint64(key)
     return ((word ^ (word >> types.uint64(32))) * types.uint64(GOLDEN)) >> shift
@@ -45,7 +45,7 @@ def find_words(
     count = state[0]
     for i in range(row, words.size):
         if i + AHEAD < words.size:
-            prefetch(table, types.int64(home(words[i + AHEAD], shift)) * 2)
+            prefetch(table, types.int64(preferred_position(words[i + AHEAD], shift)) * 2)
         if bits.size != 0 and not valid(bits, offset + i):
             if state[1] < 0:
                 if count == keys.size:
@@ -57,7 +57,7 @@ def find_words(
             slots[i] = state[1]
             continue
         key = words[i]
-        place = home(key, shift)
+        place = preferred_position(key, shift)
         while True:
             slot = table[place, 1]
             if slot == 0:
@@ -84,7 +84,7 @@ def rehash_words(keys: Any, count: Any, null_slot: Any, table: Any, shift: Any) 
     mask = types.uint64(table.shape[0] - 1)
     for slot in range(count):
         if slot != null_slot:
-            place = home(keys[slot], shift)
+            place = preferred_position(keys[slot], shift)
             while table[place, 1] != 0:
                 place = (place + types.uint64(1)) & mask
             table[place, 0] = keys[slot]
