@@ -86,9 +86,9 @@ class JobProgress:
             parts.append(f"{duration_text(self.left)} left")
         if self.lag is not None and self.lag < _DAY:  # a larger lag means a replay, where the lag has no use
             parts.append(f"lag {duration_text(max(0, self.lag))}")
-        troubles = [f"{n} {what}" for n, what in ((self.failed, "failed"), (self.pending, "under way")) if n]
+        troubles = [f"{n} {label}" for n, label in ((self.failed, "failed"), (self.pending, "under way")) if n]
         parts.append(f"{self.checkpoints:,} checkpoints" + (f" ({', '.join(troubles)})" if troubles else ""))
-        parts += [f"{what} {n:,}" for n, what in ((self.late, "late"), (self.skipped, "skipped")) if n]
+        parts += [f"{label} {n:,}" for n, label in ((self.late, "late"), (self.skipped, "skipped")) if n]
         return ", ".join([*parts, f"backlog {self.backlog:,}"])
 
 

@@ -151,7 +151,7 @@ class SimulatedRunner:
 class SimulatedJob(JobHandle):
     """A job in a simulated process that may crash and be started again.
 
-    ``attempts`` lists each attempt; the last one finished. ``wait`` runs the job. Its timeout is simulated time, and it
+    ``attempts`` lists the attempts in order. ``wait`` runs the job. Its timeout is simulated time, and it
     raises JobTimeout also after ``max_turns`` turns of one attempt. It gives no warnings of failures that ``faults``
     injected, and raises LivenessBroken if a task will never acknowledge or decline a checkpoint. Predicates are called
     for the checkpoints of every attempt, unless a crash precedes the call.
@@ -426,10 +426,10 @@ class SimulatedJob(JobHandle):
         if self._target == "recording" and any(task.recording for task in job.tasks.values()):
             self._reach("recording")
 
-    def _maybe_fail(self, what: str) -> None:
+    def _maybe_fail(self, operation: str) -> None:
         """Raise StoreError with the probability of ``Faults.fail``."""
         if self._random.random() < self._faults.fail:
-            raise StoreError(f"injected: cannot {what} (seed {self._seed}, turn {self._turn})")
+            raise StoreError(f"injected: cannot {operation} (seed {self._seed}, turn {self._turn})")
 
 
 def _aligning(job: Job) -> bool:
