@@ -63,7 +63,8 @@ def test_the_money_in_accounts_and_in_flight_is_constant_at_every_checkpoint_on_
     with bank().start(runner, parallelism=2, checkpoint=settings) as job:
         answers = job.on_checkpoint(constant)
         done = job.wait()
-    assert list(answers) == [record.checkpoint for record in done.checkpoints]
+    # on a busy machine checkpoints come faster than they are evaluated, and the oldest that wait are skipped
+    assert sorted([*answers, *answers.skipped]) == [record.checkpoint for record in done.checkpoints]
     assert len(answers) > 1
     assert all(answers.values())
     assert sum(flying) > 0 if mode in OVERTAKING else sum(flying) == 0
