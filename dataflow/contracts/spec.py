@@ -86,9 +86,14 @@ class Spec:
     def reads(self, port: int, used: set[str]) -> Iterable[str] | None:
         """Return the columns of an input that are needed to compute some columns of the main output.
 
+        Columns that are not read can be left out only if `origin_of` names the input column of each output column that
+        is passed through. Otherwise the declared output keeps its columns, so all of them are in ``used``. An operator
+        with side outputs gets all columns of its inputs.
+
         Args:
             port: the number of the input, from 0.
-            used: the columns of the main output that other operators read.
+            used: the columns of the main output that must be emitted: other operators read them, or `narrowed` does not
+                leave them out.
 
         Returns: names of columns; None: all columns.
         """
@@ -100,7 +105,7 @@ class Spec:
         By default, an output column that is an input column (``origin_of``) is left out if the input no longer has it.
 
         Args:
-            inputs: the schema of each input, as it is read.
+            inputs: the schema of each input, as it is read, or as it would be read.
             output: the schema of the main output with all columns.
         """
         import pyarrow as pa
