@@ -150,7 +150,8 @@ class StreamBase:
             if not isinstance(other, StreamBase):
                 raise GraphError(f"{where}: expected a stream, got {other!r} ({type(other).__name__})")
             if other._pipeline is not self._pipeline:
+                found, expected = other._pipeline.name, self._pipeline.name
+                names = "" if found == expected else f" ({found!r}, not {expected!r})"
                 raise GraphError(
-                    f"{where}: {other.name!r} belongs to another pipeline ({other._pipeline.name!r}, not "
-                    f"{self._pipeline.name!r}); begin both streams in one pipeline"
+                    f"{where}: {other.name!r} belongs to another pipeline{names}; begin both streams in one pipeline"
                 )

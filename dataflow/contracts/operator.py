@@ -24,8 +24,8 @@ room downstream between them; no barrier is taken while one is pending.
 No two calls run at a time. One exception: a reader among the tables of a ``Snapshot`` is read on the thread that
 writes the checkpoint (see there). An operator whose snapshots hold only tables need not consider threads.
 
-Emitted batches must match the schema declared in ``apply``: columns are found by name, and a batch with other columns
-or types is refused with the operator's name. So is a tag that ``apply(sides=)`` does not declare.
+Emitted batches must match the schema declared in ``apply`` or ``then``: columns are found by name, and a batch with
+other columns or types is refused with the operator's name. So is a tag that ``sides=`` does not declare.
 
 >>> import pyarrow as pa, pyarrow.compute as pc
 >>> import dataflow as flow, operators as op

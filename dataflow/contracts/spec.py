@@ -4,14 +4,19 @@ The engine asks a spec and never tests which kind it is, except for sources (``R
 the ends of every pipeline. So a new kind is a spec, its operator, and one line that joins them::
 
     @dataclass(frozen=True)
-    class EveryNth(flow.Spec):
-        n: int
+    class Above(flow.Spec):
+        column: str
+        limit: float
+        stateful = False
+        row_wise = True
 
-    class EveryNthOperator(flow.Operator):
-        def __init__(self, context, n): ...
+    class AboveOperator(flow.Operator):
+        stateless = True
 
-    flow.register(EveryNth, EveryNthOperator)
-    stream.then(EveryNth(10), schema=stream.schema)
+        def __init__(self, context, column, limit): ...
+
+    flow.register(Above, AboveOperator)
+    stream.then(Above("price", 9.5))
 
 Specs are pickled for Spark's workers, which import the module that defines the class: call ``register`` there.
 """
@@ -49,14 +54,17 @@ class Spec:
         is_helper: whether the planner added the operator, so that its state and rows are not shown to users.
         kernels: the names of modules with kernels that must be loaded before the operator is built.
         declared_in: the call in which the schemas of its outputs are declared, for messages.
+        row_wise_advice: how to declare that the operator is ``row_wise``, for messages.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
-    ... class EveryNth(Spec):
-    ...     n: int
+    ... class Above(Spec):
+    ...     column: str
+    ...     limit: float
     ...     stateful = False
-    >>> EveryNth(10).kind, EveryNth(10).arguments(), EveryNth(10).reads(0, {"x"})
-    ('everynth', (10,), None)
+    ...     row_wise = True
+    >>> Above("price", 9.5).kind, Above("price", 9.5).arguments(), Above("price", 9.5).reads(0, {"shop"})
+    ('above', ('price', 9.5), None)
     """
 
     stateful: bool = True
@@ -68,6 +76,7 @@ class Spec:
     is_helper: bool = False
     kernels: Sequence[str] = ()
     declared_in: str = "then(...)"
+    row_wise_advice: str = "set row_wise = True in its Spec"
 
     @property
     def kind(self) -> str:
@@ -86,9 +95,14 @@ class Spec:
     def reads(self, port: int, used: set[str]) -> Iterable[str] | None:
         """Return the columns of an input that are needed to compute some columns of the main output.
 
+        Columns that are not read can be left out only if `origin_of` names the input column of each output column that
+        is passed through. Otherwise the declared output keeps its columns, so all of them are in ``used``. An operator
+        with side outputs gets all columns of its inputs.
+
         Args:
             port: the number of the input, from 0.
-            used: the columns of the main output that other operators read.
+            used: the columns of the main output that must be emitted: other operators read them, or `narrowed` does not
+                leave them out.
 
         Returns: names of columns; None: all columns.
         """
@@ -100,7 +114,7 @@ class Spec:
         By default, an output column that is an input column (``origin_of``) is left out if the input no longer has it.
 
         Args:
-            inputs: the schema of each input, as it is read.
+            inputs: the schema of each input, as it is read, or as it would be read.
             output: the schema of the main output with all columns.
         """
         import pyarrow as pa

@@ -1,15 +1,22 @@
-"""Prune the columns that no operator reads: a graph whose sources read only the columns that the pipeline needs."""
+"""Prune the columns that no operator reads: a graph whose sources read only the columns that the pipeline needs.
+
+Invariant: each operator gets the columns that it needs to emit every column its outputs still have.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.source import Source
 from dataflow.errors import GraphError
 from dataflow.planning.graph import Graph, Node
 from dataflow.planning.specs import Read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["prune_columns"]
 
@@ -22,11 +29,13 @@ def prune_columns(graph: Graph) -> Graph:
     used: dict[int, set[str]] = {node.id: set() for node in graph}
     late: set[int] = set()
     for node in reversed(graph.nodes):
-        for port, edge in enumerate(node.inputs):
-            columns = None if node.id in late else node.spec.reads(port, used[node.id])
-            read = {*edge.keys, *(graph.schema_of(edge).names if columns is None else columns)}
+        inputs = [graph.schema_of(edge) for edge in node.inputs]
+        # reads() does not cover side outputs; an operator's late rows leave as they came in
+        reads_all = node.id in late or (node.is_users and bool(node.sides))
+        needed = [set(schema.names) for schema in inputs] if reads_all else _columns_read(node, inputs, used[node.id])
+        for edge, read in zip(node.inputs, needed, strict=True):
             if edge.tag == LATE:
-                late.add(edge.source)  # its late rows come out as they came in
+                late.add(edge.source)
             used[edge.source].update(_main_columns(graph.nodes[edge.source], edge.tag, read))
     pruned = Graph()
     for node in graph:
@@ -39,6 +48,29 @@ def prune_columns(graph: Graph) -> Graph:
             schema = spec.narrowed([pruned.schema_of(edge) for edge in node.inputs], schema)
         pruned.nodes.append(replace(node, spec=spec, schema=schema))
     return pruned
+
+
+def _columns_read(node: Node, inputs: Sequence[pa.Schema], used: set[str]) -> list[set[str]]:
+    """Return the columns of each input that the operator needs for its main output, of which others read ``used``.
+
+    An output column that ``narrowed`` leaves in the schema must be emitted, so it counts as used.
+    """
+    import pyarrow as pa
+
+    while True:
+        reads = [node.spec.reads(port, used) for port in range(len(inputs))]
+        columns = [
+            {*edge.keys, *(schema.names if read is None else read)}
+            for edge, schema, read in zip(node.inputs, inputs, reads, strict=True)
+        ]
+        left = [
+            pa.schema([field for field in schema if field.name in names])
+            for schema, names in zip(inputs, columns, strict=True)
+        ]
+        emitted = used.union(node.spec.narrowed(left, node.schema).names) if inputs else used
+        if emitted == used:
+            return columns
+        used = emitted
 
 
 def _select_columns(source: Source, columns: Sequence[str], name: str) -> Source:

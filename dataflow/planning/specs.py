@@ -371,6 +371,7 @@ class Apply(Spec):
     """Runs a user's operator, one per subtask. ``label`` names it in descriptions."""
 
     declared_in = "apply(...)"
+    row_wise_advice = "set stateless = True in its class and pass the class to apply(...), not a function"
 
     factory: OperatorFactory
     label: str

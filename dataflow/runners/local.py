@@ -44,7 +44,7 @@ from dataflow.runtime.job.checkpoint_attempts import CheckpointRecord
 from dataflow.runtime.job.job import JOB_QUEUES, Job
 from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.job.who_waits import who_waits_for_whom
-from dataflow.runtime.restore.find_checkpoint import RestoreReport
+from dataflow.runtime.restore.find_checkpoint import RestoreReport, refuse_without_store
 from dataflow.runtime.task.pace import LearnedPace
 from dataflow.runtime.task.progress import JobState
 
@@ -160,7 +160,8 @@ class LocalRunner:
             parallelism: subtasks of each operator that has no parallelism of its own.
             checkpoint: settings; None: no checkpoints, so after a failure the job starts over.
             restore: ``"auto"`` (the newest valid checkpoint, else a fresh start), ``"never"`` (a fresh start, refused
-                if there are checkpoints), ``"latest"`` (refused if there are none), an id, or a path.
+                if there are checkpoints), ``"latest"`` (refused if there are none), an id, or a path. ``"latest"`` and
+                an id need ``checkpoint``.
             channel_credit: batches a channel holds before its writer must wait.
             max_key_groups: the number of key groups, which bounds the parallelism of keyed operators.
             progress: while a thread waits for the job, show a progress line on standard error: rewritten in place on a
@@ -173,6 +174,7 @@ class LocalRunner:
             raise ConfigurationError(f"checkpoint= must be Checkpointing(...) or None, got {type(checkpoint).__name__}")
         if channel_credit < 1:
             raise ConfigurationError(f"channel_credit= must be at least 1, got {channel_credit}")
+        refuse_without_store(restore, checkpoint)
         plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups)
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         background = Background(apart=JOB_QUEUES)

@@ -26,6 +26,7 @@ from dataflow.errors import (
     CheckpointSkippedWarning,
     CleanupFailedWarning,
     CommitsRetriedWarning,
+    ConfigurationError,
     JobTimeout,
     RowsTakenBackWarning,
     StoreError,
@@ -44,6 +45,7 @@ from dataflow.runtime.job.build_job import Settings, build, store_of
 from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.job.who_waits import who_waits_for_whom
+from dataflow.runtime.restore.find_checkpoint import refuse_without_store
 from dataflow.runtime.task.crash_points import Point
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.pace import Pace, Unpaced
@@ -105,6 +107,8 @@ class SimulatedRunner:
         faults: the faults that may happen; None: none.
         max_turns: the maximum number of scheduler turns of one attempt, after which JobTimeout is raised.
 
+    Raises: ConfigurationError if ``faults`` is not Faults.
+
     >>> import pyarrow as pa, dataflow as flow, operators as op
     >>> with flow.Pipeline("x") as p:
     ...     p.source(op.from_arrow(pa.table({"a": [1, 2, 3]}))).sink(op.collect(), name="out")
@@ -113,6 +117,11 @@ class SimulatedRunner:
     """
 
     def __init__(self, seed: int = 0, faults: Faults | None = None, *, max_turns: int = 1_000_000) -> None:
+        if faults is not None and not isinstance(faults, Faults):
+            raise ConfigurationError(
+                f"SimulatedRunner(faults=): expected Faults or None, got {faults!r} ({type(faults).__name__}); write "
+                "Faults(crashes=1), for example"
+            )
         self._seed = seed
         self._faults = faults or Faults()
         self._max_turns = max_turns
@@ -133,6 +142,7 @@ class SimulatedRunner:
 
         Raises: ConfigurationError and GraphError for settings that cannot work.
         """
+        refuse_without_store(restore, checkpoint)
         plan = make_plan(
             pipeline.graph,
             parallelism=parallelism,

@@ -72,9 +72,7 @@ class OutputDirectory:
     @contextmanager
     def hold(self, run_id: str) -> Iterator[None]:
         """Lock the directory while inside. Raises: DirectoryInUse naming the holder; StoreError."""
-        with storing("make", self.staging):
-            self._files.make_directories(self.path)
-            self._files.make_directory(self.staging)
+        self._make(self.staging)
         lock = DirectoryLock(self.staging, files=self._files, clock=self._clock, guards=self.path)
         lock.acquire(run_id)
         self._holder = lock
@@ -86,9 +84,18 @@ class OutputDirectory:
 
     def make(self) -> None:
         """Make the directories. Raises: StoreError."""
+        self._make(self.staging, self.commits.path)
+
+    def _make(self, *inside: Path) -> None:
+        """Make the directory, and the directories ``inside`` it. Raises: StoreError."""
         with storing("make", self.path):
+            if self.path.exists() and not self.path.is_dir():
+                raise StoreError(
+                    f"cannot make {self.path}: it is a file, expected a directory; move it, or choose another path"
+                )
             self._files.make_directories(self.path)
-            for directory in (self.staging, self.commits.path):
+        for directory in inside:
+            with storing("make", directory):
                 self._files.make_directory(directory)
 
     def strangers(self) -> list[str]:

@@ -265,8 +265,10 @@ def test_a_union_of_columns_that_may_and_may_not_be_null_says_so() -> None:
 
 
 def test_a_union_with_another_pipeline_is_refused() -> None:
-    with pytest.raises(GraphError, match="belongs to another pipeline"):
+    with pytest.raises(GraphError, match=r"'source' belongs to another pipeline \('b', not 'a'\); begin both"):
         bids(flow.Pipeline("a")).union(bids(flow.Pipeline("b")))
+    with pytest.raises(GraphError, match="'source' belongs to another pipeline; begin both"):
+        bids(flow.Pipeline("a")).union(bids(flow.Pipeline("a")))
 
 
 def test_a_union_has_the_rows_of_all() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from dataflow.compare.claims import AnyRows, claims
 from dataflow.errors import CheckpointMismatch, ConfigurationError, GraphError, SchemaMismatch
 from dataflow.planning.prune_columns import prune_columns
 from dataflow.runners.faults import Faults
-from tests.planning.toy_family import Ordinals, ordinals
+from tests.planning.toy_family import Ordinals, OrdinalsOperator, SplitOdd, ordinals
 from tests.seeds import seeds
 
 TABLE = pa.table({"k": ["abcdefg"[i * i % 7] for i in range(300)], "x": range(300), "unused": [None] * 300})
@@ -67,6 +68,68 @@ def test_predicates_see_its_state_as_it_shows_it() -> None:
 def test_columns_that_nobody_uses_are_not_read_through_it() -> None:
     pruned = prune_columns(pipeline().graph)
     assert [node.schema.names for node in pruned if node.name in ("in", "ordinals")] == [["k"], ["k", "ordinal"]]
+
+
+RUNNERS = [flow.LocalRunner(), flow.SimulatedRunner(3)]
+ORDINALS = TABLE.schema.append(pa.field("ordinal", pa.int64()))
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_side_output_that_is_not_read_keeps_its_columns(runner: Any) -> None:
+    with flow.Pipeline() as p:
+        rows = p.source(op.from_arrow(TABLE, batch_rows=7))
+        rows.then(SplitOdd("x"), sides={"odd": None}).select("k").sink(op.collect(), name="even")
+    assert p.run(runner).table("even")["k"].to_pylist() == TABLE["k"].to_pylist()[::2]
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_side_output_that_is_read_keeps_its_columns(runner: Any) -> None:
+    with flow.Pipeline() as p:
+        split = p.source(op.from_arrow(TABLE, batch_rows=7)).then(SplitOdd("x"), sides={"odd": None})
+        split.select("x").sink(op.collect(), name="even")
+        split.side("odd").then(Ordinals("k"), schema=ORDINALS).select("k").sink(op.collect(), name="odd")
+    result = p.run(runner)
+    assert result.table("even")["x"].to_pylist() == list(range(0, 300, 2))
+    assert result.table("odd")["k"].to_pylist() == TABLE["k"].to_pylist()[1::2]
+
+
+@dataclass(frozen=True)
+class PlainOrdinals(Ordinals):
+    """Does not tell which of its columns are columns of the input."""
+
+    def origin_of(self, column: str) -> None:
+        return None
+
+
+flow.register(PlainOrdinals, OrdinalsOperator)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_columns_without_an_origin_stay_in_the_output_so_they_are_read(runner: Any) -> None:
+    rows = flow.Pipeline().source(op.from_arrow(TABLE, batch_rows=7)).key_by("k")
+    out = rows.then(PlainOrdinals("k"), schema=ORDINALS).select("k", "ordinal").collect(runner=runner)
+    assert Counter(zip(out["k"].to_pylist(), out["ordinal"].to_pylist(), strict=True)) == LEFT
+
+
+@dataclass(frozen=True)
+class Both(flow.Spec):
+    """Passes the rows of two inputs on, and reads the columns that its output needs."""
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        return used
+
+    def origin_of(self, column: str) -> str:
+        return column
+
+
+flow.register(Both, f"{__name__}:PassingOperator")
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_the_columns_of_an_operator_with_two_inputs_are_read(runner: Any) -> None:
+    p = flow.Pipeline()
+    one, other = (p.source(op.from_arrow(TABLE, batch_rows=50)) for _ in range(2))
+    assert one.then(Both(), other).select("x").collect(runner=runner).num_rows == 600
 
 
 def test_event_time_is_followed_through_it() -> None:

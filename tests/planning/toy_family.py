@@ -1,4 +1,7 @@
-"""A kind of operator that the library does not have: each row with the number of rows before it that had its key."""
+"""Kinds of operators that the library does not have.
+
+`Ordinals` adds the number of rows before a row that had its key; `SplitOdd` has a side output.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import dataflow as flow
 
-__all__ = ["Ordinals", "ordinals"]
+__all__ = ["Ordinals", "OrdinalsOperator", "SplitOdd", "ordinals"]
 
 
 @dataclass(frozen=True)
@@ -63,3 +67,36 @@ def ordinals(stream: flow.Stream, key: str) -> flow.Stream:
     """Return the rows of ``stream`` with their ordinals."""
     schema = stream.schema.append(pa.field("ordinal", pa.int64()))
     return stream.key_by(key).then(Ordinals(key), schema=schema)
+
+
+@dataclass(frozen=True)
+class SplitOdd(flow.Spec):
+    """Passes rows with an even number in ``column`` on, and sends the others to side output "odd"."""
+
+    stateful = False
+    row_wise = True
+
+    column: str
+
+    def reads(self, port: int, used: set[str]) -> Iterable[str]:
+        return {self.column, *used}
+
+    def origin_of(self, column: str) -> str:
+        return column
+
+
+class SplitOddOperator(flow.Operator):
+    """Emits each batch in two parts."""
+
+    stateless = True
+
+    def __init__(self, context: flow.OperatorContext, column: str) -> None:
+        self.column = column
+
+    def process(self, port: int, batch: pa.RecordBatch, out: flow.Out) -> None:
+        odd = pc.equal(pc.bit_wise_and(batch.column(self.column), 1), 1)
+        out.emit(batch.filter(odd), "odd")
+        out.emit(batch.filter(pc.invert(odd)))
+
+
+flow.register(SplitOdd, SplitOddOperator)

@@ -173,6 +173,28 @@ def test_a_reader_that_can_be_read_once_is_refused_with_checkpoints(tmp_path: Pa
         p.run(checkpoint=flow.Checkpointing(tmp_path / "ckpt"))
 
 
+class Once(flow.Source):
+    """A source of a user that cannot be read again."""
+
+    replayable = False
+    schema = pa.schema({"x": pa.int64()})  # type: ignore[assignment]
+
+    def splits(self) -> list[flow.Split]:
+        return []
+
+    def reader(self, split: flow.Split, offset: Any, context: Any) -> flow.SplitReader:
+        raise AssertionError("it has no splits")
+
+
+def test_a_users_source_that_can_be_read_once_is_told_the_attribute_to_set() -> None:
+    rows = flow.Pipeline().source(Once())
+    with pytest.raises(ConfigurationError, match="set accepts_loss = True in a Source of your own"):
+        rows.collect(checkpoint=flow.Checkpointing(flow.MemoryStore()))
+    accepting = Once()
+    accepting.accepts_loss = True
+    flow.Pipeline().source(accepting).collect(checkpoint=flow.Checkpointing(flow.MemoryStore()))
+
+
 def test_a_reader_that_can_be_read_once_runs_with_checkpoints_at_most_once_if_one_says_so(tmp_path: Path) -> None:
     with flow.Pipeline("once") as p:
         p.source(op.from_arrow(_reader(), replayable=False), name="once").sink(op.collect(), name="out")

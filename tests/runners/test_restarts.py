@@ -19,6 +19,7 @@ from dataflow.errors import (
     CheckpointMismatch,
     CheckpointsExist,
     CheckpointSkippedWarning,
+    ConfigurationError,
     NoCheckpoint,
     OutputExists,
     RowsTakenBackWarning,
@@ -189,6 +190,30 @@ def test_a_checkpoint_from_elsewhere_starts_a_directory_whose_ids_lie_above_it(t
     result = simulate(pipeline(tmp_path), tmp_path, restore=tmp_path / "old" / f"chk-{left[-1]:08d}")
     assert result.checkpoints[0].checkpoint > left[-1]
     assert written(tmp_path) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("restore", ["latest", 3, "3"])
+@pytest.mark.parametrize("runner", ["local", SimulatedRunner(1, Faults(crashes=1))])
+def test_a_checkpoint_of_the_job_needs_checkpoint(runner: Any, restore: Any) -> None:
+    rows = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1]})))
+    name = restore if restore == "latest" else 3
+    with pytest.raises(ConfigurationError, match=rf"restore={name!r} needs checkpoint=Checkpointing\(\.\.\.\)"):
+        rows.collect(runner=runner, restore=restore)
+
+
+def test_a_checkpoint_in_a_folder_needs_no_settings(tmp_path: Path) -> None:
+    with flow.Pipeline() as p:
+        p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+    folder = tmp_path / f"chk-{p.run(checkpoint=flow.Checkpointing(tmp_path)).checkpoints[-1].checkpoint:08d}"
+    assert p.run(restore=folder).restore_report is not None
+    with pytest.raises(NoCheckpoint, match=r"there is no checkpoint in .*elsewhere; expected a folder"):
+        p.run(restore="elsewhere")
+
+
+@pytest.mark.parametrize("faults", [3, 0, "crash"])
+def test_faults_of_another_type_are_refused_when_the_runner_is_made(faults: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"SimulatedRunner\(faults=\): expected Faults.*got {faults!r}"):
+        SimulatedRunner(faults=faults)
 
 
 @pytest.mark.parametrize("restore", ["latest", 3, "elsewhere/chk-00000001"])

@@ -161,7 +161,7 @@ def _refuse_state(node: Node) -> None:
     elif spec.row_wise:
         return
     elif spec.is_users:
-        reason, instead = "it may keep state", "set stateless = True in its class if it does not"
+        reason, instead = "it may keep state", f"if it does not, {spec.row_wise_advice}"
     else:
         reason, instead = "it keeps state", "remove it"
     raise UnsupportedOnRunner(

@@ -45,7 +45,7 @@ from dataflow.runners.spark.routing import routing_function
 from dataflow.runners.spark.session import active_session, parallelism_of, pyspark, session_for
 from dataflow.runners.spark.source_tasks import Assignment, data_source_class
 from dataflow.runners.spark.user_errors import original_error
-from dataflow.runtime.restore.find_checkpoint import refuse_larger
+from dataflow.runtime.restore.find_checkpoint import refuse_larger, refuse_without_store
 from dataflow.store.base import CheckpointStore
 
 __all__ = ["SparkRunner"]
@@ -151,6 +151,7 @@ class SparkRunner:
                 f"restore={restore!r}", "spark", "Spark can only resume after its last micro-batch",
                 'use restore="auto" or "latest", or start over in a new directory',
             )  # fmt: skip
+        refuse_without_store(restore, checkpoint)
         before = None if location is None else JobDirectory(location.absolute())
         if before is not None and checkpoint is not None:
             refuse_larger(before.restored_bytes, checkpoint.max_restore_bytes, f"the job in {before.path}")

@@ -134,7 +134,8 @@ def _refuse_unreplayable(plan: Plan, checkpointing: Checkpointing | None) -> Non
                 continue
             raise ConfigurationError(
                 f"source {node.name!r} cannot be read again from an offset, so a restore would lose rows: run it "
-                "without checkpoint=, or set replayable=False at the source to accept 'at most once'"
+                "without checkpoint=, or accept 'at most once': pass replayable=False to from_arrow or from_generator, "
+                "or set accepts_loss = True in a Source of your own"
             )
 
 

@@ -34,6 +34,7 @@ from dataflow.store.folder import CheckpointFolder
 from dataflow.untrusted import damaged_by, excerpt
 
 if TYPE_CHECKING:
+    from dataflow.contracts.checkpointing import Checkpointing
     from dataflow.planning.physical_plan import Plan
     from dataflow.store.base import CheckpointStore
     from dataflow.store.files import Buffer
@@ -46,6 +47,7 @@ __all__ = [
     "preview",
     "refuse_another",
     "refuse_larger",
+    "refuse_without_store",
 ]
 
 log = logging.getLogger("dataflow.restore")
@@ -177,6 +179,19 @@ def refuse_larger(size: int, limit: int | None, what: str) -> None:
         raise ConfigurationError(
             f"{what} has at least {size:,} bytes, more than max_restore_bytes={limit:,}: raise the limit if you trust "
             "where the checkpoint comes from, or restore another one"
+        )
+
+
+def refuse_without_store(restore: object, checkpoint: Checkpointing | None) -> None:
+    """Raise ConfigurationError if ``restore`` selects a checkpoint of the job's store, but the job has no store.
+
+    A path needs no store: the job starts from that checkpoint, and takes none of its own.
+    """
+    request = parse(restore)
+    if checkpoint is None and (request is Policy.LATEST or isinstance(request, int)):
+        value = request if isinstance(request, int) else request.value
+        raise ConfigurationError(
+            f"restore={value!r} needs checkpoint=Checkpointing(...), which has the location of the checkpoints"
         )
 
 

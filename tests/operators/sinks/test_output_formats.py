@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,17 @@ def test_two_jobs_of_different_formats_may_not_share_a_directory(tmp_path: Path)
     lock = op.write_json(tmp_path).hold("second")
     with op.write_csv(tmp_path).hold("first"), pytest.raises(DirectoryInUse, match="first"), lock:
         pass
+
+
+@pytest.mark.parametrize(
+    "call", [lambda sink: sink.hold("run").__enter__(), lambda sink: sink.begin(), lambda sink: sink.recover(1, [])]
+)
+def test_a_file_in_the_place_of_the_directory_is_named(tmp_path: Path, call: Callable[[FileSink], Any]) -> None:
+    path = tmp_path / "out"
+    path.write_text("mine")
+    with pytest.raises(StoreError, match=rf"cannot make {path}: it is a file, expected a directory; move it, or"):
+        call(op.write_parquet(path))
+    assert path.read_text() == "mine"
 
 
 X = pa.table({"x": [1, 2, 3]})

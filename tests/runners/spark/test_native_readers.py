@@ -16,6 +16,7 @@ import operators as op
 from dataflow import col
 from dataflow.errors import CheckpointMismatch, ConfigurationError, SchemaMismatch, SparkFailed, UnsupportedOnRunner
 from tests.needs import need_spark
+from tests.planning.toy_family import ordinals
 from tests.runners.spark import child_of_readers as child
 from tests.runners.spark.test_kills import rows as rows_of
 from tests.runners.spark.test_kills import survive
@@ -121,6 +122,10 @@ def remembering(read: flow.Stream) -> flow.Stream:
     return read.apply(lambda context: Counting(), schema=read.schema, name="own")
 
 
+def numbered(read: flow.Stream) -> flow.Stream:
+    return ordinals(read, "shop")
+
+
 def united(read: flow.Stream) -> flow.Stream:
     return read.union(read.filter(col("price") > 3), name="both")
 
@@ -131,7 +136,8 @@ def united(read: flow.Stream) -> flow.Stream:
         (keyed, "operator 'counts'.*keeps state.*use SparkRunner without sources="),
         (timed, "operator 'clock'.*event time"),
         (spread, r"operator 'cheap'.*remove rebalance\(\)"),
-        (remembering, "operator 'own'.*set stateless = True"),
+        (remembering, r"operator 'own'.*set stateless = True in its class and pass the class to apply"),
+        (numbered, "operator 'ordinals'.*if it does not, set row_wise = True in its Spec"),
         (united, "operator 'both'.*a sink of its own"),
     ],
 )

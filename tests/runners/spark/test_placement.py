@@ -109,6 +109,11 @@ def test_only_the_last_micro_batch_can_be_restored(tmp_path: Path) -> None:
         p.run("spark", checkpoint=flow.Checkpointing(tmp_path), restore=7)
 
 
+def test_the_last_micro_batch_of_a_job_without_a_directory_cannot_be_restored() -> None:
+    with pytest.raises(ConfigurationError, match=r"restore='latest' needs checkpoint=Checkpointing\(\.\.\.\)"):
+        source(flow.Pipeline()).collect(runner="spark", restore="latest")
+
+
 def test_a_trigger_takes_at_least_a_row() -> None:
     with pytest.raises(ConfigurationError, match="at least 1, got 0"):
         flow.SparkRunner(rows_per_trigger=0)
