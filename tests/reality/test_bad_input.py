@@ -93,7 +93,9 @@ def test_an_unknown_column_is_refused_while_the_graph_is_built(
 
 
 def test_a_wrong_type_is_refused_while_the_graph_is_built(few_orders: Path) -> None:
-    with pytest.raises(SchemaMismatch, match=r"filter: expected a boolean expression such as .*, found .*amount.* of type int64"):
+    with pytest.raises(
+        SchemaMismatch, match=r"filter: expected a boolean expression such as .*, found .*amount.* of type int64"
+    ):
         orders_of(few_orders).filter(col("amount"))
     with pytest.raises(SchemaMismatch, match="amount"):
         orders_of(few_orders).filter(col("amount") > "many")
