@@ -25,6 +25,7 @@ from dataflow.clock import SystemClock, duration_text, microseconds
 from dataflow.compare.options import KillPoint, Options, RunnerName
 from dataflow.contracts.checkpointing import Mode
 from dataflow.errors import BarrierflowWarning, ConfigurationError, DataflowError, PipelineFailed
+from dataflow.runtime.task.channel import DEFAULT_CREDIT
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -254,7 +255,7 @@ def demo(
 )
 @click.option(
     "--credit",
-    default=4,
+    default=DEFAULT_CREDIT,
     show_default=True,
     type=click.IntRange(min=1),
     help="Number of batches that a channel holds before its writer must wait.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from dataflow.contracts.checkpointing import Mode
+from dataflow.runtime.task.channel import DEFAULT_CREDIT
 
 __all__ = ["KillPoint", "Options", "RunnerName", "Scene"]
 
@@ -81,7 +82,7 @@ class Options:
     slow: Mapping[str, str] = field(default_factory=dict)
     kill: KillPoint = KillPoint.IN_CHECKPOINT
     parallelism: int = 2
-    credit: int = 4
+    credit: int = DEFAULT_CREDIT
     alignment_timeout: str | None = None
     attempts: int = 5
     patience: int = 1

@@ -45,6 +45,7 @@ from dataflow.runtime.job.job import JOB_QUEUES, Job
 from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.restore.find_checkpoint import RestoreReport, refuse_without_store
+from dataflow.runtime.task.channel import DEFAULT_CREDIT
 from dataflow.runtime.task.pace import LearnedPace
 from dataflow.runtime.task.progress import JobState
 
@@ -147,7 +148,7 @@ class LocalRunner:
         parallelism: int = 1,
         checkpoint: Checkpointing | None = None,
         restore: object = "auto",
-        channel_credit: int = 4,
+        channel_credit: int = DEFAULT_CREDIT,
         max_key_groups: int = 128,
         progress: bool = False,
     ) -> LocalJob:

@@ -46,6 +46,7 @@ from dataflow.runtime.job.job import Job
 from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
+from dataflow.runtime.task.channel import SIMULATED_CREDIT
 from dataflow.runtime.task.crash_points import Point
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.pace import Pace, Unpaced
@@ -133,7 +134,7 @@ class SimulatedRunner:
         parallelism: int = 1,
         checkpoint: Checkpointing | None = None,
         restore: object = "auto",
-        channel_credit: int = 2,
+        channel_credit: int = SIMULATED_CREDIT,
         max_key_groups: int = 128,
     ) -> SimulatedJob:
         """Return the job, which runs only inside ``wait``.

@@ -45,7 +45,7 @@ from dataflow.runtime.restore.in_flight import put_back
 from dataflow.runtime.restore.new_input import with_new_input
 from dataflow.runtime.restore.verification import Verification, two_phase_sinks
 from dataflow.runtime.task.chain import Chain
-from dataflow.runtime.task.channel import Channel
+from dataflow.runtime.task.channel import DEFAULT_CREDIT, Channel
 from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
@@ -92,7 +92,7 @@ class Settings:
     restore: object
     clock: Clock
     submit: Submit
-    credit: int = 4
+    credit: int = DEFAULT_CREDIT
     choose: Callable[[], Choose] = RoundRobin
     pace: Callable[[], Pace] = Unpaced
     probe: Probe = no_probe

@@ -14,12 +14,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 
 from dataflow.contracts.source import Json
 from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Watermark
 
-__all__ = ["Channel"]
+__all__ = ["DEFAULT_CREDIT", "SIMULATED_CREDIT", "Channel"]
+
+DEFAULT_CREDIT: Final = 4
+"""The number of batches that a channel holds unless the user sets another one. ``Pipeline.run`` shows it, too."""
+SIMULATED_CREDIT: Final = 2
+"""The same for a simulation: fewer, so that tasks often wait for room."""
 
 
 class Channel:
