@@ -78,7 +78,10 @@ class Snapshot:
 
 
 class Out(Protocol):
-    """The output of an operator. An emitted batch belongs to the engine: never write into it again."""
+    """The output of an operator. An emitted batch belongs to the engine: never write into it again.
+
+    `Operator` and `OperatorContext` have examples.
+    """
 
     def emit(self, batch: pa.RecordBatch, tag: str | None = None) -> None:
         """Send ``batch`` downstream. Empty batches are dropped.
@@ -124,6 +127,17 @@ class OperatorContext:
         splits: the splits of the source that feeds it; None: its rows come from another task.
         repeats: whether rows that are in a snapshot may come again after it is restored, because the checkpoints are of
             mode "unaligned".
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> class Named(flow.Operator):
+    ...     def __init__(self, context):
+    ...         self.name = f"{context.name}[{context.subtask}]"
+    ...     def process(self, port, batch, out):
+    ...         out.emit(batch.append_column("by", pa.array([self.name] * batch.num_rows)))
+    >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1]})), name="in")
+    >>> named = rows.apply(Named, schema=pa.schema({"x": pa.int64(), "by": pa.string()}), name="named")
+    >>> named.collect().to_pylist()
+    [{'x': 1, 'by': 'named[0]'}]
     """
 
     name: str

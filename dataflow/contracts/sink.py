@@ -118,6 +118,8 @@ class TwoPhaseWriter(Operator):
     Failures: ``prepare`` raises ``StoreError`` for a temporary failure: the checkpoint fails, the job continues, and
     the rows are part of the next transaction that can be prepared. Any call raises ``SinkBroken`` if staged rows are
     lost: the engine stops the job, and the restart replays them from the last checkpoint.
+
+    `TwoPhaseSink` has an example.
     """
 
     @abstractmethod

@@ -73,7 +73,10 @@ class Split:
 
 
 class SplitReader(ABC):
-    """Reads one split from an offset on. ``Source.reader`` makes it; all calls come from one thread. See `Source`."""
+    """Reads one split from an offset on. ``Source.reader`` makes it; all calls come from one thread.
+
+    `Source` has an example.
+    """
 
     @abstractmethod
     def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:

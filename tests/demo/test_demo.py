@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -158,13 +159,16 @@ def test_ctrl_c_ends_it_with_130_and_without_a_traceback(tmp_path: Path) -> None
         while not (tmp_path / "run/aligned").exists():
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(0.05)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        while process.poll() is None:  # Python ignores an interrupt that strikes in a callback of the garbage collector
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+        _, errors = process.communicate()
     # A shell sees 130 both times: Python itself dies of SIGINT where the signal struck inside an ``exec`` of an import.
     assert process.returncode in (130, -signal.SIGINT), errors
     assert "interrupted" in errors
     assert "restore='auto'" not in errors  # a run within the demo cannot be resumed
-    assert "Traceback" not in errors
+    assert "Traceback" not in errors.partition("Exception ignored in")[0]
 
 
 def test_a_mode_that_spark_does_not_have_is_refused() -> None:

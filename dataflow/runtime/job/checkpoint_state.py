@@ -62,6 +62,16 @@ class CheckpointState(GlobalState):
 
     Rows in flight have the columns that operators downstream use. Rows that were folded before an aggregate are shown
     as their result, in the aggregate's columns.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> with flow.Pipeline("x") as p:
+    ...     p.source(op.from_arrow(pa.table({"a": [1, 2]})), name="in").sink(op.collect(), name="out")
+    >>> states = []
+    >>> with p.start(checkpoint=flow.Checkpointing(flow.MemoryStore(), every="1h")) as job:
+    ...     answers = job.on_checkpoint(lambda state: states.append(state) is None)
+    ...     result = job.wait()
+    >>> states[0].snapshot, states[0].table("out").to_pydict(), sorted(states[0].processes)
+    (1, {'a': [1, 2]}, ['in[0]', 'out[0]'])
     """
 
     mode: Mode = Mode.ALIGNED

@@ -25,7 +25,7 @@ _ENDS = ("read", "write")
 
 
 class Precision(Enum):
-    """The precision of an operator's number of duplicates, best first."""
+    """The precision of an operator's number of duplicates, best first. `RestoreReport` has an example."""
 
     EXACT = "exact"
     UPPER_BOUND = "upper bound"

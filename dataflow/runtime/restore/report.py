@@ -50,6 +50,15 @@ class RestoreReport:
             this job and are not read.
         duration: microseconds from the start of the search for a checkpoint until the job was built and its sinks
             recovered; None if no job was built from it, and on Spark, which restores state while it runs.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> with flow.Pipeline("x") as p:
+    ...     p.source(op.from_arrow(pa.table({"a": [1, 2]})), name="in").sink(op.collect(), name="out")
+    >>> settings = flow.Checkpointing(flow.MemoryStore(), every="1h")
+    >>> result = p.run(checkpoint=settings)  # takes a checkpoint at the end of the input
+    >>> report = p.run(checkpoint=settings).restore_report
+    >>> report.checkpoint, report.finished, report.duplicates, report.precision["out"]
+    (1, True, (), <Precision.EXACT: 'exact'>)
     """
 
     checkpoint: int
