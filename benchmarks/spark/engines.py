@@ -198,7 +198,7 @@ def _read(session: Any, order: Order) -> Any:
     folder = order.place / "in"
     folder.mkdir(parents=True)
     for number, file in enumerate(order.files):
-        os.link(file, folder / f"{number:05d}.parquet")
+        os.symlink(os.path.abspath(file), folder / f"{number:05d}.parquet")  # may be another file system
     schema = session.read.parquet(order.files[0]).schema
     return session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
