@@ -120,11 +120,19 @@ class Expr(Methods, Aggregated):
         return next((name for operand in self.operands() if (name := operand._output_name()) is not None), None)
 
     def is_column(self, name: str) -> bool:
-        """Return whether this is the column ``name`` unchanged, under its own or another name."""
+        """Return whether this is the column ``name`` unchanged, under its own or another name.
+
+        Args:
+            name: the name of a column.
+        """
         return False
 
     def dtype(self, schema: pa.Schema, where: str = "expression") -> pa.DataType:
-        """Return the type of the result over rows of ``schema``; ``where`` begins the error's text.
+        """Return the type of the result over rows of ``schema``.
+
+        Args:
+            schema: the schema of the rows.
+            where: the beginning of error messages.
 
         Raises: UnknownColumn; SchemaMismatch if an operation does not take its operands' types.
 
@@ -137,6 +145,11 @@ class Expr(Methods, Aggregated):
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the values for ``batch``, one a row. For many batches, call ``compile_expression`` once instead.
+
+        Args:
+            batch: a batch with the columns of the expression.
+
+        Returns: an array with one value a row.
 
         Raises: as ``dtype``; OverflowError; ValueError if a cast cannot read a value.
         """
@@ -151,7 +164,10 @@ class Expr(Methods, Aggregated):
         return render(self)
 
     def equals(self, other: Expr) -> bool:
-        """Return whether ``other`` is the same tree (``==`` builds a comparison).
+        """Return whether ``other`` is the same expression (``==`` builds a comparison).
+
+        Args:
+            other: an expression.
 
         >>> (col("x") + 1).equals(col("x") + 1)
         True
@@ -218,7 +234,10 @@ class Expr(Methods, Aggregated):
         return Unary(UnaryOperator.IS_NOT_NULL, self)
 
     def fill_null(self, value: object) -> Expr:
-        """Replace nulls with ``value`` (or another expression).
+        """Replace nulls with ``value``.
+
+        Args:
+            value: a plain value, or an expression that is evaluated for the same row.
 
         >>> col("x").fill_null(0).evaluate(pa.record_batch({"x": [1, None]})).to_pylist()
         [1, 0]
@@ -249,6 +268,9 @@ class Expr(Methods, Aggregated):
     def is_in(self, values: Iterable[object]) -> Expr:
         """Return whether the value equals one of ``values``, or null if it is null.
 
+        Args:
+            values: plain values, such as a list or a set.
+
         Raises: TypeError if ``values`` is not a collection of plain values; GraphError if it contains None.
 
         >>> col("x").is_in([1, 2]).evaluate(pa.record_batch({"x": [1, 3, None]})).to_pylist()
@@ -265,13 +287,26 @@ class Expr(Methods, Aggregated):
     def between(self, lower: object, upper: object) -> Expr:
         """Return ``(self >= lower) & (self <= upper)``: both ends are included.
 
+        Args:
+            lower: the smallest value that is included, plain or an expression.
+            upper: the largest one.
+
         >>> col("x").between(1, 2).evaluate(pa.record_batch({"x": [0, 1, 2]})).to_pylist()
         [False, True, True]
         """
         return (self >= _operand(lower)) & (self <= _operand(upper))
 
     def alias(self, name: str) -> Expr:
-        """Return the same values under another name."""
+        """Return the same values under another name.
+
+        Args:
+            name: the name of the output column.
+
+        Raises: TypeError if ``name`` is not text.
+
+        >>> (col("x") + 1).alias("next").evaluate(pa.record_batch({"x": [1]})).to_pylist()
+        [2]
+        """
         if not isinstance(name, str):
             raise TypeError(f"alias takes a name, got {name!r}")
         return Alias(self, name)
@@ -391,6 +426,9 @@ class Alias(Expr):
 
 def col(name: str) -> Expr:
     """Return an expression for the column ``name`` of the input.
+
+    Args:
+        name: the name of a column.
 
     Raises: TypeError if ``name`` is not text.
 

@@ -224,6 +224,10 @@ class _Choice(Recipe):
 def choice(values: Sequence[Any], weights: Sequence[float] | None = None) -> Recipe:
     """Return a recipe that chooses one of ``values``, all equally likely without ``weights``; None makes nulls.
 
+    Args:
+        values: plain values of one type, and None.
+        weights: for each value a number of at least 0; a value is chosen in proportion to its weight.
+
     >>> choice(["a", "b", None], weights=[8, 1, 1]).type
     DataType(string)
     """

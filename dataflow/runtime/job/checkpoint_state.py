@@ -86,6 +86,10 @@ class CheckpointState(GlobalState):
     def table(self, operator: str, table: str | None = None) -> pa.Table:
         """Return the state of all subtasks of ``operator`` as one table: the one named ``table``, or the only one.
 
+        Args:
+            operator: the name of the operator.
+            table: the name of a table of its state; None if it has one table.
+
         Raises: KeyError that lists the operators or tables.
         """
         import pyarrow as pa
@@ -101,6 +105,9 @@ class CheckpointState(GlobalState):
 
     def rows_to(self, operator: str) -> pa.Table:
         """Return the rows in flight on all channels to ``operator``; a row is null in columns that its channel lacks.
+
+        Args:
+            operator: the name of the operator.
 
         Raises: KeyError that lists the operators.
         """

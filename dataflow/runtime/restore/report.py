@@ -91,7 +91,11 @@ class RestoreReport:
         return sum(state.bytes for state in self.in_flight)
 
     def duplicated(self, operator: str | None = None) -> int:
-        """Return the number of rows delivered again to ``operator``, or to the operator with the most."""
+        """Return the number of rows delivered again to one operator.
+
+        Args:
+            operator: the name of the operator; None: the operator with the most.
+        """
         counts = self.duplicated_by_operator
         return counts.get(operator, 0) if operator is not None else max(counts.values(), default=0)
 
@@ -108,6 +112,9 @@ class RestoreReport:
 
         If its inputs have different columns, a row is null in the columns that its own input lacks.
 
+        Args:
+            operator: the name of the operator.
+
         Raises: pyarrow.ArrowInvalid if inputs have the same column with different types; use ``duplicates``, which
         keeps channels apart.
         """
@@ -116,7 +123,10 @@ class RestoreReport:
     def in_flight_rows_of(self, operator: str) -> pa.Table | None:
         """Return the rows re-injected ahead of ``operator``, channel by channel and in order; None: none.
 
-        ``operator`` is the first of its task, because channels end only there. Columns as with ``rows``.
+        Columns as with ``rows``.
+
+        Args:
+            operator: the name of an operator that is the first of its task, because channels end only there.
         """
         import pyarrow as pa
 
