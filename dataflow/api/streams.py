@@ -178,12 +178,20 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
     def agg(self, *aggregations: Any, **options: Any) -> Stream:
         """Refuse aggregates, because they need a keyed stream: see `KeyedStream.agg`.
 
+        Args:
+            aggregations: ignored.
+            options: ignored.
+
         Raises: GraphError that names `key_by`.
         """
         raise GraphError("agg: the stream has no key; call key_by first, as in stream.key_by('shop').agg(...)")
 
     def window(self, window: Tumbling, *, lateness: Duration = "0s") -> WindowedStream:
         """Refuse windows, because they need a keyed stream: see `KeyedStream.window`.
+
+        Args:
+            window: ignored.
+            lateness: ignored.
 
         Raises: GraphError that names `key_by`.
         """

@@ -262,7 +262,7 @@ class LiveSplits(Protocol):
         ...
 
     def next_batch(self, split: str) -> int:
-        """Return the number of the batch of the split's next rows: that of its last rows, if their batch was cut."""
+        """Return the number of the batch to which the split's next rows belong: the last one again, if it was cut."""
         ...
 
     def all(self) -> Sequence[str]:

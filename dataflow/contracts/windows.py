@@ -24,8 +24,8 @@ LONGEST = 100_000 * 86_400_000_000
 class EventTime:
     """The column that holds the time at which a row happened. ``exclusive``: right before it, because it ends a window.
 
-    A row that stands for a whole window thus belongs to the window, of whatever size, that contains its last moment. It
-    is never late there, because it is emitted before the watermark that completed it.
+    A row that is the result of a window thus belongs to the later window, of any size, that contains its last moment.
+    It is never late there, because it is emitted before the watermark that completed it.
     """
 
     column: str

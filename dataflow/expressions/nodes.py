@@ -239,6 +239,8 @@ class Expr(Methods, Aggregated):
         Args:
             value: a plain value, or an expression that is evaluated for the same row.
 
+        Raises: TypeError or GraphError if ``value`` is neither.
+
         >>> col("x").fill_null(0).evaluate(pa.record_batch({"x": [1, None]})).to_pylist()
         [1, 0]
         """
@@ -290,6 +292,8 @@ class Expr(Methods, Aggregated):
         Args:
             lower: the smallest value that is included, plain or an expression.
             upper: the largest one.
+
+        Raises: TypeError or GraphError if one of them is neither.
 
         >>> col("x").between(1, 2).evaluate(pa.record_batch({"x": [0, 1, 2]})).to_pylist()
         [False, True, True]

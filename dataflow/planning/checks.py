@@ -79,7 +79,7 @@ def check_names_differ(schema: pa.Schema, where: str) -> None:
 
 
 def side_schemas(sides: object, main: pa.Schema) -> dict[str, pa.Schema]:
-    """Return the schema of each side output that a user declared for an operator; None stands for the schema ``main``.
+    """Return the schema of each side output that a user declared for an operator; None means the schema ``main``.
 
     Raises: GraphError for anything but a dict from tag to schema.
     """

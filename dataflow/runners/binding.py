@@ -14,13 +14,13 @@ from operators.fusion.chains import fuse
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LIBRARY", "can_preaggregate"]
+__all__ = ["LIBRARY"]
 
 
-def _mergeable(spec: Spec, schema: pa.Schema) -> bool:
+def _mergeable(node: Node, schema: pa.Schema) -> bool:
     from operators.aggregation.records import is_mergeable  # numba comes with it
 
-    return isinstance(spec, Grouped) and is_mergeable(spec.aggregations, schema)
+    return isinstance(node.spec, Grouped) and is_mergeable(node.spec.aggregations, schema)
 
 
 def _folded_schema(spec: Spec, schema: pa.Schema) -> pa.Schema | None:
@@ -36,11 +36,6 @@ def _shown_rows(spec: Spec, batch: pa.RecordBatch, taken: pa.Schema, made: pa.Sc
         return pa.Table.from_batches([batch])
     assert isinstance(spec, Grouped), f"{spec} takes records"
     return rows_of_partials(spec, taken, made, batch)
-
-
-def can_preaggregate(node: Node, schema: pa.Schema) -> bool:
-    """Return whether rows of ``schema`` may be folded before ``node``: ``combine=`` of ``physical_plan.make_plan``."""
-    return LIBRARY.mergeable(node.spec, schema)
 
 
 LIBRARY = Library(

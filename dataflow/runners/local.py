@@ -21,7 +21,7 @@ from dataflow.contracts.checkpointing import Checkpointing, input_identity
 from dataflow.errors import BarrierflowWarning, ConfigurationError, JobTimeout, StillRunningWarning
 from dataflow.planning.graph import NamedGraph, Node
 from dataflow.planning.physical_plan import Plan, make_plan
-from dataflow.runners.binding import LIBRARY, can_preaggregate
+from dataflow.runners.binding import LIBRARY
 from dataflow.runners.explain_table import Explanation, explain_plan
 from dataflow.runners.interrupts import CtrlC
 from dataflow.runners.job_handle import WatchedJob
@@ -109,7 +109,7 @@ class LocalRunner:
                 raise ConfigurationError(f"LocalRunner(slow=) of {name!r} must be at least 1us per row")
 
     def _combines(self, node: Node, schema: pa.Schema) -> bool:
-        return node.name not in self._slow and can_preaggregate(node, schema)
+        return node.name not in self._slow and LIBRARY.mergeable(node, schema)
 
     def __repr__(self) -> str:
         return f"LocalRunner(slow={self._slow})" if self._slow else "LocalRunner()"

@@ -34,7 +34,7 @@ from dataflow.errors import (
 from dataflow.planning.graph import NamedGraph
 from dataflow.planning.physical_plan import Plan, make_plan
 from dataflow.planning.specs import Write
-from dataflow.runners.binding import LIBRARY, can_preaggregate
+from dataflow.runners.binding import LIBRARY
 from dataflow.runners.faults import Attempt, Faults, FaultyStore
 from dataflow.runners.job_handle import JobHandle
 from dataflow.runners.liveness_check import Stillness, check_age, check_finished
@@ -148,7 +148,7 @@ class SimulatedRunner:
             pipeline.graph,
             parallelism=parallelism,
             max_key_groups=max_key_groups,
-            combine=can_preaggregate if combines(checkpoint) else None,
+            combine=LIBRARY.mergeable if combines(checkpoint) else None,
             input_identity=input_identity(checkpoint),
         )
         if checkpoint is None and self._faults.crashes:

@@ -33,7 +33,13 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def open(self, run_id: str = "run") -> None:
-        """Become the only writer. Raises: DirectoryInUse, naming the holder; StoreError if writing is impossible."""
+        """Become the only writer.
+
+        Args:
+            run_id: identifies the run, in messages to others that want to write.
+
+        Raises: DirectoryInUse, naming the holder; StoreError if writing is impossible.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -50,12 +56,24 @@ class CheckpointStore(ABC):
     def write(self, checkpoint: int, task: str, data: Buffer) -> PartHandle:
         """Store the state of ``task`` durably; ``data`` is not used after the call. Thread-safe.
 
-        A second write for the same checkpoint and task replaces the first. Raises: StoreError; then nothing is stored.
+        A second write for the same checkpoint and task replaces the first.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+            task: the name of the task, such as ``"counts[1]"``.
+            data: the bytes of the part.
+
+        Returns: the handle of the part, for the manifest.
+
+        Raises: StoreError; then nothing is stored.
         """
 
     @abstractmethod
     def commit(self, manifest: Manifest) -> None:
         """Make ``manifest.checkpoint`` exist, durably and atomically. It may be repeated.
+
+        Args:
+            manifest: the manifest of the checkpoint; all parts that it names are durable.
 
         Raises: StoreError, after which the checkpoint does not exist here (a power failure may bring it back, complete
         or detectably damaged; both are safe, because every part was durable); DirectoryInUse if another job has taken
@@ -70,20 +88,39 @@ class CheckpointStore(ABC):
     def manifest(self, checkpoint: int) -> Manifest:
         """Return the manifest of ``checkpoint``.
 
+        Args:
+            checkpoint: the id of the checkpoint.
+
         Raises: NoCheckpoint, CheckpointDamaged, StoreError; CheckpointError for a newer format.
         """
 
     @abstractmethod
     def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
-        """Return a part, verified. Raises: CheckpointDamaged naming file, expected and found; StoreError."""
+        """Return the bytes of a part, verified.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+            handle: the handle of the part, from the manifest.
+
+        Raises: CheckpointDamaged naming file, expected and found; StoreError.
+        """
 
     @abstractmethod
     def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
-        """Delete parts of an aborted checkpoint; a checkpoint with a manifest is never changed."""
+        """Delete parts of an aborted checkpoint; a checkpoint with a manifest is never changed.
+
+        Args:
+            checkpoint: the id of the aborted checkpoint.
+            parts: the handles of the parts to delete.
+        """
 
     @abstractmethod
     def retire(self, checkpoint: int) -> None:
-        """Delete a checkpoint, if it exists: its manifest first, then its parts."""
+        """Delete a checkpoint, if it exists: its manifest first, then its parts.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+        """
 
     @abstractmethod
     def highest_id(self) -> int:
@@ -99,8 +136,13 @@ class CheckpointStore(ABC):
     def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
         """Return the parts of ``task`` in checkpoints without a manifest above id ``above``, with their ids.
 
-        For reports only, before ``remove_orphans``: these parts are not verified. Parts that cannot be read, or have
-        more than ``limit`` bytes, are left out. A store that keeps no such parts returns none.
+        For reports only, before ``remove_orphans``: these parts are not verified. Parts that cannot be read are left
+        out. A store that keeps no such parts returns none.
+
+        Args:
+            task: the name of the task.
+            above: only checkpoints with a larger id.
+            limit: leave out parts with more bytes; None: no limit.
         """
         return iter(())
 
@@ -108,11 +150,20 @@ class CheckpointStore(ABC):
         """Return the size of a manifest in bytes, without reading it; 0 if it is unknown, or there is no manifest.
 
         ``Checkpointing(max_restore_bytes=)`` limits the sum of this and the sizes of the parts.
+
+        Args:
+            checkpoint: the id of the checkpoint.
         """
         return 0
 
     def verify(self, checkpoint: int) -> Manifest:
-        """Read every part and return the manifest. Raises the same as ``manifest`` and ``read``."""
+        """Read every part and return the manifest.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+
+        Raises: the errors of ``manifest`` and ``read``.
+        """
         manifest = self.manifest(checkpoint)
         for handle in manifest.parts:
             self.read(checkpoint, handle)

@@ -84,7 +84,11 @@ class DirectoryStore(CheckpointStore):
         self._lock.release()
 
     def folder(self, checkpoint: int) -> CheckpointFolder:
-        """Return the folder of ``checkpoint``, which need not exist."""
+        """Return the folder of a checkpoint, which need not exist.
+
+        Args:
+            checkpoint: the id of the checkpoint, from 1.
+        """
         assert checkpoint > 0, f"checkpoint ids start at 1, got {checkpoint}"
         return CheckpointFolder(self._path / f"chk-{checkpoint:08d}", files=self._files)
 

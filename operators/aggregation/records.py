@@ -168,7 +168,9 @@ class Records:
         return pa.Array.from_buffers(self._layout.partial_type, len(slots), [None, pa.py_buffer(memory)])
 
     def merge(self, partials: pa.Array, slots: Slots, known: int) -> None:
-        """Fold record i of ``partials`` into that of ``slots[i]``, as if its rows came now; slots are below ``known``.
+        """Fold record i of ``partials`` into the record of ``slots[i]``, as if its rows came now.
+
+        Slots are below ``known``.
 
         Raises ``SumOverflow`` with the row of ``partials``; the records must not be used again.
         """
@@ -218,7 +220,7 @@ class Records:
         return pa.RecordBatchReader.from_batches(self._stored, _stored(frozen, self._stored, stores))
 
     def restore(self, table: pa.Table) -> None:
-        """Restore the records of a snapshot; record i is that of slot i. Touched slots are listed in slot order.
+        """Restore the records of a snapshot; record i belongs to slot i. Touched slots are listed in slot order.
 
         Raises ``CheckpointMismatch`` for a snapshot of other columns.
         """

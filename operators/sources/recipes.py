@@ -101,7 +101,15 @@ class Recipe(ABC):
 
     @abstractmethod
     def column(self, draws: Draws) -> pa.Array:
-        """Return a value for each of ``draws.rows``; it must depend on ``draws`` only, row by row."""
+        """Return a value for each of ``draws.rows``; it must depend on ``draws`` only, row by row.
+
+        Args:
+            draws: the row numbers of a batch, and the random bits of each row.
+
+        Returns: an array of ``type``, with one value a row.
+
+        Raises: ConfigurationError if a row has no value of this type, because it would exceed 64 bits.
+        """
 
 
 @dataclass(frozen=True)
@@ -227,6 +235,8 @@ def choice(values: Sequence[Any], weights: Sequence[float] | None = None) -> Rec
     Args:
         values: plain values of one type, and None.
         weights: for each value a number of at least 0; a value is chosen in proportion to its weight.
+
+    Raises: ConfigurationError if there is no value, the values have several types, or the weights do not fit them.
 
     >>> choice(["a", "b", None], weights=[8, 1, 1]).type
     DataType(string)

@@ -16,7 +16,7 @@ import operators as op
 from dataflow import col
 from dataflow.errors import ConfigurationError, GraphError, SchemaMismatch
 from dataflow.planning.physical_plan import make_plan
-from dataflow.runners.binding import can_preaggregate
+from dataflow.runners.binding import LIBRARY
 from dataflow.runners.faults import Faults
 from operators.aggregation import combine
 from tests.seeds import seeds
@@ -202,11 +202,11 @@ def test_event_time_is_a_timestamp() -> None:
 def test_rows_are_folded_before_the_shuffle_unless_that_would_hide_them() -> None:
     p, counts = windowed(op.from_arrow(clicks(), splits=2))
     counts.sink(op.collect())
-    names = [node.name for node in make_plan(p.graph, parallelism=2, combine=can_preaggregate).graph]
+    names = [node.name for node in make_plan(p.graph, parallelism=2, combine=LIBRARY.mergeable).graph]
     assert names == ["in", "with_watermark", "counts/combine", "counts", "sink"]
     assert [node.name for node in make_plan(p.graph, parallelism=2).graph] == ["in", "with_watermark", "counts", "sink"]
     counts.side("late").sink(op.collect())
-    assert "counts/combine" not in [n.name for n in make_plan(p.graph, parallelism=2, combine=can_preaggregate).graph]
+    assert "counts/combine" not in [n.name for n in make_plan(p.graph, parallelism=2, combine=LIBRARY.mergeable).graph]
 
 
 def test_a_checkpoint_of_folded_rows_is_restored_where_rows_are_not_folded(tmp_path: Path) -> None:
@@ -235,10 +235,12 @@ def test_one_subtask_has_no_use_for_folding_but_to_tell_windows_apart() -> None:
     p = flow.Pipeline()
     totals = p.source(op.from_arrow(clicks()), name="in").key_by("user").agg(op.count().alias("n"), name="totals")
     totals.sink(op.collect(), name="out")
-    folded = {w: [n.name for n in make_plan(p.graph, parallelism=w, combine=can_preaggregate).graph] for w in (1, 2)}
+    folded = {w: [n.name for n in make_plan(p.graph, parallelism=w, combine=LIBRARY.mergeable).graph] for w in (1, 2)}
     assert folded == {1: ["in", "totals", "out"], 2: ["in", "totals/combine", "totals", "out"]}
     windows = windowed(op.from_arrow(clicks()))[0]
-    assert "counts/combine" in [n.name for n in make_plan(windows.graph, parallelism=1, combine=can_preaggregate).graph]
+    assert "counts/combine" in [
+        n.name for n in make_plan(windows.graph, parallelism=1, combine=LIBRARY.mergeable).graph
+    ]
 
 
 @pytest.mark.parametrize("batch_rows", [7, 1_000])

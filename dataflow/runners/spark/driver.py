@@ -205,6 +205,6 @@ class Driver:
         """Return the current counters of every operator, including the driver's own sinks."""
         counters = self._counters.copy()
         for host in self._sink_hosts.values():
-            report = host.report()  # its busy time is that of the whole job, most of which it waits
+            report = host.report()  # its busy time covers the whole job, in which it mostly waits
             counters.add(replace(report, busy=sum(operator[5] for operator in report.operators)))
         return counters

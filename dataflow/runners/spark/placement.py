@@ -29,7 +29,7 @@ from dataflow.errors import UnsupportedOnRunner
 from dataflow.planning.graph import Graph, Node, Partitioning
 from dataflow.planning.physical_plan import Link, Plan, Vertex, make_plan
 from dataflow.planning.specs import Read, Write
-from dataflow.runners.binding import can_preaggregate
+from dataflow.runners.binding import LIBRARY
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.outputs import ForwardOutput, Output, output_for
 
@@ -171,7 +171,7 @@ def plan_for_spark(
         widened,
         parallelism=parallelism,
         max_key_groups=key_groups,
-        combine=can_preaggregate,
+        combine=LIBRARY.mergeable,
         apart=lambda node: node.name in apart,
         input_identity=input_identity,
     )

@@ -101,7 +101,7 @@ class InputGate:
         self._newest = 0
         #: Never negative; changes only with a snapshot.
         self._alignment = 0
-        #: Never changes: those of ``_channels`` that are overtakable, the only ones that are promoted in.
+        #: Never changes: the overtakable ones of ``_channels``. Only in these are barriers promoted.
         self._overtakable = tuple(channel for channel in self._channels if channel.overtakable)
 
     @property

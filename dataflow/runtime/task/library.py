@@ -27,8 +27,8 @@ class Library:
     """Functions of the package of operators that the engine calls.
 
     Attributes:
-        mergeable: ``mergeable(spec, schema)`` returns whether rows of ``schema`` may be folded per key before they
-            reach the operator of ``spec``, because its records can be merged.
+        mergeable: ``mergeable(node, schema)`` returns whether rows of ``schema`` may be folded per key before they
+            reach the operator of ``node``, because its records can be merged: ``combine=`` of the planner.
         folded_schema: ``folded_schema(spec, schema)`` returns the columns of folded rows on a channel to the operator
             of ``spec``; None if it takes none.
         check_folded: ``check_folded(batch, spec, where)`` raises CheckpointDamaged for folded rows that the operator
@@ -39,7 +39,7 @@ class Library:
             nodes are wired and have their operators; ``submit`` runs the compilation in the background.
     """
 
-    mergeable: Callable[[Spec, pa.Schema], bool]
+    mergeable: Callable[[Node, pa.Schema], bool]
     folded_schema: Callable[[Spec, pa.Schema], pa.Schema | None]
     check_folded: Callable[[pa.RecordBatch, Spec, str], None]
     shown_rows: Callable[[Spec, pa.RecordBatch, pa.Schema, pa.Schema], pa.Table]
