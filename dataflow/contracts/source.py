@@ -114,6 +114,14 @@ class SplitReader(ABC):
         """Release resources. An error raised here becomes a ``CleanupFailedWarning``, and the job continues."""
 
 
+class Closeable(Protocol):
+    """A resource that must be released."""
+
+    def close(self) -> None:
+        """Release it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class SourceContext:
     """The surroundings of a split reader. ``tally`` counts the rows that it rejects.
@@ -125,6 +133,9 @@ class SourceContext:
     ``notify`` takes a category and a text. The thread that waits for the run warns of it when the run is over. A
     reader must not warn itself: it works on another thread, where a warning that a filter turns into an error would
     fail the job.
+
+    ``left_open`` has the resources that a closed reader leaves to the next one of the subtask, such as an open file, by
+    names that the source chooses. What is left at the end is closed with the input.
     """
 
     name: str
@@ -133,6 +144,7 @@ class SourceContext:
     clock: Clock
     tally: RowTally = field(default_factory=RowTally)
     repeated: Mapping[str, Json] = field(default_factory=dict)
+    left_open: dict[str, Closeable] = field(default_factory=dict)
     notify: Callable[[type[BarrierflowWarning], str], None] = _log_notice
 
 

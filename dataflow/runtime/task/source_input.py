@@ -236,7 +236,14 @@ class SourceInput(TaskInput):
         return {"splits": [state.to_json() for state in self.splits]}
 
     def close(self) -> list[Exception]:
-        """Close the open readers. Returns: the errors they raised."""
+        """Close the open readers, and what they left open. Returns: the errors they raised."""
         errors = [self._closed(index, reader) for index, reader in self._readers.items()]
         self._readers.clear()
+        while self._context.left_open:
+            _, left = self._context.left_open.popitem()
+            try:
+                left.close()
+            except Exception as error:
+                error.add_note(f"raised by source {self._context.name!r} ({type(self._source).__name__})")
+                errors.append(error)
         return [error for error in errors if error is not None]
