@@ -251,6 +251,14 @@ class Source(ABC):
         """
         return self
 
+    def encoded(self, columns: Sequence[str]) -> Source:
+        """Return the same source with some of ``columns`` as dictionaries, if this is faster. By default, the source.
+
+        Args:
+            columns: names of columns of text that the pipeline only groups by.
+        """
+        return self
+
     def select(self, columns: Sequence[str]) -> Source:
         """Return the same source with at least ``columns``. By default, the source itself.
 

@@ -134,6 +134,16 @@ class Spec:
         """
         return None
 
+    def takes_encoded(self, column: str) -> bool:
+        """Return whether the text of an input column may come as a dictionary, without any effect on the output.
+
+        It may if the operator only passes the column on (`origin_of`), or groups by it.
+
+        Args:
+            column: a column of text in the input.
+        """
+        return False
+
     def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
         """Return which rows of the main output replace each other; None: each row counts.
 

@@ -84,6 +84,9 @@ class Filter(Spec):
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return {*used, *self.predicate.columns()}
 
+    def takes_encoded(self, column: str) -> bool:
+        return column not in self.predicate.columns()
+
     def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
         return inputs[0]
 
@@ -116,6 +119,9 @@ class Project(Spec):
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return [name for column in self.columns for name in column.columns()]
+
+    def takes_encoded(self, column: str) -> bool:
+        return all(expr.is_column(column) for expr in self.columns if column in expr.columns())
 
     def origin_of(self, column: str) -> str | None:
         (expression,) = [c for c in self.columns if c.name == column]
@@ -206,6 +212,9 @@ class Watermarks(Spec):
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return {*used, self.column}
 
+    def takes_encoded(self, column: str) -> bool:
+        return column != self.column
+
     def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
         return inputs[0]
 
@@ -244,6 +253,9 @@ class Grouped(Spec, ABC):
     def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
         Spec.changes(self, inputs, name=name, word=word)
         return Updates.by(self.update_keys, name, self.because) if self.emit is Emit.UPDATES else None
+
+    def takes_encoded(self, column: str) -> bool:
+        return column not in self._aggregated()
 
     def _aggregated(self) -> set[str]:
         """Return the columns that the aggregates read."""

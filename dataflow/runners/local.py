@@ -128,16 +128,24 @@ class LocalRunner:
 
         Raises: ConfigurationError and GraphError, as `start` does.
         """
-        return explain_plan(pipeline.name, self._plan(pipeline, parallelism, checkpoint, max_key_groups), checkpoint)
+        plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, encode=False)
+        return explain_plan(pipeline.name, plan, checkpoint)
 
     def _plan(
-        self, pipeline: NamedGraph, parallelism: int, checkpoint: Checkpointing | None, max_key_groups: int
+        self,
+        pipeline: NamedGraph,
+        parallelism: int,
+        checkpoint: Checkpointing | None,
+        max_key_groups: int,
+        *,
+        encode: bool,
     ) -> Plan:
         return make_plan(
             pipeline.graph,
             parallelism=parallelism,
             max_key_groups=max_key_groups,
             combine=self._combines if self._combine and combines(checkpoint) else None,
+            encode=encode,
             input_identity=input_identity(checkpoint),
         )
 
@@ -176,7 +184,7 @@ class LocalRunner:
         if channel_credit < 1:
             raise ConfigurationError(f"channel_credit= must be at least 1, got {channel_credit}")
         refuse_without_store(restore, checkpoint)
-        plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups)
+        plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, encode=combines(checkpoint))
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         background = Background(apart=JOB_QUEUES)
         clock = SystemClock()

@@ -149,6 +149,7 @@ class SimulatedRunner:
             parallelism=parallelism,
             max_key_groups=max_key_groups,
             combine=LIBRARY.mergeable if combines(checkpoint) else None,
+            encode=combines(checkpoint),
             input_identity=input_identity(checkpoint),
         )
         if checkpoint is None and self._faults.crashes:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-__all__ = ["key_schema", "wide_schema", "wide_type", "widened", "widened_array"]
+__all__ = ["decoded", "encoded", "key_schema", "wide_schema", "wide_type", "widened", "widened_array"]
 
 
 def wide_type(type_: pa.DataType) -> pa.DataType:
@@ -32,6 +32,16 @@ def wide_schema(schema: pa.Schema) -> pa.Schema:
 def key_schema(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
     """Return the key columns of ``schema``, with the types in which keyed state returns them."""
     return wide_schema(pa.schema([schema.field(key) for key in keys]))
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """Return the values of ``array``, which may be a dictionary."""
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def encoded(array: pa.Array) -> pa.DictionaryArray:
+    """Return ``array`` as a dictionary with int32 indices."""
+    return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
 
 
 def widened(batch: pa.RecordBatch) -> pa.RecordBatch:

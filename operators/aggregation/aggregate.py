@@ -74,7 +74,7 @@ class AggregateOperator(Operator):
         self._timer_set = False
         self._aggregations = list(aggregations)
         self._keys = list(keys)
-        self._key_schema = key_schema(schema, keys)
+        self._key_schema = key_schema(context.output_schema, keys)
         self._start()
         self._check_output()
         if context.restored is not None and context.restored.tables:

@@ -36,7 +36,7 @@ from operators.sources.arrow import plain_type
 from operators.sources.files import Files
 from operators.sources.known_file import KnownFile, KnownFiles, changed
 from operators.sources.paths import Paths, expand
-from operators.sources.row_groups import GroupSizes, SplitBy, SplitLayout
+from operators.sources.row_groups import MOST_ROWS, GroupSizes, Piece, SplitBy, SplitLayout
 from operators.sources.statistics import earliest_time
 
 __all__ = ["ParquetSource", "read_parquet"]
@@ -177,6 +177,8 @@ class _Info(msgspec.Struct):
 
 
 _PARTITION: Final = re.compile(r"[^=]+=.*")
+_ENTRIES: Final = 4
+"""Rows that an entry of a dictionary must stand for, for dictionaries to pay."""
 _TEXTUAL: Final = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
 
 
@@ -269,6 +271,43 @@ class ParquetSource(Source):
                 raise UnknownColumn(name, self._schema.names, f"read_parquet({self._known.first.path!r})")
         return self._with(self._known, _selected(self._schema, columns))
 
+    def encoded(self, columns: Sequence[str]) -> ParquetSource:
+        """Return the source with dictionaries for the ``columns`` whose values repeat in the first row group."""
+        repeated = [name for name in columns if name not in self._dictionary and self._repeats(name)]
+        if not repeated:
+            return self
+        fields = [
+            field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in repeated else field
+            for field in self._schema
+        ]
+        dictionary = (*self._dictionary, *repeated)
+        return ParquetSource(self._known, self._files, pa.schema(fields), dictionary, self._batch_rows, self._split_by)
+
+    def _repeats(self, column: str) -> bool:
+        """Return whether a dictionary of the first rows has at most a quarter as many entries.
+
+        The encodings in the footer do not tell: a writer that gives its dictionary up half way leaves both. An error is
+        reported by the reader that meets it again.
+        """
+        for file in self._files.values():
+            for group, rows in enumerate(file.sizes.rows):
+                if rows:
+                    try:
+                        opened = pq.ParquetFile(
+                            file.path,
+                            metadata=file.metadata,
+                            read_dictionary=[column],
+                            filesystem=self._known.where.filesystem,
+                        )
+                        with opened:
+                            sample = next(opened.iter_batches(MOST_ROWS, [group], [column], use_threads=False))
+                    except _DAMAGED:
+                        return False
+                    return pa.types.is_dictionary(sample.column(0).type) and _ENTRIES * len(
+                        sample.column(0).dictionary
+                    ) <= len(sample)
+        return False
+
     def _with(self, known: KnownFiles, schema: pa.Schema) -> ParquetSource:
         return ParquetSource(known, self._files, schema, self._dictionary, self._batch_rows, self._split_by)
 
@@ -358,15 +397,21 @@ class _Reader(SplitReader):
         while batch is None and self._pieces:
             piece = self._pieces.popleft()
             assert self._file is not None, "a reader that was closed"
-            self._batches = self._file.iter_batches(
-                piece.batch_rows, list(piece.groups), self._schema.names, use_threads=False
-            )
+            self._batches = self._decoded(self._file, piece)
             batch = next(self._batches, None)
         if batch is None or not self._schema.names:
             return batch
         # a name with a dot may also have selected a struct; files may order their columns differently
         columns = [_laid_out(batch.column(field.name), field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _decoded(self, file: pq.ParquetFile, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """Return the batches of ``piece``. pyarrow ends one where a dictionary ends, which is at each row group."""
+        batches = file.iter_batches(piece.batch_rows, list(piece.groups), self._schema.names, use_threads=False)
+        whole = len(piece.groups) > 1 and self._layout.rows_of(piece) <= piece.batch_rows
+        if whole and any(types.is_dictionary(type_) for type_ in self._schema.types):
+            return iter([pa.concat_batches(list(batches))])
+        return batches
 
     def _damaged(self, error: Exception) -> SourceError:
         if self._file is not None:

@@ -133,6 +133,10 @@ class SplitLayout:
         place = bisect_left(self.ends, row)
         return row == 0 or (place < len(self.ends) and self.ends[place] == row)
 
+    def rows_of(self, piece: Piece) -> int:
+        """Return the number of rows of ``piece``."""
+        return sum(self.rows[group] for group in piece.groups)
+
     def after(self, row: int) -> list[Piece]:
         """Return what must be decoded to read from ``row`` on, without the row groups that end before it."""
         rest = []

@@ -71,7 +71,7 @@ class WindowAggregateOperator(Operator):
         self._aggregations = list(aggregations)
         self._keys = list(keys)
         self._time = time
-        self._key_schema = key_schema(schema, keys)
+        self._key_schema = key_schema(context.output_schema, keys)
         self._rows = folded_columns(schema, keys, aggregations)
         self._panes = Panes(self._key_schema, self._aggregations, self._rows, context.name)
         self._watermark: int | None = None

@@ -334,10 +334,11 @@ class _Builder:
         """Make the channels between the tasks of every link."""
         for i, link in enumerate(self.plan.links):
             overtakable = self._overtakes and link.partitioning in _OVERTAKABLE
-            schema = schema_json(self.plan.graph.nodes[link.node].output(link.tag))
+            node = self.plan.graph.nodes[link.node]
+            schema, encoded = schema_json(node.declared(link.tag)), node.encoded if link.tag is None else ()
             for (s, t), ends in self.plan.channel_ids(link).items():
                 self.channels[i, s, t] = Channel(
-                    self.settings.credit, ends.name, overtakable=overtakable, schema=schema
+                    self.settings.credit, ends.name, overtakable=overtakable, schema=schema, encoded=encoded
                 )
 
 

@@ -55,6 +55,7 @@ class Channel:
         "_urgent",
         "back_pressured",
         "batches",
+        "encoded",
         "name",
         "on_put",
         "on_take",
@@ -63,13 +64,17 @@ class Channel:
         "schema",
     )
 
-    def __init__(self, credit: int, name: str, *, overtakable: bool = False, schema: Json = None) -> None:
+    def __init__(
+        self, credit: int, name: str, *, overtakable: bool = False, schema: Json = None, encoded: Sequence[str] = ()
+    ) -> None:
         assert credit > 0, f"channel {name}: credit must be at least one batch, got {credit}"
         self.name = name
         self.overtakable = overtakable
         """Whether barriers may overtake the elements queued here, which then become channel state."""
         self.schema = schema
         """The columns of the rows, as JSON: channel state is restored to a channel with the same columns."""
+        self.encoded = encoded
+        """The columns of text that are dictionaries in this run; channel state has their text."""
         self.rows = 0
         """Rows put so far, for metrics."""
         self.batches = 0

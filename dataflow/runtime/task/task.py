@@ -357,7 +357,7 @@ class Task:
     def _in_flight(self, complete: Complete) -> list[ChannelState]:
         channels, head = self.channels, self.chain.head.name
         return [
-            ChannelState(head, self.name, channels[i].name, elements, channels[i].schema)
+            ChannelState(head, self.name, channels[i].name, elements, channels[i].schema, channels[i].encoded)
             for i, elements in complete.in_flight.items()
         ]
 
