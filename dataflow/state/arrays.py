@@ -6,18 +6,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Bits", "byte_ranges", "canonical_words", "fresh_words", "from_words", "is_bytes", "is_key", "is_word"]
+__all__ = [
+    "Bits",
+    "byte_ranges",
+    "canonical_words",
+    "fresh",
+    "fresh_words",
+    "from_words",
+    "is_bytes",
+    "is_key",
+    "is_word",
+]
 __all__ += ["plain", "validity", "words"]
 
 Bits = tuple[npt.NDArray[np.uint8], int]
 """A validity bitmap and the bit of its first row; an empty bitmap means that no row is null."""
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 CANONICAL_NAN = 0x7FF8000000000000
 
@@ -105,6 +117,12 @@ def canonical_words(array: pa.Array) -> npt.NDArray[np.int64]:
 def fresh_words(rows: int) -> npt.NDArray[np.int64]:
     """Return uninitialised memory from Arrow's pool, which reuses pages; numpy would fault in new ones."""
     return np.frombuffer(pa.allocate_buffer(8 * rows), np.int64) if rows else np.empty(0, np.int64)
+
+
+def fresh(dtype: type[_Number], rows: int) -> npt.NDArray[_Number]:
+    """Return uninitialised memory from Arrow's pool, as ``fresh_words`` does, for numbers of any type."""
+    size = np.dtype(dtype).itemsize
+    return np.frombuffer(pa.allocate_buffer(size * rows), dtype) if rows else np.empty(0, dtype)
 
 
 def from_words(values: npt.NDArray[np.int64], type_: pa.DataType, bitmap: pa.Buffer | None = None) -> pa.Array:

@@ -47,7 +47,7 @@ class Patience:
     """
 
     load: int = 1 << 23
-    compile: int = 1 << 28
+    compile: int = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
