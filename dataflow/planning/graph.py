@@ -6,7 +6,7 @@ and no code of an engine; ``operators`` implements specs, and a runner binds the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -207,6 +207,14 @@ class Graph:
         """Return the nodes with an edge from ``node``."""
         return [n for n in self.nodes if any(edge.source == node.id for edge in n.inputs)]
 
+    def before_counted_batches(self) -> Set[int]:
+        """Return the ids of nodes whose output reaches an operator that ``counts_batches``."""
+        found: set[int] = set()
+        for node in reversed(self.nodes):
+            if node.id in found or node.spec.counts_batches:
+                found.update(edge.source for edge in node.inputs)
+        return found
+
     def upstream(self, node: Node) -> Graph:
         """Return the graph of ``node`` and of all nodes that it depends on, with the same names."""
         needed = {node.id}
@@ -289,6 +297,11 @@ def decoded_schema(schema: pa.Schema, encoded: Sequence[str]) -> pa.Schema:
         [field.with_type(field.type.value_type) if field.name in encoded else field for field in schema],
         schema.metadata,
     )
+
+
+def has_dictionaries(schema: pa.Schema) -> bool:
+    """Return whether a column is a dictionary, or has one inside."""
+    return any("dictionary<" in str(type_) for type_ in schema.types)
 
 
 def schema_json(schema: pa.Schema) -> list[Json]:

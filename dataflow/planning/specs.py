@@ -284,6 +284,10 @@ class Aggregate(Grouped):
     def row_keys(self) -> tuple[str, ...]:
         return self.keys
 
+    @property
+    def counts_batches(self) -> bool:  # type: ignore[override]
+        return self.emit is Emit.UPDATES and self.every is None
+
     def arguments(self) -> tuple[Any, ...]:
         return self.keys, self.aggregations, self.emit, self.every
 
@@ -323,6 +327,10 @@ class WindowAggregate(Grouped):
     @property
     def row_keys(self) -> tuple[str, ...]:
         return *self.keys, "window_start"
+
+    @property
+    def counts_batches(self) -> bool:  # type: ignore[override]
+        return self.emit is Emit.UPDATES
 
     def arguments(self) -> tuple[Any, ...]:
         """Return the arguments. Final results wait until no row can be late: lateness then delays the watermark."""

@@ -46,6 +46,7 @@ from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.restore.find_checkpoint import RestoreReport, refuse_without_store
 from dataflow.runtime.task.channel import DEFAULT_CREDIT
+from dataflow.runtime.task.joined_rows import JoinSmall
 from dataflow.runtime.task.pace import LearnedPace
 from dataflow.runtime.task.progress import JobState
 
@@ -198,6 +199,7 @@ class LocalRunner:
             clock=clock,
             submit=background.submit,
             credit=channel_credit,
+            join=JoinSmall(),
             pace=lambda: LearnedPace(self._step_budget),
             delays={name: _delay(cost, stop) for name, cost in self._slow.items()},
             load=partial(load_kernels, line=line),

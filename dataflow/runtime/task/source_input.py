@@ -12,6 +12,7 @@ from dataflow.errors import CheckpointDamaged, CleanupFailedWarning, closing_rai
 from dataflow.protocol.actions import AbortReason, Action, TakeSnapshot
 from dataflow.protocol.events import Data
 from dataflow.runtime.task.contract_checks import check_offset, check_polled, check_reader, check_rejected
+from dataflow.runtime.task.joined_rows import Apart, Join, Pile, has_fixed_width, may_join
 from dataflow.runtime.task.progress import Progress
 from dataflow.runtime.task.source_peers import Peers
 from dataflow.runtime.task.task_input import PollResult, SplitState, TaskInput
@@ -41,12 +42,21 @@ class SourceInput(TaskInput):
     is_source = True
 
     def __init__(
-        self, source: Source, splits: Sequence[SplitState], context: SourceContext, peers: Peers | None = None
+        self,
+        source: Source,
+        splits: Sequence[SplitState],
+        context: SourceContext,
+        peers: Peers | None = None,
+        join: Join | None = None,
     ) -> None:
         super().__init__()
         self._source = source
         self._context = context
         self._peers = peers or Peers(context.parallelism)
+        self._join = join or Apart()
+        self._fixed_width = has_fixed_width(source.schema)
+        self._polled: tuple[int, pa.RecordBatch, pa.RecordBatch | None] | None = None
+        """A batch of split number ..., and its rejected rows, that comes next: it was polled, but too large to join."""
         self.splits = list(splits)
         self._readers: dict[int, SplitReader] = {}
         self._declared: dict[str | None, DeclaredSchema] = {}
@@ -60,7 +70,7 @@ class SourceInput(TaskInput):
 
     @property
     def ended(self) -> bool:
-        return all([state.done for state in self.splits])
+        return self._polled is None and all([state.done for state in self.splits])
 
     @property
     def floor(self) -> int:
@@ -68,7 +78,7 @@ class SourceInput(TaskInput):
 
     @property
     def _may_start(self) -> bool:
-        return True
+        return self._polled is None  # its reader is past it
 
     def triggered(self, now: int) -> Sequence[Action]:
         actions = super().triggered(now)
@@ -80,22 +90,46 @@ class SourceInput(TaskInput):
     def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
         if self._peers.ahead(self._context.subtask):
             return None
+        if self._polled is not None:
+            (index, batch, rejected), self._polled = self._polled, None
+            return self._poll_result(index, batch, rejected, whole=True)
         for _ in range(len(self.splits)):
-            index = self._current
+            index, whole = self._current, True
             state = self.splits[index]
             try:
                 batch = None if state.done else self._poll(index, state, max_rows)
                 rejected = None if batch is None else self._rejected(index)
+                if batch is not None:
+                    whole = not self._readers[index].mid_batch
+                    if rejected is None:
+                        batch, rejected = self._joined(index, batch, max_rows)
             except Exception as error:
                 self._blame(error, index)
                 raise
             if batch is None or not self._source.bounded:  # an unbounded split must not keep the others waiting
                 self._current = (index + 1) % len(self.splits)
             if batch is not None:
-                return self._poll_result(index, batch, rejected, whole=not self._readers[index].mid_batch)
+                return self._poll_result(index, batch, rejected, whole=whole)
             if not state.done:
                 self._quiet[state.split.id] = (self._quiet.get(state.split.id, (now, now))[0], now)
         return None
+
+    def _joined(
+        self, index: int, batch: pa.RecordBatch, max_rows: int | None
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        """Return ``batch`` and the batches that its split has behind it, as one, and the rows rejected by the last."""
+        pile, rejected, last = Pile([batch]), None, batch
+        limit = _WHOLE if max_rows is None else max_rows
+        while rejected is None and last.num_rows and (room := min(self._join.room(len(pile)), limit - len(pile))) > 0:
+            polled = self._poll(index, self.splits[index], room)
+            if polled is None:
+                break
+            last, rejected = polled, self._rejected(index)
+            if not may_join(pile, last, self._join, fixed_width=self._fixed_width):
+                self._polled, rejected = (index, last, rejected), None
+                break
+            pile.add(last)
+        return pile.joined(), rejected
 
     def _poll_result(
         self, index: int, batch: pa.RecordBatch, rejected: pa.RecordBatch | None, *, whole: bool
