@@ -296,7 +296,8 @@ class TwoPhaseSink(Sink):
             checkpoint: the id of the completed checkpoint.
             handles: all that were prepared up to and including ``checkpoint`` and not yet committed.
 
-        Raises: any error; the engine then calls it again later. DirectoryInUse fails the job instead.
+        Raises: any error; the engine then calls it again later. DirectoryInUse, and on Spark any error, fails the job
+            instead.
 
         >>> import pyarrow as pa
         >>> from dataflow.testing import Ledger, ledger_sink
