@@ -182,7 +182,12 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
             aggregations: ignored.
             options: ignored.
 
-        Raises: GraphError that names `key_by`.
+        Raises: GraphError always; its message names `key_by`.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]}))).agg(total=flow.col("x").sum())
+        Traceback (most recent call last):
+        dataflow.errors.GraphError: agg: the stream has no key; call key_by first, as in stream.key_by('shop').agg(...)
         """
         raise GraphError("agg: the stream has no key; call key_by first, as in stream.key_by('shop').agg(...)")
 
@@ -193,7 +198,12 @@ class Stream(ColumnMethods, FunctionMethods, OperatorMethods):
             window: ignored.
             lateness: ignored.
 
-        Raises: GraphError that names `key_by`.
+        Raises: GraphError always; its message names `key_by`.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]}))).window(op.tumbling("1min"))
+        Traceback (most recent call last):
+        dataflow.errors.GraphError: window: the stream has no key; call key_by first, as in ...
         """
         raise GraphError("window: the stream has no key; call key_by first, as in stream.key_by('shop').window(...)")
 

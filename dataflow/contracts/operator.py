@@ -80,7 +80,17 @@ class Snapshot:
 class Out(Protocol):
     """The output of an operator. An emitted batch belongs to the engine: never write into it again.
 
-    `Operator` and `OperatorContext` have examples.
+    In a test of an operator by itself, a subclass can take the place of the engine:
+
+    >>> import pyarrow as pa, dataflow as flow
+    >>> class Printed(flow.Out):
+    ...     def emit(self, batch, tag=None):
+    ...         print(batch.to_pylist())
+    >>> class First(flow.Operator):
+    ...     def process(self, port, batch, out):
+    ...         out.emit(batch.slice(0, 1))
+    >>> First().process(0, pa.record_batch({"x": [1, 2]}), Printed())
+    [{'x': 1}]
     """
 
     def emit(self, batch: pa.RecordBatch, tag: str | None = None) -> None:
@@ -92,6 +102,16 @@ class Out(Protocol):
 
         Raises: SchemaMismatch for columns or types that were not declared; ContractViolation for a tag that was not
             declared, or for anything but a record batch.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> class Split(flow.Operator):
+        ...     def process(self, port, batch, out):
+        ...         out.emit(batch.filter(flow.col("x").evaluate(batch)))
+        ...         out.emit(batch, tag="all")
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"x": [True, False]})))
+        >>> split = rows.apply(Split, sides={"all": None})
+        >>> split.collect()["x"].to_pylist(), split.side("all").collect()["x"].to_pylist()
+        ([True], [True, False])
         """
         ...
 
@@ -100,11 +120,39 @@ class Out(Protocol):
 
         Args:
             time: microseconds since 1970.
+
+        Raises: ContractViolation if the operator does not set ``makes_time``, or ``time`` is no integer.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> class Timed(flow.Operator):
+        ...     makes_time = True
+        ...     def process(self, port, batch, out):
+        ...         out.watermark(7)
+        >>> class Print(flow.Operator):
+        ...     def advance(self, watermark, out):
+        ...         print("last" if watermark == 2**63 - 1 else watermark)
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1]}))).apply(Timed).apply(Print).collect()
+        7
+        last
         """
         ...
 
     def idle(self) -> None:
-        """Declare that event time is unknown until the next row or watermark; for operators with ``makes_time``."""
+        """Declare that event time is unknown until the next row or watermark; for operators with ``makes_time``.
+
+        Operators after it then take their time from their other inputs.
+
+        Raises: ContractViolation if the operator does not set ``makes_time``.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> class Quiet(flow.Operator):
+        ...     makes_time = True
+        ...     def process(self, port, batch, out):
+        ...         out.emit(batch)
+        ...         out.idle()
+        >>> flow.Pipeline().source(op.from_arrow(pa.table({"x": [1]}))).apply(Quiet).collect()["x"].to_pylist()
+        [1]
+        """
         ...
 
 
@@ -221,7 +269,18 @@ class Operator:
         return snapshot
 
     def open(self) -> None:
-        """Acquire resources. Called once, after construction and before any row."""
+        """Acquire resources. Called once, after construction and before any row.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> class Named(flow.Operator):
+        ...     def open(self):
+        ...         self.names = {1: "one", 2: "two"}  # as a lookup in a database would return
+        ...     def process(self, port, batch, out):
+        ...         out.emit(pa.record_batch({"x": [self.names[x] for x in batch["x"].to_pylist()]}))
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"x": [2, 1]})))
+        >>> rows.apply(Named, schema=pa.schema({"x": pa.string()})).collect()["x"].to_pylist()
+        ['two', 'one']
+        """
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> Iterator[None] | None:
         """Process a batch.
@@ -233,7 +292,17 @@ class Operator:
 
         Returns: None, or a generator that yields after each emitted batch.
 
-        Raises: an error of the operator fails the job, with the operator, subtask and a sample of the batch as notes.
+        Raises: NotImplementedError, unless a subclass defines it. An error of the operator fails the job, with the
+            operator, subtask and a sample of the batch as notes.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> class Twice(flow.Operator):
+        ...     def process(self, port, batch, out):
+        ...         for _ in range(2):
+        ...             out.emit(batch)
+        ...             yield
+        >>> flow.Pipeline().source(op.from_arrow(pa.table({"x": [1]}))).apply(Twice).collect()["x"].to_pylist()
+        [1, 1]
         """
         raise NotImplementedError(f"{type(self).__name__} cannot take rows; define process(port, batch, out)")
 
@@ -241,20 +310,43 @@ class Operator:
         """Handle a new watermark; the engine forwards it downstream after this call.
 
         Args:
-            watermark: the merged watermark of all inputs, microseconds since 1970: no earlier row is expected.
+            watermark: the merged watermark of all inputs, microseconds since 1970: no earlier row is expected. The last
+                one, before ``finish``, is after every time: 2**63 - 1.
             out: takes the rows to emit.
 
         Returns: None, or a generator that yields after each emitted batch.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> class Print(flow.Operator):
+        ...     def process(self, port, batch, out):
+        ...         print("rows", batch["at"].cast("int64").to_pylist())
+        ...     def advance(self, watermark, out):
+        ...         print("last" if watermark == 2**63 - 1 else watermark)
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"at": pa.array([3, 9], pa.timestamp("us"))})))
+        >>> printed = rows.with_watermark("at", delay="2us").apply(Print).collect()
+        rows [3, 9]
+        7
+        last
         """
 
     def timer(self, due: int, out: Out) -> Iterator[None] | None:
-        """Handle a timer.
+        """Handle a timer. It is not called if every input ends before ``due``: emit the rest in ``finish``.
 
         Args:
             due: the time given to ``context.schedule``, microseconds of the clock.
             out: takes the rows to emit.
 
         Returns: None, or a generator that yields after each emitted batch.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> class Later(flow.Operator):
+        ...     def process(self, port, batch, out):
+        ...         self.batch = batch
+        ...         self.context.schedule(self.context.clock.now())
+        ...     def timer(self, due, out):
+        ...         out.emit(self.batch)
+        >>> flow.Pipeline().source(op.from_arrow(pa.table({"x": [1]}))).apply(Later).collect()["x"].to_pylist()
+        [1]
         """
 
     def finish(self, out: Out) -> Iterator[None] | None:
@@ -264,14 +356,47 @@ class Operator:
             out: takes the rows to emit.
 
         Returns: None, or a generator that yields after each emitted batch.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> class Last(flow.Operator):
+        ...     def process(self, port, batch, out):
+        ...         self.row = batch.slice(batch.num_rows - 1)
+        ...     def finish(self, out):
+        ...         out.emit(self.row)
+        >>> flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]}))).apply(Last).collect()["x"].to_pylist()
+        [2]
         """
 
     def snapshot(self) -> Snapshot:
-        """Return the state now, in memory of its own. By default, there is none."""
+        """Return the state now, in memory of its own. By default, there is none.
+
+        >>> import pyarrow as pa, dataflow as flow
+        >>> class Largest(flow.Operator):
+        ...     largest = 0
+        ...     def process(self, port, batch, out):
+        ...         self.largest = max(self.largest, *batch["x"].to_pylist())
+        ...     def snapshot(self):
+        ...         return flow.Snapshot({"largest": self.largest})
+        >>> operator = Largest()
+        >>> operator.process(0, pa.record_batch({"x": [3, 2]}), out=None)
+        >>> operator.snapshot().values  # the constructor of a restored one finds it in context.restored
+        {'largest': 3}
+        """
         return Snapshot()
 
     def close(self) -> None:
-        """Release resources. Called once, also after an error."""
+        """Release resources. Called once, also after an error.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> class Copy(flow.Operator):
+        ...     def process(self, port, batch, out):
+        ...         out.emit(batch)
+        ...     def close(self):
+        ...         print("closed")
+        >>> flow.Pipeline().source(op.from_arrow(pa.table({"x": [1]}))).apply(Copy).collect()["x"].to_pylist()
+        closed
+        [1]
+        """
 
 
 OperatorFactory = Callable[[OperatorContext], Operator]

@@ -97,6 +97,12 @@ class Sink(ABC):
             schema: the columns of the stream.
 
         Raises: SchemaMismatch if they cannot be written.
+
+        >>> import pyarrow as pa, operators as op
+        >>> op.write_csv("prices").check(pa.schema({"price": pa.float64()}))
+        >>> op.write_csv("prices").check(pa.schema({"price": pa.list_(pa.float64())}))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        dataflow.errors.SchemaMismatch: write_csv('prices'): CSV cannot hold column 'price' of type list<...
         """
 
     @abstractmethod
@@ -105,6 +111,18 @@ class Sink(ABC):
 
         Args:
             context: as for every operator; restored state is in ``context.restored``.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> class Count(flow.Operator):
+        ...     def process(self, port, batch, out):
+        ...         print(f"{self.context.name}[{self.context.subtask}]: {batch.num_rows} rows")
+        >>> class Counted(flow.Sink):
+        ...     def writer(self, context):
+        ...         return Count(context)
+        >>> with flow.Pipeline() as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]}))).sink(Counted(), name="out")
+        >>> result = p.run()
+        out[0]: 2 rows
         """
 
 
@@ -119,7 +137,20 @@ class TwoPhaseWriter(Operator):
     the rows are part of the next transaction that can be prepared. Any call raises ``SinkBroken`` if staged rows are
     lost: the engine stops the job, and the restart replays them from the last checkpoint.
 
-    `TwoPhaseSink` has an example.
+    `TwoPhaseSink` has an example with its sink. By itself, a writer is an operator that emits nothing:
+
+    >>> import pyarrow as pa, dataflow as flow
+    >>> class Staging(flow.TwoPhaseWriter):
+    ...     rows = ()
+    ...     def process(self, port, batch, out):
+    ...         self.rows = (*self.rows, *batch["x"].to_pylist())
+    ...     def prepare(self, checkpoint):
+    ...         staged, self.rows = self.rows, ()
+    ...         return [{"rows": staged}] if staged else []
+    >>> writer = Staging()
+    >>> writer.process(0, pa.record_batch({"x": [1, 2]}), out=None)
+    >>> writer.prepare(1), writer.prepare(2)
+    ([{'rows': (1, 2)}], [])
     """
 
     @abstractmethod
@@ -129,7 +160,18 @@ class TwoPhaseWriter(Operator):
         Args:
             checkpoint: the id of the checkpoint whose barrier has arrived.
 
+        Returns: the handles of the rows since the last call, as JSON; none if there were no rows.
+
         Raises: StoreError if it may succeed at the next checkpoint; SinkBroken if staged rows are lost.
+
+        >>> import pyarrow as pa, dataflow as flow
+        >>> from types import SimpleNamespace
+        >>> from dataflow.testing import Ledger, ledger_sink
+        >>> world = Ledger()
+        >>> writer = ledger_sink(world).writer(SimpleNamespace(name="out", subtask=0))
+        >>> writer.process(0, pa.record_batch({"x": [1, 2]}), out=None)
+        >>> writer.prepare(7), world.staged, len(world.rows())
+        ([{'transaction': '7-0-1'}], 1, 0)
         """
 
 
@@ -181,6 +223,13 @@ class TwoPhaseSink(Sink):
 
         Args:
             context: as for every operator; restored state is in ``context.restored``.
+
+        >>> import dataflow as flow
+        >>> from types import SimpleNamespace
+        >>> from dataflow.testing import Ledger, ledger_sink
+        >>> writer = ledger_sink(Ledger()).writer(SimpleNamespace(name="out", subtask=0))
+        >>> isinstance(writer, flow.TwoPhaseWriter), writer.prepare(1)
+        (True, [])
         """
 
     def hold(self, run_id: str) -> AbstractContextManager[object]:
@@ -192,6 +241,16 @@ class TwoPhaseSink(Sink):
             run_id: identifies the run, for the messages of other jobs.
 
         Raises: on entering, DirectoryInUse, naming the holder, if another job is inside.
+
+        >>> import tempfile
+        >>> import operators as op
+        >>> from dataflow.errors import DirectoryInUse
+        >>> with tempfile.TemporaryDirectory() as directory, op.write_parquet(directory).hold("monday"):
+        ...     try:
+        ...         op.write_parquet(directory).hold("tuesday").__enter__()
+        ...     except DirectoryInUse as error:
+        ...         print("run 'monday'" in str(error))
+        True
         """
         return nullcontext()
 
@@ -205,11 +264,29 @@ class TwoPhaseSink(Sink):
             handles: the transactions that the checkpoint holds.
 
         Raises: CheckpointDamaged for handles that this sink cannot have returned.
+
+        >>> import operators as op
+        >>> op.write_csv("prices").check_handles([{"path": "prices.csv"}])  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        dataflow.errors.CheckpointDamaged: a transaction of prices: ...
         """
 
     @abstractmethod
     def begin(self) -> None:
-        """Prepare the target for a fresh start. Raises: ``OutputExists`` if it holds another run's output."""
+        """Prepare the target for a fresh start.
+
+        Raises: OutputExists if it holds another run's output.
+
+        >>> import pyarrow as pa
+        >>> from dataflow.testing import Ledger, ledger_sink
+        >>> world = Ledger()
+        >>> sink = ledger_sink(world)
+        >>> sink.begin()
+        >>> sink.commit(1, [world.prepare(1, 0, [pa.record_batch({"x": [7]})])])
+        >>> sink.begin()
+        Traceback (most recent call last):
+        dataflow.errors.OutputExists: the ledger has 1 visible rows of another run; use a new Ledger()
+        """
 
     @abstractmethod
     def commit(self, checkpoint: int, handles: Sequence[Handle]) -> None:
@@ -219,7 +296,18 @@ class TwoPhaseSink(Sink):
             checkpoint: the id of the completed checkpoint.
             handles: all that were prepared up to and including ``checkpoint`` and not yet committed.
 
-        Raises: any error; the engine then calls it again later. DirectoryInUse fails the job instead.
+        Raises: any error; the engine then calls it again later. DirectoryInUse, and on Spark any error, fails the job
+            instead.
+
+        >>> import pyarrow as pa
+        >>> from dataflow.testing import Ledger, ledger_sink
+        >>> world = Ledger()
+        >>> sink = ledger_sink(world)
+        >>> handles = [world.prepare(1, 0, [pa.record_batch({"x": [7]})])]  # as prepare(1) of a writer does
+        >>> for attempt in range(2):
+        ...     sink.commit(1, handles)
+        >>> world.rows()
+        Counter({(7,): 1})
         """
 
     @abstractmethod
@@ -234,6 +322,19 @@ class TwoPhaseSink(Sink):
             handles: the transactions that the checkpoint holds.
 
         Returns: the rows and files that were deleted, of which the run warns; None if there were none.
+
+        Raises: any error, which fails the start of the job.
+
+        >>> import pyarrow as pa
+        >>> from dataflow.testing import Ledger, ledger_sink
+        >>> world = Ledger()
+        >>> sink = ledger_sink(world)
+        >>> handles = {n: [world.prepare(n, 0, [pa.record_batch({"x": [n]})])] for n in (1, 2)}
+        >>> sink.commit(1, handles[1])
+        >>> sink.commit(2, handles[2])
+        >>> sink.recover(1, handles[1])  # checkpoint 2 is damaged: its rows come again
+        >>> world.rows()
+        Counter({(1,): 1})
         """
 
     def sweep(self) -> None:
@@ -242,4 +343,16 @@ class TwoPhaseSink(Sink):
 
         Called inside ``hold`` when a job has stopped or finished, after the last ``commit``, by runners that kill
         writers instead of closing them (Spark).
+
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import operators as op
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     sink = op.write_parquet(directory)
+        ...     sink.begin()
+        ...     staged = Path(directory, "_staging", "of-a-killed-writer.staged")
+        ...     staged.touch()
+        ...     sink.sweep()
+        ...     staged.exists()
+        False
         """

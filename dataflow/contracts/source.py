@@ -75,7 +75,20 @@ class Split:
 class SplitReader(ABC):
     """Reads one split from an offset on. ``Source.reader`` makes it; all calls come from one thread.
 
-    `Source` has an example.
+    `Source` has an example of a source with its reader.
+
+    >>> import pyarrow as pa, dataflow as flow
+    >>> class Words(flow.SplitReader):
+    ...     offset = 0
+    ...     def __init__(self, words, offset):
+    ...         self.words, self.offset = words, offset
+    ...     def poll(self, max_rows):
+    ...         rows = self.words[self.offset : self.offset + max_rows]
+    ...         self.offset += len(rows)
+    ...         return pa.record_batch({"word": rows}) if rows else flow.END
+    >>> reader = Words(["a", "b", "c"], offset=1)
+    >>> reader.poll(max_rows=5)["word"].to_pylist(), reader.offset, reader.poll(max_rows=5) is flow.END
+    (['b', 'c'], 3, True)
     """
 
     @abstractmethod
@@ -87,7 +100,15 @@ class SplitReader(ABC):
 
         Returns: a batch with the source's schema; None if there are no rows now; ``END`` if there will never be more.
 
-        Raises: an error of the reader fails the job, with the operator and subtask as notes.
+        Raises: an error of the reader fails the job, with the source, split and task as notes.
+
+        >>> import pyarrow as pa, operators as op
+        >>> from dataflow.clock import SystemClock
+        >>> from dataflow.contracts.source import END, SourceContext
+        >>> source = op.from_arrow(pa.table({"x": [1, 2, 3]}))
+        >>> reader = source.reader(source.splits()[0], None, SourceContext("numbers", 0, 1, SystemClock()))
+        >>> reader.poll(2)["x"].to_pylist(), reader.poll(2)["x"].to_pylist(), reader.poll(2) is END
+        ([1, 2], [3], True)
         """
 
     @property
@@ -107,11 +128,37 @@ class SplitReader(ABC):
         """Return the rows that the last ``poll`` set aside, for side output ``errors``; called after every poll.
 
         A poll that only rejected rows must return an empty batch, not None: their place counts as read.
+
+        Returns: a batch with the schema ``Source.sides["errors"]``; None if there are no such rows, as by default.
+
+        Raises: an error fails the job, as for ``poll``.
+
+        >>> import pathlib, tempfile, operators as op
+        >>> from dataflow.clock import SystemClock
+        >>> from dataflow.contracts.source import SourceContext
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = pathlib.Path(folder, "x.csv").write_text("x\\n1\\nnone\\n")
+        ...     source = op.read_csv(folder, schema={"x": "int64"}, on_error="side")
+        ...     reader = source.reader(source.splits()[0], None, SourceContext("numbers", 0, 1, SystemClock()))
+        ...     reader.poll(10)["x"].to_pylist(), reader.rejected()["row"].to_pylist()
+        ([1], ['none'])
         """
         return None
 
     def close(self) -> None:
-        """Release resources. An error raised here becomes a ``CleanupFailedWarning``, and the job continues."""
+        """Release resources. An error raised here becomes a ``CleanupFailedWarning``, and the job continues.
+
+        >>> import io, dataflow as flow
+        >>> class Lines(flow.SplitReader):
+        ...     offset, file = 0, io.StringIO("a line")
+        ...     def poll(self, max_rows):
+        ...         return flow.END
+        ...     def close(self):
+        ...         self.file.close()
+        >>> Lines().close()
+        >>> Lines.file.closed
+        True
+        """
 
 
 class Closeable(Protocol):
@@ -205,7 +252,13 @@ class Source(ABC):
     def splits(self) -> Sequence[Split]:
         """Return the splits of a fresh start, in a stable order.
 
+        Their ids must be unique, because offsets are stored by id.
+
         Raises: SourceError if the input is missing or cannot be read.
+
+        >>> import pyarrow as pa, operators as op
+        >>> [split.id for split in op.from_arrow(pa.table({"x": range(5)}), splits=2).splits()]
+        ['rows-0-3', 'rows-3-5']
         """
 
     def check(self, split: Split) -> None:
@@ -215,6 +268,13 @@ class Source(ABC):
             split: one that ``splits()`` returned in an earlier run.
 
         Raises: InputChanged if it is not; SourceError if it is missing.
+
+        >>> import pyarrow as pa, operators as op
+        >>> (split,) = op.from_arrow(pa.table({"x": [1, 2]})).splits()
+        >>> op.from_arrow(pa.table({"x": [1, 2]})).check(split)
+        >>> op.from_arrow(pa.table({"x": [1, 9]})).check(split)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        dataflow.errors.InputChanged: from_arrow: the checkpoint was taken over other data: the content ...
         """
 
     @abstractmethod
@@ -225,10 +285,22 @@ class Source(ABC):
             split: one of ``splits()``, or one from a checkpoint that passed ``check``.
             offset: the `SplitReader.offset` to resume from; None: the beginning.
             context: the subtask's surroundings.
+
+        Returns: a reader whose first ``poll`` returns the rows after ``offset``.
+
+        Raises: an error fails the job, with the source, split and task as notes.
+
+        >>> import pyarrow as pa, operators as op
+        >>> from dataflow.clock import SystemClock
+        >>> from dataflow.contracts.source import SourceContext
+        >>> source = op.from_arrow(pa.table({"x": [1, 2, 3]}))
+        >>> reader = source.reader(source.splits()[0], 2, SourceContext("numbers", 0, 1, SystemClock()))
+        >>> reader.poll(10)["x"].to_pylist()
+        [3]
         """
 
     def earliest(self, split: Split, column: str) -> int | None:
-        """Return a time before which ``column`` has no value in ``split``.
+        """Return a time before which ``column`` has no value in ``split``. By default, none is known.
 
         A split that has not been read yet holds the watermark back to this time, or completely if it is not known.
 
@@ -237,17 +309,40 @@ class Source(ABC):
             column: the name of a timestamp column.
 
         Returns: microseconds since 1970; None: not known.
+
+        >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq, operators as op
+        >>> times = pa.table({"time": pa.array([7, 5], pa.timestamp("us"))})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     pq.write_table(times, f"{folder}/part.parquet")
+        ...     source = op.read_parquet(folder)  # it reads the statistics in the footer of the file
+        ...     source.earliest(source.splits()[0], "time"), source.earliest(source.splits()[0], "other")
+        (5, None)
         """
         return None
 
     def identified_by(self, identity: InputIdentity) -> Source:
         """Return this source, recognising its input by ``identity``.
 
-        The planner calls it before any other method of a run. The default returns the source itself, for input that has
-        no times of modification; a source that wraps another one passes it on.
+        The planner calls it after ``select``, so the returned source should keep the selected columns, and before
+        ``splits``, ``check`` and ``reader``. The default returns the source itself, for input that has no times of
+        modification; a source that wraps another one passes it on.
 
         Args:
             identity: ``"mtime"`` or ``"content"``, see ``Checkpointing(input_identity=)``.
+
+        Returns: a source whose ``check`` compares input this way.
+
+        >>> import os, pathlib, tempfile, operators as op
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder, "x.csv")
+        ...     _ = file.write_text("x\\n" + "1\\n" * 2**19)  # files of up to 1 MiB are compared whole
+        ...     source = op.read_csv(folder)
+        ...     (split,) = source.splits()
+        ...     os.utime(file, (0, 0))  # a copy may have another time
+        ...     source.identified_by("content").check(split)
+        ...     source.identified_by("mtime").check(split)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        dataflow.errors.InputChanged: ...
         """
         return self
 
@@ -264,6 +359,13 @@ class Source(ABC):
 
         Args:
             columns: names of the columns that the pipeline uses.
+
+        Returns: a source whose ``schema`` has these columns; it may have more.
+
+        >>> import pyarrow as pa, operators as op
+        >>> source = op.from_arrow(pa.table({"x": [1], "y": [2], "z": [3]}))
+        >>> source.select(["z", "x"]).schema.names
+        ['x', 'z']
         """
         return self
 

@@ -87,12 +87,35 @@ class Spec:
         return type(self).__name__.lower()
 
     def arguments(self) -> tuple[Any, ...]:
-        """Return the arguments of the operator's class after the context: by default, the fields of the dataclass."""
+        """Return the arguments of the operator's class after the context: by default, the fields of the dataclass.
+
+        >>> from dataclasses import dataclass
+        >>> import dataflow as flow
+        >>> @dataclass(frozen=True)
+        ... class Above(flow.Spec):
+        ...     column: str
+        ...     limit: float
+        >>> Above("price", 9.5).arguments()  # the engine calls AboveOperator(context, "price", 9.5)
+        ('price', 9.5)
+        """
         assert is_dataclass(self), f"{type(self).__name__} must be a dataclass or define arguments()"
         return tuple(getattr(self, field.name) for field in fields(self))
 
     def detail(self) -> dict[str, Json]:
-        """Return the settings to store in a checkpoint, as JSON, so that a restore can report changes."""
+        """Return the settings to store in a checkpoint, as JSON, so that a restore can report changes.
+
+        By default, there are none.
+
+        >>> from dataclasses import dataclass
+        >>> import dataflow as flow
+        >>> @dataclass(frozen=True)
+        ... class Above(flow.Spec):
+        ...     limit: float
+        ...     def detail(self):
+        ...         return {"limit": self.limit}
+        >>> Above(9.5).detail()
+        {'limit': 9.5}
+        """
         return {}
 
     def reads(self, port: int, used: set[str]) -> Iterable[str] | None:
@@ -107,7 +130,17 @@ class Spec:
             used: the columns of the main output that must be emitted: other operators read them, or `narrowed` does not
                 leave them out.
 
-        Returns: names of columns; None: all columns.
+        Returns: names of columns; None, as by default: all columns.
+
+        >>> from dataclasses import dataclass
+        >>> import dataflow as flow
+        >>> @dataclass(frozen=True)
+        ... class Above(flow.Spec):
+        ...     column: str
+        ...     def reads(self, port, used):
+        ...         return {self.column, *used}
+        >>> sorted(Above("price").reads(0, {"shop"}))
+        ['price', 'shop']
         """
         return None
 
@@ -119,6 +152,14 @@ class Spec:
         Args:
             inputs: the schema of each input, as it is read, or as it would be read.
             output: the schema of the main output with all columns.
+
+        >>> import pyarrow as pa, dataflow as flow
+        >>> class Doubled(flow.Spec):
+        ...     def origin_of(self, column):
+        ...         return None if column == "double" else column
+        >>> output = pa.schema({"x": pa.int64(), "unused": pa.string(), "double": pa.int64()})
+        >>> Doubled().narrowed([pa.schema({"x": pa.int64()})], output).names
+        ['x', 'double']
         """
         import pyarrow as pa
 
@@ -133,7 +174,14 @@ class Spec:
         Args:
             column: a column of the main output.
 
-        Returns: the name of a column of the input; None if there is none.
+        Returns: the name of a column of the input; None, as by default, if there is none.
+
+        >>> import dataflow as flow
+        >>> class Doubled(flow.Spec):
+        ...     def origin_of(self, column):
+        ...         return None if column == "double" else column
+        >>> Doubled().origin_of("x"), Doubled().origin_of("double")
+        ('x', None)
         """
         return None
 
@@ -155,7 +203,17 @@ class Spec:
             name: the operator's name.
             word: the method of the stream, for messages.
 
-        Raises: GraphError if an input has updates and the operator would count them as rows.
+        Raises: GraphError if an input has updates and the operator would count them as rows; by default, for all
+            updates.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> class Passed(flow.Spec):
+        ...     def changes(self, inputs, *, name, word):
+        ...         return inputs[0]
+        >>> rows = flow.Pipeline().source(op.from_arrow(pa.table({"k": ["a", "b"]})))
+        >>> counts = rows.key_by("k").agg(op.count(), emit="updates")
+        >>> rows.then(Passed()).changes, counts.then(Passed()).changes
+        ('rows', 'updates')
         """
         for updates in inputs:
             if updates is not None:
@@ -168,6 +226,15 @@ class Spec:
         Args:
             tag: the side output that a user asked for.
 
-        Returns: text such as ``"declare it: ..."``; "" if there is no way.
+        Returns: text such as ``"declare it: ..."``; "", as by default, if there is no way.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> class Checked(flow.Spec):
+        ...     def side_advice(self, tag):
+        ...         return f"declare it: then(..., sides={{{tag!r}: None}})"
+        >>> checked = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1]}))).then(Checked())
+        >>> checked.side("bad")
+        Traceback (most recent call last):
+        dataflow.errors.GraphError: 'checked' has no side output 'bad'; declare it: then(..., sides={'bad': None})
         """
         return ""

@@ -26,6 +26,9 @@ class EventTime:
 
     A row that is the result of a window thus belongs to the later window, of any size, that contains its last moment.
     It is never late there, because it is emitted before the watermark that completed it.
+
+    >>> EventTime("at").back, EventTime("window_end", exclusive=True).back
+    (0, 1)
     """
 
     column: str
@@ -38,12 +41,22 @@ class EventTime:
 
 
 class Window:
-    """The base class of kinds of windows of event time."""
+    """The base class of kinds of windows of event time.
+
+    >>> isinstance(tumbling("1h"), Window)
+    True
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Tumbling(Window):
-    """Adjacent windows of one size; ``offset`` moves their edges away from the epoch. Microseconds."""
+    """Adjacent windows of one size; ``offset`` moves their edges away from the epoch. Microseconds.
+
+    >>> hours = Tumbling(3_600_000_000)
+    >>> number = hours.number(4_000_000_000)
+    >>> number, hours.start(number), hours.end(number)
+    (1, 3600000000, 7200000000)
+    """
 
     size: int
     offset: int = 0

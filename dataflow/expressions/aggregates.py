@@ -32,7 +32,12 @@ __all__ = ["AggregateKind", "Aggregation", "count"]
 
 
 class AggregateKind(Enum):
-    """The kinds of aggregates. All but COUNT and COUNT_DISTINCT return null if no value counts."""
+    """The kinds of aggregates. All but COUNT and COUNT_DISTINCT return null if no value counts.
+
+    >>> from dataflow.expressions import col
+    >>> col("price").max().kind
+    <AggregateKind.MAX: 'max'>
+    """
 
     COUNT = "count"
     COUNT_DISTINCT = "count_distinct"

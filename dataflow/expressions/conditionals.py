@@ -48,7 +48,12 @@ class Conditional(Expr):
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A branch that still needs its value: call ``then``."""
+    """A branch that still needs its value: call ``then``.
+
+    >>> from dataflow.expressions import col
+    >>> when(col("x") > 1).then("large")
+    when(col('x') > 1).then('large')
+    """
 
     predicate: Expr
     earlier: Conditional | None = None

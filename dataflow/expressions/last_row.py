@@ -17,7 +17,15 @@ __all__ = ["Latest", "latest"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Latest:
-    """An argument for ``KeyedStream.agg``, returned by ``latest``: columns of the last row; none: all but the keys."""
+    """An argument for ``KeyedStream.agg``, returned by ``latest``: columns of the last row; none: all but the keys.
+
+    Attributes:
+        columns: names of columns, or expressions.
+        by: the column or expression whose greatest value makes a row the last one; None: as for ``latest``.
+
+    >>> latest("status", "price", by="ts")
+    Latest(columns=('status', 'price'), by='ts')
+    """
 
     columns: tuple[str | Expr, ...]
     by: str | Expr | None

@@ -94,15 +94,27 @@ class Expr(Methods, Aggregated):
     # -- for engines --------------------------------------------------------------------------------------------------
 
     def operands(self) -> tuple[Expr, ...]:
-        """Return the nodes directly below, left to right."""
+        """Return the nodes directly below, left to right.
+
+        >>> (col("x") + 1).operands()
+        (col('x'), lit(1))
+        """
         return ()
 
     def columns(self) -> tuple[str, ...]:
-        """Return the names of the columns referenced, in order of first use."""
+        """Return the names of the columns referenced, in order of first use.
+
+        >>> (col("b") + col("a") * col("b")).columns()
+        ('b', 'a')
+        """
         return tuple(dict.fromkeys(_referenced(self)))
 
     def kernels(self) -> tuple[str, ...]:
-        """Return the modules with compiled code that evaluating this calls: see ``Operator.kernels``."""
+        """Return the modules with compiled code that evaluating this calls: see ``Operator.kernels``.
+
+        >>> col("x").hash().kernels(), (col("x") + 1).kernels()
+        (('dataflow.state.kernels.hashing',), ())
+        """
         return tuple(dict.fromkeys(name for operand in self.operands() for name in operand.kernels()))
 
     @property
@@ -124,6 +136,9 @@ class Expr(Methods, Aggregated):
 
         Args:
             name: the name of a column.
+
+        >>> col("x").alias("y").is_column("x"), (col("x") + 1).is_column("x")
+        (True, False)
         """
         return False
 
@@ -151,14 +166,25 @@ class Expr(Methods, Aggregated):
 
         Returns: an array with one value a row.
 
-        Raises: as ``dtype``; OverflowError; ValueError if a cast cannot read a value.
+        Raises:
+            UnknownColumn: the batch lacks a column of the expression.
+            SchemaMismatch: an operation does not take its operands' types.
+            OverflowError: the result type cannot hold a value.
+            ValueError: a cast cannot read a value.
+
+        >>> (col("x") * 2).evaluate(pa.record_batch({"x": [1, None]})).to_pylist()
+        [2, None]
         """
         from dataflow.expressions.evaluation import compile_expression
 
         return compile_expression(self, batch.schema)(batch)
 
     def fingerprint(self) -> str:
-        """Return the expression as text: equal for equal trees, stable between runs and versions."""
+        """Return the expression as text: equal for equal trees, stable between runs and versions.
+
+        >>> ((col("x") + 1) * 2).fingerprint()
+        "(col('x') + 1) * 2"
+        """
         from dataflow.expressions.text import render
 
         return render(self)
@@ -230,7 +256,11 @@ class Expr(Methods, Aggregated):
         return Unary(UnaryOperator.IS_NULL, self)
 
     def is_not_null(self) -> Expr:
-        """Return whether the value is not null."""
+        """Return whether the value is not null (NaN is not null).
+
+        >>> col("x").is_not_null().evaluate(pa.record_batch({"x": [1, None]})).to_pylist()
+        [True, False]
+        """
         return Unary(UnaryOperator.IS_NOT_NULL, self)
 
     def fill_null(self, value: object) -> Expr:

@@ -29,6 +29,11 @@ class StringMethods:
     """Functions of text columns, plain or dictionary encoded; a null gives null.
 
     Patterns are regular expressions in a dialect that means the same on every engine: see ``expressions.patterns``.
+
+    >>> import pyarrow as pa
+    >>> from dataflow.expressions import col
+    >>> col("s").str.upper().str.length().evaluate(pa.record_batch({"s": ["ab", None]})).to_pylist()
+    [2, None]
     """
 
     _text: Expr

@@ -31,7 +31,13 @@ __all__ = ["TemporalMethods"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TemporalMethods:
-    """Functions of timestamps, dates and times of day; a null gives null. Parts are int64."""
+    """Functions of timestamps, dates and times of day; a null gives null. Parts are int64.
+
+    >>> import datetime as dt, pyarrow as pa
+    >>> from dataflow.expressions import col
+    >>> col("day").dt.year().evaluate(pa.record_batch({"day": [dt.date(2013, 1, 31), None]})).to_pylist()
+    [2013, None]
+    """
 
     _time: Expr
 

@@ -127,7 +127,18 @@ class LocalRunner:
 
         Args: as for `start`. Nothing is read and nothing is started.
 
-        Raises: ConfigurationError and GraphError, as `start` does.
+        Raises: ConfigurationError and GraphError for settings that cannot work, as `start` does.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("copy") as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> print(LocalRunner().explain(p, parallelism=2))
+        copy on threads of this process
+          operator  kind   vertex  subtasks  rows come
+          in        read   in      2         from the source
+          out       write  in      2         chained
+        * no checkpoints; end to end at most once
+        * operators of a vertex are chained: each of its subtasks is one task, in which rows pass without a queue
         """
         plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, encode=False)
         return explain_plan(pipeline.name, plan, checkpoint)
@@ -167,6 +178,7 @@ class LocalRunner:
         the progress line names the kernels being compiled, and Ctrl-C leaves everything unchanged.
 
         Args:
+            pipeline: the pipeline to run.
             parallelism: subtasks of each operator that has no parallelism of its own.
             checkpoint: settings; None: no checkpoints, so after a failure the job starts over.
             restore: ``"auto"`` (the newest valid checkpoint, else a fresh start), ``"never"`` (a fresh start, refused
@@ -179,6 +191,13 @@ class LocalRunner:
 
         Raises: ConfigurationError and GraphError for settings that cannot work; the errors of a restore, such as
             CheckpointMismatch and NoCheckpoint; DirectoryInUse if another job holds the checkpoint directory.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("copy") as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> with LocalRunner(threads=1).start(p, parallelism=2) as job:
+        ...     job.wait().rows_out
+        {'out': 2}
         """
         if checkpoint is not None and not isinstance(checkpoint, Checkpointing):
             raise ConfigurationError(f"checkpoint= must be Checkpointing(...) or None, got {type(checkpoint).__name__}")
@@ -260,11 +279,30 @@ class LocalJob(WatchedJob):
         return self._job.restore_report
 
     def metrics(self) -> Sequence[TaskMetrics]:
-        """Return the times and row counts so far, per subtask, operator and channel."""
+        """Return the times (microseconds) and row counts so far, per subtask, operator and channel.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("copy") as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> with p.start() as job:
+        ...     result = job.wait()
+        >>> [(task.task, [(o.operator, o.rows_in) for o in task.operators]) for task in job.metrics()]
+        [('in[0]', [('in', 2), ('out', 2)])]
+        """
         return metrics_of(self._job)
 
     def progress(self) -> JobProgress:
-        """Return the progress so far: rows, rows per second since the last call, backlog, checkpoints, time left."""
+        """Return the progress so far: rows, rows per second since the last call, backlog, checkpoints, time left.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("copy") as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> with p.start() as job:
+        ...     result = job.wait()
+        >>> progress = job.progress()
+        >>> progress.rows_in, progress.done, progress.backlog
+        (2, 1.0, 0)
+        """
         return self._meter.read()
 
     def checkpoint(self, *, timeout: Duration | None = None) -> int:
@@ -273,8 +311,19 @@ class LocalJob(WatchedJob):
         Args:
             timeout: the longest time to wait; None: no limit.
 
-        Raises: CheckpointError if it failed; JobCancelled if the job ended first, or the error of the job if it
-            failed; TimeoutError.
+        Raises:
+            CheckpointError: the checkpoint failed.
+            JobCancelled: the job ended first. If the job failed, its error is raised instead.
+            TimeoutError: the checkpoint was not committed within ``timeout``; the job continues.
+            ConfigurationError: ``timeout`` is no duration.
+
+        >>> import dataflow as flow, operators as op
+        >>> with flow.Pipeline("endless") as p:
+        ...     p.source(op.generate({"id": op.sequence()}, rate="10/s"), name="in").sink(op.collect(), name="out")
+        >>> settings = flow.Checkpointing(flow.MemoryStore(), every="1h")
+        >>> with p.start(checkpoint=settings) as job:
+        ...     job.checkpoint(), [record.checkpoint for record in job.checkpoints]
+        (1, [1])
         """
         limit = None if timeout is None else microseconds(timeout, "checkpoint(timeout=)") / 1e6
         return self._job.checkpoint().result(limit)
@@ -291,7 +340,16 @@ class LocalJob(WatchedJob):
             )
 
     def who_waits(self) -> str:
-        """Return a text with the current action of every task, and the tasks that it waits for."""
+        """Return a text with the current action of every task, and the tasks that it waits for.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("copy") as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> with p.start() as job:
+        ...     result = job.wait()
+        >>> job.who_waits()
+        'in[0]: done, ... steps'
+        """
         return who_waits_for_whom(self._job, self._clock.now())
 
     def cancel(self) -> None:
@@ -301,6 +359,14 @@ class LocalJob(WatchedJob):
 
         If a call of a user's function does not return within 5 s, its thread continues, and a `StillRunningWarning` is
         given. When the function returns, the thread ends and the checkpoint directory is released.
+
+        >>> import dataflow as flow, operators as op
+        >>> with flow.Pipeline("endless") as p:
+        ...     p.source(op.generate({"id": op.sequence()}, rate="10/s"), name="in").sink(op.collect(), name="out")
+        >>> with p.start() as job:
+        ...     job.cancel()
+        >>> job.state.value
+        'cancelled'
         """
         if still := self._cancel():
             raise_warnings([still])  # the other warnings are given when the job is over
@@ -329,7 +395,16 @@ class LocalJob(WatchedJob):
 
         Returns: the result of the run so far.
 
-        Raises: the errors of `wait`.
+        Raises: the errors of `wait`; JobCancelled also if the job was started without ``checkpoint=``, because then
+            stopping cancels it.
+
+        >>> import dataflow as flow, operators as op
+        >>> with flow.Pipeline("endless") as p:
+        ...     p.source(op.generate({"id": op.sequence()}, rate="10/s"), name="in").sink(op.collect(), name="out")
+        >>> settings = flow.Checkpointing(flow.MemoryStore(), every="1h")
+        >>> with p.start(checkpoint=settings) as job:
+        ...     job.stop().state.value
+        'stopped'
         """
         self._not_in_a_predicate("stop")
         self._job.stop()
@@ -351,7 +426,15 @@ class LocalJob(WatchedJob):
         Returns: the result of the run.
 
         Raises: the error that made the job fail; JobTimeout after ``timeout``; JobCancelled if it was cancelled;
-            RuntimeError if a predicate calls this method, because the job waits for the predicate.
+            RuntimeError if a predicate calls this method, because the job waits for the predicate;
+            ConfigurationError if ``timeout`` is no duration.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("copy") as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> with p.start() as job:
+        ...     job.wait(timeout="1min").rows_out
+        {'out': 2}
         """
         self._not_in_a_predicate("wait")
         return super().wait(timeout)

@@ -145,7 +145,14 @@ class RunResult:
         Args:
             name: the name of the sink; None: the only one.
 
-        Raises: KeyError with the names of the collecting sinks.
+        Raises: KeyError if no sink of this name collects rows, or if ``name`` is None and there is not exactly one
+            collecting sink; the message lists the collecting sinks.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline() as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]}))).sink(op.collect(), name="out")
+        >>> p.run().table("out")["x"].to_pylist()
+        [1, 2]
         """
         if name is None and len(self.tables) == 1:
             return next(iter(self.tables.values()))
@@ -159,7 +166,15 @@ class RunResult:
         Args:
             name: the operator's name.
 
-        Raises: KeyError with the names of the operators.
+        Raises: KeyError if there is no such operator; the message lists the operators.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline() as p:
+        ...     rows = p.source(op.from_arrow(pa.table({"x": [1, 2, 3]})))
+        ...     rows.filter(flow.col("x") > 1, name="large").sink(op.collect())
+        >>> large = p.run(parallelism=2).operator("large")
+        >>> large.rows_in, large.rows_out
+        (3, 2)
         """
         operators = {o.operator: o for o in self.operators}
         if name not in operators:
@@ -197,7 +212,15 @@ class RunResult:
         return Persistence.of(self.checkpoints)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the summary as JSON values: counts, checkpoints, times in microseconds. Tables are omitted."""
+        """Return the summary as JSON values: counts, checkpoints, times in microseconds. Tables are omitted.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("copy") as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> values = p.run().to_dict()
+        >>> values["pipeline"], values["state"], values["rows_in"], values["skipped"]
+        ('copy', 'finished', {'in': 2}, 0)
+        """
         return summary.as_dict(self)
 
     def to_json(self) -> str:

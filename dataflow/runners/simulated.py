@@ -153,7 +153,15 @@ class SimulatedRunner:
 
         Args: as for `LocalRunner.start`, except ``progress``.
 
-        Raises: ConfigurationError and GraphError for settings that cannot work.
+        Raises: ConfigurationError and GraphError for settings that cannot work; the errors of a restore are
+            raised by ``wait``.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("x") as p:
+        ...     p.source(op.from_arrow(pa.table({"a": [1, 2, 3]}))).sink(op.collect(), name="out")
+        >>> job = SimulatedRunner(seed=7).start(p)
+        >>> len(job.attempts), job.wait().rows_out, len(job.attempts)
+        (0, {'out': 3}, 1)
         """
         refuse_without_store(restore, checkpoint)
         plan = make_plan(

@@ -29,6 +29,9 @@ class Consistency:
 
     Attributes:
         violations: pairs of a red event that sent a message, and the white event that accepted it.
+
+    >>> print(Consistency())
+    consistent
     """
 
     violations: tuple[tuple[Event, Event], ...] = ()
@@ -81,7 +84,17 @@ def is_consistent(trace: Trace, cut: Cut) -> Consistency:
 def channel_states(trace: Trace, cut: Cut) -> dict[Channel, tuple[object, ...]]:
     """Return the messages in each channel at ``cut``: sent before it, and not accepted before it.
 
-    Raises: GraphError if the cut is not consistent, with the events that violate it.
+    Args:
+        trace: the run.
+        cut: for each process of the run, the number of its events before the cut.
+
+    Raises: GraphError if the cut is not consistent, with the events that violate it, or not one of this run.
+
+    >>> from dataflow.snapshots.traces import MessageId
+    >>> channel = Channel("p", "q")
+    >>> trace = Trace(["p", "q"], [channel], {}, [Event("p", 1, "send", sent=((MessageId(channel, 1), "m"),))])
+    >>> channel_states(trace, {"p": 0, "q": 0}), channel_states(trace, {"p": 1, "q": 0})
+    ({p -> q: ()}, {p -> q: ('m',)})
     """
     _check_consistent(trace, cut)
     states: dict[Channel, tuple[object, ...]] = {}
@@ -96,6 +109,13 @@ def consistent_cuts(trace: Trace) -> Iterator[dict[str, int]]:
 
     It traverses the lattice of consistent cuts level by level (Cooper and Marzullo, *Consistent Detection of Global
     Predicates*, 1991); vector clocks decide whether an event can be added to a cut.
+
+    Args:
+        trace: the run.
+
+    >>> send, receive = Event("p", 1, "send", clock={"p": 1}), Event("q", 1, "receive", clock={"p": 1, "q": 1})
+    >>> list(consistent_cuts(Trace(["p", "q"], [], {}, [send, receive])))
+    [{'p': 0, 'q': 0}, {'p': 1, 'q': 0}, {'p': 1, 'q': 1}]
     """
     events = {process: trace.of(process) for process in trace.processes}
     level: dict[tuple[int, ...], None] = {(0,) * len(trace.processes): None}
@@ -117,6 +137,9 @@ class Swap:
     """A swap of two neighbouring events of a run: ``red`` is at ``position``, ``white`` directly after it.
 
     Invariant: they are of different processes, and ``white`` accepts no message that ``red`` sends.
+
+    >>> print(Swap(0, Event("p", 1, "work"), Event("q", 1, "rest")))
+    p.1 work | q.1 rest
     """
 
     position: int
@@ -137,7 +160,14 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Reordering:
-    """A proof that a run could have passed through ``cut``: the ``swaps`` that turn ``before`` into ``after``."""
+    """A proof that a run could have passed through ``cut``: the ``swaps`` that turn ``before`` into ``after``.
+
+    >>> work, rest = Event("p", 1, "work"), Event("q", 1, "rest")
+    >>> proof = Reordering((work, rest), (Swap(0, work, rest),), (rest, work), {"p": 0, "q": 1})
+    >>> proof.check()
+    >>> proof.whites
+    1
+    """
 
     before: tuple[Event, ...]
     swaps: tuple[Swap, ...]
@@ -176,7 +206,15 @@ def equivalent(trace: Trace, cut: Cut) -> Reordering:
 
     Each white event, the first one first, is swapped with the red ones directly before it.
 
-    Raises: GraphError if the cut is not consistent, with the events that violate it.
+    Args:
+        trace: the run.
+        cut: for each process of the run, the number of its events before the cut.
+
+    Raises: GraphError if the cut is not consistent, with the events that violate it, or not one of this run.
+
+    >>> trace = Trace(["p", "q"], [], {}, [Event("p", 1, "work"), Event("q", 1, "rest")])
+    >>> print(*equivalent(trace, {"p": 0, "q": 1}).after, sep=", ")
+    q.1 rest, p.1 work
     """
     _check_consistent(trace, cut)
     events = list(trace.events)

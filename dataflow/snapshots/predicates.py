@@ -31,7 +31,11 @@ def terminated(state: GlobalState) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
-    """A cycle of processes: each waits for the next, and the last one for the first."""
+    """A cycle of processes: each waits for the next, and the last one for the first.
+
+    >>> print(Deadlock(("p", "q")))
+    p waits for q waits for p
+    """
 
     cycle: tuple[str, ...]
 

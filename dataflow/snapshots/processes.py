@@ -71,6 +71,12 @@ class Action:
         accepts: the processes from each of which it takes one message.
         when: the condition on the process, besides the presence of the messages.
         spontaneous: True if it needs no arguments from outside. The others happen only in a run by hand.
+
+    >>> class Light(Process):
+    ...     @action
+    ...     def switch(self): ...
+    >>> actions_of(Light())["switch"].spontaneous
+    True
     """
 
     name: str
@@ -203,6 +209,15 @@ def actions_of(process: Process) -> dict[str, Action]:
     """Return the actions of a process by name, in the order of definition, those of base classes first.
 
     A subclass removes an inherited action by ``name = None``.
+
+    Args:
+        process: the process whose class declares them.
+
+    >>> class Light(Process):
+    ...     @action
+    ...     def switch(self): ...
+    >>> list(actions_of(Light()))
+    ['switch']
     """
     actions: dict[str, Action] = {}
     for cls in reversed(type(process).__mro__):

@@ -24,7 +24,11 @@ __all__ += ["ReportReceived", "ReportSent", "Trace"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class MessageId:
-    """The ``number``-th message of a channel, from 1."""
+    """The ``number``-th message of a channel, from 1.
+
+    >>> print(MessageId(Channel("p", "q"), 2))
+    message 2 of p -> q
+    """
 
     channel: Channel
     number: int
@@ -79,6 +83,9 @@ class Recorded:
     """``process`` recorded its state for ``snapshot``, after its first ``number`` events.
 
     ``spontaneous`` is True if it began the snapshot by itself, False if a marker, a request or a token was the cause.
+
+    >>> print(Recorded("p", snapshot=1, number=3, state={"x": 2}, spontaneous=True))
+    p begins snapshot 1, after its event 3: {'x': 2}
     """
 
     process: str
@@ -94,7 +101,11 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class MarkerSent:
-    """A marker of ``snapshot`` was sent along ``channel``."""
+    """A marker of ``snapshot`` was sent along ``channel``.
+
+    >>> print(MarkerSent(Channel("p", "q"), 1))
+    p sends the marker of snapshot 1 to q
+    """
 
     channel: Channel
     snapshot: int
@@ -105,7 +116,11 @@ class MarkerSent:
 
 @dataclass(frozen=True, slots=True)
 class MarkerReceived:
-    """A marker of ``snapshot`` was received from ``channel``."""
+    """A marker of ``snapshot`` was received from ``channel``.
+
+    >>> print(MarkerReceived(Channel("p", "q"), 1))
+    q receives the marker of snapshot 1 from p
+    """
 
     channel: Channel
     snapshot: int
@@ -119,6 +134,10 @@ class ReportSent:
     """The ``number``-th report of ``channel``, which leads to the observer of ``snapshot``, was sent.
 
     ``message`` is the copied message, sent before the cut and received after it. None: the report is of the state.
+
+    >>> channel = Channel("p", "observer")
+    >>> print(ReportSent(channel, number=1, snapshot=1, message=MessageId(Channel("q", "p"), 2)))
+    p sends observer a copy of message 2 of q -> p for snapshot 1
     """
 
     channel: Channel
@@ -132,7 +151,11 @@ class ReportSent:
 
 @dataclass(frozen=True, slots=True)
 class ReportReceived:
-    """A report of ``channel`` arrived at its observer; the fields are those of ``ReportSent``."""
+    """A report of ``channel`` arrived at its observer; the fields are those of ``ReportSent``.
+
+    >>> print(ReportReceived(Channel("p", "observer"), number=1, snapshot=1))
+    observer receives from p its state for snapshot 1
+    """
 
     channel: Channel
     number: int
@@ -185,6 +208,13 @@ class Trace:
         channels: the channels between them.
         initial: the state of each process at the start.
         happenings: events, recordings, and markers and reports sent and received.
+
+    >>> trace = Trace(["p", "q"], [], {"p": 0, "q": 0}, [Event("p", 1, "work"), Recorded("q", 0, 0, 0, True)])
+    >>> print(trace)
+    p.1 work
+    q begins snapshot 0, after its event 0: 0
+    >>> len(trace.events), len(trace.of("q"))
+    (1, 0)
     """
 
     processes: Sequence[str]

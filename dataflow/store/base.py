@@ -39,11 +39,25 @@ class CheckpointStore(ABC):
             run_id: identifies the run, in messages to others that want to write.
 
         Raises: DirectoryInUse, naming the holder; StoreError if writing is impossible.
+
+        >>> import dataflow as flow
+        >>> store = flow.MemoryStore()
+        >>> store.open("nightly")  # a with statement opens the store, too
+        >>> store.write(1, "counts[0]", b"state").size
+        5
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Release the right to write, if it is held."""
+        """Release the right to write, if it is held. Reading does not need it.
+
+        >>> import dataflow as flow
+        >>> store = flow.MemoryStore()
+        >>> store.open()
+        >>> store.close()
+        >>> store.checkpoints()
+        []
+        """
 
     def __enter__(self) -> Self:
         self.open()
@@ -56,7 +70,7 @@ class CheckpointStore(ABC):
     def write(self, checkpoint: int, task: str, data: Buffer) -> PartHandle:
         """Store the state of ``task`` durably; ``data`` is not used after the call. Thread-safe.
 
-        A second write for the same checkpoint and task replaces the first.
+        A second write by the same job for the same checkpoint and task replaces the first.
 
         Args:
             checkpoint: the id of the checkpoint.
@@ -65,7 +79,14 @@ class CheckpointStore(ABC):
 
         Returns: the handle of the part, for the manifest.
 
-        Raises: StoreError; then nothing is stored.
+        Raises: StoreError if the part cannot be written, after which no manifest may name it, or if the checkpoint is
+        complete already; DirectoryInUse if another job has taken over.
+
+        >>> import dataflow as flow
+        >>> with flow.MemoryStore() as store:
+        ...     handle = store.write(7, "counts[1]", b"state")
+        >>> handle.task, handle.size
+        ('counts[1]', 5)
         """
 
     @abstractmethod
@@ -78,11 +99,31 @@ class CheckpointStore(ABC):
         Raises: StoreError, after which the checkpoint does not exist here (a power failure may bring it back, complete
         or detectably damaged; both are safe, because every part was durable); DirectoryInUse if another job has taken
         over.
+
+        >>> import dataflow as flow
+        >>> from dataflow.store.manifest import FORMAT, Manifest
+        >>> with flow.MemoryStore() as store:
+        ...     parts = (store.write(7, "counts[0]", b"state"),)
+        ...     store.commit(Manifest(format=FORMAT, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
+        ...                           guarantee="exactly once", finished=False, created=0.0, run_id="a", parts=parts))
+        ...     store.checkpoints()
+        [7]
         """
 
     @abstractmethod
     def checkpoints(self) -> list[int]:
-        """Return the ids of existing checkpoints and savepoints, ascending, damaged ones included."""
+        """Return the ids of existing checkpoints and savepoints, ascending, damaged ones included.
+
+        Raises: StoreError if the store cannot be read.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
+        >>> store = flow.MemoryStore()
+        >>> for _ in range(2):
+        ...     rows = numbers.collect(checkpoint=flow.Checkpointing(store), restore="auto")
+        >>> store.checkpoints()
+        [1, 2]
+        """
 
     @abstractmethod
     def manifest(self, checkpoint: int) -> Manifest:
@@ -92,6 +133,13 @@ class CheckpointStore(ABC):
             checkpoint: the id of the checkpoint.
 
         Raises: NoCheckpoint, CheckpointDamaged, StoreError; CheckpointError for a newer format.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
+        >>> store = flow.MemoryStore()
+        >>> rows = numbers.collect(checkpoint=flow.Checkpointing(store))
+        >>> [(node["name"], node["parallelism"]) for node in store.manifest(1).nodes]
+        [('numbers', 1), ('collected', 1)]
         """
 
     @abstractmethod
@@ -102,7 +150,13 @@ class CheckpointStore(ABC):
             checkpoint: the id of the checkpoint.
             handle: the handle of the part, from the manifest.
 
-        Raises: CheckpointDamaged naming file, expected and found; StoreError.
+        Raises: CheckpointDamaged naming file, expected and found; StoreError if the part cannot be read.
+
+        >>> import dataflow as flow
+        >>> with flow.MemoryStore() as store:
+        ...     handle = store.write(7, "counts[1]", b"state")
+        >>> store.read(7, handle)
+        b'state'
         """
 
     @abstractmethod
@@ -111,7 +165,16 @@ class CheckpointStore(ABC):
 
         Args:
             checkpoint: the id of the aborted checkpoint.
-            parts: the handles of the parts to delete.
+            parts: the handles of the parts to delete; parts that do not exist are skipped.
+
+        Raises: StoreError if they cannot be deleted; DirectoryInUse if another job has taken over.
+
+        >>> import dataflow as flow
+        >>> with flow.MemoryStore() as store:
+        ...     handles = [store.write(7, task, b"state") for task in ("counts[0]", "counts[1]")]
+        ...     store.discard(7, handles[:1])
+        >>> list(store.remains("counts[0]", above=0)), list(store.remains("counts[1]", above=0))
+        ([], [(7, b'state')])
         """
 
     @abstractmethod
@@ -120,6 +183,16 @@ class CheckpointStore(ABC):
 
         Args:
             checkpoint: the id of the checkpoint.
+
+        Raises: StoreError if it cannot be deleted; DirectoryInUse if another job has taken over.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
+        >>> store = flow.MemoryStore()
+        >>> rows = numbers.collect(checkpoint=flow.Checkpointing(store))
+        >>> store.retire(1)
+        >>> store.checkpoints()
+        []
         """
 
     @abstractmethod
@@ -127,22 +200,52 @@ class CheckpointStore(ABC):
         """Return the largest id ever used here, aborted and retired ones included; 0 if there is none.
 
         Ids above it are free. Ids are never reused, or a late file of the first use would be taken for the second's.
+
+        Raises: StoreError if the store cannot be read.
+
+        >>> import dataflow as flow
+        >>> with flow.MemoryStore() as store:
+        ...     handle = store.write(7, "counts[0]", b"state")
+        ...     store.discard(7, [handle])
+        >>> store.highest_id()
+        7
         """
 
     @abstractmethod
     def remove_orphans(self) -> list[int]:
-        """Delete checkpoints that crashes left without a manifest; return their ids. Call it while none is pending."""
+        """Delete checkpoints that crashes left without a manifest. Call it while none is pending.
+
+        Returns: the ids of the deleted checkpoints, ascending.
+
+        Raises: StoreError if one cannot be deleted; DirectoryInUse if another job has taken over.
+
+        >>> import dataflow as flow
+        >>> with flow.MemoryStore() as store:
+        ...     handle = store.write(7, "counts[0]", b"state")  # no manifest is committed
+        ...     store.remove_orphans(), store.remove_orphans()
+        ([7], [])
+        """
 
     def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
         """Return the parts of ``task`` in checkpoints without a manifest above id ``above``, with their ids.
 
         For reports only, before ``remove_orphans``: these parts are not verified. Parts that cannot be read are left
-        out. A store that keeps no such parts returns none.
+        out.
 
         Args:
             task: the name of the task.
             above: only checkpoints with a larger id.
             limit: leave out parts with more bytes; None: no limit.
+
+        Returns: pairs of id and bytes, by ascending id. By default none, for a store that keeps no such parts.
+
+        Raises: StoreError if the checkpoints cannot be listed.
+
+        >>> import dataflow as flow
+        >>> with flow.MemoryStore() as store:
+        ...     handles = [store.write(n, "counts[0]", b"x" * n) for n in (1, 2, 3)]
+        >>> list(store.remains("counts[0]", above=1)), list(store.remains("counts[0]", above=1, limit=2))
+        ([(2, b'xx'), (3, b'xxx')], [(2, b'xx')])
         """
         return iter(())
 
@@ -153,6 +256,15 @@ class CheckpointStore(ABC):
 
         Args:
             checkpoint: the id of the checkpoint.
+
+        Raises: StoreError if the store cannot be read.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
+        >>> store = flow.MemoryStore()
+        >>> rows = numbers.collect(checkpoint=flow.Checkpointing(store))
+        >>> store.manifest_size(1) > 0, store.manifest_size(2)
+        (True, 0)
         """
         return 0
 
@@ -163,6 +275,13 @@ class CheckpointStore(ABC):
             checkpoint: the id of the checkpoint.
 
         Raises: the errors of ``manifest`` and ``read``.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
+        >>> store = flow.MemoryStore()
+        >>> rows = numbers.collect(checkpoint=flow.Checkpointing(store))
+        >>> [part.task for part in store.verify(1).parts]
+        ['numbers[0]']
         """
         manifest = self.manifest(checkpoint)
         for handle in manifest.parts:

@@ -71,6 +71,19 @@ class DirectoryStore(CheckpointStore):
         return str(self._path)
 
     def open(self, run_id: str = "run") -> None:
+        """Lock the directory against other writers, and make it if it is missing; its parent must exist.
+
+        Args:
+            run_id: identifies the run, in messages to others that want to write.
+
+        Raises: DirectoryInUse if another job, or this object, has it open; StoreError if it cannot be made or written.
+
+        >>> import tempfile, dataflow as flow
+        >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
+        ...     flow.DirectoryStore(path).open("second")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        dataflow.errors.DirectoryInUse: ... is in use by process ...: wait for that job, or use another directory
+        """
         with storing("make", self._path):
             if self._path.exists() and not self._path.is_dir():
                 raise StoreError(f"expected a checkpoint directory at {self._path}, found a file: choose another path")
@@ -81,6 +94,15 @@ class DirectoryStore(CheckpointStore):
         self._lock.acquire(run_id)
 
     def close(self) -> None:
+        """Release the lock, if it is held, so that another job can write. Reading does not need it.
+
+        >>> import tempfile, dataflow as flow
+        >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
+        ...     store.close()
+        ...     with flow.DirectoryStore(path) as other:
+        ...         other.write(1, "counts[0]", b"state").size
+        5
+        """
         self._lock.release()
 
     def folder(self, checkpoint: int) -> CheckpointFolder:
@@ -88,11 +110,34 @@ class DirectoryStore(CheckpointStore):
 
         Args:
             checkpoint: the id of the checkpoint, from 1.
+
+        >>> import dataflow as flow
+        >>> flow.DirectoryStore("ckpt").folder(7).path.name
+        'chk-00000007'
         """
         assert checkpoint > 0, f"checkpoint ids start at 1, got {checkpoint}"
         return CheckpointFolder(self._path / f"chk-{checkpoint:08d}", files=self._files)
 
     def write(self, checkpoint: int, task: str, data: Buffer) -> PartHandle:
+        """Write the state of ``task`` to a file in the checkpoint's folder; it is durable on return. Thread-safe.
+
+        A second write by the same job for the same checkpoint and task replaces the first.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+            task: the name of the task, such as ``"counts[1]"``.
+            data: the bytes of the part; not used after the call.
+
+        Returns: the handle of the part, for the manifest.
+
+        Raises: StoreError if the store is not open, the disk fails, or the checkpoint is complete already;
+        DirectoryInUse if another job has taken over.
+
+        >>> import tempfile, dataflow as flow
+        >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
+        ...     store.write(7, "counts-0", b"state").file
+        'counts-0.1.part'
+        """
         self._lock.check()
         folder = self.folder(checkpoint)
         if folder.exists:
@@ -100,13 +145,57 @@ class DirectoryStore(CheckpointStore):
         return folder.write(task, data, self._lock.token)
 
     def commit(self, manifest: Manifest) -> None:
+        """Write the manifest into the checkpoint's folder, durably and atomically. It may be repeated.
+
+        Args:
+            manifest: the manifest of the checkpoint; all parts that it names are durable.
+
+        Raises: StoreError, after which the checkpoint does not exist, unless the disk fails again; DirectoryInUse if
+        another job has taken over.
+
+        >>> import tempfile, dataflow as flow
+        >>> from dataflow.store.manifest import FORMAT, Manifest
+        >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
+        ...     parts = (store.write(7, "counts-0", b"state"),)
+        ...     store.commit(Manifest(format=FORMAT, checkpoint=7, kind="checkpoint", pipeline="bids", mode="aligned",
+        ...                           guarantee="exactly once", finished=False, created=0.0, run_id="a", parts=parts))
+        ...     sorted(file.name for file in store.folder(7).path.iterdir())
+        ['counts-0.1.part', 'manifest.json']
+        """
         self._lock.check()
         self.folder(manifest.checkpoint).commit(manifest)
 
     def checkpoints(self) -> list[int]:
+        """Return the ids of the checkpoints and savepoints in the directory, ascending, damaged ones included.
+
+        Raises: StoreError if the directory cannot be read. A missing one has no checkpoints.
+
+        >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     rows = numbers.collect(checkpoint=flow.Checkpointing(path))
+        ...     flow.DirectoryStore(path).checkpoints()
+        [1]
+        """
         return [checkpoint for checkpoint in self._folders() if self._exists(checkpoint)]
 
     def manifest(self, checkpoint: int) -> Manifest:
+        """Read the manifest of ``checkpoint``.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+
+        Raises: NoCheckpoint if there is none; CheckpointDamaged if the manifest is damaged or of another checkpoint, or
+        the folder is a symbolic link; StoreError if it cannot be read; CheckpointError for a newer format.
+
+        >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     rows = numbers.collect(checkpoint=flow.Checkpointing(path))
+        ...     manifest = flow.DirectoryStore(path).manifest(1)
+        >>> manifest.kind, manifest.guarantee, [part.task for part in manifest.parts]
+        ('final', 'exactly once', ['numbers[0]'])
+        """
         folder = self.folder(checkpoint)
         if not self._exists(checkpoint):
             raise NoCheckpoint(f"there is no checkpoint {checkpoint} in {self._path}; there are {self.checkpoints()}")
@@ -119,11 +208,41 @@ class DirectoryStore(CheckpointStore):
         return manifest
 
     def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
+        """Read a part and verify its size and checksum.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+            handle: the handle of the part, from the manifest.
+
+        Raises: CheckpointDamaged naming file, expected and found; StoreError if the part cannot be read.
+
+        >>> import tempfile, dataflow as flow
+        >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
+        ...     handle = store.write(7, "counts[0]", b"state")
+        ...     store.read(7, handle)
+        b'state'
+        """
         folder = self.folder(checkpoint)
         self._refuse_link(folder)
         return folder.read(handle)
 
     def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
+        """Delete parts of an aborted checkpoint, and its folder if it is empty then.
+
+        A checkpoint with a manifest is not changed.
+
+        Args:
+            checkpoint: the id of the aborted checkpoint.
+            parts: the handles of the parts to delete; parts that do not exist are skipped.
+
+        Raises: StoreError if the store is not open or the disk fails; DirectoryInUse if another job has taken over.
+
+        >>> import tempfile, dataflow as flow
+        >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
+        ...     store.discard(7, [store.write(7, "counts[0]", b"state")])
+        ...     store.folder(7).path.exists()
+        False
+        """
         self._lock.check()
         folder = self.folder(checkpoint)
         if not folder.exists:
@@ -131,14 +250,52 @@ class DirectoryStore(CheckpointStore):
             folder.remove_parts(parts)
 
     def retire(self, checkpoint: int) -> None:
+        """Delete the folder of a checkpoint, if it exists: its manifest first, then its parts. Foreign files stay.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+
+        Raises: StoreError if the store is not open or the disk fails; DirectoryInUse if another job has taken over.
+
+        >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     rows = numbers.collect(checkpoint=flow.Checkpointing(path))
+        ...     with flow.DirectoryStore(path) as store:
+        ...         store.retire(1)
+        ...     store.checkpoints(), store.highest_id()
+        ([], 1)
+        """
         self._lock.check()
         self._remember(checkpoint)
         self.folder(checkpoint).remove()
 
     def highest_id(self) -> int:
+        """Return the largest id ever used in the directory, aborted and retired ones included; 0 if there is none.
+
+        Raises: StoreError if the directory cannot be read, or a file that records the id is damaged.
+
+        >>> import tempfile, dataflow as flow
+        >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
+        ...     store.discard(7, [store.write(7, "counts[0]", b"state")])
+        ...     store.highest_id()
+        7
+        """
         return max(self._counted(self._notes()), *self._folders(), 0)
 
     def remove_orphans(self) -> list[int]:
+        """Delete the folders that crashes left without a manifest. Call it while no checkpoint is pending.
+
+        Returns: the ids of these checkpoints, ascending.
+
+        Raises: StoreError if the store is not open or the disk fails; DirectoryInUse if another job has taken over.
+
+        >>> import tempfile, dataflow as flow
+        >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
+        ...     handle = store.write(7, "counts[0]", b"state")  # no manifest is committed
+        ...     store.remove_orphans(), store.remove_orphans()
+        ([7], [])
+        """
         self._lock.check()
         orphans = [checkpoint for checkpoint in self._folders() if not self._exists(checkpoint)]
         if orphans:
@@ -148,12 +305,46 @@ class DirectoryStore(CheckpointStore):
         return orphans
 
     def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
+        """Yield the parts of ``task`` in folders without a manifest above id ``above``, with their ids.
+
+        The parts are not verified. Parts that cannot be read are left out.
+
+        Args:
+            task: the name of the task.
+            above: only checkpoints with a larger id.
+            limit: leave out parts with more bytes; None: no limit.
+
+        Returns: pairs of id and bytes, by ascending id.
+
+        Raises: StoreError if the directory cannot be listed.
+
+        >>> import tempfile, dataflow as flow
+        >>> with tempfile.TemporaryDirectory() as path, flow.DirectoryStore(path) as store:
+        ...     handles = [store.write(n, "counts[0]", b"state") for n in (1, 2)]
+        ...     list(store.remains("counts[0]", above=1))
+        [(2, b'state')]
+        """
         for checkpoint in self._folders():
             if checkpoint > above and not self._exists(checkpoint):
                 for data in self.folder(checkpoint).remains(task, limit):
                     yield checkpoint, data
 
     def manifest_size(self, checkpoint: int) -> int:
+        """Return the size of the file of a manifest in bytes; 0 if there is none.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+
+        Raises: StoreError if the folder cannot be read.
+
+        >>> import tempfile, pyarrow as pa, dataflow as flow, operators as op
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     rows = numbers.collect(checkpoint=flow.Checkpointing(path))
+        ...     store = flow.DirectoryStore(path)
+        ...     store.manifest_size(1) == (store.folder(1).path / "manifest.json").stat().st_size
+        True
+        """
         return self.folder(checkpoint).manifest_size
 
     def _exists(self, checkpoint: int) -> bool:

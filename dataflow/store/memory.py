@@ -47,11 +47,47 @@ class MemoryStore(CheckpointStore):
     def location(self) -> str:
         return "memory"
 
-    def open(self, run_id: str = "run") -> None: ...
+    def open(self, run_id: str = "run") -> None:
+        """Do nothing: any number of jobs may have the store open.
 
-    def close(self) -> None: ...
+        Args:
+            run_id: not used.
+
+        >>> import dataflow as flow
+        >>> store = flow.MemoryStore()
+        >>> store.open("first")
+        >>> store.open("second")  # the first job crashed without a close()
+        """
+
+    def close(self) -> None:
+        """Do nothing: the store keeps its checkpoints, and can be written without ``open``.
+
+        >>> import dataflow as flow
+        >>> store = flow.MemoryStore()
+        >>> store.close()
+        >>> store.write(1, "counts[0]", b"state").size
+        5
+        """
 
     def write(self, checkpoint: int, task: str, data: Buffer) -> PartHandle:
+        """Store a copy of ``data`` as the state of ``task``. It replaces an earlier one of this checkpoint.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+            task: the name of the task, such as ``"counts[1]"``.
+            data: the bytes of the part.
+
+        Returns: the handle of the part, for the manifest.
+
+        Raises: StoreError if the checkpoint is complete already.
+
+        >>> import dataflow as flow
+        >>> store, data = flow.MemoryStore(), bytearray(b"state")
+        >>> handle = store.write(1, "counts[0]", data)
+        >>> data.clear()
+        >>> store.read(1, handle)
+        b'state'
+        """
         handle = part_handle(task, data)
         with self._lock:
             if checkpoint in self._manifests:
@@ -61,28 +97,102 @@ class MemoryStore(CheckpointStore):
         return handle
 
     def commit(self, manifest: Manifest) -> None:
+        """Make ``manifest.checkpoint`` exist. It may be repeated.
+
+        Args:
+            manifest: the manifest of the checkpoint; all parts that it names are written.
+
+        >>> import dataflow as flow
+        >>> from dataflow.store.manifest import FORMAT, Manifest
+        >>> store = flow.MemoryStore()
+        >>> store.commit(Manifest(format=FORMAT, checkpoint=1, kind="checkpoint", pipeline="bids", mode="aligned",
+        ...                       guarantee="exactly once", finished=False, created=0.0, run_id="a"))
+        >>> store.checkpoints()
+        [1]
+        """
         with self._lock:
             self._highest = max(self._highest, manifest.checkpoint)
             self._manifests[manifest.checkpoint] = encode(manifest)
 
     def checkpoints(self) -> list[int]:
+        """Return the ids of the checkpoints and savepoints in memory, ascending.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
+        >>> store = flow.MemoryStore()
+        >>> rows = numbers.collect(checkpoint=flow.Checkpointing(store))
+        >>> store.checkpoints()
+        [1]
+        """
         with self._lock:
             return sorted(self._manifests)
 
     def manifest(self, checkpoint: int) -> Manifest:
+        """Return the manifest of ``checkpoint``.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+
+        Raises: NoCheckpoint if there is none; CheckpointDamaged if ``commit`` got an invalid manifest.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
+        >>> store = flow.MemoryStore()
+        >>> rows = numbers.collect(checkpoint=flow.Checkpointing(store))
+        >>> store.manifest(1).kind, store.manifest(1).guarantee
+        ('final', 'exactly once')
+        """
         data = self._manifests.get(checkpoint)
         if data is None:
             raise NoCheckpoint(f"there is no checkpoint {checkpoint} in memory; there are {self.checkpoints()}")
         return decode(data, f"checkpoint {checkpoint} in memory")
 
     def manifest_size(self, checkpoint: int) -> int:
+        """Return the bytes that the manifest would have on disk; 0 if there is none.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
+        >>> store = flow.MemoryStore()
+        >>> rows = numbers.collect(checkpoint=flow.Checkpointing(store))
+        >>> store.manifest_size(1) > 0, store.manifest_size(2)
+        (True, 0)
+        """
         return len(self._manifests.get(checkpoint, b""))
 
     def read(self, checkpoint: int, handle: PartHandle) -> Buffer:
+        """Return the bytes of a part, verified.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+            handle: the handle of the part, from the manifest.
+
+        Raises: CheckpointDamaged if the part is missing or differs from its handle.
+
+        >>> import dataflow as flow
+        >>> store = flow.MemoryStore()
+        >>> handle = store.write(1, "counts[0]", b"state")
+        >>> store.read(1, handle)
+        b'state'
+        """
         data = self._parts.get(checkpoint, {}).get(handle.file, b"")
         return check_part(handle, data, f"checkpoint {checkpoint} in memory")
 
     def discard(self, checkpoint: int, parts: Iterable[PartHandle]) -> None:
+        """Delete parts of an aborted checkpoint; a checkpoint with a manifest is not changed.
+
+        Args:
+            checkpoint: the id of the aborted checkpoint.
+            parts: the handles of the parts to delete; parts that do not exist are skipped.
+
+        >>> import dataflow as flow
+        >>> store = flow.MemoryStore()
+        >>> store.discard(1, [store.write(1, "counts[0]", b"state")])
+        >>> store.remove_orphans()
+        []
+        """
         with self._lock:
             if checkpoint in self._manifests or checkpoint not in self._parts:
                 return
@@ -92,14 +202,45 @@ class MemoryStore(CheckpointStore):
                 del self._parts[checkpoint]
 
     def retire(self, checkpoint: int) -> None:
+        """Delete a checkpoint, if it exists.
+
+        Args:
+            checkpoint: the id of the checkpoint.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> numbers = flow.Pipeline().source(op.from_arrow(pa.table({"x": [1, 2]})), name="numbers")
+        >>> store = flow.MemoryStore()
+        >>> rows = numbers.collect(checkpoint=flow.Checkpointing(store))
+        >>> store.retire(1)
+        >>> store.checkpoints(), store.highest_id()
+        ([], 1)
+        """
         with self._lock:
             self._manifests.pop(checkpoint, None)
             self._parts.pop(checkpoint, None)
 
     def highest_id(self) -> int:
+        """Return the largest id ever written or committed here, deleted ones included; 0 if there is none.
+
+        >>> import dataflow as flow
+        >>> store = flow.MemoryStore()
+        >>> handle = store.write(7, "counts[0]", b"state")
+        >>> store.remove_orphans(), store.highest_id()
+        ([7], 7)
+        """
         return self._highest
 
     def remove_orphans(self) -> list[int]:
+        """Delete the parts of checkpoints without a manifest. Call it while none is pending.
+
+        Returns: the ids of these checkpoints, ascending.
+
+        >>> import dataflow as flow
+        >>> store = flow.MemoryStore()
+        >>> handles = [store.write(n, "counts[0]", b"state") for n in (3, 2)]
+        >>> store.remove_orphans()
+        [2, 3]
+        """
         with self._lock:
             orphans = sorted(self._parts.keys() - self._manifests.keys())
             for checkpoint in orphans:
@@ -107,6 +248,21 @@ class MemoryStore(CheckpointStore):
             return orphans
 
     def remains(self, task: str, above: int, limit: int | None = None) -> Iterator[tuple[int, Buffer]]:
+        """Return the parts of ``task`` in checkpoints without a manifest above id ``above``, with their ids.
+
+        Args:
+            task: the name of the task.
+            above: only checkpoints with a larger id.
+            limit: leave out parts with more bytes; None: no limit.
+
+        Returns: pairs of id and bytes, by ascending id.
+
+        >>> import dataflow as flow
+        >>> store = flow.MemoryStore()
+        >>> handles = [store.write(n, "counts[0]", b"state") for n in (1, 2)]
+        >>> list(store.remains("counts[0]", above=1))
+        [(2, b'state')]
+        """
         file = part_file(task)
         with self._lock:
             orphans = sorted(self._parts.keys() - self._manifests.keys())

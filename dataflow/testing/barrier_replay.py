@@ -40,7 +40,12 @@ class Replay:
         duplicated: for each checkpoint, the rows of each channel that are in the snapshot and would be delivered again
             after a restore.
         sent: the output of the task: rows, barriers ``B(n)``, cancels ``X(n)``.
-        blocked: one entry for each event after which channels are blocked: its token, and the letters of the channels.
+        blocked: one entry for each polled element after which channels are blocked: its token, and the letters of the
+            channels.
+
+    >>> observed = replay("aligned", channels="ab", script="a|1 a:2 b:3 b|1")
+    >>> observed.log, observed.sent, observed.blocked
+    (['3', 'S(1)', '2'], ['3', 'B(1)', '2'], [('a|1', 'a'), ('b:3', 'a')])
     """
 
     log: list[str] = field(default_factory=list)

@@ -30,7 +30,12 @@ __all__ = ["ContractBroken", "Ledger", "LedgerSink", "ledger_sink"]
 
 
 class ContractBroken(BaseException):
-    """The engine broke the contract of a two-phase sink. Not an ``Exception``, so that no retry hides it."""
+    """The engine broke the contract of a two-phase sink. Not an ``Exception``, so that no retry hides it.
+
+    >>> Ledger().commit(1, [{"transaction": "1-0-1"}])
+    Traceback (most recent call last):
+    dataflow.testing.ledger.ContractBroken: commit of checkpoint 1: '1-0-1' was never prepared, or was deleted
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,15 @@ class Ledger:
     Attributes:
         jobs: the number of jobs that have begun to write here; only the writers of the last one are valid.
         rolled_back: the number of visible rows that were taken back because an older checkpoint was restored.
+
+    >>> import pyarrow as pa
+    >>> world = Ledger()
+    >>> handle = world.prepare(1, 0, [pa.record_batch({"x": [7]})])
+    >>> world.staged, world.rows()
+    (1, Counter())
+    >>> world.commit(1, [handle])
+    >>> world.staged, world.rows()
+    (0, Counter({(7,): 1}))
     """
 
     def __init__(
@@ -149,7 +163,13 @@ class Ledger:
 
 
 class LedgerSink(TwoPhaseSink):
-    """The sink that ``ledger_sink`` returns."""
+    """The sink that ``ledger_sink`` returns.
+
+    >>> world = Ledger()
+    >>> ledger_sink(world).begin()
+    >>> world.jobs
+    1
+    """
 
     def __init__(self, world: Ledger) -> None:
         self._world = world
@@ -216,5 +236,12 @@ def ledger_sink(world: Ledger) -> LedgerSink:
 
     Args:
         world: the ledger. It belongs to one sink; use the same ledger for all restarts of a job.
+
+    >>> import pyarrow as pa, dataflow as flow, operators as op
+    >>> world = Ledger()
+    >>> with flow.Pipeline("x") as p:
+    ...     p.source(op.from_arrow(pa.table({"a": [1, 2]}))).sink(ledger_sink(world), name="out")
+    >>> p.run("simulated", checkpoint=flow.Checkpointing(flow.MemoryStore())).rows_out, world.rows().total()
+    ({'out': 2}, 2)
     """
     return LedgerSink(world)

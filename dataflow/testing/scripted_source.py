@@ -24,7 +24,12 @@ __all__ = ["Pause", "ScriptedSource"]
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A number of polls for which a ``ScriptedSource`` has no rows. Raises: ValueError if it is less than 1."""
+    """A number of polls for which a ``ScriptedSource`` has no rows. Raises: ValueError if it is less than 1.
+
+    >>> Pause(0)
+    Traceback (most recent call last):
+    ValueError: expected a pause of at least 1 poll, got 0
+    """
 
     polls: int = 1
 
@@ -43,6 +48,11 @@ class ScriptedSource(Source):
         scripts: for each split, the batches to emit and the pauses between them, in order.
 
     Raises: ValueError if there is no batch, or schemas differ.
+
+    >>> import pyarrow as pa
+    >>> rows = pa.record_batch({"x": [1, 2]})
+    >>> [split.id for split in ScriptedSource([rows, Pause(3), rows], [rows]).splits()]
+    ['script-0', 'script-1']
     """
 
     def __init__(self, *scripts: Sequence[pa.RecordBatch | Pause]) -> None:

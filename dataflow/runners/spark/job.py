@@ -101,17 +101,35 @@ class SparkJob(WatchedJob):
         )
 
     def progress(self) -> JobProgress:
-        """Return the progress after the micro-batches that are done; ``query.lastProgress`` has Spark's own."""
+        """Return the progress after the micro-batches that are done; ``query.lastProgress`` has Spark's own.
+
+        >>> def share_read(pipeline):
+        ...     with pipeline.start("spark") as job:
+        ...         result = job.wait()
+        ...     return job.progress().done  # 1.0: all rows
+        """
         return self._meter.read()
 
     def cancel(self) -> None:
-        """Stop now. The micro-batch in progress is aborted, and repeated after a restart."""
+        """Stop now. The micro-batch in progress is aborted, and repeated after a restart.
+
+        >>> def state_after_cancel(pipeline):
+        ...     with pipeline.start("spark") as job:
+        ...         job.cancel()
+        ...     return job.state.value  # 'cancelled'
+        """
         self._end(JobState.CANCELLED)
 
     def stop(self) -> RunResult:
         """Stop the job and return its result. A later run with ``restore="auto"`` resumes after the last micro-batch.
 
+        Returns: the result of the run so far.
+
         Raises: the error that made the job fail; JobCancelled if it was cancelled.
+
+        >>> def state_after_stop(pipeline):
+        ...     with pipeline.start("spark") as job:
+        ...         return job.stop().state.value  # 'stopped', or 'finished' if all rows were read
         """
         return self._deliver(self._stop)
 

@@ -104,6 +104,17 @@ class SparkRunner:
             max_key_groups: keyed tasks of each keyed operator.
 
         Raises: UnsupportedOnRunner for operators, sources or sinks that cannot run on Spark.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("copy") as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> print(SparkRunner().explain(p, parallelism=2))
+        copy on Spark
+          operator  kind   on Spark
+          in        read   a streaming source of 2 partitions
+          out       write  foreachBatch: rows are sent to the driver
+        * a micro-batch is the barrier, exactly once: Checkpointing(every=) and its timeouts are ignored
+        ...
         """
         session = self._session or self._readers.session or active_session()
         most = parallelism_of(self._conf) if session is None else session.sparkContext.defaultParallelism
@@ -143,6 +154,16 @@ class SparkRunner:
             ConfigurationError for a session that cannot run it; CheckpointsExist, NoCheckpoint, CheckpointMismatch,
             CheckpointDamaged or InputChanged if the job in the directory cannot be restored; DirectoryInUse if another
             process runs it.
+
+        >>> import pyarrow as pa, dataflow as flow, operators as op
+        >>> with flow.Pipeline("copy") as p:
+        ...     p.source(op.from_arrow(pa.table({"x": [1, 2]})), name="in").sink(op.collect(), name="out")
+        >>> def copied(session):
+        ...     with SparkRunner(session).start(p, parallelism=1) as job:
+        ...         return job.wait().rows_out  # {'out': 2}
+        >>> SparkRunner().start(p, checkpoint=flow.Checkpointing("job", mode="unaligned"))
+        Traceback (most recent call last):
+        dataflow.errors.UnsupportedOnRunner: checkpoint mode 'unaligned': not on the spark runner: ...
         """
         location = job_location(checkpoint)
         policy = parse(restore)

@@ -90,7 +90,14 @@ class CheckpointState(GlobalState):
             operator: the name of the operator.
             table: the name of a table of its state; None if it has one table.
 
-        Raises: KeyError that lists the operators or tables.
+        Raises: KeyError if there is no such operator or table; the message lists the existing ones.
+
+        >>> import pyarrow as pa
+        >>> parts = {f"sums[{i}]": OperatorState(tables={"rows": pa.table({"k": [i]})}) for i in range(2)}
+        >>> schema = pa.schema({"k": pa.int64()})
+        >>> state = CheckpointState(parts, {}, snapshot=1, empty={"sums": schema}, subtasks={"sums": list(parts)})
+        >>> state.table("sums")["k"].to_pylist()
+        [0, 1]
         """
         import pyarrow as pa
 
@@ -109,7 +116,16 @@ class CheckpointState(GlobalState):
         Args:
             operator: the name of the operator.
 
-        Raises: KeyError that lists the operators.
+        Raises:
+            KeyError: there is no such operator; the message lists the operators.
+            pyarrow.ArrowTypeError: channels have the same column with different types.
+
+        >>> import pyarrow as pa
+        >>> channel, rows = Channel("in[0]", "out[0]"), pa.record_batch({"x": [1, 2]})
+        >>> inputs = {"out": [channel]}
+        >>> state = CheckpointState({}, {channel: (rows,)}, snapshot=1, empty={"out": rows.schema}, inputs=inputs)
+        >>> state.rows_to("out")["x"].to_pylist()
+        [1, 2]
         """
         import pyarrow as pa
 

@@ -95,6 +95,12 @@ class RestoreReport:
 
         Args:
             operator: the name of the operator; None: the operator with the most.
+
+        >>> import pyarrow as pa
+        >>> taken = Duplicates("out", "out[0]", "in[0] -> out[0]", rows=2, table=pa.table({"x": [1, 2]}))
+        >>> report = RestoreReport(1, "memory", Mode.UNALIGNED, finished=False, duplicates=[taken])
+        >>> report.duplicated(), report.duplicated("out"), report.duplicated("in")
+        (2, 2, 0)
         """
         counts = self.duplicated_by_operator
         return counts.get(operator, 0) if operator is not None else max(counts.values(), default=0)
@@ -115,18 +121,33 @@ class RestoreReport:
         Args:
             operator: the name of the operator.
 
-        Raises: pyarrow.ArrowInvalid if inputs have the same column with different types; use ``duplicates``, which
-        keeps channels apart.
+        Raises: pyarrow.ArrowTypeError if inputs have the same column with different types; use ``duplicates``, which
+            keeps channels apart.
+
+        >>> import pyarrow as pa
+        >>> taken = Duplicates("out", "out[0]", "in[0] -> out[0]", rows=2, table=pa.table({"x": [1, 2]}))
+        >>> report = RestoreReport(1, "memory", Mode.UNALIGNED, finished=False, duplicates=[taken])
+        >>> report.rows("out")["x"].to_pylist(), report.rows("in")
+        ([1, 2], None)
         """
         return _together([d.table for d in self.duplicates if d.operator == operator])
 
     def in_flight_rows_of(self, operator: str) -> pa.Table | None:
         """Return the rows re-injected ahead of ``operator``, channel by channel and in order; None: none.
 
-        Columns as with ``rows``.
+        If its inputs have different columns, a row is null in the columns that its own input lacks.
 
         Args:
             operator: the name of an operator that is the first of its task, because channels end only there.
+
+        Raises: pyarrow.ArrowTypeError if inputs have the same column with different types; use ``in_flight``, which
+            keeps channels apart.
+
+        >>> import pyarrow as pa
+        >>> flying = ChannelState("out", "out[0]", "in[0] -> out[0]", [Data(pa.record_batch({"x": [1, 2]}))])
+        >>> report = RestoreReport(1, "memory", Mode.UNALIGNED_PERSISTED, finished=False, in_flight=[flying])
+        >>> report.in_flight_rows_of("out")["x"].to_pylist()
+        [1, 2]
         """
         import pyarrow as pa
 
@@ -137,6 +158,13 @@ class RestoreReport:
     def offsets_table(self) -> pa.Table:
         """Return a row per split still to be read: source, split, offset (as JSON; null: from the beginning), replayed
         (rows read again, at least; null: not counted).
+
+        >>> offsets = {"in/part-0": 40, "in/part-1": None}
+        >>> report = RestoreReport(1, "memory", Mode.ALIGNED, False, offsets=offsets, replayed={"in/part-0": 2})
+        >>> for row in report.offsets_table().to_pylist():
+        ...     print(row)
+        {'source': 'in', 'split': 'part-0', 'offset': '40', 'replayed': 2}
+        {'source': 'in', 'split': 'part-1', 'offset': None, 'replayed': None}
         """
         rows = []
         for key, offset in self.offsets.items():
@@ -147,7 +175,13 @@ class RestoreReport:
 
     def duplicates_table(self) -> pa.Table:
         """Return a row per operator, subtask and channel with duplicates: operator, task, channel, rows, kept (how many
-        of the rows the checkpoint stores), precision (of the operator's count: see ``precision``).
+        of the rows the checkpoint stores), precision (of the operator's count: see ``precision``; null: unknown).
+
+        >>> import pyarrow as pa
+        >>> taken = Duplicates("out", "out[0]", "in[0] -> out[0]", rows=2, table=pa.table({"x": [1, 2]}))
+        >>> report = RestoreReport(1, "memory", Mode.UNALIGNED, finished=False, duplicates=[taken])
+        >>> report.duplicates_table().select(["operator", "channel", "rows", "kept"]).to_pylist()
+        [{'operator': 'out', 'channel': 'in[0] -> out[0]', 'rows': 2, 'kept': 2}]
         """
         rows = []
         for d in self.duplicates:
@@ -166,6 +200,12 @@ class RestoreReport:
     def in_flight_table(self) -> pa.Table:
         """Return a row per channel with elements in flight: operator, task, channel, rows, bytes (of Arrow memory),
         batches, watermarks, ended (whether the end of input is among them).
+
+        >>> import pyarrow as pa
+        >>> flying = ChannelState("out", "out[0]", "in[0] -> out[0]", [Data(pa.record_batch({"x": [1, 2]}))])
+        >>> report = RestoreReport(1, "memory", Mode.UNALIGNED_PERSISTED, finished=False, in_flight=[flying])
+        >>> report.in_flight_table().select(["channel", "rows", "bytes", "ended"]).to_pylist()
+        [{'channel': 'in[0] -> out[0]', 'rows': 2, 'bytes': 16, 'ended': False}]
         """
         rows = []
         for state in self.in_flight:
@@ -179,7 +219,12 @@ class RestoreReport:
         return _table(rows, **names, **counts, ended="bool")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON, without the rows."""
+        """Return the report as JSON values, without the rows; times in microseconds.
+
+        >>> values = RestoreReport(1, "memory", Mode.ALIGNED, False, offsets={"in/part-0": 40}).to_json()
+        >>> values["checkpoint"], values["mode"], values["guarantee"], values["offsets"]
+        (1, 'aligned', 'exactly once', [{'source': 'in', 'split': 'part-0', 'offset': '40', 'replayed': None}])
+        """
         return {
             "checkpoint": self.checkpoint,
             "location": self.location,

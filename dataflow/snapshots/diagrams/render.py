@@ -25,6 +25,12 @@ class Diagram:
 
     Attributes:
         layout: the positions of everything drawn.
+
+    >>> from dataflow.snapshots.traces import Event
+    >>> print(diagram(Trace(["p", "q"], [], {}, [Event("p", 1, "work"), Event("q", 1, "rest")])))
+    p   q
+    ●   ┃  work
+    ┃   ●  rest
     """
 
     layout: DiagramLayout

@@ -41,6 +41,11 @@ class Detection:
         answer: the predicate's result for ``state``, such as the cycle of a deadlock.
         state: the first snapshot in which the predicate held, or the last one if it held in none.
         snapshots: the number of snapshots up to and including ``state``.
+
+    >>> print(Detection(answer=False, state=GlobalState({"p": 0}, {}), snapshots=3))
+    not detected in 3 snapshots; the last one:
+    global state
+      p: 0
     """
 
     answer: Any

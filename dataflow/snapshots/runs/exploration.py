@@ -31,6 +31,11 @@ class Exploration:
         completions: the number of different snapshots checked, by the states at the beginning, recorded and at the end.
         stuck: the number of configurations that end a run with a snapshot that will never be complete, because an
             observer waits for a message that no process accepts. Always 0 for snapshots by markers.
+
+    >>> from dataflow.snapshots.processes import Process, ProcessGraph
+    >>> exploration = explore(ProcessGraph().add("p", Process()))
+    >>> exploration.states, exploration.configurations, exploration.completions
+    (1, 2, 1)
     """
 
     states: int

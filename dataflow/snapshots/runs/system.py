@@ -38,7 +38,14 @@ __all__ = ["Act", "Deliver", "DeliverReport", "Join", "Marker", "Step", "System"
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A marker of ``snapshot`` in a channel."""
+    """A marker of ``snapshot`` in a channel.
+
+    >>> from dataflow.snapshots.processes import Process, ProcessGraph
+    >>> system = System(ProcessGraph().add("p", Process()).add("q", Process()).connect("p", "q"))
+    >>> number = system.snapshot("p")
+    >>> system.deliver("p", "q")
+    Marker(snapshot=0)
+    """
 
     snapshot: int
 

@@ -64,6 +64,11 @@ def to_column(expr: Expr, schema: pa.Schema, where: str = "expression") -> Any:
 
     Raises: UnknownColumn, SchemaMismatch, as on any engine; UnsupportedOnRunner if Spark cannot compute it exactly;
         ConfigurationError without pyspark, without an active session, or with ANSI mode off.
+
+    >>> from dataflow.expressions import col
+    >>> to_column(col("y") + 1, pa.schema({"x": pa.int64()}))
+    Traceback (most recent call last):
+    dataflow.errors.UnknownColumn: ...
     """
     typed = resolve(expr, schema, where)
     _refuse_foreign_types(typed, where)
