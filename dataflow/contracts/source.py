@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "END",
+    "Condition",
     "EndOfSplit",
     "InputIdentity",
     "Json",
@@ -32,6 +33,8 @@ __all__ = [
     "Split",
     "SplitReader",
 ]
+
+Comparison = Literal["==", "!=", "<", "<=", ">", ">="]
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
@@ -72,6 +75,19 @@ class Split:
     info: Mapping[str, Json] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison of a source's column that every row must pass to be used; a null passes none.
+
+    ``value`` is an Arrow scalar, not null and not NaN. The column is converted to its type and then compared, which
+    never raises: ``expressions`` defines how. Text and bytes compare byte by byte, floats as IEEE 754 says.
+    """
+
+    column: str
+    operator: Comparison
+    value: pa.Scalar
+
+
 class SplitReader(ABC):
     """Reads one split from an offset on. ``Source.reader`` makes it; all calls come from one thread.
 
@@ -102,6 +118,11 @@ class SplitReader(ABC):
         Event time moves after whole batches, so which rows are late does not depend on how they were cut.
         """
         return False
+
+    @property
+    def rows_pruned(self) -> int:
+        """The rows that this reader left out so far because of ``Source.skipping``; they count as read."""
+        return 0
 
     def rejected(self) -> pa.RecordBatch | None:
         """Return the rows that the last ``poll`` set aside, for side output ``errors``; called after every poll.
@@ -256,6 +277,17 @@ class Source(ABC):
 
         Args:
             columns: names of the columns that the pipeline uses.
+        """
+        return self
+
+    def skipping(self, conditions: Sequence[Condition]) -> Source:
+        """Return the same source, which may leave out rows that fail a condition. By default, the source itself.
+
+        The rest must not change: splits, offsets, ``earliest``, and where batches end. So a batch of which all rows
+        are left out is still polled, as an empty batch. `SplitReader.rows_pruned` counts the rows.
+
+        Args:
+            conditions: each must hold for a row to be used.
         """
         return self
 

@@ -20,7 +20,17 @@ import pyarrow.parquet as pq
 import xxhash
 from pyarrow import types
 
-from dataflow.contracts.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
+from dataflow.contracts.source import (
+    END,
+    Condition,
+    EndOfSplit,
+    InputIdentity,
+    Json,
+    Source,
+    SourceContext,
+    Split,
+    SplitReader,
+)
 from dataflow.errors import (
     CheckpointDamaged,
     ConfigurationError,
@@ -36,6 +46,7 @@ from operators.sources.arrow import plain_type
 from operators.sources.files import Files
 from operators.sources.known_file import KnownFile, KnownFiles, changed
 from operators.sources.paths import Paths, expand
+from operators.sources.pruned_groups import pruned_groups
 from operators.sources.row_groups import GroupSizes, SplitBy, SplitLayout
 from operators.sources.statistics import earliest_time
 
@@ -196,6 +207,7 @@ class ParquetSource(Source):
         dictionary: tuple[str, ...],
         batch_rows: int | None,
         split_by: SplitBy,
+        conditions: tuple[Condition, ...] = (),
     ) -> None:
         self.blocking = known.where.remote
         self._known = known
@@ -204,6 +216,7 @@ class ParquetSource(Source):
         self._dictionary = dictionary
         self._batch_rows = batch_rows
         self._split_by = split_by
+        self._conditions = conditions
 
     @property
     def schema(self) -> pa.Schema:
@@ -255,22 +268,27 @@ class ParquetSource(Source):
         return file, groups
 
     def identified_by(self, identity: InputIdentity) -> ParquetSource:
-        return self._with(self._known.identified_by(identity), self._schema)
+        return self._with(self._known.identified_by(identity), self._schema, self._conditions)
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
         row = parsed(Count | None, offset, f"read_parquet: the position in {excerpt(split.id)}") or 0
         file, groups = self._checked(split)
-        layout = file.sizes.layout(groups, self._batch_rows)
+        pruned = pruned_groups(file.metadata, groups, self._schema, self._conditions)
+        layout = file.sizes.layout(groups, self._batch_rows).without(pruned)
         return _Reader(split.id, layout, row, self._schema, _Opener(file, self._dictionary, self._known.where, context))
 
     def select(self, columns: Sequence[str]) -> ParquetSource:
         for name in columns:
             if name not in self._schema.names:
                 raise UnknownColumn(name, self._schema.names, f"read_parquet({self._known.first.path!r})")
-        return self._with(self._known, _selected(self._schema, columns))
+        return self._with(self._known, _selected(self._schema, columns), self._conditions)
 
-    def _with(self, known: KnownFiles, schema: pa.Schema) -> ParquetSource:
-        return ParquetSource(known, self._files, schema, self._dictionary, self._batch_rows, self._split_by)
+    def skipping(self, conditions: Sequence[Condition]) -> ParquetSource:
+        return self._with(self._known, self._schema, (*self._conditions, *conditions))
+
+    def _with(self, known: KnownFiles, schema: pa.Schema, conditions: tuple[Condition, ...]) -> ParquetSource:
+        how = (self._dictionary, self._batch_rows, self._split_by)
+        return ParquetSource(known, self._files, schema, *how, conditions)
 
     def __repr__(self) -> str:
         return repr(self._known)
@@ -319,11 +337,17 @@ class _Opener:
 
 
 class _Reader(SplitReader):
-    """Decodes a split. After a restore, the rows before the offset are decoded too, except whole row groups."""
+    """Decodes a split. After a restore, the rows before the offset are decoded too, except whole row groups.
+
+    A poll takes the rows of one batch up to a row of the split, of which only those are decoded that are not pruned. If
+    none are left, it returns an empty batch, so that batches end where they would without pruning.
+    """
 
     def __init__(self, split: str, layout: SplitLayout, offset: int, schema: pa.Schema, opener: _Opener) -> None:
         self._split = split
         self._layout = layout
+        self._kept = layout.kept()
+        self._pruned = 0
         self._offset = offset
         self._schema = schema
         self._opener = opener
@@ -332,7 +356,8 @@ class _Reader(SplitReader):
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._file: pq.ParquetFile | None = None
         try:
-            self._file = opener.open(schema.names)
+            if self._pieces:
+                self._file = opener.open(schema.names)
             skip = offset - self._pieces[0].start if self._pieces else 0
             while skip > 0 and (batch := self._next()) is not None:
                 self._rest = batch.slice(skip)
@@ -341,17 +366,34 @@ class _Reader(SplitReader):
             raise self._damaged(error) from error
 
     def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
-        while self._rest is None or self._rest.num_rows == 0:
-            try:
-                self._rest = self._next()
-            except _DAMAGED as error:
-                raise self._damaged(error) from error
-            if self._rest is None:
-                return END
-        rows = min(max_rows, self._layout.end_of_batch(self._offset) - self._offset)
-        batch, self._rest = self._rest.slice(0, rows), self._rest.slice(rows)
-        self._offset += batch.num_rows
+        if self._offset >= self._layout.ends[-1]:
+            return END
+        end = self._layout.end_of_batch(self._offset)
+        before, left = self._kept.count(self._offset), self._kept.count(end) - self._kept.count(self._offset)
+        rows = min(max_rows, left)
+        try:
+            batch = self._take(rows)
+        except _DAMAGED as error:
+            raise self._damaged(error) from error
+        stop = end if rows == left else self._kept.row_after(before + rows)
+        self._pruned += stop - self._offset - rows
+        self._offset = stop
         return batch
+
+    def _take(self, rows: int) -> pa.RecordBatch:
+        """Return exactly ``rows`` rows, so that where a poll ends does not depend on how pages are decoded."""
+        parts, missing = [], rows
+        while missing:
+            if not self._rest:
+                self._rest = self._next()
+                if self._rest is None:
+                    raise OSError(f"{missing} rows fewer than its footer says")
+            parts.append(self._rest.slice(0, missing))
+            self._rest = self._rest.slice(missing)
+            missing -= parts[-1].num_rows
+        if not parts:
+            return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in self._schema], schema=self._schema)
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
     def _next(self) -> pa.RecordBatch | None:
         batch = next(self._batches, None)
@@ -380,6 +422,10 @@ class _Reader(SplitReader):
     @property
     def offset(self) -> int:
         return self._offset
+
+    @property
+    def rows_pruned(self) -> int:
+        return self._pruned
 
     @property
     def mid_batch(self) -> bool:
