@@ -49,13 +49,9 @@ def pruned_groups(
 
 
 def _place_of(metadata: pq.FileMetaData, column: str) -> int | None:
-    """Return the number of the flat column ``column``; a path through a struct may read the same."""
+    """Return the number of the column ``column``; None if the path of a struct's field reads the same."""
     places = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path == column]
-    if len(places) != 1:
-        return None
-    found = metadata.schema.column(places[0])
-    flat = found.name == column and found.max_repetition_level == 0 and found.max_definition_level <= 1
-    return places[0] if flat else None
+    return places[0] if len(places) == 1 else None
 
 
 class _Test:

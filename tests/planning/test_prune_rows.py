@@ -52,6 +52,7 @@ def test_each_comparison_with_a_constant_that_a_filter_needs_is_a_condition() ->
     assert told(lambda s: s.filter((col("a") > 1) | (col("b") < 2))) == []
     assert told(lambda s: s.filter(~(col("a") > 1))) == []
     assert told(lambda s: s.filter((col("f") != 1) & (col("s") == "x"))) == ["f != 1.0", "s == x"]
+    assert told(lambda s: s.filter((col("f") > float("nan")) & (col("f") > lit(None)))) == []
 
 
 def test_filters_are_followed_through_each_other_and_through_columns_that_are_renamed() -> None:
@@ -59,6 +60,9 @@ def test_filters_are_followed_through_each_other_and_through_columns_that_are_re
         return stream.filter(col("a") > 1).select({"a": "b"}, "s").filter(col("a") < 9).filter(col("s") > "x")
 
     assert told(build) == ["a > 1", "b < 9", "s > x"]
+    assert told(lambda s: s.select({"a": "b"}, {"b": "a"}).select({"a": "b"}, {"b": "a"}).filter(col("a") > 1)) == [
+        "a > 1"
+    ]
     assert told(lambda s: s.with_columns(a=col("f") / 2).filter((col("a") > 1) & (col("b") > 2))) == ["b > 2"]
 
 

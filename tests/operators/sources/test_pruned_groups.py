@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from tests.operators.reading import CONTEXT
 
 BERLIN = ZoneInfo("Europe/Berlin")
 TIMES = st.datetimes(datetime.datetime(1960, 1, 1), datetime.datetime(2100, 1, 1))
+SECONDS = TIMES.map(lambda t: t.replace(microsecond=0))
 FLOATS = st.sampled_from([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.5, -1.5, 2.0**53, 5e-324])
 TEXTS = st.text("ab\x00é😀", max_size=3) | st.sampled_from(["a" * 5_000, "a" * 5_000 + "b"])
 
@@ -50,7 +51,7 @@ KINDS: list[tuple[pa.DataType, st.SearchStrategy[Any], st.SearchStrategy[Any]]] 
     (pa.float32(), FLOATS, NUMBERS),
     (pa.float64(), FLOATS | st.floats(width=64), NUMBERS | st.floats(width=64)),
     (pa.date32(), st.dates(), st.dates()),
-    (pa.timestamp("ms"), TIMES.map(lambda t: t.replace(microsecond=0)), TIMES),
+    (pa.timestamp("ms"), SECONDS, SECONDS),
     (pa.timestamp("us", "Europe/Berlin"), TIMES.map(lambda t: t.replace(tzinfo=BERLIN)),
      TIMES.map(lambda t: t.replace(tzinfo=datetime.UTC))),
     (pa.timestamp("ns", "UTC"), TIMES.map(lambda t: t.replace(tzinfo=datetime.UTC)),
@@ -178,6 +179,53 @@ def test_row_groups_that_a_filter_leaves_nothing_of_are_known_by_their_statistic
     metadata, schema = pq.read_metadata(numbers), op.read_parquet(numbers).schema
     pruned = pruned_groups(metadata, range(10), schema, conditions_of(predicate, schema))
     assert sorted(set(range(10)) - pruned) == kept
+
+
+TIME = datetime.datetime(2024, 3, 31, tzinfo=BERLIN)
+DAY = datetime.timedelta(days=1)
+INF = float("inf")
+ORDERED: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.int8(), [-128, -1, 0, 1, 127]),
+    (pa.int64(), [-(2**63), -1, 0, 2**53 + 1, 2**63 - 1]),
+    (pa.uint8(), [0, 1, 127, 128, 255]),
+    (pa.uint32(), [0, 1, 2**31 - 1, 2**31, 2**32 - 1]),
+    (pa.uint64(), [0, 1, 2**63 - 1, 2**63, 2**64 - 1]),
+    (pa.float32(), [-INF, -1.5, 0.0, 1.5, INF]),
+    (pa.float64(), [-INF, -1.5, 0.0, 5e-324, INF]),
+    (pa.date32(), [datetime.date(1960, 1, 1), datetime.date(1970, 1, 1), datetime.date(2024, 2, 29)]),
+    (pa.timestamp("ms"), [TIME.replace(tzinfo=None, year=year) for year in (1960, 1970, 2024)]),
+    (pa.timestamp("us", "Europe/Berlin"), [TIME - DAY, TIME, TIME + DAY / 7]),
+    (pa.timestamp("ns", "UTC"), [TIME - DAY, TIME, TIME + DAY / 7]),
+    (pa.decimal128(9, 2), [Decimal("-3.40"), Decimal("-0.01"), Decimal("0.00"), Decimal("1.20")]),
+    (pa.decimal128(38, 3), [Decimal("-" + "9" * 35), Decimal("0.001"), Decimal("9" * 34 + ".001")]),
+]
+
+
+@pytest.mark.parametrize("how", [{}, {"store_decimal_as_integer": True}], ids=str)
+@pytest.mark.parametrize(
+    ("type_", "values"), ORDERED, ids=lambda value: str(value) if isinstance(value, pa.DataType) else ""
+)
+def test_bounds_are_ordered_as_values_are_compared(
+    tmp_path: Path, type_: pa.DataType, values: list[Any], how: dict[str, Any]
+) -> None:
+    """A row group of two values is pruned if, and only if, no value between them would pass."""
+    pairs = [(low, high) for place, low in enumerate(values) for high in values[place:]]
+    column = pa.array([value for pair in pairs for value in pair], type_)
+    pq.write_table(pa.table({"v": column}), tmp_path / "a.parquet", row_group_size=2, **how)
+    metadata, schema = pq.read_metadata(tmp_path / "a.parquet"), op.read_parquet(tmp_path).schema
+    for literal in values:
+        possible: dict[Expr, Callable[[Any, Any], bool]] = {
+            col("v") < literal: lambda low, high, x=literal: low < x,
+            col("v") <= literal: lambda low, high, x=literal: low <= x,
+            col("v") > literal: lambda low, high, x=literal: high > x,
+            col("v") >= literal: lambda low, high, x=literal: high >= x,
+            col("v") == literal: lambda low, high, x=literal: low <= x <= high,
+        }
+        for predicate, may_pass in possible.items():
+            conditions = conditions_of(predicate, schema)
+            assert len(conditions) == 1
+            pruned = pruned_groups(metadata, range(len(pairs)), schema, conditions)
+            assert pruned == {place for place, pair in enumerate(pairs) if not may_pass(*pair)}, predicate
 
 
 def one_group(column: pa.Array, operator: str, value: pa.Scalar, **how: Any) -> bool:
