@@ -77,10 +77,17 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A comparison of a source's column that every row must pass to be used; a null passes none.
+    """A comparison of a source's column with a constant that every row must pass to be used; a null passes none.
 
-    ``value`` is an Arrow scalar, not null and not NaN. The column is converted to its type and then compared, which
-    never raises: ``expressions`` defines how. Text and bytes compare byte by byte, floats as IEEE 754 says.
+    Attributes:
+        column: the name of a column of the source.
+        operator: the comparison, with the column on the left.
+        value: an Arrow scalar, neither null nor NaN. The column is converted to its type, which never fails, and then
+            compared: text and bytes byte by byte, floats as IEEE 754 says.
+
+    >>> import pyarrow as pa
+    >>> Condition("price", ">=", pa.scalar(9.5)).operator
+    '>='
     """
 
     column: str

@@ -70,6 +70,9 @@ def read_parquet(
     types become plain text or binary. The key of a folder such as ``year=2013`` does not become a column: a
     PartitionKeyWarning names it.
 
+    A row group is not decoded if its statistics show that none of its rows passes the filters after the source. Its
+    rows count as read, and batches end where they would.
+
     Args:
         paths: a file, a directory, a glob, a URI that pyarrow knows (``s3://``, ``gs://``, ``file://``) or a list of
             these.
