@@ -359,7 +359,7 @@ def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
     operators = [
         OperatorMetrics(
             n.name,
-            n.rows_in + n.tally.pruned,
+            n.rows_read,
             n.rows_out,
             n.tally.late,
             n.tally.skipped,

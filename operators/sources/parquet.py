@@ -369,7 +369,7 @@ class _Reader(SplitReader):
             raise self._damaged(error) from error
 
     def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
-        if self._offset >= self._layout.ends[-1]:
+        if self._offset >= self._layout.total:
             return END
         end = self._layout.end_of_batch(self._offset)
         before, left = self._kept.count(self._offset), self._kept.count(end) - self._kept.count(self._offset)

@@ -131,6 +131,11 @@ class SplitLayout:
         """Return the same batches, of which the row groups ``pruned`` are not decoded."""
         return replace(self, pruned=pruned)
 
+    @property
+    def total(self) -> int:
+        """The number of rows, pruned ones included."""
+        return self.ends[-1] if self.ends else 0
+
     def end_of_batch(self, row: int) -> int:
         """Return the first row after the batch of ``row``; after the last row, the number of rows."""
         return self.ends[min(bisect_right(self.ends, row), len(self.ends) - 1)]

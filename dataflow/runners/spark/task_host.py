@@ -267,7 +267,7 @@ class TaskHost:
         operators = [
             [
                 node.name,
-                node.rows_in + node.tally.pruned,
+                node.rows_read,
                 node.rows_out,
                 node.tally.late,
                 node.tally.skipped,

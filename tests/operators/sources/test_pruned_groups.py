@@ -286,6 +286,15 @@ def test_a_reader_within_a_batch_whose_rest_is_pruned_ends_that_batch_first(numb
     assert (batch.num_rows, reader.offset, reader.mid_batch, reader.rows_pruned) == (0, 25, False, 13)
 
 
+def test_a_file_without_row_groups_is_at_its_end(tmp_path: Path) -> None:
+    pq.ParquetWriter(tmp_path / "a.parquet", pa.schema({"n": pa.int64()})).close()
+    source = op.read_parquet(tmp_path, split_by="file")
+    assert not source.splits()
+    (whole,) = source._splits_of(next(iter(source._files.values())))
+    reader = source.reader(whole, None, CONTEXT)
+    assert (reader.poll(10), reader.mid_batch, reader.offset) == (END, False, 0)
+
+
 def damaged(path: Path, column: str, groups: Sequence[int]) -> Path:
     """Overwrite the pages of a column in some row groups."""
     metadata, content = pq.read_metadata(path), bytearray(path.read_bytes())
