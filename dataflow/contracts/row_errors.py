@@ -66,13 +66,14 @@ class RowError:
 
 @dataclass(slots=True)
 class RowTally:
-    """Counts of the rows that one subtask of an operator did not pass on in this run: late rows and rejected rows.
+    """Counts of the rows that one subtask of an operator did not pass on in this run: late, rejected, pruned rows.
 
     They are not part of checkpoints: all counts of a run begin at zero, also after a restore.
     """
 
     late: int = 0
     skipped: int = 0
+    pruned: int = 0
     samples: list[RowError] = field(default_factory=list)
     lateness: Lateness = field(default_factory=Lateness)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "END",
+    "Condition",
     "EndOfSplit",
     "InputIdentity",
     "Json",
@@ -32,6 +33,8 @@ __all__ = [
     "Split",
     "SplitReader",
 ]
+
+Comparison = Literal["==", "!=", "<", "<=", ">", ">="]
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
@@ -70,6 +73,26 @@ class Split:
 
     id: str
     info: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison of a source's column with a constant that every row must pass to be used; a null passes none.
+
+    Attributes:
+        column: the name of a column of the source.
+        operator: the comparison, with the column on the left.
+        value: an Arrow scalar, neither null nor NaN. The column is converted to its type, which never fails, and then
+            compared: text and bytes byte by byte, floats as IEEE 754 says.
+
+    >>> import pyarrow as pa
+    >>> Condition("price", ">=", pa.scalar(9.5)).operator
+    '>='
+    """
+
+    column: str
+    operator: Comparison
+    value: pa.Scalar
 
 
 class SplitReader(ABC):
@@ -123,6 +146,11 @@ class SplitReader(ABC):
         Event time moves after whole batches, so which rows are late does not depend on how they were cut.
         """
         return False
+
+    @property
+    def rows_pruned(self) -> int:
+        """The rows that this reader left out so far because of ``Source.skipping``; they count as read."""
+        return 0
 
     def rejected(self) -> pa.RecordBatch | None:
         """Return the rows that the last ``poll`` set aside, for side output ``errors``; called after every poll.
@@ -366,6 +394,17 @@ class Source(ABC):
         >>> source = op.from_arrow(pa.table({"x": [1], "y": [2], "z": [3]}))
         >>> source.select(["z", "x"]).schema.names
         ['x', 'z']
+        """
+        return self
+
+    def skipping(self, conditions: Sequence[Condition]) -> Source:
+        """Return the same source, which may leave out rows that fail a condition. By default, the source itself.
+
+        The rest must not change: splits, offsets, ``earliest``, and where batches end. So a batch of which all rows
+        are left out is still polled, as an empty batch. `SplitReader.rows_pruned` counts the rows.
+
+        Args:
+            conditions: each must hold for a row to be used.
         """
         return self
 

@@ -37,7 +37,7 @@ from dataflow.expressions.nodes import (
 )
 from dataflow.expressions.typing import COMPARISONS, Typed, resolve
 
-__all__ = ["compile_expression", "compile_value"]
+__all__ = ["compile_expression", "compile_value", "constant"]
 
 Value = Any  # pa.Array | pa.Scalar; pyarrow has no types
 Lowered = Callable[[pa.RecordBatch], Value]
@@ -158,7 +158,7 @@ def _through_dictionary(
 
 def _operand(typed: Typed, target: pa.DataType, schema: pa.Schema, where: str, parent: Expr) -> Lowered:
     if isinstance(typed.node, Literal):
-        scalar = _constant(typed.node.value, typed.dtype, target)
+        scalar = constant(typed.node.value, target)
         return lambda batch: scalar
     lowered = _lower(typed, schema, where)
     if typed.dtype.equals(target):
@@ -167,10 +167,11 @@ def _operand(typed: Typed, target: pa.DataType, schema: pa.Schema, where: str, p
     return lambda batch: convert(lowered(batch))
 
 
-def _constant(value: object, dtype: pa.DataType, target: pa.DataType) -> Value:
+def constant(value: object, target: pa.DataType) -> Value:
+    """Return a literal's value as a scalar of the type in which it is computed."""
     if type(value) is int and types.is_decimal(target):
         return pa.scalar(Decimal(value), target)  # the cast would need room for the digits of any int64
-    return _implicit(pa.scalar(value, dtype), target)
+    return _implicit(pa.scalar(value, literal_type(value)), target)
 
 
 def _implicit(value: Value, target: pa.DataType) -> Value:
@@ -284,9 +285,7 @@ def _membership(values: tuple[object, ...], compute: pa.DataType) -> Callable[..
     listed = [value for value in values if value == value]
     if types.is_floating(compute):
         listed = [*listed, 0.0, -0.0] if 0 in listed else listed
-    options = pa.concat_arrays(
-        [pa.array([], compute), *(pa.repeat(_constant(value, literal_type(value), compute), 1) for value in listed)]
-    )
+    options = pa.concat_arrays([pa.array([], compute), *(pa.repeat(constant(value, compute), 1) for value in listed)])
 
     def is_in(value: Value) -> Value:
         result = pc.is_in(value, value_set=options)

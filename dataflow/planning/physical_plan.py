@@ -17,6 +17,7 @@ from dataflow.planning.encode_columns import encode_columns
 from dataflow.planning.graph import Edge, Graph, Node, Partitioning
 from dataflow.planning.pre_aggregation import preaggregate
 from dataflow.planning.prune_columns import prune_columns
+from dataflow.planning.prune_rows import prune_rows
 from dataflow.planning.specs import Read
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def make_plan(
     for name, value in (("parallelism", parallelism), ("max_key_groups", max_key_groups)):
         if not isinstance(value, int) or value < 1:
             raise ConfigurationError(f"{name} must be a whole number of at least 1, got {value!r}")
-    pruned = _identify_sources(prune_columns(graph), input_identity)
+    pruned = _identify_sources(prune_rows(prune_columns(graph), parallelism), input_identity)
     pruned = encode_columns(pruned) if encode else pruned
     physical = pruned if combine is None else preaggregate(pruned, parallelism, combine)
     plan = Plan(physical, graph, {}, [], max_key_groups)

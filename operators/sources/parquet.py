@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, ClassVar, Final, Literal, NamedTuple, get_args
+from typing import Any, BinaryIO, Final, get_args
 
 import msgspec
 import pyarrow as pa
@@ -20,7 +19,15 @@ import pyarrow.parquet as pq
 import xxhash
 from pyarrow import types
 
-from dataflow.contracts.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
+from dataflow.contracts.source import (
+    Condition,
+    InputIdentity,
+    Json,
+    Source,
+    SourceContext,
+    Split,
+    SplitReader,
+)
 from dataflow.errors import (
     CheckpointDamaged,
     ConfigurationError,
@@ -30,18 +37,18 @@ from dataflow.errors import (
     UnknownColumn,
     user_frame,
 )
-from dataflow.state.dictionaries import wide_type, widened_array
+from dataflow.state.dictionaries import wide_type
 from dataflow.untrusted import Count, excerpt, parsed
 from operators.sources.arrow import plain_type
 from operators.sources.files import Files
 from operators.sources.known_file import KnownFile, KnownFiles, changed
+from operators.sources.parquet_reader import DAMAGED, ParquetOpener, ParquetReader
 from operators.sources.paths import Paths, expand
-from operators.sources.row_groups import MOST_ROWS, GroupSizes, Piece, SplitBy, SplitLayout
+from operators.sources.pruned_groups import pruned_groups
+from operators.sources.row_groups import MOST_ROWS, GroupSizes, SplitBy
 from operators.sources.statistics import earliest_time
 
 __all__ = ["ParquetSource", "read_parquet"]
-
-_DAMAGED: Final = (OSError, pa.ArrowException)  # pyarrow's errors for a missing or damaged file
 
 
 def read_parquet(
@@ -58,6 +65,9 @@ def read_parquet(
     Columns that were written as dictionaries (pandas' categories) are read as such, always with int32 indices. View
     types become plain text or binary. The key of a folder such as ``year=2013`` does not become a column: a
     PartitionKeyWarning names it.
+
+    A row group is not decoded if its statistics show that none of its rows passes the filters after the source. Its
+    rows count as read, and batches end where they would.
 
     Args:
         paths: a file, a directory, a glob, a URI that pyarrow knows (``s3://``, ``gs://``, ``file://``) or a list of
@@ -129,7 +139,7 @@ class _File:
                 metadata = pq.read_metadata(raw)
                 known = KnownFile.of(path, status, raw)
                 footer = _footer_hash(raw, status.bytes)
-        except _DAMAGED as error:
+        except DAMAGED as error:
             raise SourceError(
                 f"read_parquet: cannot read {path!r} as Parquet: {error}; replace or remove it"
             ) from error
@@ -198,6 +208,7 @@ class ParquetSource(Source):
         dictionary: tuple[str, ...],
         batch_rows: int | None,
         split_by: SplitBy,
+        conditions: tuple[Condition, ...] = (),
     ) -> None:
         self.blocking = known.where.remote
         self._known = known
@@ -206,6 +217,7 @@ class ParquetSource(Source):
         self._dictionary = dictionary
         self._batch_rows = batch_rows
         self._split_by = split_by
+        self._conditions = conditions
 
     @property
     def schema(self) -> pa.Schema:
@@ -257,19 +269,22 @@ class ParquetSource(Source):
         return file, groups
 
     def identified_by(self, identity: InputIdentity) -> ParquetSource:
-        return self._with(self._known.identified_by(identity), self._schema)
+        return self._with(known=self._known.identified_by(identity))
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
         row = parsed(Count | None, offset, f"read_parquet: the position in {excerpt(split.id)}") or 0
         file, groups = self._checked(split)
-        layout = file.sizes.layout(groups, self._batch_rows)
-        return _Reader(split.id, layout, row, self._schema, _Opener(file, self._dictionary, self._known.where, context))
+        pruned = pruned_groups(file.metadata, groups, self._schema, self._conditions)
+        layout = file.sizes.layout(groups, self._batch_rows).without(pruned)
+        where = self._known.where
+        opener = ParquetOpener(file.path, file.footer, file.metadata, self._dictionary, where, context)
+        return ParquetReader(split.id, layout, row, self._schema, opener)
 
     def select(self, columns: Sequence[str]) -> ParquetSource:
         for name in columns:
             if name not in self._schema.names:
                 raise UnknownColumn(name, self._schema.names, f"read_parquet({self._known.first.path!r})")
-        return self._with(self._known, _selected(self._schema, columns))
+        return self._with(schema=_selected(self._schema, columns))
 
     def encoded(self, columns: Sequence[str]) -> ParquetSource:
         """Return the source with dictionaries for the ``columns`` whose values repeat in the first row group."""
@@ -280,8 +295,7 @@ class ParquetSource(Source):
             field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in repeated else field
             for field in self._schema
         ]
-        dictionary = (*self._dictionary, *repeated)
-        return ParquetSource(self._known, self._files, pa.schema(fields), dictionary, self._batch_rows, self._split_by)
+        return self._with(schema=pa.schema(fields), dictionary=(*self._dictionary, *repeated))
 
     def _repeats(self, column: str) -> bool:
         """Return whether a dictionary of the first rows has at most a quarter as many entries.
@@ -301,147 +315,35 @@ class ParquetSource(Source):
                         )
                         with opened:
                             sample = next(opened.iter_batches(MOST_ROWS, [group], [column], use_threads=False))
-                    except _DAMAGED:
+                    except DAMAGED:
                         return False
                     return pa.types.is_dictionary(sample.column(0).type) and _ENTRIES * len(
                         sample.column(0).dictionary
                     ) <= len(sample)
         return False
 
-    def _with(self, known: KnownFiles, schema: pa.Schema) -> ParquetSource:
-        return ParquetSource(known, self._files, schema, self._dictionary, self._batch_rows, self._split_by)
+    def skipping(self, conditions: Sequence[Condition]) -> ParquetSource:
+        return self._with(conditions=(*self._conditions, *conditions))
+
+    def _with(
+        self,
+        known: KnownFiles | None = None,
+        schema: pa.Schema | None = None,
+        dictionary: tuple[str, ...] | None = None,
+        conditions: tuple[Condition, ...] | None = None,
+    ) -> ParquetSource:
+        return ParquetSource(
+            known or self._known,
+            self._files,
+            self._schema if schema is None else schema,
+            self._dictionary if dictionary is None else dictionary,
+            self._batch_rows,
+            self._split_by,
+            self._conditions if conditions is None else conditions,
+        )
 
     def __repr__(self) -> str:
         return repr(self._known)
-
-
-class _OpenFile(NamedTuple):
-    """A file that a closed reader left open for the next one. ``footer`` is that of the file when it was opened."""
-
-    path: str
-    footer: str
-    file: pq.ParquetFile
-
-    def close(self) -> None:
-        self.file.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _Opener:
-    """Opens a file once for all splits that a subtask reads from it in turn."""
-
-    file: _File
-    dictionary: tuple[str, ...]
-    where: Files
-    context: SourceContext
-
-    _KEY: ClassVar = "read_parquet"
-
-    def open(self, names: Sequence[str]) -> pq.ParquetFile:
-        left = self.context.left_open.pop(self._KEY, None)
-        if isinstance(left, _OpenFile):
-            if (left.path, left.footer) == (self.file.path, self.file.footer):
-                return left.file
-            left.close()
-        # memory_map would be a few percent faster, but end the process, not the read, if the file shrank meanwhile
-        return pq.ParquetFile(
-            self.file.path,
-            metadata=self.file.metadata,
-            memory_map=False,
-            pre_buffer=False,
-            read_dictionary=[name for name in self.dictionary if name in names],
-            filesystem=self.where.filesystem,
-        )
-
-    def leave(self, opened: pq.ParquetFile) -> None:
-        self.context.left_open[self._KEY] = _OpenFile(self.file.path, self.file.footer, opened)
-
-
-class _Reader(SplitReader):
-    """Decodes a split. After a restore, the rows before the offset are decoded too, except whole row groups."""
-
-    def __init__(self, split: str, layout: SplitLayout, offset: int, schema: pa.Schema, opener: _Opener) -> None:
-        self._split = split
-        self._layout = layout
-        self._offset = offset
-        self._schema = schema
-        self._opener = opener
-        self._rest: pa.RecordBatch | None = None
-        self._pieces = deque(layout.after(offset))
-        self._batches: Iterator[pa.RecordBatch] = iter(())
-        self._file: pq.ParquetFile | None = None
-        try:
-            self._file = opener.open(schema.names)
-            skip = offset - self._pieces[0].start if self._pieces else 0
-            while skip > 0 and (batch := self._next()) is not None:
-                self._rest = batch.slice(skip)
-                skip -= batch.num_rows
-        except _DAMAGED as error:
-            raise self._damaged(error) from error
-
-    def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
-        while self._rest is None or self._rest.num_rows == 0:
-            try:
-                self._rest = self._next()
-            except _DAMAGED as error:
-                raise self._damaged(error) from error
-            if self._rest is None:
-                return END
-        rows = min(max_rows, self._layout.end_of_batch(self._offset) - self._offset)
-        batch, self._rest = self._rest.slice(0, rows), self._rest.slice(rows)
-        self._offset += batch.num_rows
-        return batch
-
-    def _next(self) -> pa.RecordBatch | None:
-        batch = next(self._batches, None)
-        while batch is None and self._pieces:
-            piece = self._pieces.popleft()
-            assert self._file is not None, "a reader that was closed"
-            self._batches = self._decoded(self._file, piece)
-            batch = next(self._batches, None)
-        if batch is None or not self._schema.names:
-            return batch
-        # a name with a dot may also have selected a struct; files may order their columns differently
-        columns = [_laid_out(batch.column(field.name), field.type) for field in self._schema]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-    def _decoded(self, file: pq.ParquetFile, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """Return the batches of ``piece``. pyarrow ends one where a dictionary ends, which is at each row group."""
-        batches = file.iter_batches(piece.batch_rows, list(piece.groups), self._schema.names, use_threads=False)
-        whole = len(piece.groups) > 1 and self._layout.rows_of(piece) <= piece.batch_rows
-        if whole and any(types.is_dictionary(type_) for type_ in self._schema.types):
-            return iter([pa.concat_batches(list(batches))])
-        return batches
-
-    def _damaged(self, error: Exception) -> SourceError:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        return SourceError(
-            f"read_parquet: {self._split!r} is damaged somewhere after row {self._offset}: {error}; "
-            f"restore the file from a good copy"
-        )
-
-    @property
-    def offset(self) -> int:
-        return self._offset
-
-    @property
-    def mid_batch(self) -> bool:
-        return not self._layout.is_between(self._offset)
-
-    def close(self) -> None:
-        self._rest = None
-        self._batches = iter(())
-        if self._file is not None:
-            self._opener.leave(self._file)
-            self._file = None
-
-
-def _laid_out(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return ``array`` with wide indices, and views as plain text or binary, because few kernels take views."""
-    wide = widened_array(array)
-    return wide if wide.type == type_ else wide.cast(type_)
 
 
 def _footer_hash(raw: BinaryIO, size: int) -> str:

@@ -9,15 +9,15 @@ the parallelism, nor on speed.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-__all__ = ["BATCH_BYTES", "MOST_ROWS", "GroupSizes", "Piece", "SplitBy", "SplitLayout"]
+__all__ = ["BATCH_BYTES", "MOST_ROWS", "GroupSizes", "KeptRows", "Piece", "SplitBy", "SplitLayout"]
 
 MOST_ROWS: Final = 1 << 19
 """The most rows of a batch, and of a split that has several row groups."""
@@ -103,7 +103,7 @@ class Piece:
     """Row groups that are decoded in one go, from row ``start`` of the split on, ``batch_rows`` rows at a time."""
 
     start: int
-    groups: range
+    groups: Sequence[int]
     batch_rows: int
 
 
@@ -111,18 +111,30 @@ class Piece:
 class SplitLayout:
     """The batches of a split. ``ends`` has the row after each batch; ``rows`` those of each row group of the file.
 
+    The row groups ``pruned`` are not decoded. Their rows keep their numbers, so batches end where they would without.
+
     >>> layout = GroupSizes([300_000, 200_000, 100_000, 900_000], [0, 0, 0, 0]).layout(range(4), None)
     >>> layout.ends
     [500000, 600000, 1124288, 1500000]
     >>> layout.end_of_batch(499_999), layout.end_of_batch(500_000)
     (500000, 600000)
     >>> layout.after(450_000)[0]
-    Piece(start=300000, groups=range(1, 2), batch_rows=500000)
+    Piece(start=300000, groups=[1], batch_rows=500000)
     """
 
     pieces: Sequence[Piece]
     ends: Sequence[int]
     rows: Sequence[int]
+    pruned: Set[int] = frozenset()
+
+    def without(self, pruned: Set[int]) -> SplitLayout:
+        """Return the same batches, of which the row groups ``pruned`` are not decoded."""
+        return replace(self, pruned=pruned)
+
+    @property
+    def total(self) -> int:
+        """The number of rows, pruned ones included."""
+        return self.ends[-1] if self.ends else 0
 
     def end_of_batch(self, row: int) -> int:
         """Return the first row after the batch of ``row``; after the last row, the number of rows."""
@@ -141,8 +153,46 @@ class SplitLayout:
         """Return what must be decoded to read from ``row`` on, without the row groups that end before it."""
         rest = []
         for piece in self.pieces:
-            starts = list(accumulate((self.rows[group] for group in piece.groups), initial=piece.start))
-            skipped = min(bisect_right(starts[1:], row), len(piece.groups))
-            if skipped < len(piece.groups):
-                rest.append(Piece(starts[skipped], piece.groups[skipped:], piece.batch_rows))
+            places = [(start, group) for start, group in self._places(piece) if start + self.rows[group] > row]
+            if places:
+                rest.append(Piece(places[0][0], [group for _, group in places], piece.batch_rows))
         return rest
+
+    def kept(self) -> KeptRows:
+        """Return the rows that are decoded."""
+        kept = KeptRows([], [0])
+        for start, group in (place for piece in self.pieces for place in self._places(piece)):
+            kept.starts.append(start)
+            kept.before.append(kept.before[-1] + self.rows[group])
+        return kept
+
+    def _places(self, piece: Piece) -> list[tuple[int, int]]:
+        """Return the first row and the number of each row group that is decoded."""
+        starts = accumulate((self.rows[group] for group in piece.groups), initial=piece.start)
+        places = zip(starts, piece.groups, strict=False)
+        return [(start, group) for start, group in places if self.rows[group] and group not in self.pruned]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """The rows of a split that are decoded. ``starts`` has the first row of each row group, ``before`` the number of
+    decoded rows ahead of it, and at the end of all.
+
+    >>> layout = GroupSizes([10, 10, 10], [0, 0, 0]).layout(range(3), None).without({1})
+    >>> kept = layout.kept()
+    >>> kept.count(15), kept.count(25), kept.row_after(10), kept.row_after(11)
+    (10, 15, 10, 21)
+    """
+
+    starts: list[int]
+    before: list[int]
+
+    def count(self, row: int) -> int:
+        """Return the number of decoded rows ahead of ``row``."""
+        place = bisect_right(self.starts, row) - 1
+        return 0 if place < 0 else min(self.before[place] + row - self.starts[place], self.before[place + 1])
+
+    def row_after(self, count: int) -> int:
+        """Return the row after the first ``count`` (at least one) decoded rows."""
+        place = bisect_left(self.before, count) - 1
+        return self.starts[place] + count - self.before[place]

@@ -67,6 +67,8 @@ class SourceInput(TaskInput):
         self.epoch = 0
         self.reading = 0
         """Microseconds that its readers worked, or waited for data."""
+        self.last_read = 0
+        """Rows by which the last poll moved a split's position, pruned ones included."""
 
     @property
     def ended(self) -> bool:
@@ -196,17 +198,20 @@ class SourceInput(TaskInput):
             reader = self._source.reader(state.split, state.offset, self._context)
             check_reader(reader, self._where_in(index))
             self._readers[index] = reader
-        started = self._context.clock.now()
+        started, pruned = self._context.clock.now(), reader.rows_pruned
         batch = reader.poll(_WHOLE if max_rows is None else max_rows)
         self.reading += self._context.clock.now() - started
+        self.last_read = reader.rows_pruned - pruned
+        self.tally.pruned += self.last_read
         check_polled(batch, lambda: self._where_in(index))
         if batch is END:
             self._end(index)
             return None
         if batch is not None:
             batch = self._conformed(index, batch)
-        if batch is not None and state.rows is not None:
-            state.rows += batch.num_rows
+            self.last_read += batch.num_rows
+        if state.rows is not None:
+            state.rows += self.last_read
         return batch
 
     def _end(self, index: int) -> None:
