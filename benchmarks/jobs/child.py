@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["Figures", "Task"]
+__all__ = ["Figures", "Task", "peak_rss"]
 
 OURS = "ours"
 
@@ -65,7 +65,7 @@ def run(task: Task) -> Figures:
     load = os.getloadavg()[0]
     spent, started = time.process_time(), time.perf_counter()
     table, ran = _once(task, [Path(file) for file in task.files], folder / "answer")
-    wall, cpu, peak = time.perf_counter() - started, time.process_time() - spent, _peak_rss()
+    wall, cpu, peak = time.perf_counter() - started, time.process_time() - spent, peak_rss()
     if table is not None:
         pq.write_table(table, folder / "answer" / "table.parquet")
     return Figures(task.engine, task.job, wall, cpu, peak, load, os.getloadavg()[0], **ran)
@@ -105,8 +105,8 @@ def _ours(
     )
 
 
-def _peak_rss() -> int:
-    """Linux says it of this program alone; elsewhere what stands for the process, in the unit of the system."""
+def peak_rss() -> int:
+    """Return the highest resident memory so far, in bytes: on Linux of this program alone, elsewhere of the process."""
     status = Path("/proc/self/status")
     if status.exists():
         (kib,) = re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())

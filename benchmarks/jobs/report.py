@@ -22,7 +22,7 @@ from benchmarks.jobs.ours import JOBS
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["described", "interval", "table"]
+__all__ = ["commit", "described", "interval", "machine", "table"]
 
 SEED = 20_261_121
 RESAMPLES = 10_000
@@ -45,9 +45,9 @@ def described(measured: Sequence[Measured], settings: dict[str, Any]) -> dict[st
     packages = {name: version(name) for name in (*PACKAGES, *settings["rivals"])}
     return {
         "settings": settings,
-        "machine": _machine(),
+        "machine": machine(),
         "versions": {"barrierflow": dataflow.__version__, "python": platform.python_version(), **packages},
-        "commit": _commit(),
+        "commit": commit(),
         "jobs": {one.job: _job(one) for one in measured},
     }
 
@@ -108,7 +108,8 @@ def table(jobs: dict[str, Any]) -> Table:
     return made
 
 
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
+    """Return the cores, processor, memory in bytes and system of this machine."""
     info = Path("/proc/cpuinfo")
     models = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
     return {
@@ -119,10 +120,10 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The checkout's commit, with a plus where files differ from it; None outside of a checkout."""
-    commit = _git("rev-parse", "HEAD")
-    return commit and commit + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    head = _git("rev-parse", "HEAD")
+    return head and head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
 
 
 def _git(*arguments: str) -> str | None:
