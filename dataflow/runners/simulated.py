@@ -93,6 +93,9 @@ class _FewRows:
         self._draw = draw
         self.max_rows: int | None = draw.randrange(1, 6)
 
+    def notice(self, now: int, *, hurried: bool) -> None:
+        """Ignore it."""
+
     def took(self, rows: int, elapsed: int) -> None:
         self.max_rows = self._draw.randrange(1, 6)
 

@@ -55,6 +55,7 @@ class SourceInput(TaskInput):
         self._peers = peers or Peers(context.parallelism)
         self._join = join or Apart()
         self._fixed_width = has_fixed_width(source.schema)
+        self._starved = False  # the last poll gave nothing
         self._polled: tuple[int, pa.RecordBatch, pa.RecordBatch | None] | None = None
         """A batch of split number ..., and its rejected rows, that comes next: it was polled, but too large to join."""
         self.splits = list(splits)
@@ -75,6 +76,10 @@ class SourceInput(TaskInput):
         return self._polled is None and all([state.done for state in self.splits])
 
     @property
+    def hurried(self) -> bool:
+        return bool(self._held) or self._starved
+
+    @property
     def floor(self) -> int:
         return self.epoch + 1
 
@@ -90,6 +95,11 @@ class SourceInput(TaskInput):
         return actions
 
     def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
+        polled = self._take(now, max_rows)
+        self._starved = polled is None
+        return polled
+
+    def _take(self, now: int, max_rows: int | None) -> PollResult | None:
         if self._peers.ahead(self._context.subtask):
             return None
         if self._polled is not None:

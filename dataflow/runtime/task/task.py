@@ -205,6 +205,7 @@ class Task:
                 self._carry()
                 return True
             else:
+                self._pace.notice(now, hurried=self.task_input.hurried)
                 taken = self.task_input.poll(now, self._pace.max_rows)
             if taken is None and after_timer:
                 after_timer = False
