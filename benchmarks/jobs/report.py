@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import dataflow
-from benchmarks.jobs.child import OURS
+from benchmarks.jobs.child import OURS, TUNED
 from benchmarks.jobs.measuring import ROOT, Measured
 from benchmarks.jobs.ours import JOBS
 
@@ -48,20 +48,26 @@ def described(measured: Sequence[Measured], settings: dict[str, Any]) -> dict[st
         "machine": machine(),
         "versions": {"barrierflow": dataflow.__version__, "python": platform.python_version(), **packages},
         "commit": commit(),
-        "jobs": {one.job: _job(one) for one in measured},
+        "jobs": {f"{one.job}, {_layout(one)}": _job(one) for one in measured},
     }
 
 
 def _job(measured: Measured) -> dict[str, Any]:
     engines = list(measured.rounds[0])
     return {
+        "job": measured.job,
         "title": JOBS[measured.job].title,
+        "row_group": measured.row_group,
         "rows": measured.rows,
         "repetitions": measured.repetitions,
         "engines": {engine: _engine(measured, engine) for engine in engines},
         "ratios": {rival: _ratio(measured, rival) for rival in engines if rival != OURS},
         "rounds": [{engine: asdict(found) for engine, found in figures.items()} for figures in measured.rounds],
     }
+
+
+def _layout(measured: Measured) -> str:
+    return f"row groups of {measured.row_group:,}"
 
 
 def _engine(measured: Measured, engine: str) -> dict[str, Any]:
@@ -102,7 +108,7 @@ def table(jobs: dict[str, Any]) -> Table:
                 f"{figures['rows_per_cpu_second'] / 1e6:.1f}",
                 f"{figures['wall']:.2f} s",
                 f"{figures['peak_rss'] / 2**20:.0f} MiB",
-                str(figures["checkpoints"]) if engine == OURS else "",
+                str(figures["checkpoints"]) if engine in (OURS, TUNED) else "",
                 "" if ratio is None else f"{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]",
             )
     return made
