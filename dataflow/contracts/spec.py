@@ -49,8 +49,9 @@ class Spec:
         assigns_time: whether the operator emits watermarks.
         holds_rows: whether the state may hold rows that are emitted later, unchanged. Then, in mode "unaligned", the
             report of a restore says that counts of duplicates downstream may be too low. Must be a class attribute.
-        counts_batches: whether the number of rows that it emits depends on how its input is cut into batches. Small
-            batches are not joined before such an operator.
+        sees_batches: whether its output, or the work of a user's function, depends on how its input is cut into
+            batches. Small batches are not joined before such an operator.
+        keeps_batches: whether it emits a batch for each batch.
         is_users: whether a user wrote the operator: its batches are compared with the declared schema, and its errors
             over restored state are passed on unchanged.
         is_helper: whether the planner added the operator, so that its state and rows are not shown to users.
@@ -74,7 +75,8 @@ class Spec:
     row_wise: bool = False
     assigns_time: bool = False
     holds_rows: bool = True
-    counts_batches: bool = False
+    sees_batches: bool = True
+    keeps_batches: bool = True
     is_users: bool = True
     is_helper: bool = False
     kernels: Sequence[str] = ()

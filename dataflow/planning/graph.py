@@ -207,11 +207,11 @@ class Graph:
         """Return the nodes with an edge from ``node``."""
         return [n for n in self.nodes if any(edge.source == node.id for edge in n.inputs)]
 
-    def before_counted_batches(self) -> Set[int]:
-        """Return the ids of nodes whose output reaches an operator that ``counts_batches``."""
+    def batches_seen(self) -> Set[int]:
+        """Return the ids of nodes whose batches reach an operator that ``sees_batches``."""
         found: set[int] = set()
         for node in reversed(self.nodes):
-            if node.id in found or node.spec.counts_batches:
+            if node.spec.sees_batches or (node.id in found and node.spec.keeps_batches):
                 found.update(edge.source for edge in node.inputs)
         return found
 

@@ -54,6 +54,7 @@ class Read(Spec):
 
     is_users = False
     row_wise = True
+    sees_batches = False
 
     source: Source
 
@@ -75,6 +76,7 @@ class Filter(Spec):
     is_users = False
     stateful = False
     row_wise = True
+    sees_batches = False
 
     predicate: Expr
 
@@ -111,6 +113,7 @@ class Project(Spec):
     is_users = False
     stateful = False
     row_wise = True
+    sees_batches = False
 
     columns: tuple[Expr, ...]
 
@@ -173,10 +176,14 @@ class MapBatches(_FunctionSpec):
 class MapRows(_FunctionSpec):
     """Calls a function from row to row."""
 
+    sees_batches = False
+
 
 @dataclass(frozen=True, slots=True)
 class FlatMapRows(_FunctionSpec):
     """Calls a function from row to rows."""
+
+    sees_batches = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +199,7 @@ class Watermarks(Spec):
     is_users = False
     stateful = False
     row_wise = True
+    sees_batches = False
     assigns_time = True
 
     column: str
@@ -232,6 +240,7 @@ class Grouped(Spec, ABC):
 
     is_users = False
     holds_rows = False
+    keeps_batches = False
     windowed: bool = False
     folds_alone: bool = False
 
@@ -285,7 +294,7 @@ class Aggregate(Grouped):
         return self.keys
 
     @property
-    def counts_batches(self) -> bool:  # type: ignore[override]
+    def sees_batches(self) -> bool:  # type: ignore[override]
         return self.emit is Emit.UPDATES and self.every is None
 
     def arguments(self) -> tuple[Any, ...]:
@@ -329,7 +338,7 @@ class WindowAggregate(Grouped):
         return *self.keys, "window_start"
 
     @property
-    def counts_batches(self) -> bool:  # type: ignore[override]
+    def sees_batches(self) -> bool:  # type: ignore[override]
         return self.emit is Emit.UPDATES
 
     def arguments(self) -> tuple[Any, ...]:
@@ -360,6 +369,7 @@ class Combine(Spec):
     is_users = False
     is_helper = True
     stateful = False
+    sees_batches = False
 
     target: Grouped
 
@@ -374,6 +384,7 @@ class Union(Spec):
     is_users = False
     stateful = False
     row_wise = True
+    sees_batches = False
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return used

@@ -335,12 +335,12 @@ class _Builder:
 
     def _connect(self) -> None:
         """Make the channels between the tasks of every link."""
-        counted = self.plan.graph.before_counted_batches()
+        seen = self.plan.graph.batches_seen()
         for i, link in enumerate(self.plan.links):
             overtakable = self._overtakes and link.partitioning in _OVERTAKABLE
             node = self.plan.graph.nodes[link.node]
             # the dictionaries of joined rows would have to be united
-            apart = node.id in counted or has_dictionaries(node.output(link.tag))
+            apart = node.id in seen or has_dictionaries(node.output(link.tag))
             schema, encoded = schema_json(node.declared(link.tag)), node.encoded if link.tag is None else ()
             for (s, t), ends in self.plan.channel_ids(link).items():
                 self.channels[i, s, t] = Channel(

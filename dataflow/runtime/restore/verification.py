@@ -130,7 +130,7 @@ class Verification:
 
     def _join_of(self, vertex: Vertex, source: Source) -> Join:
         """Return the rule for joining batches of a source; none where they count, or where a poll may wait."""
-        counts = vertex.head.id in self._plan.graph.before_counted_batches()
+        counts = vertex.head.id in self._plan.graph.batches_seen()
         counts = counts or any([node.spec.assigns_time for node in vertex.nodes])
         return Apart() if counts or source.blocking or has_dictionaries(source.schema) else self._join
 

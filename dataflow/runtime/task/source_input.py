@@ -25,6 +25,8 @@ __all__ = ["SourceInput"]
 
 _WHOLE = 1 << 30
 """No limit on a batch: the batch size of the source applies."""
+_AT_ONCE = 1_000
+"""Microseconds within which small batches must be polled to be joined."""
 
 
 class SourceInput(TaskInput):
@@ -107,14 +109,14 @@ class SourceInput(TaskInput):
             return self._poll_result(index, batch, rejected, whole=True)
         for _ in range(len(self.splits)):
             index, whole = self._current, True
-            state = self.splits[index]
+            state, started = self.splits[index], self._context.clock.now()
             try:
                 batch = None if state.done else self._poll(index, state, max_rows)
                 rejected = None if batch is None else self._rejected(index)
                 if batch is not None:
                     whole = not self._readers[index].mid_batch
                     if rejected is None:
-                        batch, rejected = self._joined(index, batch, max_rows)
+                        batch, rejected = self._joined(index, batch, max_rows, started)
             except Exception as error:
                 self._blame(error, index)
                 raise
@@ -127,12 +129,17 @@ class SourceInput(TaskInput):
         return None
 
     def _joined(
-        self, index: int, batch: pa.RecordBatch, max_rows: int | None
+        self, index: int, batch: pa.RecordBatch, max_rows: int | None, started: int
     ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-        """Return ``batch`` and the batches that its split has behind it, as one, and the rows rejected by the last."""
+        """Return ``batch`` and the batches that its split has behind it, as one, and the rows rejected by the last.
+
+        ``started`` is the time of the first poll: a reader that takes long must not keep rows waiting.
+        """
         pile, rejected, last = Pile([batch]), None, batch
         limit = _WHOLE if max_rows is None else max_rows
-        while rejected is None and last.num_rows and (room := min(self._join.room(len(pile)), limit - len(pile))) > 0:
+        while (room := min(self._join.room(len(pile)), limit - len(pile))) > 0:
+            if rejected is not None or not last.num_rows or self._context.clock.now() > started + _AT_ONCE:
+                break
             polled = self._poll(index, self.splits[index], room)
             if polled is None:
                 break

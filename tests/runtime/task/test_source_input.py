@@ -17,7 +17,7 @@ from dataflow.protocol.actions import AbortReason
 from dataflow.protocol.events import Barrier, Data
 from dataflow.runtime.task.joined_rows import Join, JoinSmall
 from dataflow.runtime.task.source_input import SourceInput
-from dataflow.runtime.task.task_input import SplitState
+from dataflow.runtime.task.task_input import PollResult, SplitState
 from dataflow.testing import Pause, ScriptedSource
 
 
@@ -229,19 +229,39 @@ def test_a_batch_too_large_to_be_joined_comes_next_and_no_checkpoint_comes_befor
     assert (split["offset"], split["rows"]) == (2, 2)
 
 
-def test_batches_by_which_event_time_moves_or_updates_are_counted_are_not_joined() -> None:
+def test_batches_that_an_operator_sees_or_by_which_event_time_moves_are_not_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = pa.table({"k": [1, 1, 1], "t": pa.array([1, 2, 3], pa.timestamp("us"))})
+    polled: list[int] = []
+    whole = SourceInput.poll
+
+    def spy(self: SourceInput, now: int, max_rows: int | None = None) -> PollResult | None:
+        taken = whole(self, now, max_rows)
+        if taken is not None and isinstance(taken.flow, Data):
+            polled.append(len(taken.flow.rows))
+        return taken
+
+    monkeypatch.setattr(SourceInput, "poll", spy)
     shapes: dict[str, Callable[[flow.Stream], flow.Stream]] = {
-        "updates": lambda s: s.key_by("k").agg(op.count().alias("n"), emit="updates"),
-        "plain": lambda s: s.key_by("k").agg(op.count().alias("n"), emit="final"),
-        "time": lambda s: s.with_watermark("t").map_batches(lambda b: pa.record_batch({"n": [b.num_rows]}), schema=N),
-        "no time": lambda s: s.map_batches(lambda b: pa.record_batch({"n": [b.num_rows]}), schema=N),
+        "updates": lambda s: s.key_by("k").agg(op.count(), emit="updates"),
+        "final": lambda s: s.filter(flow.col("k") > 0).key_by("k").agg(op.count(), emit="final"),
+        "time": lambda s: s.with_watermark("t").key_by("k").agg(op.count(), emit="final"),
+        "function": lambda s: s.map_batches(lambda batch: batch),
+        "function of rows": lambda s: s.map(lambda row: row).key_by("k").agg(op.count(), emit="final"),
+        "sink": lambda s: s.filter(flow.col("k") > 0),
     }
     found = {}
     for name, shape in shapes.items():
-        stream = shape(flow.Pipeline(name).source(op.from_arrow(table, batch_rows=1)))
-        found[name] = stream.collect()["n"].to_pylist()
-    assert found == {"updates": [1, 2, 3], "plain": [3], "time": [1, 1, 1], "no time": [3]}
-
-
-N = pa.schema({"n": pa.int64()})
+        polled.clear()
+        shape(flow.Pipeline(name).source(op.from_arrow(table, batch_rows=1))).collect()
+        found[name] = list(polled)
+    apart, joined = [1, 1, 1], [3]
+    assert found == {
+        "updates": apart,
+        "final": joined,
+        "time": apart,
+        "function": apart,
+        "function of rows": joined,
+        "sink": apart,
+    }
