@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from dataflow.arrow_values import to_array
 from dataflow.contracts.lateness import Lateness
 from dataflow.errors import ConfigurationError
 
@@ -113,7 +114,7 @@ class RowErrors:
 
         rows, self._aside = self._aside, []
         columns = [[r.where for r in rows], [r.row for r in rows], [r.error for r in rows]]
-        return pa.record_batch([pa.array(c, pa.string()) for c in columns], schema=errors_schema())
+        return pa.record_batch([to_array(c, pa.string()) for c in columns], schema=errors_schema())
 
 
 def errors_schema() -> pa.Schema:

@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from dataflow.arrow_values import storage, storage_dtype
 
 __all__ = [
     "Bits",
@@ -66,30 +68,12 @@ def is_key(type_: pa.DataType) -> bool:
     return is_key(type_.value_type) if pa.types.is_dictionary(type_) else is_word(type_) or is_bytes(type_)
 
 
-def storage_dtype(type_: pa.DataType) -> np.dtype[Any]:
-    """Return the numpy type of a fixed-width Arrow type's memory; dates and times are signed integers."""
-    width = type_.bit_width // 8
-    if pa.types.is_floating(type_):
-        return np.dtype(f"f{width}")
-    return np.dtype(f"u{width}" if pa.types.is_unsigned_integer(type_) else f"i{width}")
-
-
 def validity(array: pa.Array) -> Bits:
     """Return the validity bitmap of ``array``, empty if it has no nulls."""
     if array.null_count == 0:
         return _NO_BYTES, 0
     assert array.buffers()[0] is not None, f"an array of {array.type} has {array.null_count} nulls and no bitmap"
     return np.frombuffer(array.buffers()[0], np.uint8), array.offset
-
-
-def storage(array: pa.Array) -> npt.NDArray[Any]:
-    """Return the values of a fixed-width array; values of null rows are undefined. Copies unaligned memory."""
-    dtype = storage_dtype(array.type)
-    buffer = array.buffers()[1]
-    if buffer is None or len(array) == 0:
-        return np.zeros(len(array), dtype)
-    view = np.frombuffer(buffer, dtype, len(array), array.offset * dtype.itemsize)
-    return view if view.flags.aligned else view.copy()
 
 
 def words(array: pa.Array) -> npt.NDArray[np.int64]:

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from dataflow.arrow_values import to_array, to_numbers
+
 __all__ = ["decoded", "encoded", "key_schema", "wide_schema", "wide_type", "widened", "widened_array"]
 
 
@@ -73,7 +75,7 @@ def _has_null_entry(array: pa.Array) -> bool:
 def _without_null_entries(array: pa.DictionaryArray, type_: pa.DataType) -> pa.DictionaryArray:
     import numpy as np
 
-    valid = array.dictionary.is_valid().to_numpy(zero_copy_only=False)
-    places = pa.array((np.cumsum(valid) - 1).astype(np.int32), mask=~valid)
+    valid = to_numbers(array.dictionary.is_valid())
+    places = to_array((np.cumsum(valid) - 1).astype(np.int32), mask=~valid)
     indices = places.take(array.indices).cast(type_.index_type)
     return pa.DictionaryArray.from_arrays(indices, array.dictionary.drop_null(), ordered=type_.ordered)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged, SchemaMismatch
 from dataflow.state.arrays import canonical_words, fresh_words, from_words, is_bytes, is_word, validity
 from dataflow.state.copy_on_write import CHUNK
@@ -119,7 +120,7 @@ class KeyIndex:
         dictionary = self._shared(slots)
         if dictionary is None:
             return self._known().columns(slots)
-        indices = pa.array(np.array(slots, np.int32))  # a copy
+        indices = to_array(np.array(slots, np.int32))  # a copy
         return [pa.DictionaryArray.from_arrays(indices, dictionary, ordered=self.schema.types[0].ordered)]
 
     def _shared(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> pa.Array | None:
@@ -246,8 +247,8 @@ def _bits(array: pa.Array) -> tuple[npt.NDArray[np.uint8], int]:
     """Return the validity of the rows; a dictionary array may have nulls in its dictionary as well."""
     if pa.types.is_dictionary(array.type):
         if array.dictionary.null_count:
-            valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
-            valid &= np.asarray(array.dictionary_decode().is_valid().to_numpy(zero_copy_only=False))
+            valid = np.asarray(to_numbers(array.is_valid()))
+            valid &= np.asarray(to_numbers(array.dictionary_decode().is_valid()))
             return np.packbits(valid, bitorder="little"), 0
         return validity(array.indices)
     return validity(array)
@@ -259,5 +260,5 @@ def _encoded(words: Words, absent: npt.NDArray[np.bool_], interned: InternedValu
     indices = np.zeros(len(words), np.int32)
     indices[~absent] = numbers
     dictionary = interned.of(codes, declared.value_type, None)
-    column = pa.DictionaryArray.from_arrays(pa.array(indices, mask=absent), dictionary, ordered=declared.ordered)
+    column = pa.DictionaryArray.from_arrays(to_array(indices, mask=absent), dictionary, ordered=declared.ordered)
     return column.cast(declared)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dataflow.arrow_values import to_array
 from dataflow.state.arrays import fresh, fresh_words, is_word, words
 from dataflow.state.hashing import Hashes, hash_rows, subtask_of
 
@@ -98,7 +99,7 @@ def _gather(column: pa.Array, order: npt.NDArray[np.int32]) -> pa.Array:
     if pa.types.is_fixed_size_binary(column.type) and column.type.byte_width % 8 == 0 and not column.null_count:
         return _gather_wide(column, order)
     if column.null_count or not is_word(column.type) or column.type.bit_width != 64:
-        return column.take(pa.array(order))
+        return column.take(to_array(order))
     from dataflow.state.kernels.partition import gather_words
 
     out = fresh_words(len(order))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.errors import (
     OTHER_PIPELINE,
@@ -154,7 +155,7 @@ class AggregateOperator(Operator):
             )
         mine = owned_rows(keys, self._context)
         if not mine.all():
-            keys, records = keys.filter(pa.array(mine)), records.filter(pa.array(mine))
+            keys, records = keys.filter(to_array(mine)), records.filter(to_array(mine))
         self._index.restore(keys)
         self._records.restore(records)
 

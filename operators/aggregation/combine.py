@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, OperatorContext, Out
 from dataflow.planning.specs import Grouped, WindowAggregate
 from dataflow.state.dictionaries import key_schema, wide_schema
@@ -135,8 +136,8 @@ class CombineOperator(Operator):
         windows = low + (touched // known).astype(np.int64)
         return [
             *self._index.keys(touched % known),
-            pa.array(windows),
-            pa.array(counts),
+            to_array(windows),
+            to_array(counts),
             self._records.partials(touched),
         ]
 
