@@ -379,6 +379,11 @@ class Source(ABC):
 
         Args:
             columns: names of columns of text that the pipeline only groups by.
+
+        >>> import pyarrow as pa, operators as op
+        >>> source = op.from_arrow(pa.table({"k": ["a", "a"]}))  # tables of Arrow are read as they are
+        >>> source.encoded(["k"]) is source
+        True
         """
         return self
 
@@ -405,6 +410,11 @@ class Source(ABC):
 
         Args:
             conditions: each must hold for a row to be used.
+
+        >>> import pyarrow as pa, operators as op
+        >>> source = op.from_arrow(pa.table({"x": [1, 2]}))  # has no statistics, so it reads all rows
+        >>> source.skipping([Condition("x", ">", pa.scalar(1))]) is source
+        True
         """
         return self
 

@@ -194,6 +194,15 @@ class Spec:
 
         Args:
             column: a column of text in the input.
+
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Cheap(Spec):
+        ...     row_wise = True
+        ...     def takes_encoded(self, column):
+        ...         return column != "price"
+        >>> Cheap().takes_encoded("shop"), Cheap().takes_encoded("price")
+        (True, False)
         """
         return False
 
