@@ -44,7 +44,7 @@ def bids(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def run_ours(bids: str, checkpoints: Path | None) -> pa.Table:
     with flow.Pipeline("bids per auction") as p:
-        JOBS["J2"].stream(p, [Path(bids)]).sink(op.collect(), name="out")
+        JOBS["J2"].stream(p, [Path(bids)], tuned=False).sink(op.collect(), name="out")
     checkpoint = None if checkpoints is None else flow.Checkpointing(checkpoints, every="1s")
     return p.run(parallelism=2, checkpoint=checkpoint).table("out")
 

@@ -22,7 +22,7 @@ from dataflow.api.streams import Stream
 from dataflow.contracts.checkpointing import Checkpointing, Mode
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.sink import Guarantee, Sink, TwoPhaseSink, TwoPhaseWriter
-from dataflow.contracts.source import END, Source, Split, SplitReader
+from dataflow.contracts.source import END, Condition, Source, Split, SplitReader
 from dataflow.contracts.spec import Spec
 from dataflow.expressions import Expr, col, concat_str, from_epoch, lit, when
 from dataflow.planning.operator_table import register
@@ -77,6 +77,7 @@ __all__ = [
     "Source",
     "Split",
     "SplitReader",
+    "Condition",
     "END",
     "Sink",
     "TwoPhaseSink",

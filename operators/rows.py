@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from dataflow.arrow_values import to_array
 from dataflow.contracts.declared_schema import misplaced_nulls
 from dataflow.errors import SchemaMismatch, did_you_mean
 
@@ -72,7 +73,7 @@ class RowBatches:
     def _column(self, field: pa.Field, values: Sequence[object]) -> pa.Array | None:
         """Return the values as a column; None if some do not fit."""
         try:
-            column = pa.array(values, field.type)
+            column = to_array(values, field.type)
         except Exception:  # pyarrow raises a dozen kinds; _misfits finds the value, one by one
             return None
         if _cuts(field.type, values):

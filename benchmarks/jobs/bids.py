@@ -5,7 +5,7 @@ Half of the bids are on 100 hot auctions, the rest over 100,000; half are of 4 c
 
 A repetition is a hard link, so it costs no disk and readers see files of their own. Where event time counts, files
 with the times of later hours are written instead, for a time that begins again would make every row late; they hold
-one row group each, like the segments of a log, so that two readers who take turns are not far apart in time.
+a million rows each, like the segments of a log, so that two readers who take turns are not far apart in time.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["ROW_GROUP", "Bids"]
+__all__ = ["ROW_GROUP", "SEGMENT", "Bids"]
 
-ROW_GROUP = 1 << 20
+ROW_GROUP = 1 << 17
+"""Rows of a row group, if nothing else is asked for: what writers choose by default (Polars, DuckDB: some 100,000)."""
+SEGMENT = 1 << 20
+"""Rows that are generated at a time; the rows of a file where event time counts."""
 FILES = 4
 PER_SECOND = 100_000
 DISORDER = 3_000
@@ -46,19 +49,20 @@ class Bids:
 
     rows: int
     folder: Path
+    row_group: int = ROW_GROUP
 
     @classmethod
-    def below(cls, folder: Path, rows: int) -> Bids:
+    def below(cls, folder: Path, rows: int, row_group: int = ROW_GROUP) -> Bids:
         """Bids in a directory of ``folder`` that has its name from them, so that the next run finds them."""
-        return cls(rows, folder / f"barrierflow-bids-{FORMAT}-{rows}")
+        return cls(rows, folder / f"barrierflow-bids-{FORMAT}-{rows}-{row_group}", row_group)
 
     def files(self, repetitions: int) -> list[Path]:
         """All columns, ``repetitions`` times."""
-        parts = min(FILES, self._row_groups)
+        parts = min(FILES, self._segments)
         made = [file for repetition in range(repetitions) for file in self._names("bids", repetition, parts)]
         for part, file in enumerate(made[:parts]):
             if not file.exists():
-                _write(self._part(part, parts), file)
+                _write(self._part(part, parts), file, self.row_group)
         for place, file in enumerate(made):
             with suppress(FileExistsError):
                 os.link(made[place % parts], file)
@@ -66,22 +70,22 @@ class Bids:
 
     def later_and_later(self, repetitions: int) -> list[Path]:
         """``auction`` and ``event_time`` alone, each repetition beginning in event time where the one before ended."""
-        made, parts = [], self._row_groups
+        made, parts = [], self._segments
         for repetition in range(repetitions):
             for part, file in enumerate(self._names("times", repetition, parts)):
                 made.append(file)
                 if not file.exists():
                     bids = self._part(part, parts).select(["auction", "event_time"])
-                    _write(_shifted(bids, repetition * self._lasts), file)
+                    _write(_shifted(bids, repetition * self._lasts), file, self.row_group)
         return made
 
     def segments(self) -> list[Path]:
-        """All columns, a file for each row group, like the segments of a log."""
-        parts = self._row_groups
+        """All columns, a file for each million rows, like the segments of a log."""
+        parts = self._segments
         made = self._names("segment", 0, parts)
         for part, file in enumerate(made):
             if not file.exists():
-                _write(self._part(part, parts), file)
+                _write(self._part(part, parts), file, self.row_group)
         return made
 
     @property
@@ -90,17 +94,15 @@ class Bids:
         return self.rows * 1_000 // PER_SECOND
 
     @property
-    def _row_groups(self) -> int:
-        return -(-self.rows // ROW_GROUP)
+    def _segments(self) -> int:
+        return -(-self.rows // SEGMENT)
 
     def _names(self, kind: str, repetition: int, parts: int) -> list[Path]:
         return [self.folder / f"{kind}-{repetition:03}-{part:02}.parquet" for part in range(parts)]
 
     def _part(self, part: int, parts: int) -> pa.Table:
         first, end = self.rows * part // parts, self.rows * (part + 1) // parts
-        return pa.concat_tables(
-            _generated(start, min(start + ROW_GROUP, end)) for start in range(first, end, ROW_GROUP)
-        )
+        return pa.concat_tables(_generated(start, min(start + SEGMENT, end)) for start in range(first, end, SEGMENT))
 
 
 def _generated(start: int, end: int) -> pa.Table:
@@ -127,9 +129,9 @@ def _shifted(bids: pa.Table, milliseconds: int) -> pa.Table:
     return bids.set_column(1, "event_time", pa.array(later, pa.timestamp("ms")))
 
 
-def _write(bids: pa.Table, file: Path) -> None:
+def _write(bids: pa.Table, file: Path, row_group: int) -> None:
     """The file appears whole or not at all: an interrupted run leaves no half cache."""
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_suffix(f".{os.getpid()}")
-    pq.write_table(bids, unfinished, row_group_size=ROW_GROUP)
+    pq.write_table(bids, unfinished, row_group_size=row_group)
     unfinished.rename(file)

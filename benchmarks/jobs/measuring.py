@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.jobs.answers import difference
 from benchmarks.jobs.bids import Bids
-from benchmarks.jobs.child import OURS, Figures, Task
+from benchmarks.jobs.child import OURS, TUNED, Figures, Task
 from benchmarks.jobs.ours import JOBS, Input
 
 __all__ = ["Measured", "Plan", "WrongAnswer", "measure", "require_agreement"]
@@ -35,13 +35,17 @@ class WrongAnswer(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """How much to measure: ``pairs`` rounds over input repeated until ours lasts ``seconds``."""
+    """How much to measure: ``pairs`` rounds over input repeated until ours lasts ``seconds``.
+
+    ``tuned``: whether ours is measured with the settings of an expert, too.
+    """
 
     rivals: tuple[str, ...]
     pairs: int
     seconds: float
     bids: Bids
     warm_up: Bids
+    tuned: bool = True
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Measured:
     job: str
     rows: int
     repetitions: int
+    row_group: int
     rounds: list[dict[str, Figures]]
 
 
@@ -67,7 +72,7 @@ def measure(job: str, plan: Plan, say: Say) -> Measured:
             rounds.append(_round(job, plan, repetitions, number, Path(folder)))
         walls = ", ".join(f"{engine} {figures.wall:.2f} s" for engine, figures in rounds[-1].items())
         say(f"{job}: round {number + 1} of {plan.pairs}: {walls}")
-    return Measured(job, plan.bids.rows * repetitions, repetitions, rounds)
+    return Measured(job, plan.bids.rows * repetitions, repetitions, plan.bids.row_group, rounds)
 
 
 def _calibrated(job: str, plan: Plan, say: Say) -> int:
@@ -85,12 +90,16 @@ def _calibrated(job: str, plan: Plan, say: Say) -> int:
 
 
 def _round(job: str, plan: Plan, repetitions: int, number: int, folder: Path) -> dict[str, Figures]:
-    engines = [OURS, *plan.rivals]
+    engines = [OURS, *([TUNED] if plan.tuned else []), *plan.rivals]
     found = {}
     for engine in engines if number % 2 else reversed(engines):
-        found[engine] = _child(engine, job, plan, repetitions, folder / engine)
-    require_agreement(job, {engine: folder / engine / "answer" for engine in engines})
+        found[engine] = _child(engine, job, plan, repetitions, folder / _place(engine))
+    require_agreement(job, {engine: folder / _place(engine) / "answer" for engine in engines})
     return {engine: found[engine] for engine in engines}
+
+
+def _place(engine: str) -> str:
+    return engine.replace(", ", "-")
 
 
 def require_agreement(job: str, answers: Mapping[str, Path]) -> None:
@@ -106,11 +115,16 @@ def _child(engine: str, job: str, plan: Plan, repetitions: int, folder: Path) ->
     files, warm_up = (_files(job, bids, n) for bids, n in ((plan.bids, repetitions), (plan.warm_up, 1)))
     task = Task(engine, job, files, warm_up, str(folder))
     command = [sys.executable, "-m", "benchmarks.jobs.child"]
-    env = (
-        {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "jemalloc"} if engine == OURS else None
-    )  # keeps less than mimalloc
+    jemalloc = {"ARROW_DEFAULT_MEMORY_POOL": "jemalloc"} if engine == TUNED else {}  # keeps less than mimalloc
+    env = {**os.environ, **jemalloc}
     done = subprocess.run(
-        command, input=json.dumps(asdict(task)), cwd=ROOT, env=env, capture_output=True, text=True, check=False
+        command,
+        input=json.dumps(asdict(task)),
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise RuntimeError(f"{job} by {engine} failed:\n{done.stderr}")

@@ -1,4 +1,7 @@
-"""The jobs as this engine runs them: the pipeline of each, and whether the API for it is there."""
+"""The jobs as this engine runs them: the pipeline of each, and whether the API for it is there.
+
+``tuned`` pipelines have the options that an expert would set for throughput, the others none.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from dataflow import col, lit
 __all__ = ["JOBS", "Answer", "Input", "Job", "unavailable"]
 
 BATCH_ROWS = 1 << 20
+"""Rows of a batch, if tuned."""
 
 
 class Input(Enum):
@@ -41,10 +45,14 @@ class Job:
     answer: Answer = Answer.IN_MEMORY
 
 
-def _filtered(p: flow.Pipeline, files: Sequence[Path]) -> flow.Stream:
+def _rows(tuned: bool, part: int = 1) -> int | None:  # noqa: FBT001
+    return BATCH_ROWS // part if tuned else None
+
+
+def _filtered(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Stream:
     """The checksum is an aggregate of the rows that pass (one in 110), by a key that they all have."""
     return (
-        p.source(op.read_parquet(files, batch_rows=BATCH_ROWS), name="bids")
+        p.source(op.read_parquet(files, batch_rows=_rows(tuned)), name="bids")
         .filter(col("auction") % 123 == 0)
         .select(lit(1).alias("all"), (col("price") * 0.908).alias("price"))
         .key_by("all")
@@ -53,9 +61,9 @@ def _filtered(p: flow.Pipeline, files: Sequence[Path]) -> flow.Stream:
     )
 
 
-def _totals(p: flow.Pipeline, files: Sequence[Path], batch_rows: int = BATCH_ROWS) -> flow.Stream:
+def _totals(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Stream:
     return (
-        p.source(op.read_parquet(files, batch_rows=batch_rows), name="bids")
+        p.source(op.read_parquet(files, batch_rows=_rows(tuned)), name="bids")
         .key_by("auction")
         .agg(
             op.count().alias("n"),
@@ -67,16 +75,16 @@ def _totals(p: flow.Pipeline, files: Sequence[Path], batch_rows: int = BATCH_ROW
     )
 
 
-def _windows(p: flow.Pipeline, files: Sequence[Path]) -> flow.Stream:
-    bids = p.source(op.read_parquet(files, batch_rows=BATCH_ROWS // 2), name="bids")  # for less memory
+def _windows(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Stream:
+    bids = p.source(op.read_parquet(files, batch_rows=_rows(tuned, 2)), name="bids")  # for less memory
     timed = bids.with_watermark("event_time", delay="3s", max_drift="20s")  # a file holds 10 s
     windows = timed.key_by("auction").window(op.tumbling("10s"))
     return windows.agg(op.count().alias("n"), name="windows").select("auction", "window_start", "n")
 
 
-def _counts(p: flow.Pipeline, files: Sequence[Path]) -> flow.Stream:
+def _counts(p: flow.Pipeline, files: Sequence[Path], *, tuned: bool) -> flow.Stream:
     return (
-        p.source(op.read_parquet(files, batch_rows=BATCH_ROWS, dictionary=["channel"]), name="bids")
+        p.source(op.read_parquet(files, batch_rows=_rows(tuned), dictionary=["channel"] if tuned else []), name="bids")
         .key_by("channel")
         .agg(op.count().alias("n"), emit="final", name="counts")
     )

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import dataflow
-from benchmarks.jobs.child import OURS
+from benchmarks.jobs.child import OURS, TUNED
 from benchmarks.jobs.measuring import ROOT, Measured
 from benchmarks.jobs.ours import JOBS
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["described", "interval", "table"]
+__all__ = ["commit", "described", "interval", "machine", "table"]
 
 SEED = 20_261_121
 RESAMPLES = 10_000
@@ -45,23 +45,29 @@ def described(measured: Sequence[Measured], settings: dict[str, Any]) -> dict[st
     packages = {name: version(name) for name in (*PACKAGES, *settings["rivals"])}
     return {
         "settings": settings,
-        "machine": _machine(),
+        "machine": machine(),
         "versions": {"barrierflow": dataflow.__version__, "python": platform.python_version(), **packages},
-        "commit": _commit(),
-        "jobs": {one.job: _job(one) for one in measured},
+        "commit": commit(),
+        "jobs": {f"{one.job}, {_layout(one)}": _job(one) for one in measured},
     }
 
 
 def _job(measured: Measured) -> dict[str, Any]:
     engines = list(measured.rounds[0])
     return {
+        "job": measured.job,
         "title": JOBS[measured.job].title,
+        "row_group": measured.row_group,
         "rows": measured.rows,
         "repetitions": measured.repetitions,
         "engines": {engine: _engine(measured, engine) for engine in engines},
         "ratios": {rival: _ratio(measured, rival) for rival in engines if rival != OURS},
         "rounds": [{engine: asdict(found) for engine, found in figures.items()} for figures in measured.rounds],
     }
+
+
+def _layout(measured: Measured) -> str:
+    return f"row groups of {measured.row_group:,}"
 
 
 def _engine(measured: Measured, engine: str) -> dict[str, Any]:
@@ -102,13 +108,14 @@ def table(jobs: dict[str, Any]) -> Table:
                 f"{figures['rows_per_cpu_second'] / 1e6:.1f}",
                 f"{figures['wall']:.2f} s",
                 f"{figures['peak_rss'] / 2**20:.0f} MiB",
-                str(figures["checkpoints"]) if engine == OURS else "",
+                str(figures["checkpoints"]) if engine in (OURS, TUNED) else "",
                 "" if ratio is None else f"{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]",
             )
     return made
 
 
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
+    """Return the cores, processor, memory in bytes and system of this machine."""
     info = Path("/proc/cpuinfo")
     models = re.findall(r"model name\s*: (.*)", info.read_text()) if info.exists() else []
     return {
@@ -119,10 +126,10 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The checkout's commit, with a plus where files differ from it; None outside of a checkout."""
-    commit = _git("rev-parse", "HEAD")
-    return commit and commit + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    head = _git("rev-parse", "HEAD")
+    return head and head + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
 
 
 def _git(*arguments: str) -> str | None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dataflow.arrow_values import to_array
 from dataflow.errors import SchemaMismatch, did_you_mean
 from dataflow.state.dictionaries import wide_type, widened_array
 
@@ -144,7 +145,7 @@ def _filtered(column: pa.Array, rows: pa.BooleanArray) -> pa.Array:
         return column.filter(rows)
     except pa.ArrowNotImplementedError:  # Arrow cannot filter views inside lists and maps
         values = [value for value, keep in zip(column.to_pylist(), rows.to_pylist(), strict=True) if keep]
-        return pa.array(values, column.type)
+        return to_array(values, column.type)
 
 
 def _values(column: pa.Array, child: int) -> pa.Array:

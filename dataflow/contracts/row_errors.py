@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from dataflow.arrow_values import to_array
 from dataflow.contracts.lateness import Lateness
 from dataflow.errors import ConfigurationError
 
@@ -66,13 +67,14 @@ class RowError:
 
 @dataclass(slots=True)
 class RowTally:
-    """Counts of the rows that one subtask of an operator did not pass on in this run: late rows and rejected rows.
+    """Counts of the rows that one subtask of an operator did not pass on in this run: late, rejected, pruned rows.
 
     They are not part of checkpoints: all counts of a run begin at zero, also after a restore.
     """
 
     late: int = 0
     skipped: int = 0
+    pruned: int = 0
     samples: list[RowError] = field(default_factory=list)
     lateness: Lateness = field(default_factory=Lateness)
 
@@ -112,7 +114,7 @@ class RowErrors:
 
         rows, self._aside = self._aside, []
         columns = [[r.where for r in rows], [r.row for r in rows], [r.error for r in rows]]
-        return pa.record_batch([pa.array(c, pa.string()) for c in columns], schema=errors_schema())
+        return pa.record_batch([to_array(c, pa.string()) for c in columns], schema=errors_schema())
 
 
 def errors_schema() -> pa.Schema:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "END",
+    "Condition",
     "EndOfSplit",
     "InputIdentity",
     "Json",
@@ -32,6 +33,8 @@ __all__ = [
     "Split",
     "SplitReader",
 ]
+
+Comparison = Literal["==", "!=", "<", "<=", ">", ">="]
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
@@ -70,6 +73,26 @@ class Split:
 
     id: str
     info: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison of a source's column with a constant that every row must pass to be used; a null passes none.
+
+    Attributes:
+        column: the name of a column of the source.
+        operator: the comparison, with the column on the left.
+        value: an Arrow scalar, neither null nor NaN. The column is converted to its type, which never fails, and then
+            compared: text and bytes byte by byte, floats as IEEE 754 says.
+
+    >>> import pyarrow as pa
+    >>> Condition("price", ">=", pa.scalar(9.5)).operator
+    '>='
+    """
+
+    column: str
+    operator: Comparison
+    value: pa.Scalar
 
 
 class SplitReader(ABC):
@@ -124,6 +147,11 @@ class SplitReader(ABC):
         """
         return False
 
+    @property
+    def rows_pruned(self) -> int:
+        """The rows that this reader left out so far because of ``Source.skipping``; they count as read."""
+        return 0
+
     def rejected(self) -> pa.RecordBatch | None:
         """Return the rows that the last ``poll`` set aside, for side output ``errors``; called after every poll.
 
@@ -161,6 +189,14 @@ class SplitReader(ABC):
         """
 
 
+class Closeable(Protocol):
+    """A resource that must be released."""
+
+    def close(self) -> None:
+        """Release it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class SourceContext:
     """The surroundings of a split reader. ``tally`` counts the rows that it rejects.
@@ -172,6 +208,9 @@ class SourceContext:
     ``notify`` takes a category and a text. The thread that waits for the run warns of it when the run is over. A
     reader must not warn itself: it works on another thread, where a warning that a filter turns into an error would
     fail the job.
+
+    ``left_open`` has the resources that a closed reader leaves to the next one of the subtask, such as an open file, by
+    names that the source chooses. What is left at the end is closed with the input.
     """
 
     name: str
@@ -180,6 +219,7 @@ class SourceContext:
     clock: Clock
     tally: RowTally = field(default_factory=RowTally)
     repeated: Mapping[str, Json] = field(default_factory=dict)
+    left_open: dict[str, Closeable] = field(default_factory=dict)
     notify: Callable[[type[BarrierflowWarning], str], None] = _log_notice
 
 
@@ -334,6 +374,19 @@ class Source(ABC):
         """
         return self
 
+    def encoded(self, columns: Sequence[str]) -> Source:
+        """Return the same source with some of ``columns`` as dictionaries, if this is faster. By default, the source.
+
+        Args:
+            columns: names of columns of text that the pipeline only groups by.
+
+        >>> import pyarrow as pa, operators as op
+        >>> source = op.from_arrow(pa.table({"k": ["a", "a"]}))  # tables of Arrow are read as they are
+        >>> source.encoded(["k"]) is source
+        True
+        """
+        return self
+
     def select(self, columns: Sequence[str]) -> Source:
         """Return the same source with at least ``columns``. By default, the source itself.
 
@@ -346,6 +399,22 @@ class Source(ABC):
         >>> source = op.from_arrow(pa.table({"x": [1], "y": [2], "z": [3]}))
         >>> source.select(["z", "x"]).schema.names
         ['x', 'z']
+        """
+        return self
+
+    def skipping(self, conditions: Sequence[Condition]) -> Source:
+        """Return the same source, which may leave out rows that fail a condition. By default, the source itself.
+
+        The rest must not change: splits, offsets, ``earliest``, and where batches end. So a batch of which all rows
+        are left out is still polled, as an empty batch. `SplitReader.rows_pruned` counts the rows.
+
+        Args:
+            conditions: each must hold for a row to be used.
+
+        >>> import pyarrow as pa, operators as op
+        >>> source = op.from_arrow(pa.table({"x": [1, 2]}))  # has no statistics, so it reads all rows
+        >>> source.skipping([Condition("x", ">", pa.scalar(1))]) is source
+        True
         """
         return self
 

@@ -49,6 +49,9 @@ class Spec:
         assigns_time: whether the operator emits watermarks.
         holds_rows: whether the state may hold rows that are emitted later, unchanged. Then, in mode "unaligned", the
             report of a restore says that counts of duplicates downstream may be too low. Must be a class attribute.
+        sees_batches: whether its output, or the work of a user's function, depends on how its input is cut into
+            batches. Small batches are not joined before such an operator.
+        keeps_batches: whether it emits a batch for each batch.
         is_users: whether a user wrote the operator: its batches are compared with the declared schema, and its errors
             over restored state are passed on unchanged.
         is_helper: whether the planner added the operator, so that its state and rows are not shown to users.
@@ -72,6 +75,8 @@ class Spec:
     row_wise: bool = False
     assigns_time: bool = False
     holds_rows: bool = True
+    sees_batches: bool = True
+    keeps_batches: bool = True
     is_users: bool = True
     is_helper: bool = False
     kernels: Sequence[str] = ()
@@ -181,6 +186,25 @@ class Spec:
         ('x', None)
         """
         return None
+
+    def takes_encoded(self, column: str) -> bool:
+        """Return whether the text of an input column may come as a dictionary, without any effect on the output.
+
+        It may if the operator only passes the column on (`origin_of`), or groups by it.
+
+        Args:
+            column: a column of text in the input.
+
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Cheap(Spec):
+        ...     row_wise = True
+        ...     def takes_encoded(self, column):
+        ...         return column != "price"
+        >>> Cheap().takes_encoded("shop"), Cheap().takes_encoded("price")
+        (True, False)
+        """
+        return False
 
     def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
         """Return which rows of the main output replace each other; None: each row counts.

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataflow.arrow_values import to_array, to_numbers, to_scalar
+
 __all__ = ["choose", "places"]
 
 Value = Any  # pa.Array | pa.Scalar; pyarrow has no types
@@ -37,7 +39,7 @@ def choose(predicates: Sequence[Lowered], values: Sequence[Lowered], fallback: L
             if rest is not None and not rest.true_count:
                 break
         complete = rest is not None and not rest.true_count
-        result = pa.scalar(None, dtype) if complete else _over(fallback, batch, rest)
+        result = to_scalar(None, dtype) if complete else _over(fallback, batch, rest)
         for taken, made in reversed(chosen):
             result = made if taken is None else pc.if_else(taken, made, result)
         return result
@@ -48,14 +50,14 @@ def choose(predicates: Sequence[Lowered], values: Sequence[Lowered], fallback: L
 def _taken(condition: Value, rest: Rows) -> Rows:
     """Return the rows of ``rest`` where ``condition`` is true."""
     if isinstance(condition, pa.Scalar):
-        return rest if condition.as_py() else pa.array([], pa.bool_())
-    sure = condition.fill_null(fill_value=False) if condition.null_count else condition
+        return rest if condition.as_py() else to_array([], pa.bool_())
+    sure = condition.fill_null(to_scalar(value=False)) if condition.null_count else condition
     return sure if rest is None else pc.and_(sure, rest)
 
 
 def _without(rest: Rows, taken: Rows) -> Rows:
     if taken is None:
-        return pa.array([], pa.bool_())
+        return to_array([], pa.bool_())
     if not taken.true_count:
         return rest
     return pc.invert(taken) if rest is None else pc.and_not(rest, taken)
@@ -76,5 +78,5 @@ def _over(lowered: Lowered, batch: pa.RecordBatch, rows: Rows) -> Value:
 
 def places(rows: pa.BooleanArray) -> pa.Array:
     """Return each true row's position among the true rows; null for the others."""
-    taken = rows.to_numpy(zero_copy_only=False)
-    return pa.array(np.cumsum(taken) - 1, pa.int64(), mask=~taken)
+    taken = to_numbers(rows)
+    return to_array(np.cumsum(taken) - 1, pa.int64(), mask=~taken)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyarrow import types
 
+from dataflow.arrow_values import to_scalar
 from dataflow.expressions.nodes import Column, Literal
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _fits(value: object, dtype: pa.DataType) -> bool:
     if types.is_floating(dtype):
         return types.is_float64(dtype)
     try:
-        pa.scalar(value, literal_type(value)).cast(dtype)
+        to_scalar(value, literal_type(value)).cast(dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
     return True
@@ -151,4 +152,4 @@ def _widest_decimal(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 def literal_type(value: object) -> pa.DataType:
     """Return the type of a constant by itself."""
-    return pa.uint64() if isinstance(value, int) and value >= 2**63 else pa.scalar(value).type
+    return pa.uint64() if isinstance(value, int) and value >= 2**63 else to_scalar(value).type

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dataflow.arrow_values import to_array, to_numbers, to_scalar
 from dataflow.expressions.branches import choose
 from dataflow.expressions.calls import Call, Function
 from dataflow.expressions.coercion import family, literal_type, value_type
@@ -37,7 +38,7 @@ from dataflow.expressions.nodes import (
 )
 from dataflow.expressions.typing import COMPARISONS, Typed, resolve
 
-__all__ = ["compile_expression", "compile_value"]
+__all__ = ["compile_expression", "compile_value", "constant"]
 
 Value = Any  # pa.Array | pa.Scalar; pyarrow has no types
 Lowered = Callable[[pa.RecordBatch], Value]
@@ -93,7 +94,7 @@ def _lower(typed: Typed, schema: pa.Schema, where: str) -> Lowered:
             index = schema.get_field_index(label)
             return lambda batch: batch.column(index)
         case Literal(value):
-            scalar = pa.scalar(value, typed.dtype)
+            scalar = to_scalar(value, typed.dtype)
             return lambda batch: scalar
         case IsIn(_, values):
             function = _membership(values, typed.compute[0])
@@ -158,7 +159,7 @@ def _through_dictionary(
 
 def _operand(typed: Typed, target: pa.DataType, schema: pa.Schema, where: str, parent: Expr) -> Lowered:
     if isinstance(typed.node, Literal):
-        scalar = _constant(typed.node.value, typed.dtype, target)
+        scalar = constant(typed.node.value, target)
         return lambda batch: scalar
     lowered = _lower(typed, schema, where)
     if typed.dtype.equals(target):
@@ -167,10 +168,11 @@ def _operand(typed: Typed, target: pa.DataType, schema: pa.Schema, where: str, p
     return lambda batch: convert(lowered(batch))
 
 
-def _constant(value: object, dtype: pa.DataType, target: pa.DataType) -> Value:
+def constant(value: object, target: pa.DataType) -> Value:
+    """Return a literal's value as a scalar of the type in which it is computed."""
     if type(value) is int and types.is_decimal(target):
-        return pa.scalar(Decimal(value), target)  # the cast would need room for the digits of any int64
-    return _implicit(pa.scalar(value, dtype), target)
+        return to_scalar(Decimal(value), target)  # the cast would need room for the digits of any int64
+    return _implicit(to_scalar(value, literal_type(value)), target)
 
 
 def _implicit(value: Value, target: pa.DataType) -> Value:
@@ -195,7 +197,7 @@ def _cast(value: Value, target: pa.DataType) -> Value:
 
 def _refuse_hexadecimal(value: Value, target: pa.DataType) -> None:
     """Raise ArrowInvalid for text such as 0xFF: Arrow takes its bits as they are, so as int8 it would be -1."""
-    values = pa.array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else value
+    values = to_array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else value
     if types.is_string_view(values.type) or types.is_binary_view(values.type):
         values = values.cast(value_type(values.type))
     encoded = isinstance(values, pa.DictionaryArray)
@@ -284,15 +286,13 @@ def _membership(values: tuple[object, ...], compute: pa.DataType) -> Callable[..
     listed = [value for value in values if value == value]
     if types.is_floating(compute):
         listed = [*listed, 0.0, -0.0] if 0 in listed else listed
-    options = pa.concat_arrays(
-        [pa.array([], compute), *(pa.repeat(_constant(value, literal_type(value), compute), 1) for value in listed)]
-    )
+    options = pa.concat_arrays([to_array([], compute), *(pa.repeat(constant(value, compute), 1) for value in listed)])
 
     def is_in(value: Value) -> Value:
         result = pc.is_in(value, value_set=options)
         if isinstance(value, pa.Scalar):
-            return result if value.is_valid else pa.scalar(None, pa.bool_())
-        return pc.if_else(value.is_valid(), result, pa.scalar(None, pa.bool_())) if value.null_count else result
+            return result if value.is_valid else to_scalar(None, pa.bool_())
+        return pc.if_else(value.is_valid(), result, to_scalar(None, pa.bool_())) if value.null_count else result
 
     return is_in
 
@@ -302,13 +302,13 @@ def _whole(on_floats: np.ufunc, left: Value, right: Value) -> Value:
     if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
         return _whole(on_floats, pa.repeat(left, 1), right)[0]
     if types.is_integer(left.type):
-        right = pc.if_else(pc.equal(right, pa.scalar(0, right.type)), pa.scalar(None, right.type), right)
+        right = pc.if_else(pc.equal(right, to_scalar(0, right.type)), to_scalar(None, right.type), right)
     nulls = [side for side in (left, right) if _has_nulls(side)]
     if any(isinstance(side, pa.Scalar) for side in nulls):
         return pa.nulls(_length(left, right), left.type)
     missing = None
     for side in nulls:
-        here = pc.is_null(side).to_numpy(zero_copy_only=False)
+        here = to_numbers(pc.is_null(side))
         missing = here if missing is None else missing | here
     numerators, divisors = _raw(left), _raw(right)
     if on_floats is np.floor_divide and types.is_signed_integer(left.type):
@@ -316,7 +316,7 @@ def _whole(on_floats: np.ufunc, left: Value, right: Value) -> Value:
         if np.any(wrapped if missing is None else wrapped & ~missing):
             raise OverflowError(f"{np.iinfo(np.int64).min} // -1 does not fit int64; cast to float64 first")
     with np.errstate(all="ignore"):
-        return pa.array(on_floats(numerators, divisors), left.type, mask=missing)
+        return to_array(on_floats(numerators, divisors), left.type, mask=missing)
 
 
 def _has_nulls(value: Value) -> bool:

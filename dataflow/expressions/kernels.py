@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataflow.arrow_values import to_array, to_numbers, to_scalar
 from dataflow.expressions.calls import Call, Function
 from dataflow.expressions.patterns import GROUP, Pattern
 from dataflow.expressions.truncation import truncate
@@ -44,7 +45,7 @@ def _kernel(call: Call) -> _Kernel:
         case _F.HASH:
             return _hash
         case _F.CONCAT:
-            return lambda *values: pc.binary_join_element_wise(*values, pa.scalar(text, values[0].type))
+            return lambda *values: pc.binary_join_element_wise(*values, to_scalar(text, values[0].type))
         case _F.LENGTH:
             return lambda value: pc.utf8_length(value).cast(pa.int64())
         case _F.LOWER:
@@ -110,5 +111,5 @@ def _second(value: pa.Array) -> pa.Array:
 def _hash(value: pa.Array) -> pa.Array:
     """Return the key hash, its uint64 as int64; by name, because ``dataflow.state`` is a sibling layer."""
     hashes = resolve("function", "hash_rows")([value]).view(np.int64)
-    nulls = pc.is_null(value).to_numpy(zero_copy_only=False) if value.null_count else None
-    return pa.array(hashes, pa.int64(), mask=nulls)
+    nulls = to_numbers(pc.is_null(value)) if value.null_count else None
+    return to_array(hashes, pa.int64(), mask=nulls)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dataflow.arrow_values import to_scalar
 from dataflow.expressions.branches import places
 from dataflow.expressions.coercion import family, value_type
 
@@ -39,7 +40,7 @@ def try_cast(value: Value, target: pa.DataType, cast: _Cast) -> Value:
     except _REFUSALS:
         pass
     if isinstance(value, pa.Scalar):
-        return pa.scalar(None, target)
+        return to_scalar(None, target)
     if types.is_dictionary(target):
         return try_cast(value, target.value_type, cast).cast(target)
     if value.type != value_type(value.type):  # a dictionary, or a view, which has few kernels
@@ -62,15 +63,17 @@ def _narrowed(value: pa.Array, target: pa.DataType) -> pa.Array:
     """Return ints as ``target``, and null where the cast back gives another value or sign."""
     wrapped = value.cast(target, safe=False)
     survives = pc.equal(wrapped.cast(value.type, safe=False), value)
-    same_sign = pc.equal(*(pc.less(side, pa.scalar(0, side.type)) for side in (wrapped, value)))
-    return pc.if_else(pc.and_(survives, same_sign), wrapped, pa.scalar(None, target))
+    same_sign = pc.equal(*(pc.less(side, to_scalar(0, side.type)) for side in (wrapped, value)))
+    return pc.if_else(pc.and_(survives, same_sign), wrapped, to_scalar(None, target))
 
 
 def _truncated(value: pa.Array, target: pa.DataType) -> pa.Array:
     limits = np.iinfo(target.to_pandas_dtype())
     whole = pc.trunc(value)
-    fits = pc.and_(pc.greater_equal(whole, float(limits.min)), pc.less(whole, float(limits.max + 1)))
-    return pc.if_else(fits, whole, pa.scalar(None, pa.float64())).cast(target)
+    fits = pc.and_(
+        pc.greater_equal(whole, to_scalar(float(limits.min))), pc.less(whole, to_scalar(float(limits.max + 1)))
+    )
+    return pc.if_else(fits, whole, to_scalar(None, pa.float64())).cast(target)
 
 
 def _cast_one_by_one(values: pa.Array, target: pa.DataType, cast: _Cast) -> pa.Array:

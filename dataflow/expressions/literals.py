@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import numpy as np
 
+from dataflow.arrow_values import to_scalar
 from dataflow.errors import GraphError
 
 __all__ = ["plain"]
@@ -45,7 +46,7 @@ def _check(value: object) -> None:
     if isinstance(value, datetime.time) and value.tzinfo is not None:
         raise GraphError(f"{shown} has a zone, which a time of day cannot have: leave it out")
     try:
-        pa.scalar(value)
+        to_scalar(value)
     except (pa.ArrowException, OverflowError, ValueError) as error:
         raise GraphError(f"{shown} fits no type: {error}") from error
     if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # pandas' times are datetimes as well

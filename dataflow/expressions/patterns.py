@@ -31,6 +31,7 @@ from typing import Final, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataflow.arrow_values import to_array
 from dataflow.errors import GraphError
 
 __all__ = ["GROUP", "Pattern"]
@@ -71,7 +72,7 @@ class Pattern:
             reader.refuse("an unmatched )", "write \\) for the character")
         pattern = cls(text, tuple(reader.pieces), reader.dotall, nullable)
         try:
-            pc.match_substring_regex(pa.array([""]), pattern.re2())
+            pc.match_substring_regex(to_array([""]), pattern.re2())
         except (pa.ArrowInvalid, UnicodeEncodeError) as error:
             reason = str(error).removeprefix("Invalid regular expression: ")
             raise GraphError(f"{where}: {text!r} is not a regular expression: {reason}") from None

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dataflow.arrow_values import to_array
 from dataflow.errors import SchemaMismatch
 from dataflow.expressions.calls import Call, Function
 from dataflow.expressions.coercion import family, value_type
@@ -78,7 +79,7 @@ def _temporal(call: Call, own: pa.DataType, families: set[str], where: str) -> _
 
 def _check_zone(call: Call, own: pa.DataType, where: str) -> None:
     try:
-        pc.local_timestamp(pa.array([0], own))
+        pc.local_timestamp(to_array([0], own))
     except pa.ArrowInvalid as error:
         raise SchemaMismatch(f"{where}: {call}: {own}: {error}; .cast() it to a zone that exists") from None
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dataflow.arrow_values import to_array, to_numbers, to_scalar
 from dataflow.expressions.signatures import NANOSECONDS
 
 __all__ = ["truncate"]
@@ -52,9 +53,9 @@ def _on_the_clock(readings: pa.Array, times: pa.Array) -> pa.Array:
 
 
 def _floored(ticks: pa.Array, every: int, offset: int) -> pa.Array:
-    nulls = pc.is_null(ticks).to_numpy(zero_copy_only=False) if ticks.null_count else None
-    given = (ticks.fill_null(0) if ticks.null_count else ticks).to_numpy()
+    nulls = to_numbers(pc.is_null(ticks)) if ticks.null_count else None
+    given = to_numbers(ticks.fill_null(to_scalar(0)) if ticks.null_count else ticks)
     since = np.remainder(np.remainder(given, every) - offset, every)
     if np.any(given < _LEAST + since):
         raise OverflowError("an interval begins before the earliest time of the column's type; filter such rows out")
-    return pa.array(given - since, pa.int64(), mask=nulls)
+    return to_array(given - since, pa.int64(), mask=nulls)

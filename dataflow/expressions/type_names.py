@@ -18,6 +18,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataflow.arrow_values import to_array
 from dataflow.errors import GraphError
 
 __all__ = ["named_type"]
@@ -70,7 +71,7 @@ def named_type(name: str, where: str) -> pa.DataType:
 def _zoned(unit: str, zone: str, where: str) -> pa.DataType:
     dtype = pa.timestamp(unit, zone)
     try:
-        pc.local_timestamp(pa.array([0], dtype))
+        pc.local_timestamp(to_array([0], dtype))
     except pa.ArrowInvalid as error:
         raise GraphError(f"{where}: {dtype}: no such time zone: {error}; write one such as Europe/Berlin") from None
     return dtype

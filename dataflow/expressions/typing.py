@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dataflow.arrow_values import to_array
 from dataflow.errors import GraphError, SchemaMismatch, UnknownColumn
 from dataflow.expressions.calls import Call
 from dataflow.expressions.coercion import common_type, common_type_of, family, literal_type, value_type
@@ -190,7 +191,7 @@ def _arithmetic(operator: BinaryOperator, first: Typed, second: Typed) -> _Found
     if probe is None or families & {"bool", "string", "binary"}:
         return None  # no arithmetic on text and bytes, unlike Python
     try:
-        return probe(pa.array([], left), pa.array([], right)).type, (left, right)
+        return probe(to_array([], left), to_array([], right)).type, (left, right)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
 
@@ -229,7 +230,7 @@ def _signed(operator: UnaryOperator, own: pa.DataType) -> _Found | None:
 
 def _castable(source: pa.DataType, target: pa.DataType) -> bool:
     try:
-        pa.array([], source).cast(target)
+        to_array([], source).cast(target)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         return False
     return True

@@ -6,7 +6,7 @@ and no code of an engine; ``operators`` implements specs, and a runner binds the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -56,7 +56,8 @@ class Node:
 
     ``schema`` is the schema of the main output; ``sides`` has the schemas of all side outputs.
     ``time`` is the column of the main output that holds event time; None: rows have none. ``updates`` has the keys by
-    which rows of the main output replace each other; None: each row counts. Side outputs hold rows.
+    which rows of the main output replace each other; None: each row counts. Side outputs hold rows. ``encoded`` names
+    the columns of the main output that are dictionaries in this run and text for the user: see `encode_columns`.
     """
 
     id: int
@@ -69,10 +70,15 @@ class Node:
     sides: Mapping[str, pa.Schema] = field(default_factory=dict)
     time: EventTime | None = None
     updates: Updates | None = None
+    encoded: tuple[str, ...] = ()
 
     def output(self, tag: str | None) -> pa.Schema:
         """Return the schema of side output ``tag``, or of the main output for None."""
         return self.schema if tag is None else self.sides[tag]
+
+    def declared(self, tag: str | None) -> pa.Schema:
+        """Return the schema of an output for the user: ``encoded`` columns are text."""
+        return decoded_schema(self.schema, self.encoded) if tag is None else self.sides[tag]
 
     @property
     def kind(self) -> str:
@@ -189,6 +195,10 @@ class Graph:
         """Return the columns of the rows that ``edge`` carries."""
         return self.nodes[edge.source].output(edge.tag)
 
+    def declared_of(self, edge: Edge) -> pa.Schema:
+        """Return the columns of the rows that ``edge`` carries, as the user sees them."""
+        return self.nodes[edge.source].declared(edge.tag)
+
     def updates_of(self, edge: Edge) -> Updates | None:
         """Return the keys by which rows of ``edge`` replace each other; None: each row counts."""
         return None if edge.as_rows or edge.tag is not None else self.nodes[edge.source].updates
@@ -196,6 +206,14 @@ class Graph:
     def consumers(self, node: Node) -> list[Node]:
         """Return the nodes with an edge from ``node``."""
         return [n for n in self.nodes if any(edge.source == node.id for edge in n.inputs)]
+
+    def batches_seen(self) -> Set[int]:
+        """Return the ids of nodes whose batches reach an operator that ``sees_batches``."""
+        found: set[int] = set()
+        for node in reversed(self.nodes):
+            if node.spec.sees_batches or (node.id in found and node.spec.keeps_batches):
+                found.update(edge.source for edge in node.inputs)
+        return found
 
     def upstream(self, node: Node) -> Graph:
         """Return the graph of ``node`` and of all nodes that it depends on, with the same names."""
@@ -267,6 +285,23 @@ class NamedGraph(Protocol):
 
     @property
     def graph(self) -> Graph: ...
+
+
+def decoded_schema(schema: pa.Schema, encoded: Sequence[str]) -> pa.Schema:
+    """Return ``schema`` with the values of the columns ``encoded`` in place of dictionaries."""
+    if not encoded:
+        return schema
+    import pyarrow as pa
+
+    return pa.schema(
+        [field.with_type(field.type.value_type) if field.name in encoded else field for field in schema],
+        schema.metadata,
+    )
+
+
+def has_dictionaries(schema: pa.Schema) -> bool:
+    """Return whether a column is a dictionary, or has one inside."""
+    return any("dictionary<" in str(type_) for type_ in schema.types)
 
 
 def schema_json(schema: pa.Schema) -> list[Json]:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 from dataflow.contracts.source import InputIdentity, Json
 from dataflow.contracts.updates import Updates
 from dataflow.errors import ConfigurationError, GraphError
+from dataflow.planning.encode_columns import encode_columns
 from dataflow.planning.graph import Edge, Graph, Node, Partitioning
 from dataflow.planning.pre_aggregation import preaggregate
 from dataflow.planning.prune_columns import prune_columns
+from dataflow.planning.prune_rows import prune_rows
 from dataflow.planning.specs import Read
 
 if TYPE_CHECKING:
@@ -170,6 +172,7 @@ def make_plan(
     max_key_groups: int = 128,
     combine: Callable[[Node, pa.Schema], bool] | None = None,
     apart: Callable[[Node], bool] | None = None,
+    encode: bool = False,
     input_identity: InputIdentity = "mtime",
 ) -> Plan:
     """Return the plan of ``graph``.
@@ -179,6 +182,7 @@ def make_plan(
         max_key_groups: the number of key groups, which bounds the parallelism.
         combine: ``combine(node, schema of its rows)`` chooses the aggregates whose rows are folded, batch by batch,
             before the shuffle; None: no aggregate.
+        encode: whether keys of text are read as dictionaries where that is faster; it reads a sample of each source.
         apart: chooses operators that begin a vertex of their own, whatever their input; None: no operator.
         input_identity: the rule by which sources recognise their input.
 
@@ -188,7 +192,8 @@ def make_plan(
     for name, value in (("parallelism", parallelism), ("max_key_groups", max_key_groups)):
         if not isinstance(value, int) or value < 1:
             raise ConfigurationError(f"{name} must be a whole number of at least 1, got {value!r}")
-    pruned = _identify_sources(prune_columns(graph), input_identity)
+    pruned = _identify_sources(prune_rows(prune_columns(graph), parallelism), input_identity)
+    pruned = encode_columns(pruned) if encode else pruned
     physical = pruned if combine is None else preaggregate(pruned, parallelism, combine)
     plan = Plan(physical, graph, {}, [], max_key_groups)
     vertex_by_node: dict[int, Vertex] = {}

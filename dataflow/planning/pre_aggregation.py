@@ -40,6 +40,7 @@ def preaggregate(graph: Graph, parallelism: int, chosen: Callable[[Node, pa.Sche
                 inputs=(replace(edge, partitioning=None, keys=()),),
                 schema=before.output(edge.tag),
                 parallelism=before.parallelism,
+                encoded=before.encoded if edge.tag is None else (),
             )
             result.nodes.append(helper)
             edges = (replace(edge, source=helper.id, tag=None),)

@@ -54,6 +54,7 @@ class Read(Spec):
 
     is_users = False
     row_wise = True
+    sees_batches = False
 
     source: Source
 
@@ -75,6 +76,7 @@ class Filter(Spec):
     is_users = False
     stateful = False
     row_wise = True
+    sees_batches = False
 
     predicate: Expr
 
@@ -83,6 +85,9 @@ class Filter(Spec):
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return {*used, *self.predicate.columns()}
+
+    def takes_encoded(self, column: str) -> bool:
+        return column not in self.predicate.columns()
 
     def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
         return inputs[0]
@@ -108,6 +113,7 @@ class Project(Spec):
     is_users = False
     stateful = False
     row_wise = True
+    sees_batches = False
 
     columns: tuple[Expr, ...]
 
@@ -116,6 +122,9 @@ class Project(Spec):
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return [name for column in self.columns for name in column.columns()]
+
+    def takes_encoded(self, column: str) -> bool:
+        return all(expr.is_column(column) for expr in self.columns if column in expr.columns())
 
     def origin_of(self, column: str) -> str | None:
         (expression,) = [c for c in self.columns if c.name == column]
@@ -167,10 +176,14 @@ class MapBatches(_FunctionSpec):
 class MapRows(_FunctionSpec):
     """Calls a function from row to row."""
 
+    sees_batches = False
+
 
 @dataclass(frozen=True, slots=True)
 class FlatMapRows(_FunctionSpec):
     """Calls a function from row to rows."""
+
+    sees_batches = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +199,7 @@ class Watermarks(Spec):
     is_users = False
     stateful = False
     row_wise = True
+    sees_batches = False
     assigns_time = True
 
     column: str
@@ -206,6 +220,9 @@ class Watermarks(Spec):
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return {*used, self.column}
 
+    def takes_encoded(self, column: str) -> bool:
+        return column != self.column
+
     def narrowed(self, inputs: Sequence[pa.Schema], output: pa.Schema) -> pa.Schema:
         return inputs[0]
 
@@ -223,6 +240,7 @@ class Grouped(Spec, ABC):
 
     is_users = False
     holds_rows = False
+    keeps_batches = False
     windowed: bool = False
     folds_alone: bool = False
 
@@ -244,6 +262,9 @@ class Grouped(Spec, ABC):
     def changes(self, inputs: Sequence[Updates | None], *, name: str, word: str) -> Updates | None:
         Spec.changes(self, inputs, name=name, word=word)
         return Updates.by(self.update_keys, name, self.because) if self.emit is Emit.UPDATES else None
+
+    def takes_encoded(self, column: str) -> bool:
+        return column not in self._aggregated()
 
     def _aggregated(self) -> set[str]:
         """Return the columns that the aggregates read."""
@@ -271,6 +292,10 @@ class Aggregate(Grouped):
     @property
     def row_keys(self) -> tuple[str, ...]:
         return self.keys
+
+    @property
+    def sees_batches(self) -> bool:  # type: ignore[override]
+        return self.emit is Emit.UPDATES and self.every is None
 
     def arguments(self) -> tuple[Any, ...]:
         return self.keys, self.aggregations, self.emit, self.every
@@ -312,6 +337,10 @@ class WindowAggregate(Grouped):
     def row_keys(self) -> tuple[str, ...]:
         return *self.keys, "window_start"
 
+    @property
+    def sees_batches(self) -> bool:  # type: ignore[override]
+        return self.emit is Emit.UPDATES
+
     def arguments(self) -> tuple[Any, ...]:
         """Return the arguments. Final results wait until no row can be late: lateness then delays the watermark."""
         late, delay = (0, self.lateness) if self.emit is Emit.FINAL else (self.lateness, 0)
@@ -340,6 +369,7 @@ class Combine(Spec):
     is_users = False
     is_helper = True
     stateful = False
+    sees_batches = False
 
     target: Grouped
 
@@ -354,6 +384,7 @@ class Union(Spec):
     is_users = False
     stateful = False
     row_wise = True
+    sees_batches = False
 
     def reads(self, port: int, used: set[str]) -> Iterable[str]:
         return used

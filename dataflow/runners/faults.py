@@ -34,6 +34,8 @@ class Faults:
         skew: probability that a task is slow for a whole attempt, so that barriers arrive far apart.
         stall: probability per scheduler turn that a task stops for a while.
         slices: probability that a task takes no more than a few rows per step, for a whole attempt.
+        joins: probability that an attempt joins some of the batches that wait. These draws have a generator of their
+            own, derived from the seed, so that they leave all other draws as they are.
         slow: probability that a background job is delayed.
         fail: probability that a writing operation of the store raises StoreError.
         damage: probability that a crash damages a part of the newest checkpoint, if there is an older one.
@@ -51,6 +53,7 @@ class Faults:
     skew: float = 0.0
     stall: float = 0.0
     slices: float = 0.0
+    joins: float = 0.0
     slow: float = 0.0
     fail: float = 0.0
     damage: float = 0.0

@@ -116,7 +116,7 @@ class ProgressMeter:
             taken[node.name] += node.rows_in
         rows_out, updates_out = taken_by_sinks(job.plan.graph, taken)
         heads = [task.chain.head for task in job.tasks.values() if task.task_input.is_source]
-        rows_in = sum([head.rows_in for head in heads])
+        rows_in = sum([head.rows_read for head in heads])
         self._rate.update(rows_in, now)
         watermark = self._watermark()
         read_input = ReadInput.of(split for task in job.tasks.values() for split in task.task_input.splits)

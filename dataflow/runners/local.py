@@ -46,7 +46,8 @@ from dataflow.runtime.job.predicates import Answers, Predicate
 from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.restore.find_checkpoint import RestoreReport, refuse_without_store
 from dataflow.runtime.task.channel import DEFAULT_CREDIT
-from dataflow.runtime.task.pace import LearnedPace
+from dataflow.runtime.task.joined_rows import JoinSmall
+from dataflow.runtime.task.pace import LearnedPace, budgets
 from dataflow.runtime.task.progress import JobState
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class LocalRunner:
     Args:
         threads: workers for tasks that never block; None: one per core, but no more than there are such tasks.
         step_budget: the target for the longest step of a task. A barrier waits for the step in progress, so a slow
-            function gets its batches in slices.
+            function gets its batches in slices. None: 10 ms while rows are rare or a barrier waits, else up to 5 % of
+            the checkpoint interval and 50 ms, because larger slices cost less.
         stall_after: if no row moves for this long, log a warning with the tasks that wait for each other, once per
             stall.
         slow: an artificial delay per row, by operator name, to demonstrate back-pressure.
@@ -86,7 +88,7 @@ class LocalRunner:
         self,
         *,
         threads: int | None = None,
-        step_budget: Duration = "10ms",
+        step_budget: Duration | None = None,
         stall_after: Duration = "10s",
         slow: Mapping[str, Duration] | None = None,
         combine: bool = True,
@@ -96,9 +98,9 @@ class LocalRunner:
                 f"LocalRunner(threads=) must be at least 1, got {threads}; leave it out for one per core"
             )
         self._threads = threads
-        self._step_budget = microseconds(step_budget, "LocalRunner(step_budget=)")
+        self._step_budget = None if step_budget is None else microseconds(step_budget, "LocalRunner(step_budget=)")
         if self._step_budget == 0:
-            raise ConfigurationError("LocalRunner(step_budget=) must be above zero, got 0; leave it out for 10ms")
+            raise ConfigurationError("LocalRunner(step_budget=) must be above zero, got 0; leave it out")
         self._stall_after = microseconds(stall_after, "LocalRunner(stall_after=)")
         self._combine = combine
         self._slow = {
@@ -139,16 +141,24 @@ class LocalRunner:
         * no checkpoints; end to end at most once
         * operators of a vertex are chained: each of its subtasks is one task, in which rows pass without a queue
         """
-        return explain_plan(pipeline.name, self._plan(pipeline, parallelism, checkpoint, max_key_groups), checkpoint)
+        plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, encode=False)
+        return explain_plan(pipeline.name, plan, checkpoint)
 
     def _plan(
-        self, pipeline: NamedGraph, parallelism: int, checkpoint: Checkpointing | None, max_key_groups: int
+        self,
+        pipeline: NamedGraph,
+        parallelism: int,
+        checkpoint: Checkpointing | None,
+        max_key_groups: int,
+        *,
+        encode: bool,
     ) -> Plan:
         return make_plan(
             pipeline.graph,
             parallelism=parallelism,
             max_key_groups=max_key_groups,
             combine=self._combines if self._combine and combines(checkpoint) else None,
+            encode=encode,
             input_identity=input_identity(checkpoint),
         )
 
@@ -195,7 +205,7 @@ class LocalRunner:
         if channel_credit < 1:
             raise ConfigurationError(f"channel_credit= must be at least 1, got {channel_credit}")
         refuse_without_store(restore, checkpoint)
-        plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups)
+        plan = self._plan(pipeline, parallelism, checkpoint, max_key_groups, encode=combines(checkpoint))
         warn_of_unnamed_state(pipeline.name, plan.logical, checkpoint)
         background = Background(apart=JOB_QUEUES)
         clock = SystemClock()
@@ -209,7 +219,8 @@ class LocalRunner:
             clock=clock,
             submit=background.submit,
             credit=channel_credit,
-            pace=lambda: LearnedPace(self._step_budget),
+            join=JoinSmall(),
+            pace=partial(LearnedPace, *budgets(self._step_budget, None if checkpoint is None else checkpoint.every)),
             delays={name: _delay(cost, stop) for name, cost in self._slow.items()},
             load=partial(load_kernels, line=line),
             library=LIBRARY,

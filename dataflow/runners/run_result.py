@@ -61,13 +61,14 @@ class OperatorMetrics:
 
     Attributes:
         operator: its name.
-        rows_in: rows received.
+        rows_in: rows received; for a source, rows read, pruned ones included.
         rows_out: rows emitted (main output).
         late: rows that arrived too late for it.
         skipped: rows that it rejected; ``samples`` has some of them.
         busy: microseconds spent working; for a source, including reading.
         samples: some of the skipped rows, with their errors.
         lateness: the distribution of lateness: ``lateness.share``, ``lateness.quantile(0.9)`` and ``lateness.most``.
+        rows_pruned: for a source, rows of row groups that it did not decode, because no row in them passes a filter.
     """
 
     operator: str
@@ -78,6 +79,7 @@ class OperatorMetrics:
     busy: int = 0
     samples: Sequence[RowError] = ()
     lateness: Lateness = field(default_factory=Lateness)
+    rows_pruned: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,12 @@ class RunResult:
     def operators(self) -> Sequence[OperatorMetrics]:
         """The counts of every operator over all its subtasks, in the order of the pipeline."""
         return together(self.metrics)
+
+    @property
+    def rows_pruned(self) -> Mapping[str, int]:
+        """The rows among ``rows_in`` that were not decoded, by source: row-group statistics show that no row passes."""
+        pruned = {o.operator: o.rows_pruned for o in self.operators}
+        return {name: pruned[name] for name in self.rows_in}
 
     @property
     def late(self) -> int:
@@ -374,13 +382,14 @@ def _metrics(name: str, task: Task, now: int) -> TaskMetrics:
     operators = [
         OperatorMetrics(
             n.name,
-            n.rows_in,
+            n.rows_read,
             n.rows_out,
             n.tally.late,
             n.tally.skipped,
             n.busy_for + (task.task_input.reading if n is task.chain.head else 0),
             tuple(n.tally.samples),
             Lateness.together([n.tally.lateness]),
+            n.tally.pruned,
         )
         for n in task.chain.nodes
     ]
@@ -398,6 +407,7 @@ def _together(name: str, parts: Sequence[OperatorMetrics]) -> OperatorMetrics:
         sum(o.busy for o in parts),
         tuple(sample for o in parts for sample in o.samples),
         Lateness.together(o.lateness for o in parts),
+        sum(o.rows_pruned for o in parts),
     )
 
 

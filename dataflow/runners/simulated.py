@@ -48,6 +48,7 @@ from dataflow.runtime.job.who_waits import who_waits_for_whom
 from dataflow.runtime.restore.find_checkpoint import refuse_without_store
 from dataflow.runtime.task.channel import SIMULATED_CREDIT
 from dataflow.runtime.task.crash_points import Point
+from dataflow.runtime.task.joined_rows import Apart, Join
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.pace import Pace, Unpaced
 from dataflow.runtime.task.progress import JobState, Progress
@@ -92,8 +93,22 @@ class _FewRows:
         self._draw = draw
         self.max_rows: int | None = draw.randrange(1, 6)
 
+    def notice(self, now: int, *, hurried: bool) -> None:
+        """Ignore it."""
+
     def took(self, rows: int, elapsed: int) -> None:
         self.max_rows = self._draw.randrange(1, 6)
+
+
+class _SomeJoined:
+    """Joins few or many of the batches that wait."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+        self._most = draw.choice((1, 3, 20))
+
+    def room(self, rows: int) -> int:
+        return self._draw.randint(0, self._most)
 
 
 class _Crash(BaseException):
@@ -157,6 +172,7 @@ class SimulatedRunner:
             parallelism=parallelism,
             max_key_groups=max_key_groups,
             combine=LIBRARY.mergeable if combines(checkpoint) else None,
+            encode=combines(checkpoint),
             input_identity=input_identity(checkpoint),
         )
         if checkpoint is None and self._faults.crashes:
@@ -197,6 +213,7 @@ class SimulatedJob(JobHandle):
         self._faults = faults
         self._max_turns = max_turns
         self._random = random.Random(seed)
+        self._joins = random.Random(f"joined batches, seed {seed}")  # other draws stay those of the seed
         self._clock = ManualClock()
         self._turn = 0
         self._idle = 0
@@ -301,6 +318,7 @@ class SimulatedJob(JobHandle):
             credit=self._credit,
             choose=lambda: self._random.choice,
             pace=self._pace,
+            join=self._join(),
             probe=self._probe,
             library=LIBRARY,
         )
@@ -352,6 +370,10 @@ class SimulatedJob(JobHandle):
     def _pace(self) -> Pace:
         """Return the pace of one task."""
         return _FewRows(self._random) if self._random.random() < self._faults.slices else Unpaced()
+
+    def _join(self) -> Join:
+        """Return the rule of an attempt for joining batches."""
+        return _SomeJoined(self._joins) if self._joins.random() < self._faults.joins else Apart()
 
     def _advance(self, job: Job, stillness: Stillness) -> None:
         """Run one turn of the scheduler."""

@@ -60,6 +60,7 @@ def as_dict(result: RunResult) -> dict[str, Any]:
         "guarantee": result.guarantee.value,
         "duration_us": result.duration,
         "rows_in": dict(result.rows_in),
+        "rows_pruned": dict(result.rows_pruned),
         "rows_out": dict(result.rows_out),
         "outputs": dict(result.outputs),
         "changes": dict(result.changes),
@@ -108,7 +109,11 @@ def _lines(result: RunResult) -> list[str]:
         f"{result.pipeline}: {result.state.value} in {duration_text(result.duration)}; {mode}; "
         f"end to end {result.guarantee.value}"
     ]
-    lines += [f"  in   {name}: {rows:,} rows{_rate(rows, result.duration)}" for name, rows in result.rows_in.items()]
+    pruned = {name: f" ({rows:,} pruned)" for name, rows in result.rows_pruned.items() if rows}
+    lines += [
+        f"  in   {name}: {rows:,} rows{pruned.get(name, '')}{_rate(rows, result.duration)}"
+        for name, rows in result.rows_in.items()
+    ]
     where = {name: f" -> {pattern}" for name, pattern in result.outputs.items()}
     lines += [
         f"  out  {name}: {rows:,} {result.changes.get(name, 'rows')}{where.get(name, '')}"

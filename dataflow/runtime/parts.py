@@ -9,6 +9,17 @@ from dataflow.runtime.task.parts import (
     packed,
     table_of,
     unpacked,
+    with_dictionaries,
 )
 
-__all__ = ["SAMPLE_ROWS", "ChannelState", "Duplicates", "TaskState", "joined", "packed", "table_of", "unpacked"]
+__all__ = [
+    "SAMPLE_ROWS",
+    "ChannelState",
+    "Duplicates",
+    "TaskState",
+    "joined",
+    "packed",
+    "table_of",
+    "unpacked",
+    "with_dictionaries",
+]

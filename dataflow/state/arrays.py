@@ -6,18 +6,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Bits", "byte_ranges", "canonical_words", "fresh_words", "from_words", "is_bytes", "is_key", "is_word"]
+from dataflow.arrow_values import storage, storage_dtype
+
+__all__ = [
+    "Bits",
+    "byte_ranges",
+    "canonical_words",
+    "fresh",
+    "fresh_words",
+    "from_words",
+    "is_bytes",
+    "is_key",
+    "is_word",
+]
 __all__ += ["plain", "validity", "words"]
 
 Bits = tuple[npt.NDArray[np.uint8], int]
 """A validity bitmap and the bit of its first row; an empty bitmap means that no row is null."""
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 CANONICAL_NAN = 0x7FF8000000000000
 
@@ -54,30 +68,12 @@ def is_key(type_: pa.DataType) -> bool:
     return is_key(type_.value_type) if pa.types.is_dictionary(type_) else is_word(type_) or is_bytes(type_)
 
 
-def storage_dtype(type_: pa.DataType) -> np.dtype[Any]:
-    """Return the numpy type of a fixed-width Arrow type's memory; dates and times are signed integers."""
-    width = type_.bit_width // 8
-    if pa.types.is_floating(type_):
-        return np.dtype(f"f{width}")
-    return np.dtype(f"u{width}" if pa.types.is_unsigned_integer(type_) else f"i{width}")
-
-
 def validity(array: pa.Array) -> Bits:
     """Return the validity bitmap of ``array``, empty if it has no nulls."""
     if array.null_count == 0:
         return _NO_BYTES, 0
     assert array.buffers()[0] is not None, f"an array of {array.type} has {array.null_count} nulls and no bitmap"
     return np.frombuffer(array.buffers()[0], np.uint8), array.offset
-
-
-def storage(array: pa.Array) -> npt.NDArray[Any]:
-    """Return the values of a fixed-width array; values of null rows are undefined. Copies unaligned memory."""
-    dtype = storage_dtype(array.type)
-    buffer = array.buffers()[1]
-    if buffer is None or len(array) == 0:
-        return np.zeros(len(array), dtype)
-    view = np.frombuffer(buffer, dtype, len(array), array.offset * dtype.itemsize)
-    return view if view.flags.aligned else view.copy()
 
 
 def words(array: pa.Array) -> npt.NDArray[np.int64]:
@@ -105,6 +101,12 @@ def canonical_words(array: pa.Array) -> npt.NDArray[np.int64]:
 def fresh_words(rows: int) -> npt.NDArray[np.int64]:
     """Return uninitialised memory from Arrow's pool, which reuses pages; numpy would fault in new ones."""
     return np.frombuffer(pa.allocate_buffer(8 * rows), np.int64) if rows else np.empty(0, np.int64)
+
+
+def fresh(dtype: type[_Number], rows: int) -> npt.NDArray[_Number]:
+    """Return uninitialised memory from Arrow's pool, as ``fresh_words`` does, for numbers of any type."""
+    size = np.dtype(dtype).itemsize
+    return np.frombuffer(pa.allocate_buffer(size * rows), dtype) if rows else np.empty(0, dtype)
 
 
 def from_words(values: npt.NDArray[np.int64], type_: pa.DataType, bitmap: pa.Buffer | None = None) -> pa.Array:

@@ -15,7 +15,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-__all__ = ["key_schema", "wide_schema", "wide_type", "widened", "widened_array"]
+from dataflow.arrow_values import to_array, to_numbers
+
+__all__ = ["decoded", "encoded", "key_schema", "wide_schema", "wide_type", "widened", "widened_array"]
 
 
 def wide_type(type_: pa.DataType) -> pa.DataType:
@@ -32,6 +34,16 @@ def wide_schema(schema: pa.Schema) -> pa.Schema:
 def key_schema(schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
     """Return the key columns of ``schema``, with the types in which keyed state returns them."""
     return wide_schema(pa.schema([schema.field(key) for key in keys]))
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """Return the values of ``array``, which may be a dictionary."""
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def encoded(array: pa.Array) -> pa.DictionaryArray:
+    """Return ``array`` as a dictionary with int32 indices."""
+    return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
 
 
 def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -63,7 +75,7 @@ def _has_null_entry(array: pa.Array) -> bool:
 def _without_null_entries(array: pa.DictionaryArray, type_: pa.DataType) -> pa.DictionaryArray:
     import numpy as np
 
-    valid = array.dictionary.is_valid().to_numpy(zero_copy_only=False)
-    places = pa.array((np.cumsum(valid) - 1).astype(np.int32), mask=~valid)
+    valid = to_numbers(array.dictionary.is_valid())
+    places = to_array((np.cumsum(valid) - 1).astype(np.int32), mask=~valid)
     indices = places.take(array.indices).cast(type_.index_type)
     return pa.DictionaryArray.from_arrays(indices, array.dictionary.drop_null(), ordered=type_.ordered)

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataflow.state.arrays import storage, validity
+from dataflow.arrow_values import storage, to_array
+from dataflow.state.arrays import validity
 from dataflow.state.index import Slots
 from dataflow.state.remembered import Remembered
 
@@ -62,7 +63,7 @@ class EntrySlots:
         unknown = read_slots(indices, bits, first, table.slots, table.missing, slots)
         if unknown:
             entries = table.missing[:unknown]
-            values = dictionary.take(pa.array(entries, mask=entries == len(dictionary)))
+            values = dictionary.take(to_array(entries, mask=entries == len(dictionary)))
             table.slots[entries] = self._lookup(values)
             read_slots(indices, bits, first, table.slots, table.missing, slots)
         return slots

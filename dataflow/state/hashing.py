@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataflow.errors import SchemaMismatch
-from dataflow.state.arrays import byte_ranges, canonical_words, is_bytes, is_word, plain, validity, words
+from dataflow.state.arrays import byte_ranges, canonical_words, fresh, is_bytes, is_word, plain, validity, words
 
 __all__ = ["hash_rows", "key_group_range", "key_groups", "subtask_of"]
 
@@ -55,10 +55,10 @@ def _hash_column(column: pa.Array) -> Hashes:
     if pa.types.is_dictionary(column.type):
         if len(column.dictionary) > len(column):
             return _hash_column(column.dictionary_decode())
-        hashes = np.empty(len(column), np.uint64)
+        hashes = fresh(np.uint64, len(column))
         gather_hashes(_hash_column(column.dictionary), words(column.indices), *validity(column.indices), hashes)
         return hashes
-    hashes = np.empty(len(column), np.uint64)
+    hashes = fresh(np.uint64, len(column))
     if is_word(column.type):
         hash_words(canonical_words(column), *validity(column), hashes)
     elif is_bytes(column.type):

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged, SchemaMismatch
 from dataflow.state.arrays import canonical_words, fresh_words, from_words, is_bytes, is_word, validity
 from dataflow.state.copy_on_write import CHUNK
@@ -34,13 +35,11 @@ _SHARED = 4
 
 def index_kernels(key_schema: pa.Schema) -> tuple[str, ...]:
     """Return the names of the modules with the kernels that a ``KeyIndex`` of these columns calls."""
-    types = key_schema.types
     interned = any([_interner(field) is not None for field in key_schema])
-    encoded = len(types) == 1 and pa.types.is_dictionary(types[0])
     return (
         "dataflow.state.kernels.index",
         *(["dataflow.state.kernels.interning"] if interned else []),
-        *(["dataflow.state.kernels.entries"] if encoded else []),
+        *(["dataflow.state.kernels.entries"] if _may_be_encoded(key_schema) else []),
     )
 
 
@@ -69,8 +68,7 @@ class KeyIndex:
         capacity = max(_FIRST, 1 << (expected - 1).bit_length())
         self._one = SlotIndex(capacity) if len(key_schema) == 1 else None
         self._wide = WideSlotIndex(len(key_schema) + 1, capacity if self._one is None else _FIRST)
-        encoded = self._one is not None and pa.types.is_dictionary(self.schema.types[0])
-        self._entries = EntrySlots(self._slots_of_values) if encoded else None
+        self._entries = EntrySlots(self._slots_of_values) if _may_be_encoded(self.schema) else None
         self._dictionary: pa.Array | None = None
 
     def __len__(self) -> int:
@@ -79,12 +77,14 @@ class KeyIndex:
     def slots(self, columns: Sequence[pa.Array]) -> Slots:
         """Return the slot of each row's key; new keys get the next slots. Columns are in the order of the schema.
 
+        Columns of text, and of other byte strings, may come as dictionaries.
+
         The result is scratch memory, valid until the next call.
         """
-        assert [wide_type(column.type) for column in columns] == self.schema.types, (
+        assert all([_fits(column.type, type_) for column, type_ in zip(columns, self.schema.types, strict=True)]), (
             f"key columns of types {[str(column.type) for column in columns]}, expected {self.schema.types}"
         )
-        if self._entries is not None:
+        if self._entries is not None and pa.types.is_dictionary(columns[0].type):
             return self._entries.slots(columns[0])
         if self._one is not None:
             return self._slots_of_values(columns[0])
@@ -120,7 +120,7 @@ class KeyIndex:
         dictionary = self._shared(slots)
         if dictionary is None:
             return self._known().columns(slots)
-        indices = pa.array(np.array(slots, np.int32))  # a copy
+        indices = to_array(np.array(slots, np.int32))  # a copy
         return [pa.DictionaryArray.from_arrays(indices, dictionary, ordered=self.schema.types[0].ordered)]
 
     def _shared(self, slots: Sequence[int] | npt.NDArray[np.int32] | range) -> pa.Array | None:
@@ -129,7 +129,7 @@ class KeyIndex:
         A receiver processes a shared dictionary once. None if it would be much larger than the column, or if null is a
         key, because a dictionary cannot hold it.
         """
-        if self._entries is None or self._one is None or self._one.null_slot is not None:
+        if not pa.types.is_dictionary(self.schema.types[0]) or self._one is None or self._one.null_slot is not None:
             return None
         if len(self) > _SHARED * len(slots):
             return None
@@ -214,6 +214,17 @@ class _KnownKeys:
             yield pa.RecordBatch.from_arrays(self.columns(slots), schema=self.schema)
 
 
+def _may_be_encoded(schema: pa.Schema) -> bool:
+    """Return whether rows of a single key column may be dictionaries."""
+    return len(schema) == 1 and (pa.types.is_dictionary(schema.types[0]) or is_bytes(schema.types[0]))
+
+
+def _fits(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Return whether a column of type ``found`` has the values of a key of type ``declared``."""
+    same = wide_type(found) == declared
+    return same or (pa.types.is_dictionary(found) and is_bytes(declared) and found.value_type == declared)
+
+
 def _interner(field: pa.Field) -> Interner | None:
     type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if is_word(type_):
@@ -236,8 +247,8 @@ def _bits(array: pa.Array) -> tuple[npt.NDArray[np.uint8], int]:
     """Return the validity of the rows; a dictionary array may have nulls in its dictionary as well."""
     if pa.types.is_dictionary(array.type):
         if array.dictionary.null_count:
-            valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
-            valid &= np.asarray(array.dictionary_decode().is_valid().to_numpy(zero_copy_only=False))
+            valid = np.asarray(to_numbers(array.is_valid()))
+            valid &= np.asarray(to_numbers(array.dictionary_decode().is_valid()))
             return np.packbits(valid, bitorder="little"), 0
         return validity(array.indices)
     return validity(array)
@@ -249,5 +260,5 @@ def _encoded(words: Words, absent: npt.NDArray[np.bool_], interned: InternedValu
     indices = np.zeros(len(words), np.int32)
     indices[~absent] = numbers
     dictionary = interned.of(codes, declared.value_type, None)
-    column = pa.DictionaryArray.from_arrays(pa.array(indices, mask=absent), dictionary, ordered=declared.ordered)
+    column = pa.DictionaryArray.from_arrays(to_array(indices, mask=absent), dictionary, ordered=declared.ordered)
     return column.cast(declared)

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataflow.state.arrays import fresh_words, is_word, words
+from dataflow.arrow_values import to_array
+from dataflow.state.arrays import fresh, fresh_words, is_word, words
 from dataflow.state.hashing import Hashes, hash_rows, subtask_of
 
 Targets = npt.NDArray[np.int32]
@@ -34,7 +35,7 @@ def partition_rows(
     """
     from dataflow.state.kernels.partition import count_targets
 
-    targets = np.empty(len(hashes), np.int32)
+    targets = fresh(np.int32, len(hashes))
     counts = np.zeros(parallelism, np.int64)
     count_targets(hashes, owners_of(parallelism, max_key_groups), targets, counts)
     return _scattered(targets, counts)
@@ -55,7 +56,7 @@ def _scattered(targets: Targets, counts: npt.NDArray[np.int64]) -> tuple[Targets
 
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
-    order = np.empty(len(targets), np.int32)
+    order = fresh(np.int32, len(targets))
     scatter_rows(targets, offsets[:-1].copy(), order)
     return order, offsets
 
@@ -98,7 +99,7 @@ def _gather(column: pa.Array, order: npt.NDArray[np.int32]) -> pa.Array:
     if pa.types.is_fixed_size_binary(column.type) and column.type.byte_width % 8 == 0 and not column.null_count:
         return _gather_wide(column, order)
     if column.null_count or not is_word(column.type) or column.type.bit_width != 64:
-        return column.take(pa.array(order))
+        return column.take(to_array(order))
     from dataflow.state.kernels.partition import gather_words
 
     out = fresh_words(len(order))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.errors import (
     OTHER_PIPELINE,
@@ -74,7 +75,7 @@ class AggregateOperator(Operator):
         self._timer_set = False
         self._aggregations = list(aggregations)
         self._keys = list(keys)
-        self._key_schema = key_schema(schema, keys)
+        self._key_schema = key_schema(context.output_schema, keys)
         self._start()
         self._check_output()
         if context.restored is not None and context.restored.tables:
@@ -154,7 +155,7 @@ class AggregateOperator(Operator):
             )
         mine = owned_rows(keys, self._context)
         if not mine.all():
-            keys, records = keys.filter(pa.array(mine)), records.filter(pa.array(mine))
+            keys, records = keys.filter(to_array(mine)), records.filter(to_array(mine))
         self._index.restore(keys)
         self._records.restore(records)
 

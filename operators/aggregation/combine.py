@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, OperatorContext, Out
 from dataflow.planning.specs import Grouped, WindowAggregate
 from dataflow.state.dictionaries import key_schema, wide_schema
@@ -26,10 +27,13 @@ __all__ = ["CombineOperator"]
 
 _SMALL = 4_096
 """Rows of a batch below which folding costs more than it saves."""
-_PAYS = 2
-"""Rows that a record must hold on average for folding to pay."""
-_PAUSE = 8
-"""Batches of the same size that pass unchanged after a batch for which folding did not pay, until the next attempt."""
+_PAYS = 24
+"""Rows that a record must hold on average for folding to pay: a record costs as much as that many rows, because it is
+written, sent and merged. Measured in batches of 524,288 rows: 14 ns a row instead of 19 with 52 rows a record, 25
+instead of 20 with 17."""
+_PAUSE, _LONGEST_PAUSE = 8, 64
+"""Batches of the same size that pass unchanged after a batch for which folding did not pay, until the next attempt: at
+first, and at most, because the pause is doubled after each attempt in vain."""
 _MOST_MEMORY = 1 << 25
 """Limit for the bytes of records: remembered keys times windows of a batch."""
 _MOST_KEYS = 1 << 20
@@ -48,7 +52,8 @@ class CombineOperator(Operator):
         self._key_schema = key_schema(schema, spec.keys)
         self._schema = wide_schema(partial_schema(spec, schema))
         self._rows = folded_columns(schema, spec.keys, spec.aggregations)
-        self._pause = 0  # rows that still pass unchanged
+        self._left = 0  # rows that still pass unchanged
+        self._pause = _PAUSE
         self._start()
 
     def _start(self) -> None:
@@ -63,8 +68,8 @@ class CombineOperator(Operator):
         return *index_kernels(self._key_schema), *self._records.kernels, merging, *windows
 
     def process(self, port: int, batch: pa.RecordBatch, out: Out) -> None:
-        if self._pause > 0:
-            self._pause -= batch.num_rows
+        if self._left > 0:
+            self._left -= batch.num_rows
         elif batch.num_rows >= _SMALL:
             folded = self._fold(batch)
             if folded is not None:
@@ -85,13 +90,20 @@ class CombineOperator(Operator):
         else:
             windows = self._windows(spec, batch.column(spec.time.column))
             if windows is None:
-                self._pause = _PAUSE * batch.num_rows
+                self._skip(batch.num_rows)
                 return None
             columns = self._fold_windows(slots, rows, *windows)
         if len(self._records.touched) * _PAYS > batch.num_rows:
-            self._pause = _PAUSE * batch.num_rows
+            self._skip(batch.num_rows)
+        else:
+            self._pause = _PAUSE
         self._records.clear()
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _skip(self, rows: int) -> None:
+        """Let the next rows pass unchanged, after an attempt in vain with a batch of ``rows``."""
+        self._left = self._pause * rows
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _windows(self, spec: WindowAggregate, times: pa.Array) -> tuple[Numbers, int, int] | None:
         """Return each row's window, the first, and their number; None if too many, or a time is null."""
@@ -124,8 +136,8 @@ class CombineOperator(Operator):
         windows = low + (touched // known).astype(np.int64)
         return [
             *self._index.keys(touched % known),
-            pa.array(windows),
-            pa.array(counts),
+            to_array(windows),
+            to_array(counts),
             self._records.partials(touched),
         ]
 

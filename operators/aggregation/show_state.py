@@ -12,6 +12,7 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
+from dataflow.arrow_values import to_numbers
 from dataflow.contracts.operator import Snapshot
 from dataflow.planning.specs import Aggregate, Grouped, WindowAggregate
 from operators.aggregation.partials import RECORD, WINDOW, folded_columns
@@ -74,7 +75,7 @@ def _records(spec: Grouped, taken: pa.Schema) -> Records:
 
 def _numbers(rows: pa.Table | pa.RecordBatch) -> np.ndarray | None:
     """Which window each row is of."""
-    return rows.column(WINDOW).to_numpy() if WINDOW in rows.schema.names else None
+    return to_numbers(rows.column(WINDOW)) if WINDOW in rows.schema.names else None
 
 
 def _rows(

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataflow.arrow_values import to_array
 from dataflow.contracts.windows import Tumbling
 from dataflow.protocol.watermarks import MAX_WATERMARK
 from dataflow.state.arrays import words
@@ -72,6 +73,6 @@ def edges(starts: npt.NDArray[np.int64], dtype: pa.DataType) -> pa.Array:
     Raises: OverflowError if its 64 bits cannot hold them.
     """
     try:
-        return pa.array(starts, pa.timestamp("us", dtype.tz)).cast(dtype)
+        return to_array(starts, pa.timestamp("us", dtype.tz)).cast(dtype)
     except pa.ArrowInvalid as error:
         raise OverflowError(f"the edge of a window does not fit into {dtype}: {error}") from error

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dataflow.arrow_values import storage as memory
+from dataflow.arrow_values import to_array
 from dataflow.contracts.operator import Operator, Out
 from dataflow.planning.specs import Filter
-from dataflow.state.arrays import storage as memory
 from dataflow.state.arrays import validity
 from dataflow.state.partition import owners_of
 from operators.fusion import cache
@@ -47,7 +48,7 @@ class Patience:
     """
 
     load: int = 1 << 23
-    compile: int = 1 << 28
+    compile: int = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,7 @@ class Fused(Operator):
                 continue
             assert isinstance(slot, InputColumn), f"column {place} is computed, but no loop writes it"
             column = batch.column(slot.index)
-            arrays.append(column.take(pa.array(order[:k])) if self._moves else column)
+            arrays.append(column.take(to_array(order[:k])) if self._moves else column)
         return pa.RecordBatch.from_arrays(arrays, schema=self._output)
 
     def _tally(self, rows: int, passed: npt.NDArray[np.int64]) -> list[int]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dataflow.arrow_values import to_scalar
 from dataflow.expressions import nodes
 from dataflow.expressions.coercion import literal_type
 from dataflow.expressions.nodes import BinaryOperator, UnaryOperator
@@ -318,7 +319,7 @@ def _constant(value: object, dtype: pa.DataType, target: pa.DataType) -> Value:
     kind = kind_of(target)
     if kind is None or value is None:
         raise Unfusable(f"no loop for the constant {value!r} as {target}")
-    scalar: Any = pa.scalar(value, dtype)
+    scalar: Any = to_scalar(value, dtype)
     if not dtype.equals(target):
         scalar = pc.cast(scalar, options=pc.CastOptions(target, allow_float_truncate=types.is_integer(dtype)))
     if kind == "bool":

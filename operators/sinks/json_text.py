@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dataflow.arrow_values import to_array, to_scalar
 from operators.sinks.temporal import utc, within_text
 
 __all__ = ["json_lines", "json_text"]
@@ -39,7 +40,7 @@ def json_text(array: pa.Array, column: str) -> pa.Array:
     Raises: pa.ArrowNotImplementedError for a type that JSON cannot hold; SchemaMismatch for a year beyond 9999.
     """
     text = _text(array, column)
-    return text.fill_null(_NULL) if text.null_count else text
+    return text.fill_null(to_scalar(_NULL)) if text.null_count else text
 
 
 def _text(array: pa.Array, column: str) -> pa.Array:
@@ -59,7 +60,7 @@ def _text(array: pa.Array, column: str) -> pa.Array:
         return array.cast(pa.int64()).cast(pa.string())
     if types.is_floating(type_):
         wide = array.cast(pa.float32()) if types.is_float16(type_) else array
-        return pc.if_else(pc.is_finite(wide), wide.cast(pa.string()), pa.scalar(None, pa.string()))
+        return pc.if_else(pc.is_finite(wide), wide.cast(pa.string()), to_scalar(None, pa.string()))
     if types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_):
         return _join('"', _escaped(array.cast(pa.string())), '"')
     if types.is_decimal(type_) or types.is_time(type_) or types.is_date(type_) or types.is_timestamp(type_):
@@ -83,16 +84,16 @@ def _is_list_view(type_: pa.DataType) -> bool:
 
 def _plain_list(array: pa.Array) -> pa.ListArray:
     """Return a list of any layout as a plain list. (A cast from views loses elements in pyarrow 26.)"""
-    lengths = pc.list_value_length(array).fill_null(0).cast(pa.int32())
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+    lengths = pc.list_value_length(array).cast(pa.int32()).fill_null(to_scalar(0, pa.int32()))
+    offsets = pa.concat_arrays([to_array([0], pa.int32()), pc.cumulative_sum(lengths)])
     return pa.ListArray.from_arrays(offsets, pc.list_flatten(array), mask=array.is_null())
 
 
 def _struct(array: pa.StructArray, column: str) -> pa.Array:
     names = [field.name for field in array.type]
     texts = [json_text(child, column) for child in array.flatten()]
-    whole = _join(*_members(names, texts), "}") if names else pa.repeat("{}", len(array))
-    return pc.if_else(array.is_valid(), whole, pa.scalar(None, pa.string()))
+    whole = _join(*_members(names, texts), "}") if names else pa.repeat(to_scalar("{}"), len(array))
+    return pc.if_else(array.is_valid(), whole, to_scalar(None, pa.string()))
 
 
 def _map(array: pa.MapArray, column: str) -> pa.Array:
@@ -104,9 +105,11 @@ def _list(array: pa.ListArray | pa.MapArray, values: pa.Array, column: str) -> p
     """Return lists of ``values`` as JSON text. ``array`` has the offsets; a slice may begin at any offset."""
     first, last = (array.offsets[0].as_py(), array.offsets[-1].as_py()) if len(array) else (0, 0)
     texts = json_text(values.slice(first, last - first), column)
-    lists = pa.ListArray.from_arrays(pc.subtract(array.offsets, first) if len(array) else [0], texts)
-    whole = _join("[", pc.binary_join(lists, ","), "]")
-    return pc.if_else(array.is_valid(), whole, pa.scalar(None, pa.string()))
+    start = to_scalar(first, pa.int32())
+    offsets = pc.subtract(array.offsets, start) if len(array) else to_array([0], pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, texts)
+    whole = _join("[", pc.binary_join(lists, to_scalar(",")), "]")
+    return pc.if_else(array.is_valid(), whole, to_scalar(None, pa.string()))
 
 
 def _members(names: list[str], texts: list[pa.Array]) -> list[str | pa.Array]:
@@ -118,7 +121,8 @@ def _members(names: list[str], texts: list[pa.Array]) -> list[str | pa.Array]:
 
 
 def _join(*parts: str | pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise(*parts, "")
+    values = [to_scalar(part) if isinstance(part, str) else part for part in (*parts, "")]
+    return pc.binary_join_element_wise(*values)
 
 
 def _escaped(array: pa.StringArray) -> pa.Array:

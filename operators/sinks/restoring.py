@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dataflow.arrow_values import to_scalar
+
 __all__ = ["carrier", "restored"]
 
 
@@ -57,8 +59,8 @@ def _restored(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if isinstance(type_, pa.BaseExtensionType):
         return type_.wrap_array(_restored(array, type_.storage_type))
     if types.is_time(type_):
-        instants = pc.binary_join_element_wise("1970-01-01T", array, "").cast(pa.timestamp(type_.unit))
-        return instants.cast(type_)
+        instants = pc.binary_join_element_wise(to_scalar("1970-01-01T"), array, to_scalar(""))
+        return instants.cast(pa.timestamp(type_.unit)).cast(type_)
     if types.is_struct(type_):
         children = [_restored(array.field(i), field.type) for i, field in enumerate(type_)]
         return pa.StructArray.from_arrays(children, fields=list(type_), mask=array.is_null())

@@ -17,6 +17,7 @@ import pyarrow as pa
 import xxhash
 from pyarrow import types
 
+from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.declared_schema import misplaced_nulls
 from dataflow.contracts.source import END, EndOfSplit, Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError, UnknownColumn
@@ -421,11 +422,11 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _without_runs(column: pa.Array) -> pa.Array:
     if not types.is_run_end_encoded(column.type):
         return column
-    ends = column.run_ends.to_numpy()
+    ends = to_numbers(column.run_ends)
     values = column.values
     if (plain := _without_views(values.type)) != values.type:  # Arrow cannot take rows of views
         values = values.cast(plain)
-    return values.take(pa.array(np.searchsorted(ends, np.arange(len(column)) + column.offset, side="right")))
+    return values.take(to_array(np.searchsorted(ends, np.arange(len(column)) + column.offset, side="right")))
 
 
 def _check_known(columns: Sequence[str], schema: pa.Schema) -> None:
@@ -446,7 +447,7 @@ def _content_hash(table: pa.Table) -> str:
     """
     digest = xxhash.xxh3_64(str(table.num_rows).encode())
     if table.num_columns:
-        indices = pa.array(np.arange(min(_HASH_ROWS, table.num_rows)))
+        indices = to_array(np.arange(min(_HASH_ROWS, table.num_rows)))
         for start in _windows(table):
             window = _undictionaried(table.slice(start, _HASH_ROWS))
             # take() copies: a slice would be serialized with all of the buffers it is a slice of

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv, types
 
+from dataflow.arrow_values import to_array, to_numbers, to_scalar
 from dataflow.expressions.coercion import value_type
 from operators.sources.text import Unparsable, Wrong
 
@@ -45,7 +46,7 @@ def rescued(
             good[at] = False
             wrong.setdefault(kept[at], Unparsable(message))
         columns.append(column)
-    batch = pa.RecordBatch.from_arrays(columns, schema=schema).filter(pa.array(good))
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema).filter(to_array(good))
     return batch, [Wrong(*rows[row], wrong[row]) for row in sorted(wrong)]
 
 
@@ -85,7 +86,7 @@ def _column(format: CsvDialect, field: pa.Field, fields: pa.ChunkedArray) -> tup
     """Return a column, null where a field cannot be converted, and an error message for each such field."""
     encoded = fields.combine_chunks().dictionary_encode()
     typed, errors = _values(format, field, encoded.dictionary.to_pylist())
-    indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    indices = to_numbers(encoded.indices.fill_null(to_scalar(-1, encoded.indices.type)))
     bad = np.flatnonzero(np.isin(indices, list(errors)))
     return typed.take(encoded.indices), {int(at): errors[int(indices[at])] for at in bad}
 
@@ -117,12 +118,12 @@ def _values(format: CsvDialect, field: pa.Field, values: Sequence[bytes]) -> tup
     places = np.zeros(len(lines), np.int64)
     places[[at for at in range(len(lines)) if at not in errors]] = np.arange(len(good))
     mask = np.isin(np.arange(len(lines)), list(errors))
-    return _converted(good, field, convert).take(pa.array(places, mask=mask)), errors
+    return _converted(good, field, convert).take(to_array(places, mask=mask)), errors
 
 
 def _converted(lines: Sequence[bytes], field: pa.Field, convert: csv.ConvertOptions) -> pa.Array:
     if not lines:
-        return pa.array([], field.type)
+        return to_array([], field.type)
     text = b"".join(lines)
     read = csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=[field.name])
     parse = csv.ParseOptions(newlines_in_values=True)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, json, types
 
+from dataflow.arrow_values import to_scalar
 from dataflow.contracts.row_errors import OnError
 from dataflow.errors import SchemaMismatch, SourceError
 from operators.sources.blocks import Block, Blocks, BlockStart
@@ -318,7 +319,8 @@ def _only_chunk(column: pa.ChunkedArray, type_: pa.DataType) -> pa.Array:
     assert column.num_chunks == 1, f"a block is read in one piece, got {column.num_chunks} chunks"
     values = column.chunk(0)
     if types.is_time(type_):  # Arrow cannot cast text to times of day, but to timestamps
-        values = pc.binary_join_element_wise("1970-01-01T", values, "").cast(pa.timestamp(type_.unit))
+        values = pc.binary_join_element_wise(to_scalar("1970-01-01T"), values, to_scalar(""))
+        values = values.cast(pa.timestamp(type_.unit))
     return values.cast(type_)
 
 

@@ -1,7 +1,7 @@
-"""Parquet files as a source: a split is a row group (or a file), an offset is a row within it.
+"""Parquet files as a source: a split is a run of row groups (or a file), an offset is a row within it.
 
-Before a reader polls, only footers are read. A reader decodes batch by batch, so it holds the compressed pages of one
-row group and the rows of one batch.
+Before a reader polls, only footers are read. A reader decodes batch by batch, so it holds the compressed pages of the
+row groups of one batch, and its rows. ``row_groups`` decides what a split and a batch are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, get_args
 
 import msgspec
 import pyarrow as pa
@@ -19,7 +19,15 @@ import pyarrow.parquet as pq
 import xxhash
 from pyarrow import types
 
-from dataflow.contracts.source import END, EndOfSplit, InputIdentity, Json, Source, SourceContext, Split, SplitReader
+from dataflow.contracts.source import (
+    Condition,
+    InputIdentity,
+    Json,
+    Source,
+    SourceContext,
+    Split,
+    SplitReader,
+)
 from dataflow.errors import (
     CheckpointDamaged,
     ConfigurationError,
@@ -29,26 +37,27 @@ from dataflow.errors import (
     UnknownColumn,
     user_frame,
 )
-from dataflow.state.dictionaries import wide_type, widened_array
+from dataflow.state.dictionaries import wide_type
 from dataflow.untrusted import Count, excerpt, parsed
 from operators.sources.arrow import plain_type
 from operators.sources.files import Files
 from operators.sources.known_file import KnownFile, KnownFiles, changed
+from operators.sources.parquet_reader import DAMAGED, ParquetOpener, ParquetReader
 from operators.sources.paths import Paths, expand
+from operators.sources.pruned_groups import pruned_groups
+from operators.sources.row_groups import MOST_ROWS, GroupSizes, SplitBy
 from operators.sources.statistics import earliest_time
 
 __all__ = ["ParquetSource", "read_parquet"]
-
-_DAMAGED: Final = (OSError, pa.ArrowException)  # pyarrow's errors for a missing or damaged file
 
 
 def read_parquet(
     paths: Paths,
     *,
     columns: Sequence[str] | None = None,
-    batch_rows: int = 65_536,
+    batch_rows: int | None = None,
     dictionary: Sequence[str] = (),
-    split_by: Literal["row_group", "file"] = "row_group",
+    split_by: SplitBy = "auto",
     filesystem: Any = None,
 ) -> ParquetSource:
     """Read Parquet files, in order of their names, each file in its own order.
@@ -57,13 +66,18 @@ def read_parquet(
     types become plain text or binary. The key of a folder such as ``year=2013`` does not become a column: a
     PartitionKeyWarning names it.
 
+    A row group is not decoded if its statistics show that none of its rows passes the filters after the source. Its
+    rows count as read, and batches end where they would.
+
     Args:
         paths: a file, a directory, a glob, a URI that pyarrow knows (``s3://``, ``gs://``, ``file://``) or a list of
             these.
         columns: the columns to read, in the order that the files have; None: all.
-        batch_rows: the most rows of a batch.
+        batch_rows: the rows of a batch; event time moves after each. None: row groups of a file are put together up to
+            524,288 rows or 64 MiB (all columns of the file, uncompressed), and larger ones are cut by the same rule.
         dictionary: text columns to read as dictionaries, which is several times faster if values repeat.
-        split_by: what one subtask reads as a whole.
+        split_by: what one subtask reads as a whole: a ``"file"``, a ``"row_group"``, or (``"auto"``) a run of
+            neighbouring row groups of at most 524,288 rows together; a larger row group is a split of its own.
         filesystem: one of ``pyarrow.fs`` or of fsspec, in which ``paths`` are paths; None: this machine's.
 
     Returns: a bounded, replayable source.
@@ -76,13 +90,17 @@ def read_parquet(
     >>> pa.parquet.write_table(pa.table({"x": [1, 2, 3]}), f"{folder.name}/a.parquet", row_group_size=2)
     >>> source = read_parquet(f"{folder.name}/*.parquet")
     >>> source.schema.names, [split.info["rows"] for split in source.splits()]
-    (['x'], [2, 1])
+    (['x'], [3])
+    >>> [split.info["rows"] for split in read_parquet(f"{folder.name}/*.parquet", split_by="row_group").splits()]
+    [2, 1]
     >>> folder.cleanup()
     """
-    if batch_rows < 1:
-        raise ConfigurationError(f"read_parquet: batch_rows must be at least 1, got {batch_rows}")
-    if split_by not in ("row_group", "file"):
-        raise ConfigurationError(f"read_parquet: split_by must be 'row_group' or 'file', got {split_by!r}")
+    if batch_rows is not None and batch_rows < 1:
+        raise ConfigurationError(
+            f"read_parquet: batch_rows must be at least 1, got {batch_rows}; leave it out to put row groups together"
+        )
+    if split_by not in get_args(SplitBy):
+        raise ConfigurationError(f"read_parquet: split_by must be one of {get_args(SplitBy)}, got {split_by!r}")
     where, found = expand(paths, ".parquet", filesystem)
     files = tuple(_File.open(path, where) for path in found)
     whole = files[0].schema(tuple(dictionary))
@@ -111,6 +129,7 @@ class _File:
     known: KnownFile
     footer: str
     metadata: pq.FileMetaData
+    sizes: GroupSizes
 
     @classmethod
     def open(cls, path: str, where: Files) -> _File:
@@ -120,11 +139,11 @@ class _File:
                 metadata = pq.read_metadata(raw)
                 known = KnownFile.of(path, status, raw)
                 footer = _footer_hash(raw, status.bytes)
-        except _DAMAGED as error:
+        except DAMAGED as error:
             raise SourceError(
                 f"read_parquet: cannot read {path!r} as Parquet: {error}; replace or remove it"
             ) from error
-        return cls(known, footer, metadata)
+        return cls(known, footer, metadata, GroupSizes.of(metadata))
 
     @property
     def path(self) -> str:
@@ -149,14 +168,27 @@ class _File:
 
 
 class _Info(msgspec.Struct):
-    """The entries of a split in a checkpoint that identify its part of a file."""
+    """The entries of a split in a checkpoint that identify its part of a file.
+
+    ``row_group`` is the first of ``row_groups`` neighbours; None: all of the file. Older checkpoints have
+    splits of one row group each, without ``row_groups``.
+    """
 
     footer: str
     row_group: Count | None = None
+    row_groups: Count = 1
     rows: Count | None = None
+
+    def groups(self, metadata: pq.FileMetaData) -> range:
+        """Return the row groups of the split."""
+        if self.row_group is None:
+            return range(metadata.num_row_groups)
+        return range(self.row_group, self.row_group + self.row_groups)
 
 
 _PARTITION: Final = re.compile(r"[^=]+=.*")
+_ENTRIES: Final = 4
+"""Rows that an entry of a dictionary must stand for, for dictionaries to pay."""
 _TEXTUAL: Final = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
 
 
@@ -174,8 +206,9 @@ class ParquetSource(Source):
         files: Mapping[str, _File],
         schema: pa.Schema,
         dictionary: tuple[str, ...],
-        batch_rows: int,
-        split_by: str,
+        batch_rows: int | None,
+        split_by: SplitBy,
+        conditions: tuple[Condition, ...] = (),
     ) -> None:
         self.blocking = known.where.remote
         self._known = known
@@ -184,13 +217,14 @@ class ParquetSource(Source):
         self._dictionary = dictionary
         self._batch_rows = batch_rows
         self._split_by = split_by
+        self._conditions = conditions
 
     @property
     def schema(self) -> pa.Schema:
         return self._schema
 
     def splits(self) -> tuple[Split, ...]:
-        """Return a split for each row group, or file, that has rows."""
+        """Return the splits that have rows, file by file. The id of a run of row groups has the first of them."""
         return tuple(split for file in self._files.values() for split in self._splits_of(file) if split.info["rows"])
 
     def _splits_of(self, file: _File) -> Iterator[Split]:
@@ -198,20 +232,21 @@ class ParquetSource(Source):
         if self._split_by == "file":
             yield Split(file.path, {**info, "row_group": None, "rows": file.metadata.num_rows})
             return
-        for group in range(file.metadata.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            yield Split(f"{file.path}#{group}", {**info, "row_group": group, "rows": rows})
+        for groups in file.sizes.splits(self._split_by):
+            rows = sum(file.sizes.rows[group] for group in groups)
+            part: dict[str, Json] = {"row_group": groups.start, "row_groups": len(groups), "rows": rows}
+            yield Split(f"{file.path}#{groups.start}", {**info, **part})
 
     def earliest(self, split: Split, column: str) -> int | None:
         """Return the earliest time, from the statistics of the row groups; None: they have none."""
         file = self._files[self._known.own(split).path]
-        return earliest_time(file.metadata, column, _info(split).row_group)
+        return earliest_time(file.metadata, column, _info(split).groups(file.metadata))
 
     def check(self, split: Split) -> None:
         self._checked(split)
 
-    def _checked(self, split: Split) -> Split:
-        """Return ``split`` with this source's own path and types. Raises: InputChanged, CheckpointDamaged.
+    def _checked(self, split: Split) -> tuple[_File, range]:
+        """Return the file and the row groups of ``split``. Raises: InputChanged, CheckpointDamaged.
 
         Besides the identity of the file, the footer must be the same: older checkpoints have no other hash.
         """
@@ -225,120 +260,90 @@ class ParquetSource(Source):
                 raise changed(split, f"it cannot be read any more: {error}") from error
         if file.footer != info.footer:
             raise changed(split, f"its footer had hash {excerpt(info.footer)} and has {file.footer}")
-        if info.row_group is not None and info.row_group >= file.metadata.num_row_groups:
-            raise CheckpointDamaged(f"read_parquet: split {excerpt(split.id)}: there is no row group {info.row_group}")
-        return Split(split.id, {"path": now.path, "row_group": info.row_group, "rows": info.rows})
+        groups = info.groups(file.metadata)
+        if groups.stop > file.metadata.num_row_groups:
+            raise CheckpointDamaged(
+                f"read_parquet: split {excerpt(split.id)}: there is no row group {groups.stop - 1}, only "
+                f"{file.metadata.num_row_groups} of them"
+            )
+        return file, groups
 
     def identified_by(self, identity: InputIdentity) -> ParquetSource:
-        return self._with(self._known.identified_by(identity), self._schema)
+        return self._with(known=self._known.identified_by(identity))
 
     def reader(self, split: Split, offset: Json, context: SourceContext) -> SplitReader:
         row = parsed(Count | None, offset, f"read_parquet: the position in {excerpt(split.id)}") or 0
-        mine = self._checked(split)
-        return _Reader(mine, row, self._schema, self._dictionary, self._batch_rows, self._known.where)
+        file, groups = self._checked(split)
+        pruned = pruned_groups(file.metadata, groups, self._schema, self._conditions)
+        layout = file.sizes.layout(groups, self._batch_rows).without(pruned)
+        where = self._known.where
+        opener = ParquetOpener(file.path, file.footer, file.metadata, self._dictionary, where, context)
+        return ParquetReader(split.id, layout, row, self._schema, opener)
 
     def select(self, columns: Sequence[str]) -> ParquetSource:
         for name in columns:
             if name not in self._schema.names:
                 raise UnknownColumn(name, self._schema.names, f"read_parquet({self._known.first.path!r})")
-        return self._with(self._known, _selected(self._schema, columns))
+        return self._with(schema=_selected(self._schema, columns))
 
-    def _with(self, known: KnownFiles, schema: pa.Schema) -> ParquetSource:
-        return ParquetSource(known, self._files, schema, self._dictionary, self._batch_rows, self._split_by)
+    def encoded(self, columns: Sequence[str]) -> ParquetSource:
+        """Return the source with dictionaries for the ``columns`` whose values repeat in the first row group."""
+        repeated = [name for name in columns if name not in self._dictionary and self._repeats(name)]
+        if not repeated:
+            return self
+        fields = [
+            field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in repeated else field
+            for field in self._schema
+        ]
+        return self._with(schema=pa.schema(fields), dictionary=(*self._dictionary, *repeated))
+
+    def _repeats(self, column: str) -> bool:
+        """Return whether a dictionary of the first rows has at most a quarter as many entries.
+
+        The encodings in the footer do not tell: a writer that gives its dictionary up half way leaves both. An error is
+        reported by the reader that meets it again.
+        """
+        for file in self._files.values():
+            for group, rows in enumerate(file.sizes.rows):
+                if rows:
+                    try:
+                        opened = pq.ParquetFile(
+                            file.path,
+                            metadata=file.metadata,
+                            read_dictionary=[column],
+                            filesystem=self._known.where.filesystem,
+                        )
+                        with opened:
+                            sample = next(opened.iter_batches(MOST_ROWS, [group], [column], use_threads=False))
+                    except DAMAGED:
+                        return False
+                    return pa.types.is_dictionary(sample.column(0).type) and _ENTRIES * len(
+                        sample.column(0).dictionary
+                    ) <= len(sample)
+        return False
+
+    def skipping(self, conditions: Sequence[Condition]) -> ParquetSource:
+        return self._with(conditions=(*self._conditions, *conditions))
+
+    def _with(
+        self,
+        known: KnownFiles | None = None,
+        schema: pa.Schema | None = None,
+        dictionary: tuple[str, ...] | None = None,
+        conditions: tuple[Condition, ...] | None = None,
+    ) -> ParquetSource:
+        return ParquetSource(
+            known or self._known,
+            self._files,
+            self._schema if schema is None else schema,
+            self._dictionary if dictionary is None else dictionary,
+            self._batch_rows,
+            self._split_by,
+            self._conditions if conditions is None else conditions,
+        )
 
     def __repr__(self) -> str:
         return repr(self._known)
-
-
-class _Reader(SplitReader):
-    """Decodes a split. The rows before a restored offset are decoded too, except whole row groups."""
-
-    def __init__(
-        self,
-        split: Split,
-        offset: int,
-        schema: pa.Schema,
-        dictionary: tuple[str, ...],
-        batch_rows: int,
-        where: Files,
-    ) -> None:
-        self._split = split
-        self._offset = offset
-        self._schema = schema
-        self._batch_rows = batch_rows
-        self._rest: pa.RecordBatch | None = None
-        try:
-            # memory_map would be a few percent faster, but end the process, not the read, if the file shrank meanwhile
-            self._file = pq.ParquetFile(
-                str(split.info["path"]),
-                memory_map=False,
-                pre_buffer=False,
-                read_dictionary=[name for name in dictionary if name in schema.names],
-                filesystem=where.filesystem,
-            )
-            groups, skip = self._remaining()
-            self._batches = self._file.iter_batches(batch_rows, groups, schema.names, use_threads=False)
-            while skip > 0 and (batch := self._next()) is not None:
-                self._rest = batch.slice(skip)
-                skip -= batch.num_rows
-        except _DAMAGED as error:
-            raise self._damaged(error) from error
-
-    def _remaining(self) -> tuple[list[int], int]:
-        """Return the row groups that hold rows from the offset on, and how many rows of the first to skip."""
-        group, skip = self._split.info["row_group"], self._offset
-        if group is not None:
-            return [group], skip  # type: ignore[list-item]
-        groups = list(range(self._file.num_row_groups))
-        while groups and skip >= (rows := self._file.metadata.row_group(groups[0]).num_rows):
-            skip -= rows
-            del groups[0]
-        return groups, skip
-
-    def poll(self, max_rows: int) -> pa.RecordBatch | Literal[EndOfSplit.END] | None:
-        while self._rest is None or self._rest.num_rows == 0:
-            try:
-                self._rest = self._next()
-            except _DAMAGED as error:
-                raise self._damaged(error) from error
-            if self._rest is None:
-                return END
-        batch, self._rest = self._rest.slice(0, max_rows), self._rest.slice(max_rows)
-        self._offset += batch.num_rows
-        return batch
-
-    def _next(self) -> pa.RecordBatch | None:
-        batch = next(self._batches, None)
-        if batch is None or not self._schema.names:
-            return batch
-        # a name with a dot may also have selected a struct; files may order their columns differently
-        columns = [_laid_out(batch.column(field.name), field.type) for field in self._schema]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-    def _damaged(self, error: Exception) -> SourceError:
-        return SourceError(
-            f"read_parquet: {self._split.id!r} is damaged somewhere after row {self._offset}: {error}; "
-            f"restore the file from a good copy"
-        )
-
-    @property
-    def offset(self) -> int:
-        return self._offset
-
-    @property
-    def mid_batch(self) -> bool:
-        return self._rest is not None and self._rest.num_rows > 0
-
-    def close(self) -> None:
-        self._rest = None
-        self._batches = iter(())
-        self._file.close()
-
-
-def _laid_out(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return ``array`` with wide indices, and views as plain text or binary, because few kernels take views."""
-    wide = widened_array(array)
-    return wide if wide.type == type_ else wide.cast(type_)
 
 
 def _footer_hash(raw: BinaryIO, size: int) -> str:

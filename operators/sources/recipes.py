@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from dataflow.arrow_values import to_array
 from dataflow.clock import Duration, microseconds
 from dataflow.errors import ConfigurationError
 
@@ -143,7 +144,7 @@ class sequence(Recipe):  # noqa: N801 - users call it like a function, as the ot
             raise ConfigurationError(
                 f"op.sequence: {self!r} leaves 64 bits before it comes to {last:,}; take a smaller step"
             )
-        return pa.array(self.start + self.step * draws.rows)
+        return to_array(self.start + self.step * draws.rows)
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ class integers(Recipe):  # noqa: N801
         >>> integers(1, 7).column(Draws(np.arange(4), seed=0, column="k")).to_pylist()
         [1, 5, 2, 3]
         """
-        return pa.array((draws.bits() % np.uint64(self.high - self.low)).view(np.int64) + np.int64(self.low))
+        return to_array((draws.bits() % np.uint64(self.high - self.low)).view(np.int64) + np.int64(self.low))
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class uniform(Recipe):  # noqa: N801
         >>> [round(x, 3) for x in uniform(0, 10).column(Draws(np.arange(3), seed=0, column="k")).to_pylist()]
         [9.427, 7.567, 7.23]
         """
-        return pa.array(self.low + (self.high - self.low) * draws.uniform())
+        return to_array(self.low + (self.high - self.low) * draws.uniform())
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,7 @@ class normal(Recipe):  # noqa: N801
         [171.348, 181.292, 172.52]
         """
         radius = np.sqrt(-2.0 * np.log1p(-draws.uniform("radius")))
-        return pa.array(self.mean + self.deviation * radius * np.cos(2.0 * np.pi * draws.uniform("angle")))
+        return to_array(self.mean + self.deviation * radius * np.cos(2.0 * np.pi * draws.uniform("angle")))
 
 
 @dataclass(frozen=True)
@@ -247,7 +248,7 @@ class _Choice(Recipe):
 
     @cached_property
     def _array(self) -> pa.Array:
-        return pa.array(self.values)
+        return to_array(self.values)
 
     @property
     def type(self) -> pa.DataType:
@@ -260,7 +261,7 @@ class _Choice(Recipe):
             bounds = np.cumsum(self.weights)
             chosen = np.searchsorted(bounds, draws.uniform() * bounds[-1], side="right")
             chosen = np.minimum(chosen, len(bounds) - 1)  # a product may be rounded up to the last bound
-        return self._array.take(pa.array(chosen))
+        return self._array.take(to_array(chosen))
 
 
 def choice(values: Sequence[Any], weights: Sequence[float] | None = None) -> Recipe:
@@ -276,7 +277,7 @@ def choice(values: Sequence[Any], weights: Sequence[float] | None = None) -> Rec
     DataType(string)
     """
     try:
-        array = pa.array(values)
+        array = to_array(values)
     except (pa.ArrowException, TypeError) as error:
         raise ConfigurationError(f"op.choice: values must be a list of one type, got {values!r}: {error}") from error
     if not len(array):
@@ -303,7 +304,7 @@ class _EventTimes(Recipe):
         times = self.start + self._after(draws.rows)
         if self.disorder:
             times -= (draws.bits() % np.uint64(self.disorder + 1)).view(np.int64)
-        return pa.array(times).cast(self.type)
+        return to_array(times).cast(self.type)
 
     def _after(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the microseconds between ``start`` and each row."""

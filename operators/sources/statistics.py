@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Final
 
 import pyarrow.parquet as pq
@@ -12,8 +13,8 @@ __all__ = ["earliest_time"]
 _PER_SECOND: Final = {"milliseconds": 1_000, "microseconds": 1_000_000, "nanoseconds": 1_000_000_000}
 
 
-def earliest_time(metadata: pq.FileMetaData, column: str, row_group: int | None) -> int | None:
-    """Return the earliest time (microseconds, rounded down) in ``column``, of one row group or (None) of all.
+def earliest_time(metadata: pq.FileMetaData, column: str, groups: Iterable[int]) -> int | None:
+    """Return the earliest time (microseconds, rounded down) in ``column``, of some row groups.
 
     Return None if the column is not of timestamps, or if a row group has no statistics for it.
     """
@@ -25,7 +26,6 @@ def earliest_time(metadata: pq.FileMetaData, column: str, row_group: int | None)
     per_second = _PER_SECOND.get(logical.get("timeUnit", ""))
     if logical["Type"] != "Timestamp" or per_second is None:
         return None
-    groups = range(metadata.num_row_groups) if row_group is None else (row_group,)
     times = []
     for group in groups:
         statistics = metadata.row_group(group).column(place).statistics

@@ -18,6 +18,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 import pyarrow as pa
 
+from dataflow.arrow_values import to_array
 from dataflow.contracts.row_errors import OnError, RowErrors, RowTally
 from dataflow.contracts.source import END, EndOfSplit, Json, SplitReader
 from dataflow.errors import CheckpointDamaged, SourceError
@@ -254,4 +255,4 @@ def undecodable(data: bytes, encoding: str, at: int) -> str | None:
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch without rows."""
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    return pa.RecordBatch.from_arrays([to_array([], field.type) for field in schema], schema=schema)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dataflow.clock import Duration, microseconds
 from dataflow.contracts.row_errors import ERRORS, OnError, errors_schema
-from dataflow.contracts.source import InputIdentity, Json, Source, SourceContext, Split, SplitReader
+from dataflow.contracts.source import Condition, InputIdentity, Json, Source, SourceContext, Split, SplitReader
 from dataflow.errors import ConfigurationError, InputChanged, SchemaMismatch, SourceError
 from dataflow.untrusted import excerpt
 from operators.sources.paths import resolve
@@ -134,6 +134,7 @@ class WatchSource(Source):
         splits: int,
         columns: Sequence[str] | None = None,
         identity: InputIdentity = "mtime",
+        conditions: Sequence[Condition] = (),
     ) -> None:
         self.identity = identity
         self.blocking = watched.where.remote
@@ -143,6 +144,7 @@ class WatchSource(Source):
         self._whole = schema
         self._sides = dict(sides)
         self._splits = splits
+        self._conditions = tuple(conditions)
         self._columns = schema.names if columns is None else [name for name in schema.names if name in columns]
 
     @property
@@ -184,19 +186,21 @@ class WatchSource(Source):
                 f"watch: {path!r} has columns {found}, expected {expected} as in the first file (or schema=); move it "
                 f"elsewhere, or choose the columns they share with columns=[...]"
             )
-        return source.select(self._columns)
+        return source.select(self._columns).skipping(self._conditions)
 
     def select(self, columns: Sequence[str]) -> WatchSource:
         check_known(repr(self), columns, self.schema.names)
-        return self._with(columns, self.identity)
+        return self._with(columns, self.identity, self._conditions)
+
+    def skipping(self, conditions: Sequence[Condition]) -> WatchSource:
+        return self._with(self._columns, self.identity, (*self._conditions, *conditions))
 
     def identified_by(self, identity: InputIdentity) -> WatchSource:
-        return self._with(self._columns, identity)
+        return self._with(self._columns, identity, self._conditions)
 
-    def _with(self, columns: Sequence[str], identity: InputIdentity) -> WatchSource:
-        return WatchSource(
-            self._watched, self._read, self._options, self._whole, self._sides, self._splits, columns, identity
-        )
+    def _with(self, columns: Sequence[str], identity: InputIdentity, conditions: Sequence[Condition]) -> WatchSource:
+        source = (self._watched, self._read, self._options, self._whole, self._sides, self._splits)
+        return WatchSource(*source, columns, identity, conditions)
 
     def __repr__(self) -> str:
         return f"watch({self._watched.path!r})"

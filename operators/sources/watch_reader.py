@@ -69,6 +69,7 @@ class WatchReader(SplitReader):
         self._file: Status | None = None
         self._split: Split | None = None
         self._reader: SplitReader | None = None
+        self._pruned = 0  # by the readers that were closed
         if at.file is not None:
             self._resume(at.file)
 
@@ -119,6 +120,10 @@ class WatchReader(SplitReader):
     @property
     def mid_batch(self) -> bool:
         return self._reader is not None and self._reader.mid_batch
+
+    @property
+    def rows_pruned(self) -> int:
+        return self._pruned + (0 if self._reader is None else self._reader.rows_pruned)
 
     def rejected(self) -> pa.RecordBatch | None:
         return None if self._reader is None else self._reader.rejected()
@@ -279,6 +284,7 @@ class WatchReader(SplitReader):
         file, split, reader = self._file, self._split, self._reader
         self._file = self._split = self._reader = None
         if reader is not None:
+            self._pruned += reader.rows_pruned
             self._close(reader, file)
         content: Any = None if split is None else split.info.get("content")
         known = FileIdentity(file.bytes, file.modified, content)

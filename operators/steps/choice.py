@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dataflow.arrow_values import to_numbers
 from dataflow.expressions import AggregateKind
 from dataflow.state.arrays import canonical_words, from_words, is_word, validity, words
 from dataflow.state.copy_on_write import CopyOnWriteRows
@@ -220,5 +221,5 @@ class Choice(Fold):
 
 
 def _present(array: pa.Array) -> npt.NDArray[np.bool_]:
-    valid: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    valid: npt.NDArray[np.bool_] = to_numbers(array.is_valid())
     return valid

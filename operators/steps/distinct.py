@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dataflow.arrow_values import to_array, to_numbers
 from dataflow.errors import CheckpointDamaged
 from dataflow.state.arrays import canonical_words, from_words, is_word
 from dataflow.state.copy_on_write import CopyOnWriteRows
@@ -43,7 +44,7 @@ class CountDistinct(Step):
         (array,) = inputs
         if array.null_count:
             present = array.is_valid()
-            slots, array = slots[present.to_numpy(zero_copy_only=False)], array.filter(present)
+            slots, array = slots[to_numbers(present)], array.filter(present)
         pairs = np.empty((2, len(slots)), np.int64)
         pairs[0] = slots
         pairs[1] = canonical_words(array) if self._interner is None else self._interner.codes(array)
@@ -64,7 +65,7 @@ class CountDistinct(Step):
         (lists,) = columns
         if lists.null_count:  # the offsets of null lists are arbitrary
             raise CheckpointDamaged(f"{self.name}: {lists.null_count} lists of values in the checkpoint are null")
-        lengths = np.diff(lists.offsets.to_numpy())
+        lengths = np.diff(to_numbers(lists.offsets))
         slots = np.repeat(np.arange(len(records), dtype=np.int32), lengths)
         self.fold(CopyOnWriteRows(records), slots, [lists.flatten()])
 
@@ -87,4 +88,4 @@ class _Lists:
         ends = np.append(self._ends, 0)[np.minimum(slots, len(self._ends) - 1)]  # of slot -1: 0
         words = self._pairs[self._order[ends[0] : ends[-1]], 1]
         flat = from_words(words, self._type) if self._values is None else self._values.of(words, self._type)
-        return [pa.LargeListArray.from_arrays(pa.array(ends - ends[0]), flat)]
+        return [pa.LargeListArray.from_arrays(to_array(ends - ends[0]), flat)]

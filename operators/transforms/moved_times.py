@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataflow.arrow_values import to_numbers
 from dataflow.contracts.operator import OperatorContext, Snapshot
 from dataflow.contracts.windows import EventTime
 from dataflow.untrusted import Time, parsed
@@ -67,7 +68,7 @@ class MovedTimes:
             return _NONE
         known = given.column(self._time.column)
         moved = pc.and_(pc.less(times.cast(pa.int64()), bound), pc.invert(pc.is_in(times, value_set=known)))
-        return np.asarray(pc.indices_nonzero(moved)).astype(np.int64)  # a null time is neither
+        return to_numbers(pc.indices_nonzero(moved)).astype(np.int64)  # a null time is neither
 
     def error(self, made: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> ValueError:
         """Return the error for ``rows`` of ``made``."""

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.render_rows import render_rows
 from dataflow.contracts.row_errors import ERRORS, OnError, RowErrors
@@ -164,8 +165,8 @@ class WatermarkOperator(Operator):
 
     def _without_nulls(self, batch: pa.RecordBatch, out: Out) -> pa.RecordBatch:
         known = pc.is_valid(batch.column(self._position))
-        nulls = np.flatnonzero(~known.to_numpy(zero_copy_only=False))
-        for row in render_rows(batch.take(pa.array(nulls))):
+        nulls = np.flatnonzero(~to_numbers(known))
+        for row in render_rows(batch.take(to_array(nulls))):
             error = ValueError(f"the event time {self._column!r} is null; choose what to do by on_error=")
             self._errors.reject(self._context.name, row, error)
         aside = self._errors.take()

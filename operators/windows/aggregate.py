@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dataflow.arrow_values import to_array, to_numbers
 from dataflow.contracts.operator import Operator, OperatorContext, Out, Snapshot
 from dataflow.contracts.row_errors import LATE
 from dataflow.contracts.windows import EventTime, Tumbling
@@ -71,7 +72,7 @@ class WindowAggregateOperator(Operator):
         self._aggregations = list(aggregations)
         self._keys = list(keys)
         self._time = time
-        self._key_schema = key_schema(schema, keys)
+        self._key_schema = key_schema(context.output_schema, keys)
         self._rows = folded_columns(schema, keys, aggregations)
         self._panes = Panes(self._key_schema, self._aggregations, self._rows, context.name)
         self._watermark: int | None = None
@@ -96,10 +97,10 @@ class WindowAggregateOperator(Operator):
         if not batch.num_rows:
             return None
         if is_partial(batch.schema):
-            numbers = batch.column(WINDOW).to_numpy()
+            numbers = to_numbers(batch.column(WINDOW))
             low, high = int(numbers.min()), int(numbers.max())
             rows = batch.select([*self._keys, RECORD, ROWS])
-            self._context.tally.lateness.checked += int(np.sum(rows.column(ROWS).to_numpy()))
+            self._context.tally.lateness.checked += int(np.sum(to_numbers(rows.column(ROWS))))
         else:
             times = batch.column(self._time.column)
             if times.null_count:
@@ -154,18 +155,18 @@ class WindowAggregateOperator(Operator):
     ) -> tuple[pa.RecordBatch, Numbers]:
         """Remove the rows of windows up to ``gone``, count how late they are, and emit them unless they are records."""
         late = numbers <= gone
-        lost = rows.filter(pa.array(late))
+        lost = rows.filter(to_array(late))
         window, tally = self._window, self._context.tally
         lateness = watermark - self._lateness - (numbers[late] * window.size + window.offset + window.size)
         if is_partial(rows.schema):
-            counts = lost.column(ROWS).to_numpy()
+            counts = to_numbers(lost.column(ROWS))
             tally.late += int(np.sum(counts))
             tally.lateness.add(lateness, counts)
         else:
             tally.late += lost.num_rows
             tally.lateness.add(lateness)
             out.emit(lost, LATE)
-        return rows.filter(pa.array(~late)), numbers[~late]
+        return rows.filter(to_array(~late)), numbers[~late]
 
     def _fold(self, rows: pa.RecordBatch, numbers: Numbers, low: int, high: int) -> Iterator[Pane]:
         for pane, part, windows in self._panes.deal(rows, numbers, low, high):
@@ -251,8 +252,8 @@ class WindowAggregateOperator(Operator):
         check_windows(keys.column(WINDOW), self._window.size, self._context.name)
         mine = owned_rows(keys.select(self._key_schema.names), self._context)
         order = np.flatnonzero(mine)
-        order = order[np.argsort(keys[WINDOW].to_numpy()[order], kind="stable")]
-        self._panes.restore(keys.take(pa.array(order)), records.take(pa.array(order)))
+        order = order[np.argsort(to_numbers(keys[WINDOW])[order], kind="stable")]
+        self._panes.restore(keys.take(to_array(order)), records.take(to_array(order)))
 
 
 def _as_slots(slots: Slots | range) -> Slots:
@@ -263,6 +264,6 @@ def _as_slots(slots: Slots | range) -> Slots:
 def _numbered(batch: pa.RecordBatch, pane: Pane, schema: pa.Schema) -> pa.RecordBatch:
     """Return the keys of a pane with their windows, whether or not the pane's index holds these."""
     if pane.single:
-        numbers = pa.array(np.full(batch.num_rows, pane.first, np.int64))
+        numbers = to_array(np.full(batch.num_rows, pane.first, np.int64))
         return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)
     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)

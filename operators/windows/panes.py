@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from sortedcontainers import SortedDict
 
+from dataflow.arrow_values import to_array, to_numbers
 from dataflow.expressions import Aggregation
 from dataflow.state.index import Slots
 from dataflow.state.keyed import KeyIndex
@@ -60,14 +61,14 @@ class Pane:
 
     def slots(self, keys: Sequence[pa.Array], numbers: Numbers) -> Slots:
         """Return the slot of each row; valid until the next call."""
-        return self.index.slots(list(keys) if self.single else [*keys, pa.array(numbers)])
+        return self.index.slots(list(keys) if self.single else [*keys, to_array(numbers)])
 
     def keys(self, slots: Slots | range) -> tuple[list[pa.Array], Numbers]:
         """Return the key columns of ``slots``, and their windows."""
         columns = self.index.keys(slots)
         if self.single:
             return columns, np.full(len(slots), self.first, np.int64)
-        return columns[:-1], columns[-1].to_numpy()
+        return columns[:-1], to_numbers(columns[-1])
 
     def within(self, first: int, last: int) -> Slots | range:
         """Return the slots of the windows ``first`` .. ``last``."""
@@ -106,7 +107,7 @@ class Panes:
     def restore(self, keys: pa.Table, records: pa.Table) -> None:
         """Restore a snapshot, whose rows are in the order of their windows. There must be no pane yet."""
         assert not self._panes, f"restore needs an empty state; there are {len(self._panes)} panes"
-        numbers = keys[WINDOW].to_numpy()
+        numbers = to_numbers(keys[WINDOW])
         present = np.unique(numbers)
         panes = self._all_of(present)
         bounds = [*np.searchsorted(numbers, [pane.first for pane in panes]).tolist(), len(numbers)]

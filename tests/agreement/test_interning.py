@@ -66,5 +66,11 @@ def test_a_dictionary_is_interned_once_however_many_rows_refer_to_it(
 
 
 def test_plain_text_is_interned_row_by_row(texts: list[str], interned: list[int]) -> None:
-    counted(texts, ["text"], 1, [])
+    p = flow.Pipeline("plain")
+    p.source(op.from_arrow(pq.read_table(texts))).key_by("text").agg(op.count().alias("rows")).collect()
     assert sum(interned) == ROWS
+
+
+def test_text_keys_of_parquet_files_are_interned_like_dictionaries(texts: list[str], interned: list[int]) -> None:
+    counted(texts, ["text"], 1, [])
+    assert sum(interned) <= ROWS // ROW_GROUP * len(VALUES)

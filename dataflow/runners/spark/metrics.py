@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +18,9 @@ from dataflow.runners.spark.envelopes import REPORT, TO_DRIVER, Envelope
 from dataflow.runners.spark.task_host import TaskReport
 
 __all__ = ["Counters", "MicroBatchTimes", "handles_of", "micro_batch", "read_report", "report_envelope"]
+
+_COUNTS: Final = 6
+"""The counts of an operator in a report: rows in, rows out, late, skipped, microseconds busy, rows pruned."""
 
 
 def report_envelope(report: TaskReport, round_: int) -> Envelope:
@@ -55,7 +58,9 @@ class Counters:
         for name, *counts, lateness, samples in report.operators:
             before = self._lateness.get(name, Lateness())
             self._lateness[name] = Lateness.together([before, Lateness.unpacked(lateness)])
-            self._rows[name] = [a + b for a, b in zip(self._rows.get(name, [0] * 5), counts, strict=True)]
+            earlier_version = [0] * (_COUNTS - len(counts))  # its reports had fewer counts
+            before_counts = self._rows.get(name, [0] * _COUNTS)
+            self._rows[name] = [a + b for a, b in zip(before_counts, [*counts, *earlier_version], strict=True)]
             earlier = self._samples.get(name, [])
             self._samples[name] = [*earlier, *(RowError(*sample) for sample in samples[: SAMPLES - len(earlier)])]
 
@@ -69,10 +74,10 @@ class Counters:
 
     def of(self, name: str) -> OperatorMetrics:
         """Return the metrics of one operator."""
-        rows_in, rows_out, late, skipped, busy = self._rows.get(name, [0] * 5)
+        rows_in, rows_out, late, skipped, busy, pruned = self._rows.get(name, [0] * _COUNTS)
         samples: Any = tuple(self._samples.get(name, ()))
         lateness = self._lateness.get(name, Lateness())
-        return OperatorMetrics(name, rows_in, rows_out, late, skipped, busy, samples, lateness)
+        return OperatorMetrics(name, rows_in, rows_out, late, skipped, busy, samples, lateness, pruned)
 
 
 class MicroBatchTimes:

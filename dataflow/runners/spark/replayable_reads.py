@@ -38,6 +38,7 @@ _LONGEST: Final = 60_000_000
 class RecordedPoll:
     """A poll: the numbers of the splits that had ended, and of the split that the rows came from (None: no rows).
 
+    ``rows`` counts pruned rows, too, so it does not depend on the filters of the pipeline.
     ``whole``: the rows complete a batch of the source, so event time advances after them.
     """
 
@@ -69,9 +70,8 @@ class RecordingInput(SourceInput):
         polled = super().poll(now, max_rows)
         ended = tuple([number for number in live if self.splits[number].done])
         if polled is not None:
-            rows: Any = polled.flow
             whole = self.next_batch(self.current) != self.current_batch
-            self.polls.append(RecordedPoll(ended, self._numbers[self.current], len(rows.rows), whole))
+            self.polls.append(RecordedPoll(ended, self._numbers[self.current], self.last_read, whole))
         elif ended:
             self.polls.append(RecordedPoll(ended, None))
         return polled
@@ -97,6 +97,7 @@ class RepeatingInput(SourceInput):
         self.polls = list(polls)
         self._left = deque(polls)
         self._received: list[pa.RecordBatch] = []
+        self._rows = 0  # of ``_received``, with those that were pruned
         self._aside: list[pa.RecordBatch] = []
         self._since: int | None = None
 
@@ -111,7 +112,7 @@ class RepeatingInput(SourceInput):
         if poll.split is None:
             return None
         batch, aside = joined(self._received), joined(self._aside) if self._aside else None
-        self._received, self._aside = [], []
+        self._received, self._aside, self._rows = [], [], 0
         return self._poll_result(poll.split, batch, aside, whole=poll.whole)
 
     def has_more(self, left: int) -> bool:
@@ -120,13 +121,14 @@ class RepeatingInput(SourceInput):
 
     def _is_complete(self, poll: RecordedPoll, state: SplitState, now: int) -> bool:
         number = self.splits.index(state)
-        rows = sum(map(len, self._received))
-        batch = self._poll(number, state, poll.rows - rows if poll.rows > rows and not self._source.sides else None)
+        left = poll.rows - self._rows
+        batch = self._poll(number, state, left if left > 0 and not self._source.sides else None)
         if batch is not None:
             self._received.append(batch)
             aside = self._rejected(number)
             self._aside += [] if aside is None else [aside]
-            rows += len(batch)
+            self._rows += self.last_read
+        rows = self._rows
         self._since = now if self._since is None or batch is not None else self._since
         if state.done or rows > poll.rows or now - self._since > _LONGEST:
             raise InputChanged(

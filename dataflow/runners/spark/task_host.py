@@ -267,11 +267,12 @@ class TaskHost:
         operators = [
             [
                 node.name,
-                node.rows_in,
+                node.rows_read,
                 node.rows_out,
                 node.tally.late,
                 node.tally.skipped,
                 node.busy_for + (reading if node is self.chain.head else 0),
+                node.tally.pruned,
                 node.tally.lateness.packed(),
                 [[sample.where, sample.row, sample.error] for sample in node.tally.samples],
             ]

@@ -27,7 +27,7 @@ from dataflow.errors import (
     RowsTakenBackWarning,
     did_you_mean,
 )
-from dataflow.planning.graph import Partitioning, schema_json
+from dataflow.planning.graph import Partitioning, has_dictionaries, schema_json
 from dataflow.planning.physical_plan import Link, Plan, Vertex
 from dataflow.planning.specs import Read
 from dataflow.protocol.alignment import Aligner, EndOfInputPolicy
@@ -50,6 +50,7 @@ from dataflow.runtime.task.channel_input import ChannelInput
 from dataflow.runtime.task.contract_checks import naming_sink
 from dataflow.runtime.task.crash_points import Point, Probe, no_probe
 from dataflow.runtime.task.input_gate import Choose, InputGate, RoundRobin
+from dataflow.runtime.task.joined_rows import Apart, Join, has_fixed_width
 from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.library import Library
 from dataflow.runtime.task.messages import Mailbox
@@ -84,6 +85,7 @@ class Settings:
     ``pace`` makes the rule by which a task slices batches; ``library`` is the package of operators; ``store`` replaces
     the store at the location of the checkpoints, if a runner wraps it. ``delays`` has, by operator, a function that is
     called with the number of rows before the operator takes them. ``load`` loads the kernels that a restore calls.
+    ``join`` decides which batches are joined while they wait in a channel.
     """
 
     pipeline: str
@@ -95,6 +97,7 @@ class Settings:
     credit: int = DEFAULT_CREDIT
     choose: Callable[[], Choose] = RoundRobin
     pace: Callable[[], Pace] = Unpaced
+    join: Join = field(default_factory=Apart)
     probe: Probe = no_probe
     store: CheckpointStore | None = None
     delays: Mapping[str, Callable[[int], None]] = field(default_factory=dict)
@@ -162,7 +165,7 @@ class _Builder:
         self.services = Services(store, settings.submit, settings.clock, Mailbox(), settings.library, settings.probe)
         self.notices = self.services.notices
         self.channels: dict[tuple[int, int, int], Channel] = {}
-        self.verification = Verification(plan, self._setup, settings.clock, self.notices, settings.load)
+        self.verification = Verification(plan, self._setup, settings.clock, self.notices, settings.load, settings.join)
 
     def build(self) -> Job:
         plan, settings, store = self.plan, self.settings, self.store
@@ -332,12 +335,22 @@ class _Builder:
 
     def _connect(self) -> None:
         """Make the channels between the tasks of every link."""
+        seen = self.plan.graph.batches_seen()
         for i, link in enumerate(self.plan.links):
             overtakable = self._overtakes and link.partitioning in _OVERTAKABLE
-            schema = schema_json(self.plan.graph.nodes[link.node].output(link.tag))
+            node = self.plan.graph.nodes[link.node]
+            # the dictionaries of joined rows would have to be united
+            apart = node.id in seen or has_dictionaries(node.output(link.tag))
+            schema, encoded = schema_json(node.declared(link.tag)), node.encoded if link.tag is None else ()
             for (s, t), ends in self.plan.channel_ids(link).items():
                 self.channels[i, s, t] = Channel(
-                    self.settings.credit, ends.name, overtakable=overtakable, schema=schema
+                    self.settings.credit,
+                    ends.name,
+                    overtakable=overtakable,
+                    schema=schema,
+                    encoded=encoded,
+                    join=Apart() if apart else self.settings.join,
+                    fixed_width=has_fixed_width(node.output(link.tag)),
                 )
 
 

@@ -184,7 +184,7 @@ def state_at(
         mode=Mode(manifest.mode),
         duplicates=tuple(d for part in parts for d in part.duplicates),
         empty={
-            node.name: plan.graph.schema_of(node.inputs[0]) if node.inputs else node.schema
+            node.name: plan.graph.declared_of(node.inputs[0]) if node.inputs else node.declared(None)
             for node in plan.graph
             if not node.spec.is_helper
         },
@@ -210,13 +210,13 @@ def _operators(plan: Plan, vertex: Vertex, subtask: int, part: TaskState) -> Ite
 def _shown(plan: Plan, node: Node, snapshot: Snapshot) -> OperatorState:
     operator: Any = operator_class(node.spec)
     show = getattr(operator, "show", Operator.show)  # a factory is not a class
-    shown = show(node.spec, snapshot, [plan.graph.schema_of(edge) for edge in node.inputs], node.schema)
+    shown = show(node.spec, snapshot, [plan.graph.declared_of(edge) for edge in node.inputs], node.schema)
     return OperatorState(shown.values, shown.tables)
 
 
 def _rows(plan: Plan, node: Node, state: ChannelState, library: Library) -> tuple[pa.RecordBatch, ...]:
     """Return the rows on one channel to ``node``, without the control elements between them."""
-    taken = plan.graph.schema_of(node.inputs[0])
+    taken = plan.graph.declared_of(node.inputs[0])
     batches: list[pa.RecordBatch] = []
     for element in state.elements:
         if isinstance(element, Data):

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from dataflow.errors import CheckpointDamaged, CheckpointMismatch
-from dataflow.planning.graph import Partitioning, schema_json
+from dataflow.planning.graph import Partitioning, decoded_schema, schema_json
 from dataflow.planning.physical_plan import Link, Plan
 from dataflow.protocol.events import Data
 from dataflow.runtime.restore.find_checkpoint import RestoredCheckpoint
 from dataflow.runtime.task.channel import Channel
 from dataflow.runtime.task.library import Library
-from dataflow.runtime.task.parts import ChannelState
+from dataflow.runtime.task.parts import ChannelState, with_dictionaries
 from dataflow.state.dictionaries import wide_schema
 
 __all__ = ["check_carried", "put_back"]
@@ -46,7 +46,7 @@ def put_back(
             link, subtask = targets[channel.name]
             check_carried(captured, plan, link, library)
             _refuse_strays(captured, plan, link, subtask, restored.manifest.checkpoint)
-            channel.preload(captured.elements)
+            channel.preload(with_dictionaries(captured.elements, channel.encoded))
 
 
 def _refuse_strays(captured: ChannelState, plan: Plan, link: Link, subtask: int, checkpoint: int) -> None:
@@ -73,10 +73,12 @@ def check_carried(captured: ChannelState, plan: Plan, link: Link, library: Libra
 
     The index type of a dictionary may be narrower than declared, because a batch may bring its own.
     """
-    expected = [wide_schema(plan.graph.nodes[link.node].output(link.tag))]
+    node = plan.graph.nodes[link.node]
+    expected = [wide_schema(node.declared(link.tag))]
     head = plan.vertices[link.target].head
     folded = library.folded_schema(head.spec, plan.graph.schema_of(head.inputs[0]))
     if folded is not None:
+        folded = decoded_schema(folded, node.encoded)
         expected.append(wide_schema(folded))
     for element in captured.elements:
         if not isinstance(element, Data):

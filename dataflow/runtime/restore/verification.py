@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 from dataflow.clock import Clock
 from dataflow.contracts.sink import TwoPhaseSink
 from dataflow.contracts.source import Source, SourceContext, Split
+from dataflow.planning.graph import has_dictionaries
 from dataflow.planning.physical_plan import Plan, Vertex
 from dataflow.planning.specs import Read, Write
 from dataflow.runtime.task.chain import ChainNode
 from dataflow.runtime.task.contract_checks import check_splits
+from dataflow.runtime.task.joined_rows import Apart, Join
 from dataflow.runtime.task.kernel_loading import KernelLoader, kernels_of
 from dataflow.runtime.task.notices import Notices
 from dataflow.runtime.task.parts import TaskState
@@ -56,6 +58,7 @@ class Verification:
         clock: Clock,
         notices: Notices,
         load: Callable[[KernelLoader], None],
+        join: Join,
     ) -> None:
         self.inputs: dict[str, SourceInput] = {}
         """The inputs of source tasks, by task; their splits were checked."""
@@ -66,6 +69,7 @@ class Verification:
         self._clock = clock
         self._notices = notices
         self._load = load
+        self._join = join
         self._loaded = False
 
     def start_fresh(self) -> None:
@@ -121,8 +125,14 @@ class Verification:
             peers = Peers(vertex.parallelism)
             for i, task in enumerate(vertex.tasks):
                 context = SourceContext(vertex.head.name, i, vertex.parallelism, self._clock, notify=self._notices.add)
-                inputs[task] = SourceInput(source, splits[task], context, peers)
+                inputs[task] = SourceInput(source, splits[task], context, peers, self._join_of(vertex, source))
         return inputs
+
+    def _join_of(self, vertex: Vertex, source: Source) -> Join:
+        """Return the rule for joining batches of a source; none where they count, or where a poll may wait."""
+        counts = vertex.head.id in self._plan.graph.batches_seen()
+        counts = counts or any([node.spec.assigns_time for node in vertex.nodes])
+        return Apart() if counts or source.blocking or has_dictionaries(source.schema) else self._join
 
     def _sources(self) -> Iterator[tuple[Vertex, Source]]:
         for vertex in self._plan.vertices.values():

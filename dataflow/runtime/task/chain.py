@@ -80,6 +80,11 @@ class ChainNode:
         return self.pending is not None or bool(self.inbox)
 
     @property
+    def rows_read(self) -> int:
+        """Rows received; at the head of a source task, with those that the source pruned."""
+        return self.rows_in + self.tally.pruned
+
+    @property
     def where(self) -> str:
         """The operator and its subtask, for messages."""
         return f"operator {self.name!r} ({type(self.operator).__name__}), subtask {self.task}"

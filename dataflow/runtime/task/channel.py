@@ -3,7 +3,7 @@
 Guarantees: first in, first out, except for urgent elements. Urgent are a ``Cancel`` and, if the channel is
 ``overtakable``, an unaligned barrier or one that is promoted while it waits. Urgent elements overtake everything
 queued, are taken by ``take_urgent``, and keep their order among themselves. Nothing is lost, but of adjacent watermarks
-only the later one stays.
+only the later one stays, and waiting batches may be joined (``join``): of one colour, next to each other.
 This code assumes: one thread puts, one thread takes, and nothing is put after an ``EndOfInput``.
 
 Invariant: credit bounds the work a producer may start, not its puts: it checks ``has_credit`` before it starts.
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from dataflow.contracts.source import Json
 from dataflow.protocol.events import Barrier, Cancel, Data, Element, EndOfInput, Watermark
+from dataflow.runtime.task.joined_rows import Apart, Join, Pile, may_join
 
 __all__ = ["DEFAULT_CREDIT", "SIMULATED_CREDIT", "Channel"]
 
@@ -46,6 +47,8 @@ class Channel:
         "_barriers",
         "_credit",
         "_ended",
+        "_fixed_width",
+        "_join",
         "_lock",
         "_put",
         "_queue",
@@ -55,6 +58,7 @@ class Channel:
         "_urgent",
         "back_pressured",
         "batches",
+        "encoded",
         "name",
         "on_put",
         "on_take",
@@ -63,13 +67,25 @@ class Channel:
         "schema",
     )
 
-    def __init__(self, credit: int, name: str, *, overtakable: bool = False, schema: Json = None) -> None:
+    def __init__(
+        self,
+        credit: int,
+        name: str,
+        *,
+        overtakable: bool = False,
+        schema: Json = None,
+        encoded: Sequence[str] = (),
+        join: Join | None = None,
+        fixed_width: bool = False,
+    ) -> None:
         assert credit > 0, f"channel {name}: credit must be at least one batch, got {credit}"
         self.name = name
         self.overtakable = overtakable
         """Whether barriers may overtake the elements queued here, which then become channel state."""
         self.schema = schema
         """The columns of the rows, as JSON: channel state is restored to a channel with the same columns."""
+        self.encoded = encoded
+        """The columns of text that are dictionaries in this run; channel state has their text."""
         self.rows = 0
         """Rows put so far, for metrics."""
         self.batches = 0
@@ -79,6 +95,8 @@ class Channel:
         self.on_put: Callable[[], None] | None = None
         self.on_take: Callable[[], None] | None = None
         self._credit = credit
+        self._join = join or Apart()
+        self._fixed_width = fixed_width
         self._queue: deque[Element] = deque()
         # Urgent elements, each with the number of elements put before it.
         self._urgent: deque[tuple[Element, int]] = deque()
@@ -98,7 +116,7 @@ class Channel:
 
     @property
     def head(self) -> Element | None:
-        """The element that ``take`` would return, or None. Consumer only.
+        """The element that ``take`` would return, or None; of rows, only the kind counts. Consumer only.
 
         A watermark may still be replaced by a later one before it is taken.
         """
@@ -127,7 +145,7 @@ class Channel:
     def queued(self) -> tuple[Element, ...]:
         """The queued elements, without urgent ones. Consumer only."""
         with self._lock:
-            return tuple(self._queue)
+            return tuple(map(_batched, self._queue))
 
     @property
     def ended(self) -> bool:
@@ -164,7 +182,7 @@ class Channel:
             assert self._queue, f"channel {self.name}: nothing to take"
             element = self._queue[0]
             if isinstance(element, Data) and max_rows is not None and len(element.rows) > max_rows:
-                rows: Any = element.rows
+                rows: Any = _as_batch(element).rows
                 self._queue[0] = Data(rows.slice(max_rows), element.epoch)
                 self._queued_rows -= max_rows
                 return Data(rows.slice(0, max_rows), element.epoch)
@@ -177,14 +195,15 @@ class Channel:
                 self._barriers.popleft()
         if self.on_take is not None:
             self.on_take()
-        return element
+        return _batched(element)
 
     def take_urgent(self) -> tuple[Element, tuple[Element, ...]]:
         """Remove the first urgent element; return it and the elements it overtook, which stay queued. Consumer only."""
         with self._lock:
             assert self._urgent, f"channel {self.name}: nothing urgent to take"
             element, ahead = self._urgent.popleft()
-            overtaken = tuple(queued for queued, _ in zip(self._queue, range(ahead - self._taken), strict=False))
+            passed = zip(self._queue, range(ahead - self._taken), strict=False)
+            overtaken = tuple(_batched(queued) for queued, _ in passed)
         if self.on_take is not None:
             self.on_take()
         return element, overtaken
@@ -214,8 +233,10 @@ class Channel:
             case Data(rows=rows):
                 self.batches += 1
                 self.rows += len(rows)
-                self._queued_batches += 1
                 self._queued_rows += len(rows)
+                if self._joins(element):
+                    return
+                self._queued_batches += 1
             case Watermark(time=time) if self._ends_in_watermark():
                 tail = self._queue[-1]
                 assert isinstance(tail, Watermark), (
@@ -233,6 +254,31 @@ class Channel:
         self._queue.append(element)
         self._put += 1
 
+    def _joins(self, element: Data) -> bool:
+        """Join ``element`` with the rows at the tail, if the policy allows it; return whether it did."""
+        # Not if an urgent element waits: it must not overtake rows that were put after it.
+        tail = self._queue[-1] if self._queue and not self._urgent else None
+        if not isinstance(tail, Data) or tail.epoch != element.epoch:
+            return False
+        waiting: Any = tail.rows
+        batch: Any = element.rows
+        if not may_join(waiting, batch, self._join, fixed_width=self._fixed_width):
+            return False
+        if isinstance(waiting, Pile):
+            waiting.add(batch)
+        else:
+            self._queue[-1] = Data(Pile([waiting, batch]), tail.epoch)
+        return True
+
     def _ends_in_watermark(self) -> bool:
         # Not if an urgent element waits: a watermark that was put after it must not be taken before it.
         return bool(self._queue) and not self._urgent and isinstance(self._queue[-1], Watermark)
+
+
+def _batched(element: Element) -> Element:
+    """Return ``element``; joined rows as one batch."""
+    return _as_batch(element) if isinstance(element, Data) else element
+
+
+def _as_batch(data: Data) -> Data:
+    return Data(data.rows.joined(), data.epoch) if isinstance(data.rows, Pile) else data

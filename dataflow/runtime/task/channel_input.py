@@ -88,6 +88,10 @@ class ChannelInput(TaskInput):
         return self.gate.aligning
 
     @property
+    def hurried(self) -> bool:
+        return self.gate.hurried
+
+    @property
     def watermark(self) -> int | None:
         return self.gate.watermark
 

@@ -155,6 +155,12 @@ class InputGate:
         """Whether a checkpoint's first barrier was polled, but its snapshot was neither taken nor aborted."""
         return bool(self._first_barrier)
 
+    @property
+    def hurried(self) -> bool:
+        """Whether a channel that is not at its end is empty, or a barrier waits or was taken on one of several."""
+        live = [channel for channel, ended in zip(self._channels, self._ended, strict=True) if not ended]
+        return bool(self._first_barrier) or any([not len(channel) or channel.barriers for channel in live])
+
     def blocked_time(self, now: int) -> tuple[int, ...]:
         """Return the microseconds that each channel was blocked so far."""
         return tuple(

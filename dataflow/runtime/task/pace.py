@@ -1,7 +1,8 @@
 """The number of rows that a step takes: as many as fit into its time budget, at the speed of the last steps.
 
 A barrier waits for the current step, so the budget of a step bounds that wait. A slow function gets its batches in
-slices; the rest of a batch stays at the head of its channel, as ordinary queued data.
+slices; the rest of a batch stays at the head of its channel, as ordinary queued data. A task that no one waits for may
+take longer steps, because every slice has a fixed cost.
 """
 
 from __future__ import annotations
@@ -9,13 +10,35 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-__all__ = ["FIRST_ROWS", "LearnedPace", "Pace", "Unpaced"]
+__all__ = ["FIRST_ROWS", "LearnedPace", "Pace", "Unpaced", "budgets"]
 
 FIRST_ROWS = 100
 """Rows of the first step, before any speed was measured: a budget of 10 ms at 100 us a row."""
 
 GROWTH = 10
 """Limit for the growth from one step to the next, because cheap rows predict little about the next ones."""
+
+
+SHORT, LONG = 10_000, 50_000
+"""Microseconds of a step: while a barrier waits or rows are rare, and at most."""
+
+HURRY = 100_000
+"""Microseconds for which steps stay short after an input was empty, or a barrier waited."""
+
+
+def budgets(given: int | None, interval: int | None) -> tuple[int, int]:
+    """Return the budgets of a step that is waited for, and of one that is not, in microseconds.
+
+    Args:
+        given: the user's budget, for both; None: 10 ms, and up to 5 % of the checkpoint interval.
+        interval: the time between two checkpoints; None: there are none by time.
+
+    >>> budgets(None, 500_000), budgets(None, None), budgets(3_000, None)
+    ((10000, 25000), (10000, 50000), (3000, 3000))
+    """
+    if given is not None:
+        return given, given
+    return SHORT, LONG if interval is None else max(SHORT, min(LONG, interval // 20))
 
 
 FIRST_TRIAL, LAST_TRIAL = 8, 1_024
@@ -30,13 +53,17 @@ class Pace(Protocol):
         """The most rows a step may take; None: whole batches of any size."""
         ...
 
+    def notice(self, now: int, *, hurried: bool) -> None:
+        """Record whether, before a step, an input of the task is empty or a barrier waits in one."""
+        ...
+
     def took(self, rows: int, elapsed: int) -> None:
         """Record that ``rows`` (at least one) passed the task's operators in ``elapsed`` microseconds."""
         ...
 
 
 class LearnedPace:
-    """Keeps steps within ``budget`` microseconds.
+    """Keeps steps within ``budget`` microseconds, or ``relaxed`` ones (by default the same) while nothing hurries.
 
     It uses the fastest of the last three steps, because a single step may be slow for another reason (a kernel was
     compiled, the machine was busy). The size grows at most tenfold from one step to the next.
@@ -53,8 +80,10 @@ class LearnedPace:
     100
     """
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, relaxed: int | None = None) -> None:
         assert budget > 0, f"the budget of a step must be positive, got {budget} us"
+        self._short, self._long = budget, relaxed or budget
+        self._hurried_until = 0
         self._budget = budget
         self._max_rows = FIRST_ROWS
         self._last: deque[tuple[int, int]] = deque(maxlen=3)
@@ -66,6 +95,15 @@ class LearnedPace:
     @property
     def max_rows(self) -> int:
         return self._max_rows
+
+    def notice(self, now: int, *, hurried: bool) -> None:
+        if hurried:
+            self._hurried_until = now + HURRY
+        budget = self._short if now < self._hurried_until else self._long
+        if budget != self._budget:
+            self._budget, self._before_trial = budget, None
+            if self._last:
+                self._max_rows = min(self._fitting(), GROWTH * self._max_rows)
 
     def took(self, rows: int, elapsed: int) -> None:
         elapsed = max(1, elapsed)
@@ -108,6 +146,9 @@ class Unpaced:
     """A pace without a limit: steps take whole batches."""
 
     max_rows: int | None = None
+
+    def notice(self, now: int, *, hurried: bool) -> None:
+        """Ignore it."""
 
     def took(self, rows: int, elapsed: int) -> None:
         """Ignore the measurement."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +19,17 @@ from dataflow.untrusted import Count, Time, excerpt, parsed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SAMPLE_ROWS", "ChannelState", "Duplicates", "TaskState", "joined", "packed", "table_of", "unpacked"]
+__all__ = [
+    "SAMPLE_ROWS",
+    "ChannelState",
+    "Duplicates",
+    "TaskState",
+    "joined",
+    "packed",
+    "table_of",
+    "unpacked",
+    "with_dictionaries",
+]
 
 SAMPLE_ROWS = 5
 """Rows kept per operator and channel with ``duplicates="sample"``."""
@@ -53,6 +63,7 @@ class ChannelState:
     """The elements in flight on ``channel``, in order, when ``task`` took its snapshot: rows, and control between them.
 
     ``operator`` is the head of the task: the rows are re-injected to it. ``schema`` is the channel's, as JSON.
+    ``encoded`` are its columns of text that the rows hold as dictionaries; they are stored as text.
     """
 
     operator: str
@@ -60,6 +71,7 @@ class ChannelState:
     channel: str
     elements: Sequence[Element]
     schema: Json = None
+    encoded: Sequence[str] = ()
 
     @property
     def rows(self) -> int:
@@ -105,7 +117,7 @@ class TaskState:
             tables[f"/duplicates/{i}"] = d.table if keep == "rows" else d.table.slice(0, SAMPLE_ROWS)
         in_flight: list[Json] = []
         for i, channel in enumerate(self.in_flight):
-            elements, kinds = packed(channel.elements)
+            elements, kinds = packed(with_text(channel.elements, channel.encoded))
             in_flight.append(
                 {
                     "operator": channel.operator,
@@ -219,6 +231,31 @@ def joined(table: pa.Table) -> pa.Table:
     A table with dictionaries is returned as it is: its dictionaries would have to be united.
     """
     return table if any("dictionary<" in str(type_) for type_ in table.schema.types) else table.combine_chunks()
+
+
+def with_text(elements: Sequence[Element], columns: Sequence[str]) -> Sequence[Element]:
+    """Return channel state with the text of the ``columns`` that are dictionaries."""
+    from dataflow.state.dictionaries import decoded
+
+    return [_converted(element, columns, decoded) for element in elements] if columns else elements
+
+
+def with_dictionaries(elements: Sequence[Element], columns: Sequence[str]) -> Sequence[Element]:
+    """Return channel state with dictionaries for the text of ``columns``."""
+    from dataflow.state.dictionaries import encoded
+
+    return [_converted(element, columns, encoded) for element in elements] if columns else elements
+
+
+def _converted(element: Element, columns: Sequence[str], convert: Callable[[pa.Array], pa.Array]) -> Element:
+    import pyarrow as pa
+
+    if not isinstance(element, Data):
+        return element
+    batch: Any = element.rows
+    named = zip(batch.schema.names, batch.columns, strict=True)
+    arrays = [convert(array) if name in columns else array for name, array in named]
+    return Data(pa.RecordBatch.from_arrays(arrays, batch.schema.names), element.epoch)
 
 
 def packed(elements: Sequence[Element]) -> tuple[list[Json], list[list[pa.RecordBatch]]]:

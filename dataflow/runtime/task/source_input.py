@@ -12,6 +12,7 @@ from dataflow.errors import CheckpointDamaged, CleanupFailedWarning, closing_rai
 from dataflow.protocol.actions import AbortReason, Action, TakeSnapshot
 from dataflow.protocol.events import Data
 from dataflow.runtime.task.contract_checks import check_offset, check_polled, check_reader, check_rejected
+from dataflow.runtime.task.joined_rows import Apart, Join, Pile, has_fixed_width, may_join
 from dataflow.runtime.task.progress import Progress
 from dataflow.runtime.task.source_peers import Peers
 from dataflow.runtime.task.task_input import PollResult, SplitState, TaskInput
@@ -24,6 +25,8 @@ __all__ = ["SourceInput"]
 
 _WHOLE = 1 << 30
 """No limit on a batch: the batch size of the source applies."""
+_AT_ONCE = 1_000
+"""Microseconds within which small batches must be polled to be joined."""
 
 
 class SourceInput(TaskInput):
@@ -41,12 +44,22 @@ class SourceInput(TaskInput):
     is_source = True
 
     def __init__(
-        self, source: Source, splits: Sequence[SplitState], context: SourceContext, peers: Peers | None = None
+        self,
+        source: Source,
+        splits: Sequence[SplitState],
+        context: SourceContext,
+        peers: Peers | None = None,
+        join: Join | None = None,
     ) -> None:
         super().__init__()
         self._source = source
         self._context = context
         self._peers = peers or Peers(context.parallelism)
+        self._join = join or Apart()
+        self._fixed_width = has_fixed_width(source.schema)
+        self._starved = False  # the last poll gave nothing
+        self._polled: tuple[int, pa.RecordBatch, pa.RecordBatch | None] | None = None
+        """A batch of split number ..., and its rejected rows, that comes next: it was polled, but too large to join."""
         self.splits = list(splits)
         self._readers: dict[int, SplitReader] = {}
         self._declared: dict[str | None, DeclaredSchema] = {}
@@ -57,10 +70,16 @@ class SourceInput(TaskInput):
         self.epoch = 0
         self.reading = 0
         """Microseconds that its readers worked, or waited for data."""
+        self.last_read = 0
+        """Rows by which the last poll moved a split's position, pruned ones included."""
 
     @property
     def ended(self) -> bool:
-        return all([state.done for state in self.splits])
+        return self._polled is None and all([state.done for state in self.splits])
+
+    @property
+    def hurried(self) -> bool:
+        return bool(self._held) or self._starved
 
     @property
     def floor(self) -> int:
@@ -68,7 +87,7 @@ class SourceInput(TaskInput):
 
     @property
     def _may_start(self) -> bool:
-        return True
+        return self._polled is None  # its reader is past it
 
     def triggered(self, now: int) -> Sequence[Action]:
         actions = super().triggered(now)
@@ -78,24 +97,58 @@ class SourceInput(TaskInput):
         return actions
 
     def poll(self, now: int, max_rows: int | None = None) -> PollResult | None:
+        polled = self._take(now, max_rows)
+        self._starved = polled is None
+        return polled
+
+    def _take(self, now: int, max_rows: int | None) -> PollResult | None:
         if self._peers.ahead(self._context.subtask):
             return None
+        if self._polled is not None:
+            (index, batch, rejected), self._polled = self._polled, None
+            return self._poll_result(index, batch, rejected, whole=True)
         for _ in range(len(self.splits)):
-            index = self._current
-            state = self.splits[index]
+            index, whole = self._current, True
+            state, started = self.splits[index], self._context.clock.now()
             try:
                 batch = None if state.done else self._poll(index, state, max_rows)
                 rejected = None if batch is None else self._rejected(index)
+                if batch is not None:
+                    whole = not self._readers[index].mid_batch
+                    if rejected is None:
+                        batch, rejected = self._joined(index, batch, max_rows, started)
             except Exception as error:
                 self._blame(error, index)
                 raise
             if batch is None or not self._source.bounded:  # an unbounded split must not keep the others waiting
                 self._current = (index + 1) % len(self.splits)
             if batch is not None:
-                return self._poll_result(index, batch, rejected, whole=not self._readers[index].mid_batch)
+                return self._poll_result(index, batch, rejected, whole=whole)
             if not state.done:
                 self._quiet[state.split.id] = (self._quiet.get(state.split.id, (now, now))[0], now)
         return None
+
+    def _joined(
+        self, index: int, batch: pa.RecordBatch, max_rows: int | None, started: int
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        """Return ``batch`` and the batches that its split has behind it, as one, and the rows rejected by the last.
+
+        ``started`` is the time of the first poll: a reader that takes long must not keep rows waiting.
+        """
+        pile, rejected, last = Pile([batch]), None, batch
+        limit = _WHOLE if max_rows is None else max_rows
+        while (room := min(self._join.room(len(pile)), limit - len(pile))) > 0:
+            if rejected is not None or not last.num_rows or self._context.clock.now() > started + _AT_ONCE:
+                break
+            polled = self._poll(index, self.splits[index], room)
+            if polled is None:
+                break
+            last, rejected = polled, self._rejected(index)
+            if not may_join(pile, last, self._join, fixed_width=self._fixed_width):
+                self._polled, rejected = (index, last, rejected), None
+                break
+            pile.add(last)
+        return pile.joined(), rejected
 
     def _poll_result(
         self, index: int, batch: pa.RecordBatch, rejected: pa.RecordBatch | None, *, whole: bool
@@ -162,17 +215,20 @@ class SourceInput(TaskInput):
             reader = self._source.reader(state.split, state.offset, self._context)
             check_reader(reader, self._where_in(index))
             self._readers[index] = reader
-        started = self._context.clock.now()
+        started, pruned = self._context.clock.now(), reader.rows_pruned
         batch = reader.poll(_WHOLE if max_rows is None else max_rows)
         self.reading += self._context.clock.now() - started
+        self.last_read = reader.rows_pruned - pruned
+        self.tally.pruned += self.last_read
         check_polled(batch, lambda: self._where_in(index))
         if batch is END:
             self._end(index)
             return None
         if batch is not None:
             batch = self._conformed(index, batch)
-        if batch is not None and state.rows is not None:
-            state.rows += batch.num_rows
+            self.last_read += batch.num_rows
+        if state.rows is not None:
+            state.rows += self.last_read
         return batch
 
     def _end(self, index: int) -> None:
@@ -236,7 +292,14 @@ class SourceInput(TaskInput):
         return {"splits": [state.to_json() for state in self.splits]}
 
     def close(self) -> list[Exception]:
-        """Close the open readers. Returns: the errors they raised."""
+        """Close the open readers, and what they left open. Returns: the errors they raised."""
         errors = [self._closed(index, reader) for index, reader in self._readers.items()]
         self._readers.clear()
+        while self._context.left_open:
+            _, left = self._context.left_open.popitem()
+            try:
+                left.close()
+            except Exception as error:
+                error.add_note(f"raised by source {self._context.name!r} ({type(self._source).__name__})")
+                errors.append(error)
         return [error for error in errors if error is not None]

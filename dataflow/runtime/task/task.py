@@ -205,6 +205,7 @@ class Task:
                 self._carry()
                 return True
             else:
+                self._pace.notice(now, hurried=self.task_input.hurried)
                 taken = self.task_input.poll(now, self._pace.max_rows)
             if taken is None and after_timer:
                 after_timer = False
@@ -357,7 +358,7 @@ class Task:
     def _in_flight(self, complete: Complete) -> list[ChannelState]:
         channels, head = self.channels, self.chain.head.name
         return [
-            ChannelState(head, self.name, channels[i].name, elements, channels[i].schema)
+            ChannelState(head, self.name, channels[i].name, elements, channels[i].schema, channels[i].encoded)
             for i, elements in complete.in_flight.items()
         ]
 

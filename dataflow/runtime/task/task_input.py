@@ -131,6 +131,11 @@ class TaskInput(ABC):
         return False
 
     @property
+    def hurried(self) -> bool:
+        """Whether steps should be short: an input is empty, so rows are rare, or a barrier waits in one."""
+        return False
+
+    @property
     def watermark(self) -> int | None:
         """The merged watermark of all input channels; None: there is none yet, or no channel."""
         return None

@@ -277,7 +277,7 @@ def test_a_file_that_changes_between_two_of_its_splits_is_refused(tmp_path: Path
         return batch
 
     with pytest.raises(InputChanged, match=r"a\.parquet#1'.* last modified"):
-        run(op.read_parquet(path), tmp_path, watch=change)
+        run(op.read_parquet(path, split_by="row_group"), tmp_path, watch=change)
 
 
 def test_a_file_is_hashed_once_however_many_splits_and_checkpoints(

@@ -6,12 +6,17 @@ import contextlib
 import os
 import pickle
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dataflow as flow
 import operators as op
@@ -26,6 +31,8 @@ from dataflow.errors import (
     UnknownColumn,
 )
 from operators import read_parquet
+from operators.sources import row_groups
+from operators.sources.row_groups import GroupSizes, SplitBy
 
 CONTEXT = SourceContext("source", 0, 1, ManualClock())
 
@@ -57,9 +64,9 @@ def xs(source: Source, offset: Json = None, cuts: Sequence[int] = (1000,)) -> li
     ]
 
 
-@pytest.mark.parametrize("split_by", ["row_group", "file"])
-@pytest.mark.parametrize("batch_rows", [1, 3, 5, 1000])
-def test_a_reader_at_any_offset_gives_exactly_the_rest(tmp_path: Path, split_by: str, batch_rows: int) -> None:
+@pytest.mark.parametrize("split_by", ["row_group", "file", "auto"])
+@pytest.mark.parametrize("batch_rows", [1, 3, 5, 1000, None])
+def test_a_reader_at_any_offset_gives_exactly_the_rest(tmp_path: Path, split_by: str, batch_rows: int | None) -> None:
     source = read_parquet(write(tmp_path / "a.parquet", 17), batch_rows=batch_rows, split_by=split_by)  # type: ignore[arg-type]
     for split in source.splits():
         whole = [x for batch in read(source, split) for x in batch["x"].to_pylist()]
@@ -92,11 +99,102 @@ def test_files_come_in_the_order_of_their_names_however_they_are_given(tmp_path:
 
 def test_a_split_is_a_row_group_or_a_file_and_says_what_it_is(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", 17)
-    groups, files = read_parquet(path).splits(), read_parquet(path, split_by="file").splits()
+    groups, files = (read_parquet(path, split_by=by).splits() for by in ("row_group", "file"))  # type: ignore[arg-type]
     assert [(split.info["row_group"], split.info["rows"]) for split in groups] == [(0, 7), (1, 7), (2, 3)]
     assert [(split.info["row_group"], split.info["rows"]) for split in files] == [(None, 17)]
     assert groups[0].info["bytes"] == path.stat().st_size
     assert len({split.id for split in groups}) == 3
+
+
+def test_neighbouring_row_groups_are_put_together_in_splits_and_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_groups, "MOST_ROWS", 15)
+    source = read_parquet(write(tmp_path / "a.parquet", 50))
+    described = [(split.id[-2:], split.info["row_groups"], split.info["rows"]) for split in source.splits()]
+    assert described == [("#0", 2, 14), ("#2", 2, 14), ("#4", 2, 14), ("#6", 2, 8)]
+    assert [batch.num_rows for split in source.splits() for batch in read(source, split)] == [14, 14, 14, 8]
+    larger = read_parquet(write(tmp_path / "b.parquet", 50, group=40))
+    assert [split.info["rows"] for split in larger.splits()] == [40, 10]
+    assert [batch.num_rows for split in larger.splits() for batch in read(larger, split)] == [15, 15, 10, 10]
+
+
+@given(
+    rows=st.lists(st.integers(1, 30), min_size=1, max_size=12),
+    size=st.integers(0, 40),
+    by=st.sampled_from(["auto", "row_group", "file"]),
+    batch_rows=st.none() | st.integers(1, 40),
+    most=st.integers(1, 40),
+)
+def test_every_row_is_in_one_batch_within_the_limits(
+    rows: list[int], size: int, by: SplitBy, batch_rows: int | None, most: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_groups, "MOST_ROWS", most)
+        patch.setattr(row_groups, "BATCH_BYTES", 100)
+        sizes = GroupSizes(rows, [size * n for n in rows])
+        splits = sizes.splits(by)
+        assert [group for split in splits for group in split] == list(range(len(rows)))
+        for split in splits:
+            layout, total = sizes.layout(split, batch_rows), sum(rows[group] for group in split)
+            assert layout.ends[-1] == total
+            lengths = [end - start for start, end in pairwise([0, *layout.ends])]
+            assert max(lengths) <= (most if batch_rows is None else batch_rows)
+            assert batch_rows is not None or size == 0 or max(lengths) == 1 or max(lengths) * size <= 100
+            for row in range(total + 1):
+                decoded = sum(rows[group] for piece in layout.after(row) for group in piece.groups)
+                assert total - row <= decoded < total - row + max(rows)
+                assert layout.is_between(row) == (row in (0, *layout.ends))
+                assert layout.end_of_batch(row) == min((end for end in layout.ends if end > row), default=total)
+
+
+def test_a_cut_within_a_batch_is_not_its_end(tmp_path: Path) -> None:
+    source = read_parquet(write(tmp_path / "a.parquet", 17), batch_rows=5)
+    reader = source.reader(source.splits()[0], 3, CONTEXT)
+    polled = []
+    while isinstance(batch := reader.poll(4), pa.RecordBatch):
+        polled.append((batch.num_rows, reader.mid_batch))
+    assert polled == [(2, False), (4, True), (1, False), (4, True), (1, False), (2, False)]
+
+
+def test_a_subtask_opens_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    original = pq.ParquetFile
+
+    def spy(path: str, **options: Any) -> pq.ParquetFile:
+        opened.append(Path(path).name)
+        return original(path, **options)
+
+    for name in "ab":
+        write(tmp_path / f"{name}.parquet", 50)
+    source = read_parquet(tmp_path, split_by="row_group")
+    monkeypatch.setattr(pq, "ParquetFile", spy)
+    context = SourceContext("source", 0, 1, ManualClock())
+    for split in source.splits():
+        reader = source.reader(split, None, context)
+        while reader.poll(1000) is not END:
+            pass
+        reader.close()
+    assert opened == ["a.parquet", "b.parquet"]
+    (left,) = context.left_open.values()
+    left.close()
+
+
+def test_a_job_over_single_row_groups_is_restored_without_new_input(tmp_path: Path) -> None:
+    """Versions before row groups were put together made a split of each."""
+    path, checkpoints = write(tmp_path / "a.parquet", 50), flow.Checkpointing(tmp_path / "checkpoints")
+
+    def pipeline(split_by: SplitBy) -> flow.Pipeline:
+        p = flow.Pipeline("older")
+        p.source(read_parquet(path, split_by=split_by), name="rows").sink(op.collect(), name="out")
+        return p
+
+    pipeline("row_group").run(parallelism=2, checkpoint=checkpoints)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = pipeline("auto").run(parallelism=2, checkpoint=checkpoints)
+    assert again.restore_report is not None
+    assert again.restore_report.not_read == ()
 
 
 def test_columns_are_selected_in_the_files_order(tmp_path: Path) -> None:
@@ -111,7 +209,7 @@ def test_columns_are_selected_in_the_files_order(tmp_path: Path) -> None:
 def test_no_columns_still_count_the_rows(tmp_path: Path) -> None:
     source = read_parquet(write(tmp_path / "a.parquet", 17)).select([])
     counted = [sum(batch.num_rows for batch in read(source, split, 2, cuts=(2,))) for split in source.splits()]
-    assert counted == [5, 5, 1]
+    assert counted == [15]
 
 
 def test_nested_columns_and_names_with_dots_are_read_whole(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dataflow as flow
@@ -15,16 +17,20 @@ import operators as op
 from dataflow.clock import ManualClock
 from dataflow.contracts.source import SourceContext
 from dataflow.errors import InputChanged
+from dataflow.expressions import col
 from dataflow.planning.physical_plan import task_id
+from dataflow.planning.prune_rows import conditions_of
 from dataflow.protocol.events import Idle
 from dataflow.runners.spark.envelopes import REPORT, Content, Envelope, envelopes_of
 from dataflow.runners.spark.job_directory import JobDirectory
 from dataflow.runners.spark.placement import plan_for_spark
-from dataflow.runners.spark.replayable_reads import RecordedPoll, RepeatingInput
+from dataflow.runners.spark.replayable_reads import RecordedPoll, RecordingInput, RepeatingInput
 from dataflow.runners.spark.source_tasks import Assignment, initial_states, read, splits_of
 from dataflow.runners.spark.user_errors import SerializedError
 from dataflow.runtime.task.task_input import SplitState
 from dataflow.testing import Pause, ScriptedSource
+
+CONTEXT = SourceContext("in", 0, 1, ManualClock())
 
 Put = Callable[[str, int], None]
 
@@ -171,3 +177,29 @@ def test_an_older_file_that_appears_meanwhile_takes_no_place_in_a_second_attempt
     assert attempt(assignment) == first
     attempt(assignment, 1)
     assert [taken(assignment, round_) for round_ in (1, 2)] == [2, 3]
+
+
+def test_a_second_attempt_with_another_filter_reads_as_far_as_the_first(tmp_path: Path) -> None:
+    """The job was changed and started again: whichever row groups it prunes, micro-batches begin where they began."""
+    rows = pa.table({"n": range(200), "x": [n // 10 for n in range(200)]})
+    pq.write_table(rows, tmp_path / "a.parquet", row_group_size=10)
+    source = op.read_parquet(tmp_path / "a.parquet", batch_rows=35)
+    filters = [col("x") >= 0, col("x") > 8, col("x") < 3, (col("x") > 2) & (col("x") < 9), col("x") > 99]
+    for first, second in itertools.product(filters, filters):
+        conditions = [conditions_of(each, source.schema) for each in (first, second)]
+        split = SplitState(source.splits()[0])
+        recording = RecordingInput(source.skipping(conditions[0]), [split], CONTEXT)
+        while recording.poll(0) is not None:
+            pass
+        again = SplitState(source.splits()[0])
+        repeated, found = RepeatingInput(source.skipping(conditions[1]), [again], CONTEXT, recording.polls), []
+        for poll in recording.polls:
+            assert poll.split == 0 or poll == recording.polls[-1]
+            flow_of: Any = repeated.poll(0)
+            found += (
+                [] if flow_of is None else flow_of.flow.rows.filter(second.evaluate(flow_of.flow.rows))["n"].to_pylist()
+            )
+        recording.snapshot()
+        repeated.snapshot()
+        assert (again.offset, again.rows, again.done) == (split.offset, 200, True)
+        assert found == rows.filter(second.evaluate(rows.to_batches()[0]))["n"].to_pylist()

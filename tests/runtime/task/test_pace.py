@@ -8,7 +8,7 @@ import pytest
 
 from dataflow.protocol.events import Barrier, Data, EndOfInput
 from dataflow.runtime.task.channel import Channel
-from dataflow.runtime.task.pace import FIRST_ROWS, LearnedPace, Unpaced
+from dataflow.runtime.task.pace import FIRST_ROWS, LearnedPace, Unpaced, budgets
 from tests.runtime.task.test_task import Bench, batch
 
 
@@ -52,6 +52,25 @@ def test_one_slow_step_says_nothing_and_three_say_it_all() -> None:
 def test_after_a_slow_start_the_limit_is_back_within_a_few_steps() -> None:
     compiled = after((1_000, 2_000_000))
     assert (compiled, after((1_000, 2_000_000), (5, 50), (50, 60), (500, 70))) == (5, 5_000)
+
+
+def test_steps_are_short_while_someone_waits_and_for_a_while_after() -> None:
+    pace, limits = LearnedPace(10_000, 50_000), []
+    for now, hurried in [(0, False), (10, True), (20, False), (99_999, False), (100_010, False), (100_020, True)]:
+        pace.notice(now, hurried=hurried)
+        pace.took(1_000, 1_000)
+        limits.append(pace.max_rows)
+    assert limits == [10_000, 10_000, 10_000, 10_000, 50_000, 10_000]
+
+
+def test_the_budget_of_the_user_is_used_as_it_is() -> None:
+    assert budgets(70_000, 1_000_000) == (70_000, 70_000)
+    assert [budgets(None, interval)[1] for interval in (10_000, 400_000, 1_000_000, 60_000_000)] == [
+        10_000,
+        20_000,
+        50_000,
+        50_000,
+    ]
 
 
 def steps(cost: Callable[[int], int], count: int) -> list[int]:
@@ -114,6 +133,9 @@ class Paced:
 
     def __init__(self) -> None:
         self.told: list[int] = []
+
+    def notice(self, now: int, *, hurried: bool) -> None:
+        """Ignore it."""
 
     def took(self, rows: int, elapsed: int) -> None:
         self.told.append(rows)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 import pytest
 
+import dataflow as flow
+import operators as op
 from dataflow.clock import ManualClock
 from dataflow.contracts.row_errors import ERRORS, errors_schema
 from dataflow.contracts.source import END, Json, Source, SourceContext, Split, SplitReader
 from dataflow.protocol.actions import AbortReason
 from dataflow.protocol.events import Barrier, Data
+from dataflow.runtime.task.joined_rows import Join, JoinSmall
 from dataflow.runtime.task.source_input import SourceInput
-from dataflow.runtime.task.task_input import SplitState
+from dataflow.runtime.task.task_input import PollResult, SplitState
 from dataflow.testing import Pause, ScriptedSource
 
 
@@ -22,13 +25,13 @@ def batch(*values: int) -> pa.RecordBatch:
     return pa.record_batch({"x": pa.array(values, pa.int64())})
 
 
-def inlet(*scripts: list[pa.RecordBatch | Pause]) -> SourceInput:
-    return inlet_of(ScriptedSource(*scripts))
+def inlet(*scripts: list[pa.RecordBatch | Pause], join: Join | None = None) -> SourceInput:
+    return inlet_of(ScriptedSource(*scripts), join)
 
 
-def inlet_of(source: Source) -> SourceInput:
+def inlet_of(source: Source, join: Join | None = None) -> SourceInput:
     context = SourceContext("in", 0, 1, ManualClock())
-    return SourceInput(source, [SplitState(split) for split in source.splits()], context)
+    return SourceInput(source, [SplitState(split) for split in source.splits()], context, join=join)
 
 
 def poll(head: SourceInput) -> tuple[list[int], int] | None:
@@ -185,3 +188,80 @@ def test_a_reader_that_cannot_be_closed_at_its_end_is_noted_then(monkeypatch: py
         "(raised by source 'in' (ScriptedSource), split 'script-0')"
     ]
     assert not head.close()
+
+
+def test_small_batches_that_a_split_has_at_once_are_joined() -> None:
+    head = inlet([batch(1), batch(2), batch(3), Pause(1), batch(4)], join=JoinSmall())
+    assert poll(head) == ([1, 2, 3], 0)
+    assert [split["rows"] for split in head.snapshot()["splits"]] == [3]
+    assert poll(head) == ([4], 0)
+    assert head.ended
+
+
+def test_a_step_takes_no_more_joined_rows_than_its_limit() -> None:
+    head = inlet([batch(1, 2), batch(3, 4), batch(5)], join=JoinSmall())
+    taken = head.poll(0, 3)
+    assert taken is not None
+    assert isinstance(taken.flow, Data)
+    assert len(taken.flow.rows) == 3
+
+
+def text(value: str) -> pa.RecordBatch:
+    return pa.record_batch({"s": [value]})
+
+
+def test_a_batch_too_large_to_be_joined_comes_next_and_no_checkpoint_comes_before_it() -> None:
+    large = "x" * (1 << 20)
+    head = inlet([text("a"), text(large), text("b")], join=JoinSmall())
+    first = head.poll(0)
+    assert first is not None
+    assert isinstance(first.flow, Data)
+    assert first.flow.rows["s"].to_pylist() == ["a"]  # type: ignore[index]
+    head.trigger(Barrier(1))
+    assert head.triggered(0) == ()  # its reader is past the large batch, which is still to be taken
+    assert not head.ended
+    second = head.poll(0)
+    assert second is not None
+    assert isinstance(second.flow, Data)
+    assert len(second.flow.rows["s"][0].as_py()) == 1 << 20  # type: ignore[index]
+    assert len(head.triggered(0)) == 2
+    (split,) = head.snapshot()["splits"]
+    assert (split["offset"], split["rows"]) == (2, 2)
+
+
+def test_batches_that_an_operator_sees_or_by_which_event_time_moves_are_not_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = pa.table({"k": [1, 1, 1], "t": pa.array([1, 2, 3], pa.timestamp("us"))})
+    polled: list[int] = []
+    whole = SourceInput.poll
+
+    def spy(self: SourceInput, now: int, max_rows: int | None = None) -> PollResult | None:
+        taken = whole(self, now, max_rows)
+        if taken is not None and isinstance(taken.flow, Data):
+            polled.append(len(taken.flow.rows))
+        return taken
+
+    monkeypatch.setattr(SourceInput, "poll", spy)
+    shapes: dict[str, Callable[[flow.Stream], flow.Stream]] = {
+        "updates": lambda s: s.key_by("k").agg(op.count(), emit="updates"),
+        "final": lambda s: s.filter(flow.col("k") > 0).key_by("k").agg(op.count(), emit="final"),
+        "time": lambda s: s.with_watermark("t").key_by("k").agg(op.count(), emit="final"),
+        "function": lambda s: s.map_batches(lambda batch: batch),
+        "function of rows": lambda s: s.map(lambda row: row).key_by("k").agg(op.count(), emit="final"),
+        "sink": lambda s: s.filter(flow.col("k") > 0),
+    }
+    found = {}
+    for name, shape in shapes.items():
+        polled.clear()
+        shape(flow.Pipeline(name).source(op.from_arrow(table, batch_rows=1))).collect()
+        found[name] = list(polled)
+    apart, joined = [1, 1, 1], [3]
+    assert found == {
+        "updates": apart,
+        "final": joined,
+        "time": apart,
+        "function": apart,
+        "function of rows": joined,
+        "sink": apart,
+    }

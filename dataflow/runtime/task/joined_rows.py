@@ -1,0 +1,106 @@
+"""Small batches are joined while they wait: whoever takes them gets one batch, and pays for one.
+
+Every batch costs each operator some 100 microseconds, whatever it holds. Joining delays nothing: rows are joined only
+while they wait, and the reader takes what there is when it comes. Which rows are joined depends on speed, so it must
+not matter: rows of two colours, or with a control element between them, are never joined (``Channel``), nor batches of
+a source by which event time moves (``SourceInput``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["MOST_ROWS", "Apart", "Join", "JoinSmall", "Pile", "has_fixed_width", "may_join"]
+
+MOST_ROWS: Final = 8_192
+"""The most rows that are joined: from here on, the fixed cost of a batch is a tenth of its whole cost."""
+MOST_BYTES: Final = 1 << 20
+"""The most bytes that are joined, because every join copies."""
+
+
+class Pile:
+    """Batches with the same columns that wait together.
+
+    >>> import pyarrow as pa
+    >>> pile = Pile([pa.record_batch({"x": [1]}), pa.record_batch({"x": [2, 3]})])
+    >>> len(pile), pile.joined()["x"].to_pylist()
+    (3, [1, 2, 3])
+    """
+
+    __slots__ = ("_batches", "_bytes", "_measured", "_rows")
+
+    def __init__(self, batches: list[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._rows = sum([batch.num_rows for batch in batches])
+        self._bytes = self._measured = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all rows."""
+        self._bytes += sum([batch.nbytes for batch in self._batches[self._measured :]])
+        self._measured = len(self._batches)
+        return self._bytes
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the batches."""
+        return self._batches[0].schema
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add a batch with the same columns."""
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+
+    def joined(self) -> pa.RecordBatch:
+        """Return all rows as one batch."""
+        import pyarrow as pa
+
+        return pa.concat_batches(self._batches) if len(self._batches) > 1 else self._batches[0]
+
+
+class Join(Protocol):
+    """Decides which batches are joined. The answer may be any, because it must not matter."""
+
+    def room(self, rows: int) -> int:
+        """Return how many more rows may join ``rows`` that wait; 0: none."""
+        ...
+
+
+class Apart:
+    """Joins nothing."""
+
+    def room(self, rows: int) -> int:
+        return 0
+
+
+class JoinSmall:
+    """Joins up to ``MOST_ROWS`` rows, but does not copy what is large already.
+
+    >>> JoinSmall().room(1_000), JoinSmall().room(5_000)
+    (7192, 0)
+    """
+
+    def room(self, rows: int) -> int:
+        return MOST_ROWS - rows if 2 * rows <= MOST_ROWS else 0
+
+
+def may_join(waiting: pa.RecordBatch | Pile, batch: pa.RecordBatch, join: Join, *, fixed_width: bool) -> bool:
+    """Return whether ``batch`` joins the rows before it. Bytes need not be counted if all columns are numbers."""
+    return (
+        0 < len(batch) <= join.room(len(waiting))
+        and waiting.schema.equals(batch.schema, check_metadata=True)
+        and (fixed_width or waiting.nbytes + batch.nbytes <= MOST_BYTES)
+    )
+
+
+def has_fixed_width(schema: pa.Schema) -> bool:
+    """Return whether every row of ``schema`` has the same few bytes."""
+    import pyarrow as pa
+
+    return all([pa.types.is_primitive(type_) for type_ in schema.types])
