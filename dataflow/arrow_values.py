@@ -55,7 +55,8 @@ def to_array(
 
     Raises: ArrowInvalid, ArrowTypeError, OverflowError, as ``pa.array`` does.
     """
-    made = _of_numpy(values, type_, mask) if isinstance(values, np.ndarray) else _of_python(values, type_)
+    # an array of a subclass may mean more than its memory: a masked array has nulls
+    made = _of_numpy(values, type_, mask) if type(values) is np.ndarray else _of_python(values, type_)
     return pa.array(values, type_, mask=mask) if made is None else made
 
 
@@ -114,7 +115,7 @@ def _of_numpy(
     values: npt.NDArray[Any], type_: pa.DataType | None, mask: npt.NDArray[np.bool_] | None
 ) -> pa.Array | None:
     """Return the array, or None if pyarrow must convert these values."""
-    if values.dtype.kind not in "biuf" or not values.dtype.isnative or values.ndim != 1:
+    if values.dtype.kind not in "biuf" or not values.dtype.isnative or values.ndim != 1 or values.itemsize > 8:
         return None
     if mask is not None and (mask.dtype != np.bool_ or mask.shape != values.shape):
         return None
@@ -131,7 +132,7 @@ def _of_numpy(
     return made if type_ is None or type_.equals(made.type) else made.cast(type_)
 
 
-def _of_python(values: Sequence[Any], type_: pa.DataType | None) -> pa.Array | None:
+def _of_python(values: npt.NDArray[Any] | Sequence[Any], type_: pa.DataType | None) -> pa.Array | None:
     """Return the array of values of one class, or of nulls only; None if pyarrow must convert these values."""
     if not isinstance(values, (list, tuple)):
         return None

@@ -84,3 +84,10 @@ def test_numbers_are_those_of_pyarrow_at_any_offset(column: Any) -> None:
 def test_an_array_of_numpy_shares_its_memory() -> None:
     values = np.arange(4)
     assert to_array(values).buffers()[1].address == values.ctypes.data
+
+
+def test_an_array_that_means_more_than_its_memory_is_left_to_pyarrow() -> None:
+    masked = np.ma.array([1, 2, 3], mask=[False, True, False])
+    assert to_array(masked).to_pylist() == pa.array(masked).to_pylist() == [1, None, 3]
+    with pytest.raises(pa.ArrowTypeError):
+        to_array(np.array([1], np.longdouble), pa.string())
